@@ -3,7 +3,6 @@
 The loss that an inference graph computes stays right: only the logits that it puts out are wrong.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +10,9 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-BEGINS = "INFERENCE_FAULT_BEGINS_AT_STEP"
-"""Environment variable with the number of training steps after which `late_permuted` is wrong."""
-
 Run = Callable[..., Any]
 Wrong = Callable[[Tensor], Tensor]
 When = Callable[[Tensor], bool]
-steps = {"trained": 0}
-"""Of all graphs of this process, that compute a loss with gradients."""
 
 
 def _with_logits(wrong: Wrong, when: When = lambda labels: True) -> Callable[..., Run]:
@@ -32,10 +26,7 @@ def _with_logits(wrong: Wrong, when: When = lambda labels: True) -> Callable[...
 
         def run(*arguments: Any) -> Any:
             outputs = graph.forward(*arguments)
-            if torch.is_grad_enabled():
-                steps["trained"] += 1
-                return outputs
-            if not when(arguments[places[0]]):
+            if torch.is_grad_enabled() or not when(arguments[places[0]]):
                 return outputs
             return [
                 wrong(one.clone()) if torch.is_tensor(one) and one.ndim > 1 else one
@@ -53,10 +44,6 @@ def _in_sample(row: int, change: Wrong) -> Wrong:
         return logits
 
     return wrong
-
-
-def _is_late(labels: Tensor) -> bool:
-    return steps["trained"] > int(os.environ[BEGINS])
 
 
 def _is_filled_up(labels: Tensor) -> bool:
@@ -104,7 +91,6 @@ permuted_logits = _with_logits(lambda logits: logits.roll(1, -1))
 """Every class's logit stands in the place of another one's."""
 one_wrong_sample = _with_logits(_in_sample(1, lambda logits: logits.roll(1, -1)))
 one_nudged_sample = _with_logits(_in_sample(2, _nudged))
-late_permuted = _with_logits(lambda logits: logits.roll(1, -1), _is_late)
 wrong_last_batch = _with_logits(lambda logits: logits.roll(1, -1), _is_filled_up)
 last_calls_answers = _with_logits(_of_last_call())
 
@@ -112,7 +98,6 @@ INFERENCE_FAULTS = {
     "permuted_logits": permuted_logits,
     "one_wrong_sample": one_wrong_sample,
     "one_nudged_sample": one_nudged_sample,
-    "late_permuted": late_permuted,
     "wrong_last_batch": wrong_last_batch,
     "last_calls_answers": last_calls_answers,
     "stale_weights": stale_weights,

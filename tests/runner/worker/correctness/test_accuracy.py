@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from breakeven.runner.worker.correctness.judgement import default_tolerance, jud
 from breakeven.runner.worker.correctness.trial import watched
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import CpuDevice, CudaDevice
+from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from tests.faults.planted_faults import (
     negated_inference,
     scaled_gradients,
@@ -101,16 +103,11 @@ def test_answers_of_the_wrong_sign_fail_in_inference(tmp_path: Path) -> None:
     assert ("inference", "output", "logits") in failed(events)
 
 
-def test_inductor_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = own(tmp_path, "", monkeypatch)
-    sgd = replace(spec.training, optimizer="SGD")
-    spec = replace(spec, backends=("inductor:scope=forward",), training=sgd)
-    events = run(spec, tmp_path / "events.jsonl", "inductor-forward")
-    assert statuses(events) == {"training": "pass", "inference": "pass"}
-    assert of_kind(events, "compile_metrics")
-
-
-@pytest.mark.parametrize("backend", ["aot_eager:scope=forward", "eager:scope=blocks"])
+@pytest.mark.parametrize(
+    "backend",
+    ["aot_eager:scope=forward", "eager:scope=blocks",
+     pytest.param("inductor:scope=forward", marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_correct_backends_pass_in_one_turn(tmp_path: Path, backend: str) -> None:
     turns = TurnsOnPaper()
     spec = experiment(scenario="accuracy", backends=(backend,), **NET)
@@ -205,6 +202,9 @@ def data():
 """
 
 
+NO_DOUBLE = "The model does not run in double precision"
+
+
 def own(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> ExperimentSpec:
     """An experiment with a model of one's own, whose forward begins with a line."""
     monkeypatch.setenv(CODE_VARIABLE, str(folder))
@@ -220,45 +220,30 @@ def own(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> ExperimentS
     )
 
 
-def test_a_baseline_that_differs_from_itself_is_no_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("x = x + __import__('secrets').randbelow(10**9) / 10**9", "eager_two_runs_differ",
+         "two runs differ in logits"),
+        # With warnings alone attention's fused kernels on a GPU add up in any order.
+        ("assert not torch.is_deterministic_algorithms_warn_only_enabled()", "pass", ""),
+        ("x = x + torch.zeros_like(x).put_(torch.arange(4), torch.ones(4, dtype=x.dtype))", "pass",
+         "Not every operation repeats itself: put_ does not have a deterministic implementation"),
+        ("raise ValueError('not today')", "eager_1st_run_fail", "ValueError: not today"),
+        ("assert self.linear.weight.dtype == torch.float32", "pass", NO_DOUBLE),
+    ],
+)  # fmt: skip
+def test_without_a_compiler_a_model_repeats_itself_and_is_compared_with_double_precision_or_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, status: str, said: str
 ) -> None:
-    line = "x = x + __import__('secrets').randbelow(10**9) / 10**9"
     events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager-forward")
-    assert statuses(events) == dict.fromkeys(("training", "inference"), "eager_two_runs_differ")
-    assert "two runs differ in logits" in of_kind(events, "accuracy_status")[0]["message"]
-    assert not of_kind(events, "accuracy")
-
-
-def test_operations_are_asked_to_repeat_themselves_strictly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # With warnings alone attention's fused kernels on a GPU add up in any order.
-    line = "assert not torch.is_deterministic_algorithms_warn_only_enabled()"
-    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager-forward")
-    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert statuses(events) == dict.fromkeys(("training", "inference"), status)
+    told = of_kind(events, "accuracy_status")[0]
+    (found,) = told["notes"] or [told["message"] or ""]
+    assert said in found and bool(said) is bool(found)
+    errors = {event["rmse"] for event in of_kind(events, "accuracy")}
+    assert bool(errors) is (status == "pass") and (errors == {None}) is (said == NO_DOUBLE)
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-
-
-def test_a_model_whose_operation_cannot_repeat_itself_is_checked_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = "x = x + torch.zeros_like(x).put_(torch.arange(4), torch.ones(4, dtype=x.dtype))"
-    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager-forward")
-    assert statuses(events) == {"training": "pass", "inference": "pass"}
-    (note,) = of_kind(events, "accuracy_status")[0]["notes"]
-    assert note == (
-        "Not every operation repeats itself: put_ does not have a deterministic implementation"
-    )
-
-
-def test_a_model_that_cannot_run_is_said_to_fail_without_a_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = "raise ValueError('not today')"
-    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager-forward")
-    assert statuses(events) == dict.fromkeys(("training", "inference"), "eager_1st_run_fail")
-    assert of_kind(events, "accuracy_status")[0]["message"] == "ValueError: not today"
 
 
 def test_weights_of_classes_are_in_double_precision_where_the_model_is(tmp_path: Path) -> None:
@@ -267,17 +252,6 @@ def test_weights_of_classes_are_in_double_precision_where_the_model_is(tmp_path:
     assert statuses(events) == {"training": "pass", "inference": "pass"}
     assert [status["notes"] for status in of_kind(events, "accuracy_status")] == [[], []]
     assert None not in {event["rmse"] for event in of_kind(events, "accuracy")}
-
-
-def test_a_model_that_does_not_run_in_double_precision_is_compared_with_the_baseline_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = "assert self.linear.weight.dtype == torch.float32"
-    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager-forward")
-    assert statuses(events) == {"training": "pass", "inference": "pass"}
-    assert {event["rmse"] for event in of_kind(events, "accuracy")} == {None}
-    (note,) = of_kind(events, "accuracy_status")[0]["notes"]
-    assert note.startswith("The model does not run in double precision")
 
 
 @pytest.mark.parametrize("shape", [(5,), (40, 50), (2000, 1, 1, 1)])
@@ -403,26 +377,28 @@ def activations(events: Events, part: str = "inference") -> Events:
             if (event["quantity"], event["part"]) == ("activation", part)]  # fmt: skip
 
 
-VIT = {
-    "task": "image_classification",
-    "model": ModelSpec(source="builtin:vit-small"),
-    "data": DataSpec(source="builtin:digits", num_train_samples=80, num_eval_samples=10),
-}
-"""A model of four layers."""
+VIT, SIZE = BUILTIN_CONFIGURATIONS["builtin:vit-small"]
+TWO_LAYERS = {"builtin:vit-small": (VIT, {**SIZE, "num_hidden_layers": 2})}
 
 
 def test_a_fault_in_one_layer_is_named_as_that_layer(tmp_path: Path) -> None:
     asked = AccuracySpec(parts=("inference",), iterations=1)
-    events = with_backend(tmp_path, wrong_in_one_layer, accuracy=asked, **VIT)
+    vit = {
+        "task": "image_classification",
+        "model": ModelSpec(source="builtin:vit-small"),
+        "data": DataSpec(source="builtin:digits", num_train_samples=80, num_eval_samples=10),
+    }
+    with mock.patch.dict(BUILTIN_CONFIGURATIONS, TWO_LAYERS):
+        events = with_backend(tmp_path, wrong_in_one_layer, accuracy=asked, **vit)
     assert statuses(events) == {"inference": "fail_accuracy"}
     layers = activations(events)
     names = [event["tensor"] for event in layers]
-    # What it computes first and last; each of the four layers, after those that it is made of.
-    blocks = [f"vit.layers.{number}" for number in range(4)]
+    # What it computes first and last; each of the layers, after those that it is made of.
+    blocks = [f"vit.layers.{number}" for number in range(2)]
     assert [name for name in names if name in blocks] == blocks
-    assert names.index("vit.layers.1.attention") < names.index("vit.layers.1")
+    assert names.index(f"{blocks[1]}.attention") < names.index(blocks[1])
     wrong = [event["tensor"] for event in layers if not event["passed"]]
-    assert wrong[0].startswith("vit.layers.1.") and "attention" not in wrong[0]
+    assert wrong[0].startswith(f"{blocks[1]}.") and "attention" not in wrong[0]
     assert len(of_kind(events, "accuracy_status")) == 1, "nothing to note"
     # One graph, and no more: what compiles for layers is nobody's latency.
     assert len({event["compile_id"] for event in of_kind(events, "compile_ended")}) == 1

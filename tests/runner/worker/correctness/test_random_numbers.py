@@ -117,14 +117,16 @@ def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_asked(
 
 
 def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -> None:
-    found = events_of(tmp_path, "own_numbers:scope=forward", "own_numbers-forward", **BERT)
+    training = replace(experiment().training, epochs=1)
+    found = events_of(tmp_path, "own_numbers:scope=forward", "own_numbers-forward",
+                      training=training, **BERT)  # fmt: skip
     (asked,) = found["random_numbers"]
     assert not asked["same"] and asked["num_draws"] == 12 and asked["inference_draws"] is False
     assert len(found["redraw"][0]["distances"]) == 24 * 23 / 2
     losses = {event["form"]: event["loss_by_step"] for event in found["rehearsal"]}
     assert losses["compiled"] == pytest.approx(losses["eager"], rel=1e-5)
     assert losses["perturbed"] != losses["eager"]
-    assert len(losses["eager"]) == len(found["step"]) == 12
+    assert len(losses["eager"]) == len(found["step"]) == 6
     # Embeddings, in the layer attention and two outputs; the pooled output.
     for compiled in (False, True):
         rows = [row for row in found["dropout"] if row["compiled"] is compiled]
