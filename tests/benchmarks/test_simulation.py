@@ -2,6 +2,7 @@
 `python -m benchmarks.simulation` plays."""
 
 import ast
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -31,6 +32,12 @@ SIMULATED = {
 SYSTEM = {"os", "time", "threading", "queue", "selectors", "signal", "subprocess", "socket",
           "shutil", "urllib", "fcntl", "select", "multiprocessing", "asyncio"}  # fmt: skip
 """Modules through which code meets its system."""
+
+
+@pytest.fixture(autouse=True)
+def no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No history has one, and waiting for the disk takes longer than all else."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 def test_no_history_breaks_a_promise(tmp_path: Path) -> None:
