@@ -4,13 +4,11 @@ import hashlib
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import CodeNotAllowed
-from breakeven.runner.specs.experiment import ModelSpec
 from breakeven.runner.worker.compiler.compiling import _loaded
 from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run
 from tests.runner.worker.script import scripts
@@ -28,7 +26,6 @@ class Compiler:
         self.graphs.append(graph)
         return graph.forward
 """
-GPT = {"task": "causal_lm", "model": ModelSpec(source="builtin:gpt2-tiny")}
 
 
 @pytest.fixture
@@ -50,15 +47,13 @@ def site(tmp_path: Path, fresh_torch: None, monkeypatch: pytest.MonkeyPatch) -> 
     return site
 
 
-@pytest.mark.parametrize(
-    ("settings", "label", "workload"), [("", "", NET), (":scope=blocks", "-blocks", GPT)]
-)
+@pytest.mark.parametrize("scope", ["forward", "blocks"])
 def test_a_training_compiles_with_one_instance_and_every_run_records_the_packages_version(
-    site: Path, tmp_path: Path, settings: str, label: str, workload: dict[str, Any]
+    site: Path, tmp_path: Path, scope: str
 ) -> None:
-    spec = experiment(backends=(f"by_path.core:Compiler{settings}",), **workload)
+    spec = experiment(backends=(f"by_path.core:Compiler:scope={scope}",), **NET)
     plain = run(spec, tmp_path / "plain")
-    compiled = run(spec, tmp_path / "compiled", f"by_path.core.Compiler{label}")
+    compiled = run(spec, tmp_path / "compiled", f"by_path.core.Compiler-{scope}")
     compiler = importlib.import_module("by_path.core").Compiler
     assert compiler.graphs and compiler.made == 1
     losses = [[step["loss"] for step in of_kind(one, "step")] for one in (plain, compiled)]

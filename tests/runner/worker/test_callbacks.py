@@ -3,6 +3,7 @@
 import math
 import os
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
@@ -28,10 +29,6 @@ def own(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{file}:Watch"
 
 
-def values(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    return [(event["name"], event["step"]) for event in of_kind(events, "value")]
-
-
 EVERY_HOOK = """
     def train_begin(self, state): state.record("train_begin", 0)
     def train_end(self, state): state.record("train_end", 0)
@@ -47,27 +44,27 @@ EVERY_HOOK = """
 """
 
 
-def test_every_hook_is_called_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    callback = own(tmp_path, EVERY_HOOK, monkeypatch)
-    training = replace(experiment().training, max_steps=2)
-    events = run(experiment(training=training, callbacks=(callback,)), tmp_path / "e.jsonl")
-    step = ["batch_begin", "after_backward", "after_optimizer_step", "batch_end"]
-    expected = [("train_begin", 0), ("epoch_begin", 0)]
-    expected += [(name, 0) for name in step] + [(name, 1) for name in step]
-    # The epoch has 6 steps, so it does not end.
-    expected += [("evaluation_begin", 2), ("evaluation_end", 2), ("block_end", 2)]
-    assert values(events) == [*expected, ("train_end", 2)]
-
-
-def test_a_callback_that_sees_the_loss_records_what_the_journal_has(
+def test_every_hook_is_called_in_its_place_and_sees_what_the_journal_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callback = own(tmp_path, EVERY_HOOK, monkeypatch)
-    events = run(experiment(callbacks=(callback,)), tmp_path / "e.jsonl")
-    seen = [event["value"] for event in of_kind(events, "value") if event["name"] == "batch_end"]
-    assert seen == [step["loss"] for step in of_kind(events, "step")]
-    scores = [e["value"] for e in of_kind(events, "value") if e["name"] == "evaluation_end"]
-    assert scores == [event["loss"] for event in of_kind(events, "evaluation")]
+    training = replace(experiment().training, max_steps=8)
+    spec = experiment(**NET, training=training, callbacks=(callback,), block_steps=6)
+    events = run(spec, tmp_path / "e.jsonl")
+    hooks = ["batch_begin", "after_backward", "after_optimizer_step", "batch_end"]
+    steps = [[(name, step) for name in hooks] for step in range(8)]
+    evaluated = ["evaluation_begin", "evaluation_end", "block_end"]
+    # An epoch has 6 steps, so the second one does not end.
+    found = [(event["name"], event["step"]) for event in of_kind(events, "value")]
+    assert found == [
+        ("train_begin", 0), ("epoch_begin", 0), *chain(*steps[:6]), ("epoch_end", 6),
+        *[(name, 6) for name in evaluated], ("epoch_begin", 6), *chain(*steps[6:]),
+        *[(name, 8) for name in evaluated], ("train_end", 8),
+    ]  # fmt: skip
+    seen = {name: [e["value"] for e in of_kind(events, "value") if e["name"] == name]
+            for name in ("batch_end", "evaluation_end")}  # fmt: skip
+    assert seen["batch_end"] == [step["loss"] for step in of_kind(events, "step")]
+    assert seen["evaluation_end"] == [e["loss"] for e in of_kind(events, "evaluation")]
 
 
 @pytest.mark.parametrize("label", ["baseline", "eager"])
@@ -80,7 +77,9 @@ def test_a_callback_may_change_gradients_under_every_backend(
             parameter.grad.zero_()
     """
     callback = own(tmp_path, body, monkeypatch)
-    training = replace(experiment().training, record_gradient_norm=True, max_steps=3)
+    training = replace(
+        experiment().training, record_gradient_norm=True, max_steps=3, optimizer="SGD"
+    )
     spec = experiment(training=training, callbacks=(callback,), **NET)
     norms = [s["gradient_norm"] for s in of_kind(run(spec, tmp_path / "e.jsonl", label), "step")]
     assert norms == [0.0, 0.0, 0.0]
@@ -172,7 +171,8 @@ def test_training_stops_in_the_very_step_whose_loss_is_not_finite(
     """
     callback = own(tmp_path, body, monkeypatch)
     stopping = StoppingSpec(nonfinite=True)
-    events = run(experiment(callbacks=(callback,), stopping=stopping), tmp_path / "e.jsonl")
+    spec = experiment(**NET, callbacks=(callback,), stopping=stopping)
+    events = run(spec, tmp_path / "e.jsonl")
     steps = of_kind(events, "step")
     # Block 4 to 7 is cut short: step 5 is the last.
     assert [step["step"] for step in steps] == [0, 1, 2, 3, 4, 5] and steps[-1]["loss"] == "NaN"

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     # `aot_eager` has all graphs; generated code would take a compiler of C++ half a minute.
     net = WORKLOADS["relu net"]
     spec = replace(
-        net, training=replace(net.training, max_steps=8), backends=("aot_eager",),
+        net, training=replace(net.training, max_steps=4, optimizer="SGD"), backends=("aot_eager",),
         evaluation=EvaluationSpec(when="never"), keep_code=True, keep_trace=True,
     )  # fmt: skip
     start(data_dir, spec, "aot_eager")

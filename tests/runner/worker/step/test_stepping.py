@@ -1,9 +1,7 @@
 """Accumulation, clipping and schedules, against what a person would write by hand."""
 
-import json
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -330,22 +328,6 @@ def test_a_smaller_last_window_does_not_recompile() -> None:
     before = counter.frame_count
     step(batches(2))
     assert counter.frame_count == before
-
-
-def test_options_travel_as_json_lists_and_come_back_as_they_were() -> None:
-    spec = TrainingSpec(
-        scheduler="multistep",
-        scheduler_options={"milestones": (1, 3), "gamma": 0.5},
-        optimizer_options={"betas": (0.9, 0.99), "weight_decay": 0.1},
-    )
-    assert TrainingSpec.from_json(spec.to_json()) == spec
-    assert json.loads(spec.to_json())["scheduler_options"]["milestones"] == [1, 3]
-
-
-def test_an_old_specification_without_the_new_fields_is_still_read() -> None:
-    example = next(Path(__file__).parents[4].glob("examples/*/*.baseline/spec.json"))
-    training = json.loads(example.read_text())["experiment"]["training"]
-    assert TrainingSpec.from_dict(training).gradient_accumulation == 1
 
 
 def test_without_an_optimizer_a_compiled_step_leaves_the_weights_and_clears_the_gradients() -> None:

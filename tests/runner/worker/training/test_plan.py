@@ -10,7 +10,6 @@ from breakeven.runner.specs.experiment import (
     SpeedSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.training import EvaluationPoint
 from breakeven.runner.worker.training.blocks import plan_blocks
 
 pytestmark = pytest.mark.heavy
@@ -35,50 +34,38 @@ def plan(
     return [(block.first_step, block.num_steps, block.evaluate) for block in plan_blocks(spec)]
 
 
-def test_blocks_end_with_their_epoch_and_each_epoch_is_evaluated() -> None:
-    assert plan(epochs=2) == [
-        (0, 4, False), (4, 4, False), (8, 2, True),
-        (10, 4, False), (14, 4, False), (18, 2, True),
-    ]  # fmt: skip
-
-
-def test_every_second_epoch_and_the_end_are_evaluated() -> None:
-    every_second = EvaluationSpec(every=2)
-    blocks = plan(20, epochs=3, evaluation=every_second)
-    evaluated = [first for first, _, evaluate in blocks if evaluate]
-    assert evaluated == [10, 20]  # the blocks that end epochs 2 and 3
-
-
-def test_blocks_end_where_an_evaluation_is_due() -> None:
-    assert plan(max_steps=9, evaluation=EvaluationSpec(when="steps", every=3)) == [
-        (0, 3, True), (3, 3, True), (6, 3, True)
-    ]  # fmt: skip
-
-
-def test_the_last_step_is_evaluated_even_between_two_points() -> None:
-    assert plan(10, max_steps=8, evaluation=EvaluationSpec(when="steps", every=5)) == [
-        (0, 5, True), (5, 3, True)
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("point", "evaluated"), [("end", [16]), ("never", [])])
-def test_evaluation_at_the_end_only_or_never(point: EvaluationPoint, evaluated: list[int]) -> None:
-    blocks = plan(8, epochs=2, evaluation=EvaluationSpec(when=point))
-    assert [first for first, _, evaluate in blocks if evaluate] == [n + 2 for n in evaluated]
-
-
-def test_a_number_of_steps_goes_over_as_many_epochs_as_it_takes() -> None:
-    assert [block[:2] for block in plan(max_steps=13, block_steps=10)] == [(0, 10), (10, 3)]
-
-
-def test_accumulation_makes_fewer_steps_of_the_same_batches() -> None:
-    # 10 batches in windows of 4 make 3 steps: 4 + 4 + 2.
-    assert [block[:2] for block in plan(gradient_accumulation=4, epochs=2)] == [(0, 3), (3, 3)]
-
-
-def test_blocks_end_where_a_checkpoint_is_due() -> None:
-    every = CheckpointSpec(every=3, unit="steps")
-    assert [block[:2] for block in plan(max_steps=8, checkpoints=every)] == [(0, 3), (3, 3), (6, 2)]
+@pytest.mark.parametrize(
+    ("changes", "blocks"),
+    [
+        # Blocks end with their epoch, and each epoch is evaluated,
+        ({"epochs": 2}, [(0, 4, False), (4, 4, False), (8, 2, True),
+                         (10, 4, False), (14, 4, False), (18, 2, True)]),
+        # or every second one and the end;
+        ({"block_steps": 20, "epochs": 3, "evaluation": EvaluationSpec(every=2)},
+         [(0, 10, False), (10, 10, True), (20, 10, True)]),
+        # also where an evaluation is due, the last one between two points,
+        ({"max_steps": 9, "evaluation": EvaluationSpec(when="steps", every=3)},
+         [(0, 3, True), (3, 3, True), (6, 3, True)]),
+        ({"block_steps": 10, "max_steps": 8, "evaluation": EvaluationSpec(when="steps", every=5)},
+         [(0, 5, True), (5, 3, True)]),
+        # at the end only, or never.
+        ({"block_steps": 8, "epochs": 2, "evaluation": EvaluationSpec(when="end")},
+         [(0, 8, False), (8, 2, False), (10, 8, False), (18, 2, True)]),
+        ({"block_steps": 8, "epochs": 1, "evaluation": EvaluationSpec(when="never")},
+         [(0, 8, False), (8, 2, False)]),
+        # A number of steps goes over as many epochs as it takes.
+        ({"block_steps": 10, "max_steps": 13}, [(0, 10, True), (10, 3, True)]),
+        # 10 batches in windows of 4 make 3 steps: 4 + 4 + 2.
+        ({"gradient_accumulation": 4, "epochs": 2}, [(0, 3, True), (3, 3, True)]),
+        # Blocks end where a checkpoint is due.
+        ({"max_steps": 8, "checkpoints": CheckpointSpec(every=3, unit="steps")},
+         [(0, 3, False), (3, 3, False), (6, 2, True)]),
+    ],
+)  # fmt: skip
+def test_blocks_end_with_epochs_and_where_an_evaluation_or_a_checkpoint_is_due(
+    changes: dict[str, Any], blocks: list[tuple[int, int, bool]]
+) -> None:
+    assert plan(**changes) == blocks
 
 
 def test_a_plan_that_begins_later_is_the_rest_of_the_whole() -> None:

@@ -13,9 +13,11 @@ from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.training import training
-from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run
+from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run, torch_afresh
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
+PARTS = ("training", "inference")
+Events = list[dict[str, Any]]
 SMALL = {"batches": 3, "warm_up_blocks": 1, "min_rounds": 6, "max_rounds": 6}
 
 
@@ -23,6 +25,17 @@ def speed(part: str = "training", **changes: Any) -> ExperimentSpec:
     """7 blocks of 4 steps at most, over 3 batches of 4."""
     fields = {"part": part, **SMALL, **changes}
     return experiment(scenario="speed", speed=SpeedSpec(**fields), cpu_threads=1, **NET)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Events, list[str]]]:
+    """By what is measured: the events of a run over all its rounds, and what it told."""
+    folder, found = tmp_path_factory.mktemp("speed"), {}
+    for part in PARTS:
+        turns = TurnsOnPaper()
+        with torch_afresh():
+            found[part] = run(speed(part), folder / part, turns=turns), turns.said
+    return found
 
 
 ENOUGH = Ending(cause="exact", target_width=0.02)
@@ -80,7 +93,7 @@ def test_fixed_batches_hold_no_other_samples_in_memory() -> None:
     assert tokens.untyped_storage().nbytes() == 4 * 16 * 8
 
 
-@pytest.mark.parametrize("part", ["training", "inference"])
+@pytest.mark.parametrize("part", PARTS)
 def test_the_first_blocks_are_a_warm_up_and_the_compile_step_is_among_them(
     part: str, tmp_path: Path
 ) -> None:
@@ -93,12 +106,7 @@ def test_the_first_blocks_are_a_warm_up_and_the_compile_step_is_among_them(
     assert {step["step"] for step in of_kind(events, "step") if step["compiled"]} <= set(range(8))
 
 
-@pytest.mark.parametrize("part", ["training", "inference"])
-def test_nothing_is_evaluated(part: str, tmp_path: Path) -> None:
-    assert not of_kind(run(speed(part), tmp_path / "journal"), "evaluation")
-
-
-@pytest.mark.parametrize("part", ["training", "inference"])
+@pytest.mark.parametrize("part", PARTS)
 def test_a_run_ends_with_the_turn_that_is_the_last_and_says_why(part: str, tmp_path: Path) -> None:
     turns = LastTurn(3)
     events = run(speed(part), tmp_path / "journal", turns=turns)
@@ -109,12 +117,13 @@ def test_a_run_ends_with_the_turn_that_is_the_last_and_says_why(part: str, tmp_p
     assert Ending.from_dict(stopped["ending"]) == ENOUGH
 
 
-@pytest.mark.parametrize("part", ["training", "inference"])
-def test_without_such_a_turn_a_run_ends_after_its_rounds(part: str, tmp_path: Path) -> None:
-    turns = TurnsOnPaper()
-    events = run(speed(part), tmp_path / "journal", turns=turns)
-    assert turns.said == ["ready", *["done"] * 6, "finished"]
-    assert not of_kind(events, "stopped")
+@pytest.mark.parametrize("part", PARTS)
+def test_without_such_a_turn_a_run_ends_after_its_rounds_and_nothing_is_evaluated(
+    part: str, whole: dict[str, tuple[Events, list[str]]]
+) -> None:
+    events, said = whole[part]
+    assert said == ["ready", *["done"] * 6, "finished"]
+    assert not of_kind(events, "stopped") and not of_kind(events, "evaluation")
 
 
 def test_a_forward_pass_changes_no_weight_draws_nothing_and_keeps_no_gradient(
@@ -141,9 +150,10 @@ def test_a_forward_pass_changes_no_weight_draws_nothing_and_keeps_no_gradient(
     assert {step["loss"] for step in of_kind(events, "step")} == {None}
 
 
-def test_forward_passes_cost_a_third_of_the_operations_of_a_step(tmp_path: Path) -> None:
-    (trained,) = of_kind(run(speed(), tmp_path / "training"), "workload")
-    (answered,) = of_kind(run(speed("inference"), tmp_path / "inference"), "workload")
+def test_forward_passes_cost_a_third_of_the_operations_of_a_step(
+    whole: dict[str, tuple[Events, list[str]]],
+) -> None:
+    (trained,), (answered,) = (of_kind(whole[part][0], "workload") for part in PARTS)
     # Backward takes the products of forward twice, but for what needs no gradient.
     share = answered["flops_per_step"] / trained["flops_per_step"]
     assert 0.30 < share < 0.40

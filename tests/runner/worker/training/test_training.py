@@ -175,13 +175,6 @@ def test_the_perturbation_is_relative_and_of_the_asked_size() -> None:
     assert deviation == pytest.approx(1e-5, rel=0.05)
 
 
-def test_dropout_off_leaves_no_dropout_in_the_model() -> None:
-    for dropout, expected in (("off", {0.0}), ("keep", {0.1})):
-        spec = experiment(model=ModelSpec(dropout=dropout))
-        modules = load_workload(spec).model.modules()
-        assert {m.p for m in modules if isinstance(m, torch.nn.Dropout)} == expected
-
-
 @pytest.mark.slow
 def test_a_vision_transformer_learns_digits(tmp_path: Path) -> None:
     spec = experiment(
