@@ -205,7 +205,9 @@ def test_a_former_address_leads_to_its_page_where_control_k_opens_an_experiment_
 
 SCREENS = {"projector": (1280, 720), "phone": (390, 844), "desk": (2200, 1200)}
 SEEN = """cell => {
+  const table = cell.closest('.leaderboard'), scrolled = table.scrollLeft;
   cell.scrollIntoView({behavior: 'instant', block: 'center', inline: 'nearest'});
+  table.scrollLeft = scrolled;
   const box = cell.getBoundingClientRect();
   const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
   const top = document.elementFromPoint(x, y);

@@ -146,27 +146,20 @@ def test_the_quick_race_is_queued_before_torch_has_described_the_machine(
     assert experiment.runs[0].is_unchecked, "so that its baseline has it checked"
 
 
-def test_the_address_decides_which_experiment_is_shown(folder: DataDir):
-    first = record_experiment(folder.runs, experiment_spec(name="first"))
-    later = "20261122-101010-000000-aaaa"
-    record_experiment(folder.runs, experiment_spec(name="second"), experiment_id=later)
+def test_the_address_decides_which_experiment_is_shown_of_two_with_one_name_in_one_minute(
+    folder: DataDir,
+):
+    first, later = (f"20261122-101010-00000{number}-aaa{number}" for number in range(2))
+    for experiment_id in (first, later):
+        record_experiment(folder.runs, experiment_id=experiment_id)
     assert opened(experiment=first).selectbox(key="chosen_experiment").value == first
     app = opened()
     assert app.selectbox(key="chosen_experiment").value == later
-    app.selectbox(key="chosen_experiment").set_value(first).run()
-    assert app.query_params["experiment"] == first, "choosing one changes the address"
-    assert not app.warning or "There is no" not in app.warning[0].value
+    for chosen in (first, later):
+        app.selectbox(key="chosen_experiment").set_value(chosen).run()
+        assert app.query_params["experiment"] == chosen, "choosing one changes the address"
+        assert not app.warning or "There is no" not in app.warning[0].value
     assert "There is no experiment `gone`" in text(opened(experiment="gone"))
-
-
-def test_experiments_of_the_same_name_and_minute_are_told_apart(folder: DataDir):
-    ids = [f"20261122-101010-00000{number}-aaa{number}" for number in range(2)]
-    for experiment_id in ids:
-        record_experiment(folder.runs, experiment_id=experiment_id)
-    app = opened()
-    for experiment_id in ids:
-        app.selectbox(key="chosen_experiment").set_value(experiment_id).run()
-        assert app.query_params["experiment"] == experiment_id
 
 
 def test_what_happened_leads_from_the_verdict_to_the_failed_run(folder: DataDir):
@@ -209,51 +202,32 @@ def test_a_failure_whose_cause_is_known_offers_launch_with_each_remedy(folder: D
     assert again.training.gradient_accumulation == 2
 
 
-def test_a_failed_run_is_shown_with_its_reason_and_traceback(folder: DataDir):
-    spec = experiment_spec()
-    record_experiment(folder.runs, spec)
-    failed = Recording(folder.runs, "inductor", spec, "20261122-101010-000000-aaaa").claim()
-    failed.start().log.append("error", error="RuntimeError", message="boom", out_of_memory=False,
-                              traceback="Traceback\n  in line 7\nRuntimeError: boom")  # fmt: skip
-    failed.run.output_file.write_text("a last word\n")
-    failed.end(RunState.FAILED, "exit status 1: boom")
-    for label in ("baseline", "control"):
-        Recording(folder.runs, label, spec, "20261122-101010-000000-aaaa").claim().start().end()
-    run_id = f"20261122-101010-000000-aaaa.{failed.run_id.rpartition('.')[2]}"
-    app = opened("experiment", tab="Runs", experiment="20261122-101010-000000-aaaa", run=run_id)
-    assert "RuntimeError: boom" in app.error[0].value
-    assert "in line 7" in text(app)
-    app = opened(
-        "experiment", tab="Runs", experiment="20261122-101010-000000-aaaa", run=run_id, part="Log"
-    )
-    assert "a last word" in text(app)
-    live = text(opened("experiment", experiment="20261122-101010-000000-aaaa"))
-    assert "**inductor**: RuntimeError: boom" in live and "exit status 1" not in live
-
-
-@pytest.mark.parametrize(
-    ("name", "module", "shown"),
-    [
+def test_a_failed_run_is_shown_with_its_error_all_lines_but_of_a_compilers_and_its_log(
+    folder: DataDir,
+):
+    """The class of an error of our own is not named; its message is enough."""
+    message = "the device is gone\nlook at its cable"
+    for number, (name, module, shown) in enumerate((
         ("RuntimeError", "", "RuntimeError: the device is gone look at its cable"),
         ("CodeNotAllowed", "breakeven.runner.errors.", "the device is gone look at its cable"),
         ("InductorError", "torch.", "compiling failed: InductorError: the device is gone"),
-    ],
-)
-def test_all_lines_are_shown_but_of_a_compilers_error_and_the_class_of_no_error_of_our_own(
-    folder: DataDir, name: str, module: str, shown: str
-):
-    spec = experiment_spec()
-    for label in ("baseline", "control"):
-        Recording(folder.runs, label, spec).claim().start().end()
-    message = "the device is gone\nlook at its cable"
-    trace = f"Traceback\n{module}{name}: {message}"
-    failed = Recording(folder.runs, "inductor", spec).claim().start()
-    failed.log.append("error", error=name, message=message, traceback=trace)
-    failed.end(RunState.FAILED, "exit status 1")
-    app = opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=failed.run_id)
-    assert app.error[0].value == shown
-    assert app.expander[0].proto.expanded == (name != "CodeNotAllowed")
-    assert f"**inductor**: {shown}" in text(opened("experiment", experiment=EXPERIMENT_ID))
+    )):  # fmt: skip
+        experiment_id = f"20261122-101010-000000-aaa{number}"
+        for label in ("baseline", "control"):
+            Recording(folder.runs, label, experiment_id=experiment_id).claim().start().end()
+        failed = Recording(folder.runs, "inductor", experiment_id=experiment_id).claim().start()
+        trace = f"Traceback\n  in line 7\n{module}{name}: {message}"
+        failed.log.append("error", error=name, message=message, traceback=trace)
+        failed.run.output_file.write_text("a last word\n")
+        failed.end(RunState.FAILED, "exit status 1: boom")
+        query = {"tab": "Runs", "experiment": experiment_id, "run": failed.run_id}
+        app = opened(**query)
+        assert app.error[0].value == shown
+        assert "in line 7" in text(app)
+        assert app.expander[0].proto.expanded == (name != "CodeNotAllowed")
+        verdict = text(opened(experiment=experiment_id))
+        assert f"**inductor**: {shown}" in verdict and "exit status 1" not in verdict
+    assert "a last word" in text(opened(**query, part="Log"))
 
 
 def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: DataDir):
@@ -323,20 +297,9 @@ def progress_texts(app: AppTest) -> str:
     return without_links("\n".join(bar.proto.text for bar in app.get("progress")))
 
 
-def test_the_machine_lists_what_waits_in_the_queue(folder: DataDir):
-    for experiment_id in (EXPERIMENT_ID, "20261122-101010-000000-aaaa"):
-        for label in ("baseline", "control", "inductor"):
-            Recording(folder.runs, label, experiment_spec(name="mine"), experiment_id)
-    assert "waiting in the queue" in progress_texts(opened())
-    app = opened("machine", tab="Queue")
-    assert "Queue: 0 running, 2 waiting" in text(app)
-    named = [
-        unescape(link.proto.label) for link in app.get("page_link") if "mine" in link.proto.label
-    ]
-    assert named == ["1. mine · 21 Nov 2026, 09:30", "2. mine · 22 Nov 2026, 10:10"]
-
-
-def test_the_queue_is_moved_held_and_paused(folder: DataDir):
+def test_the_machine_lists_what_waits_in_the_queue_which_is_moved_held_and_paused(
+    folder: DataDir,
+):
     ids = [f"2026112{day}-101010-000000-aaaa" for day in (1, 2, 3)]
     for experiment_id in ids:
         for label in ("baseline", "control", "inductor"):
@@ -345,7 +308,13 @@ def test_the_queue_is_moved_held_and_paused(folder: DataDir):
     def waiting() -> list[int]:
         return [ids.index(one.experiment_id) for one in queue_order.startable(folder)]
 
+    assert "waiting in the queue" in progress_texts(opened())
     app = opened("machine", tab="Queue")
+    assert "Queue: 0 running, 3 waiting" in text(app)
+    named = [
+        unescape(link.proto.label) for link in app.get("page_link") if "mine" in link.proto.label
+    ]
+    assert named == [f"{day}. mine · 2{day} Nov 2026, 10:10" for day in (1, 2, 3)]
     for button, order in ((f"next-{ids[2]}", [2, 0, 1]), (f"down-{ids[2]}", [0, 2, 1]),
                           (f"up-{ids[1]}", [0, 1, 2]), (f"hold-{ids[0]}", [1, 2]),
                           (f"release-{ids[0]}", [0, 1, 2]), ("pause", [])):  # fmt: skip
