@@ -11,6 +11,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.views.charts.profile import breakdown, waterfall
 from breakeven.views.form.presets import changed
+from breakeven.views.report.files import report
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import opened, opened_run, text
 
@@ -38,7 +39,9 @@ def record(data_dir: DataDir, *, profiled: bool = True) -> None:
 
 
 @pytest.mark.heavy
-def test_compare_says_why_and_offers_to_measure_a_remedy(folder: DataDir) -> None:
+def test_compare_and_a_report_say_why_a_remedy_can_be_measured_and_a_run_has_every_kernel(
+    folder: DataDir,
+) -> None:
     record(folder)
     app = opened(experiment=EXPERIMENT_ID, tab="Why")
     said = text(app)
@@ -48,6 +51,13 @@ def test_compare_says_why_and_offers_to_measure_a_remedy(folder: DataDir) -> Non
     links = [one.proto for one in app.get("page_link")]
     asked = [link.query_string for link in links if link.label == "Measure it"]
     assert any("math_attention" in one for one in asked)
+    (frame,) = [one.value for one in opened_run(part="Profile").dataframe
+                if "Name" in one.value.columns]  # fmt: skip
+    assert list(frame["Name"]) == ["nvjet_sm90_tst_1", "sm80_xmma_gemm_f32f32_f32f32_f32_tn"]
+    assert "matrix products in float32, no tensor cores" in set(frame["Class"])
+    with Store.in_memory(folder) as store:
+        page = report(store, [EXPERIMENT_ID])
+    assert "<h2>Why</h2>" in page and "in float32, without tensor cores" in page
 
 
 @pytest.mark.heavy
@@ -56,33 +66,20 @@ def test_a_page_without_profiles_says_so_and_stays_whole(folder: DataDir) -> Non
     assert "No run was profiled" in text(opened(experiment=EXPERIMENT_ID, tab="Why"))
 
 
-@pytest.mark.heavy
-def test_the_tab_of_a_run_has_every_kernel(folder: DataDir) -> None:
-    record(folder)
-    app = opened_run(part="Profile")
-    (frame,) = [one.value for one in app.dataframe if "Name" in one.value.columns]
-    assert list(frame["Name"]) == ["nvjet_sm90_tst_1", "sm80_xmma_gemm_f32f32_f32f32_f32_tn"]
-    assert "matrix products in float32, no tensor cores" in set(frame["Class"])
-
-
-def test_the_bars_of_a_waterfall_lead_from_step_to_step(data_dir: DataDir) -> None:
+def test_the_bars_of_a_waterfall_lead_from_step_to_step_and_those_of_runs_are_as_long_as_theirs(
+    data_dir: DataDir,
+) -> None:
     """100 ms, -15 in bf16, +30 in float32, and idle 40 to 5: -35. 80 ms."""
     record(data_dir)
     with Store.in_memory(data_dir) as store:
         found = explain(store, EXPERIMENT_ID)
+        assert explain(store, EXPERIMENT_ID) is found, "drawn again, it is not computed again"
     (bars,) = waterfall(found.bridges["inductor"]).data
     assert list(bars.y) == ["baseline", "device idle", "matrix products in bf16",
                             "matrix products in float32, no tensor cores", "inductor"]  # fmt: skip
     assert list(bars.x) == pytest.approx([100, -35, -15, 30, 80])
     assert sum(bars.x[:-1]) == pytest.approx(bars.x[-1])
     assert list(bars.measure) == ["absolute", *["relative"] * 3, "total"]
-
-
-def test_the_bars_of_all_runs_are_as_long_as_their_steps(data_dir: DataDir) -> None:
-    record(data_dir)
-    with Store.in_memory(data_dir) as store:
-        found = explain(store, EXPERIMENT_ID)
-        assert explain(store, EXPERIMENT_ID) is found, "drawn again, it is not computed again"
     figure = breakdown(found.profiles)
     lengths = {label: sum(trace.x[i] for trace in figure.data)
                for i, label in enumerate(figure.data[0].y)}  # fmt: skip

@@ -76,7 +76,17 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
-@pytest.mark.parametrize("baseline", RECORDED, ids=lambda run: run.parent.name)
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        pytest.param(
+            run,
+            id=run.parent.name,
+            marks=[] if run in SINCE_PROFILES_HAVE_A_BUDGET else [pytest.mark.slow],
+        )
+        for run in RECORDED
+    ],
+)
 def test_the_second_time_all_that_is_shown_is_right_from_the_first_quarter_on(
     baseline: Path, tmp_path: Path, examples: Store
 ) -> None:

@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +21,7 @@ from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
+from breakeven.views.report import files
 from breakeven.views.report.content import advice, content, playback
 from breakeven.views.report.files import report, report_of
 from breakeven.views.report.markup import paragraphs
@@ -31,6 +33,14 @@ from tests.helpers.suites import SuiteRecorder
 from tests.helpers.waiting import wait_until
 
 NAME = "race-20261121-7f3a"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _packed_once() -> Iterator[None]:
+    """To pack Plotly's program takes a third of the time of a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_packed", cache(files._packed))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +148,7 @@ def screens(page: str) -> list[str]:
     return re.split(r'<(?:section|figure) class="[^"]*\bscreen"', page)[1:]
 
 
+@pytest.mark.slow
 def test_the_largest_recorded_example_takes_less_than_six_megabytes_and_is_explained(
     data_dir: DataDir,
 ) -> None:
