@@ -2,23 +2,18 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.index.ingest import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store
 from tests.helpers.breakages import HOSTILE_NAMES, break_file
 from tests.helpers.journals import experiment_spec, record_experiment
-from tests.helpers.pages import compare_all, shown
+from tests.helpers.pages import compare_all, opened, text
 
 pytestmark = pytest.mark.heavy
-ROOT = Path(__file__).parents[2]
 GOOD, BAD = "20261121-093010-123456-aaaa", "20261121-093111-123456-bbbb"
 EXTREME_RUN = f"{BAD}.inductor"
 EXTREMES: dict[str, tuple[Any, ...]] = {
@@ -31,41 +26,18 @@ EXTREMES: dict[str, tuple[Any, ...]] = {
 }
 
 
-@contextmanager
-def recorded(place: Path) -> Iterator[DataDir]:
-    """Two experiments that the pages show."""
-    with shown(place) as data_dir:
-        for experiment_id in (GOOD, BAD):
-            record_experiment(data_dir.runs, experiment_spec(num_steps=40), experiment_id)
-        yield data_dir
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[DataDir]:
-    with recorded(tmp_path) as data_dir:
-        yield data_dir
+def record_two(folder: DataDir) -> None:
+    for experiment_id in (GOOD, BAD):
+        record_experiment(folder.runs, experiment_spec(num_steps=40), experiment_id)
 
 
 @pytest.fixture(scope="module")
-def extremes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
+def extremes(kept_folder: DataDir) -> DataDir:
     """One experiment as it was recorded, and one with a journal of extremes; both are compared."""
-    with recorded(tmp_path_factory.mktemp("extremes")) as data_dir:
-        write_extremes(data_dir)
-        compare_all(data_dir)
-        yield data_dir
-
-
-def opened(page: str, **query: str) -> str:
-    """What a page says; the test fails if it raises."""
-    app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
-    if page != "experiments":
-        app.switch_page(f"views/{page}.py")
-    for name, value in query.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, [error.value for error in app.exception]
-    shown = (*app.markdown, *app.code, *app.error, *app.warning, *app.caption)
-    return "\n".join(entry.value for entry in shown)
+    record_two(kept_folder)
+    write_extremes(kept_folder)
+    compare_all(kept_folder)
+    return kept_folder
 
 
 def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
@@ -111,7 +83,7 @@ def test_a_journal_of_extremes_breaks_no_page(
 ) -> None:
     addresses = [{"experiment": BAD}, {"experiment": GOOD}] if page == "experiment" else [{}]
     for address in addresses:
-        assert "Traceback" not in opened(page, **query, **address)
+        assert "Traceback" not in text(opened(page, **query, **address))
 
 
 @pytest.mark.parametrize("tab", ["Scores", "Gradients", "Compiling", "Device", "Checkpoints",
@@ -120,10 +92,8 @@ def test_a_journal_of_extremes_breaks_no_tab_of_a_run(extremes: DataDir, tab: st
     opened("experiment", tab="Runs", experiment=BAD, run=EXTREME_RUN, part=tab)
 
 
-@pytest.mark.parametrize("page", ["experiments", "experiment", "machine"])
-def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(
-    folder: DataDir, page: str
-) -> None:
+def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(folder: DataDir) -> None:
+    record_two(folder)
     for name in HOSTILE_NAMES:
         (folder.runs / os.fsdecode(name)).mkdir()
     (folder.runs / "loop").symlink_to("loop")
@@ -132,10 +102,9 @@ def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(
     break_file(folder.runs / f"{BAD}.baseline", "spec.json", "100,000 brackets", outside)
     break_file(folder.runs / f"{BAD}.control", "exit.json", "cut off", outside)
     break_file(folder.runs / f"{BAD}.inductor", "output.log", "a link outside", outside)
-    named = page == "experiment"
-    shown = opened(page, **({"experiment": GOOD} if named else {"view": "Table"}))
-    assert f"{BAD}.baseline: " in shown and "nested too deeply" in shown
-    assert "loop: " in shown and "a\\nb.baseline: " in shown
-    if named:
-        bad = opened(page, experiment=BAD, tab="Runs", run=f"{BAD}.control", part="Log")
-        assert "secret" not in bad and "exit.json cannot be read" in bad
+    for app in (opened("experiments"), opened(experiment=GOOD), opened("machine", view="Table")):
+        shown = text(app)
+        assert f"{BAD}.baseline: " in shown and "nested too deeply" in shown
+        assert "loop: " in shown and "a\\nb.baseline: " in shown
+    bad = text(opened(experiment=BAD, tab="Runs", run=f"{BAD}.control", part="Log"))
+    assert "secret" not in bad and "exit.json cannot be read" in bad

@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from breakeven.storage.library.catalog import compute
 from breakeven.storage.numbers.metrics import NUMBERS, read_chapters, read_definitions
 from breakeven.storage.queries import timeline
@@ -26,7 +25,7 @@ from tests.helpers.device_journals import record as on_device
 from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.pages import every_tab, opened, opened_run
-from tests.helpers.pages_journals import LOSSES, evaluate, predict, recording
+from tests.helpers.pages_journals import record_rich
 from tests.helpers.speed_journals import record_speed, speed_spec
 from tests.helpers.suites import SuiteRecorder
 
@@ -165,30 +164,6 @@ def test_numbers_that_lead_nowhere_are_found() -> None:
     assert dead_links(app) == {"nowhere"}
 
 
-def rich(folder: DataDir) -> None:
-    """A training of which everything was recorded that a page can show."""
-    spec = experiment_spec(
-        evaluation=EvaluationSpec(predictions=("validation",), metric="accuracy"),
-        checkpoints=CheckpointSpec(every=20, unit="steps"),
-    )
-    for label, answers in (("baseline", [0, 0, 1, 1]), ("control", [0, 1, 1, 1]),
-                           ("inductor", [1, 0, 0, 1])):  # fmt: skip
-        run = recording(folder, label, spec)
-        if label == "inductor":
-            compile_once(run)
-        run.blocks([0.2 if label != "inductor" else 0.1] * 4, LOSSES, 3.0)
-        evaluate(run, 20, "validation", False, loss=0.6, accuracy=0.7, mine=3.0)
-        evaluate(run, 40, "validation", False, loss=0.5, accuracy=0.75, mine=4.0)
-        evaluate(run, 40, "validation", True, loss=0.5, accuracy=0.75)
-        run.checkpoint(value=0.75)
-        run.log.append("value", step=1, name="weight norm", value=5.0)
-        statistics = {"mean": 0.0, "deviation": 0.1, "largest": 0.5, "zeros": 0.0, "norm": 1.0}
-        run.log.append("gradient_statistics", step=0,
-                       tensors=[{"name": "layer.weight", **statistics}])  # fmt: skip
-        predict(run, answers, [1, 1, 0, 1] if label == "inductor" else None)
-        run.end()
-
-
 def compile_once(run: Recording) -> None:
     when = {"step": 0, "phase": "training", "compile_id": "0/0"}
     run.log.append("compile_started", trigger="DYNAMO", **when)
@@ -196,11 +171,6 @@ def compile_once(run: Recording) -> None:
     run.log.append("compile_metrics", **when, function="forward", file="model.py", line=7,
                    dynamo_seconds=1.0, aot_seconds=1.5, inductor_seconds=1.0, code_seconds=0.5,
                    kernel_seconds=0.2, total_seconds=3.0, graph_ops=100, guards=12)  # fmt: skip
-    run.log.append("compile_metrics", step=20, phase="training", compile_id="0/1", guards=12,
-                   function="forward", file="model.py", line=7,
-                   recompile_reason="0/0: size mismatch")  # fmt: skip
-    run.log.append("graph_break", step=0, phase="training", reason="print", location="model.py:9",
-                   count=2)  # fmt: skip
 
 
 def cold_and_warm(folder: DataDir) -> None:
@@ -217,7 +187,7 @@ def cold_and_warm(folder: DataDir) -> None:
 
 @pytest.fixture(scope="module")
 def everything(kept_folder: DataDir) -> DataDir:
-    rich(kept_folder)
+    record_rich(kept_folder)
     record_experiment(kept_folder.runs, experiment_spec(num_steps=80), OLDER)
     return kept_folder
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from playwright.sync_api import Browser
 
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import library as suite_charts
@@ -50,7 +51,7 @@ def test_the_simulation_leaves_greys_alone_and_confuses_what_those_people_confus
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-@pytest.mark.parametrize(("one", "other"), combinations(USUAL, 2))
+@pytest.mark.parametrize(("one", "other"), list(combinations(USUAL, 2)))
 def test_usual_backends_are_told_apart_by_their_colours_alone(one: str, other: str, vision: str):
     assert seen_difference(KNOWN[one].color, KNOWN[other].color, vision) >= CLEAR
 
@@ -128,9 +129,14 @@ def test_every_chart_gives_each_run_its_dash_or_its_marker():
 
 
 @pytest.mark.browser
-def test_equal_losses_do_not_hide_each_other():
+def test_equal_losses_do_not_hide_each_other(browser: Browser, tmp_path: Path):
     figure = charts.losses(frame_of("loss", LABELS)).update_layout(showlegend=False)
-    picture = figure.update_layout(template="plotly_white").to_image("png", width=900, height=400)
+    figure.update_layout(template="plotly_white", width=900, height=400)
+    figure.write_html(tmp_path / "losses.html", include_plotlyjs=True)
+    page = browser.new_page(viewport={"width": 900, "height": 400})
+    page.goto((tmp_path / "losses.html").as_uri())
+    picture = page.locator(".main-svg").first.screenshot()
+    page.close()
     pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
     for label, look in run_looks(LABELS).items():
         color = np.array([int(look.color[place : place + 2], 16) for place in (1, 3, 5)])

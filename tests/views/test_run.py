@@ -18,20 +18,17 @@ from breakeven.runner.specs.experiment import (
 from breakeven.views.access import permissions
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, table, text
-from tests.helpers.pages_journals import LOSSES, evaluate, predict, recording
+from tests.helpers.pages_journals import LOSSES, evaluate, predict, record_rich, recording
 
 RICH, PLAIN, TERMS, NUMBERS, TORN = (f"2026112{day}-093015-123456-7f3a" for day in range(1, 6))
-
-
-def record(folder: DataDir, experiment_id: str, label: str, spec: ExperimentSpec) -> Recording:
-    run = Recording(folder.runs, label, spec, experiment_id)
-    return run.claim().start(labels=["bad", "good"])
 
 
 def record_others(folder: DataDir, experiment_id: str, spec: ExperimentSpec) -> None:
     """Baseline and control, so that the experiment is whole."""
     for label in ("baseline", "control"):
-        record(folder, experiment_id, label, spec).blocks([0.2] * 4, LOSSES).evaluation(0.8).end()
+        recording(folder, label, spec, experiment_id).blocks([0.2] * 4, LOSSES).evaluation(
+            0.8
+        ).end()
 
 
 def page(experiment_id: str, **query: Any) -> AppTest:
@@ -42,13 +39,13 @@ def page(experiment_id: str, **query: Any) -> AppTest:
 
 @pytest.fixture(scope="module")
 def recorded(kept_folder: DataDir) -> DataDir:
-    record_rich(kept_folder)
+    record_rich(kept_folder, RICH)
     record_plain(kept_folder)
     record_terms(kept_folder)
     predicting = experiment_spec(evaluation=EvaluationSpec(predictions=("validation",)))
     for experiment_id in (NUMBERS, TORN):
         for label in ("baseline", "control", "inductor"):
-            run = record(kept_folder, experiment_id, label, predicting)
+            run = recording(kept_folder, label, predicting, experiment_id)
             run.blocks([0.1] * 2, LOSSES[:20])
             if label == "inductor":
                 run.checkpoint(value=0.5).resume(20)
@@ -64,49 +61,9 @@ def recorded(kept_folder: DataDir) -> DataDir:
     return kept_folder
 
 
-def record_rich(folder: DataDir) -> None:
-    """Whatever a run can record. The control differs from the baseline in one answer, inductor in
-    two, and once from its own weights."""
-    spec = experiment_spec(
-        checkpoints=CheckpointSpec(every=20, unit="steps"),
-        evaluation=EvaluationSpec(metric="accuracy", predictions=("validation",)),
-        callbacks=("/a/hooks.py:Mine",),
-    )
-    for label, answers in (("baseline", [0, 0, 1, 1]), ("control", [0, 1, 1, 1])):
-        run = record(folder, RICH, label, spec).blocks([0.2] * 4, LOSSES).evaluation(0.8)
-        predict(run, answers)
-        run.end()
-    run = record(folder, RICH, "inductor", spec).blocks([0.1] * 2, LOSSES[:20], 3.0)
-    run.checkpoint(value=0.25).blocks([0.1] * 2, LOSSES[20:])
-    run.checkpoint(value=0.75, removed=[20])
-    for step, line, count in ((0, 7, 2), (0, 9, 1), (30, 7, 1)):
-        run.log.append("graph_break", step=step, phase="training", reason="print",
-                       location=f"mine.py:{line}", stopped_at="torch/x.py:1",
-                       count=count)  # fmt: skip
-    for step, reason in ((0, None), (30, "0/0: size mismatch, expected 2, actual 3")):
-        run.log.append("compile_metrics", step=step, phase="training", compile_id="0/0",
-                       function="forward", file="mine.py", line=3, guards=4,
-                       recompile_reason=reason)  # fmt: skip
-    tensor = {"mean": 0.0, "deviation": 0.1, "largest": 0.5, "zeros": 0.0}
-    for step in (0, 10):
-        run.log.append("gradient_statistics", step=step, tensors=[
-            {"name": "layer.weight", "norm": 10.0, **tensor}])  # fmt: skip
-    for split in ("validation", "test"):
-        for compiled in (False, True):
-            evaluate(run, 40, split, compiled, loss=0.5, accuracy=0.75, f1=0.5)
-    predict(run, [1, 0, 0, 1], [1, 1, 0, 1])
-    copy = run.run.artifacts / "sources" / "hooks.py"
-    copy.parent.mkdir(parents=True)
-    copy.write_text("class Mine: ...")
-    (folder.path / "secret.py").write_text("class Secret: ...")
-    for file in ("artifacts/sources/hooks.py", "../../secret.py"):
-        run.log.append("source", source="/a/hooks.py:Mine", file=file, sha256="ab12")
-    run.end()
-
-
 def record_plain(folder: DataDir) -> None:
     """Nothing was asked for; the script recorded nine values, and the run stopped early."""
-    run = record(folder, PLAIN, "inductor", experiment_spec()).blocks([0.1] * 2, LOSSES[:20])
+    run = recording(folder, "inductor", experiment_spec(), PLAIN).blocks([0.1] * 2, LOSSES[:20])
     for number in range(9):
         run.log.append("value", step=1, name=f"v{number}", value=1.0)
     run.stop("accuracy is enough").end()
@@ -115,7 +72,7 @@ def record_plain(folder: DataDir) -> None:
 
 def record_terms(folder: DataDir) -> None:
     """Two steps of a loss of two terms; the run was stopped and left no checkpoint."""
-    run = record(folder, TERMS, "inductor", experiment_spec())
+    run = recording(folder, "inductor", experiment_spec(), TERMS)
     for step in range(2):
         run.log.append("step", step=step, epoch=0, round=0, loss=3.0, seconds=0.1, compiled=False,
                        losses={"model": 1.0, "MSELoss": 4.0})  # fmt: skip

@@ -84,8 +84,15 @@ def test_launch_searches_for_the_fastest_way_to_train_with_a_script(
     assert "Not tried: scope, because the script decides what is compiled" in shown
 
 
-def test_a_search_names_its_plan_and_leads_to_the_training_that_confirms_it(folder: DataDir):
+def test_a_search_that_found_nothing_says_so_until_a_training_confirms_its_best(folder: DataDir):
     spec = searched(folder)
+    shown = text(opened(experiment=EXPERIMENT_ID))
+    assert "No candidate gained enough to be confirmed" in shown
+    assert "The search ended because recorded reason" in shown
+    assert spec.on_its_own.scenario == "train"
+    app = opened("launch", again=EXPERIMENT_ID)
+    assert not app.error, text(app)
+
     confirming = replace(spec, scenario="train", backends=("inductor",), confirms=EXPERIMENT_ID)
     record_experiment(folder.runs, confirming, CONFIRMATION)
     app = opened(experiment=EXPERIMENT_ID)
@@ -98,13 +105,6 @@ def test_a_search_names_its_plan_and_leads_to_the_training_that_confirms_it(fold
     assert "This training confirms what the search" in text(app)
     (back,) = [one for one in app.button if one.label == "The search"]
     assert back.click().run().query_params["experiment"] == EXPERIMENT_ID
-
-
-def test_a_search_that_found_nothing_says_so_with_the_reason(folder: DataDir):
-    searched(folder)
-    shown = text(opened(experiment=EXPERIMENT_ID))
-    assert "No candidate gained enough to be confirmed" in shown
-    assert "The search ended because recorded reason" in shown
 
 
 def test_a_stopped_search_shows_its_best_so_far_unconfirmed(folder: DataDir):
@@ -167,10 +167,3 @@ def test_what_the_plan_names_stands_as_lines_of_python(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(num_steps=80, backends=("inductor",)))
     app = opened(experiment=EXPERIMENT_ID, plan="1000000")
     assert [one.value for one in app.code if "torch.compile" in one.value]
-
-
-def test_run_again_of_a_search_starts_from_its_training(folder: DataDir):
-    spec = searched(folder)
-    assert spec.on_its_own.scenario == "train"
-    app = opened("launch", again=EXPERIMENT_ID)
-    assert not app.exception and not app.error, text(app)
