@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PARTS = """
 import ctypes, os, sys, threading
-from breakeven.views.upkeep.startup import share_arenas
 if "shared" in sys.argv:
+    from breakeven.views.upkeep.startup import share_arenas
     share_arenas()
 meet = threading.Barrier(8)
 def work():
@@ -47,27 +47,19 @@ kept = before - megabytes()
 give_back()
 print(kept, before - megabytes())
 """
-WITH_ARROW = """
-import pyarrow
-from breakeven.views.upkeep.startup import import_all
-import_all()
-print(pyarrow.array(["a text"]).nbytes and pyarrow.default_memory_pool().backend_name)
-"""
 glibc_alone = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="another library divides otherwise"
 )
 
 
-def printed(code: str) -> str:
-    command = [sys.executable, "-c", code]
+def printed(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
 def num_parts(*arguments: str) -> int:
     """Into how many parts the memory of threads that work side by side is divided."""
-    command = [sys.executable, "-c", PARTS, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    return done.stdout.count("<heap nr=")
+    return printed(PARTS, *arguments).count("<heap nr=")
 
 
 @glibc_alone
@@ -82,8 +74,3 @@ def test_what_lies_free_below_something_in_use_is_given_back() -> None:
     """100 MB, of which the very last piece is in use."""
     by_itself, when_told = map(float, printed(FREED).split())
     assert by_itself < 10 and when_told > 90
-
-
-@pytest.mark.heavy
-def test_arrow_frees_memory_where_all_others_may_take_it() -> None:
-    assert printed(WITH_ARROW).split() == ["system"]
