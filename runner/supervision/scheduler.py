@@ -36,7 +36,7 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import judged_in, why_another_control
 from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone, say
 from breakeven.runner.supervision.run_process import RunProcess
-from breakeven.runner.supervision.search import Search, compiling_at_once
+from breakeven.runner.supervision.search import CPUS_PER_COMPILER, Search
 from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.texts import printable
@@ -98,7 +98,7 @@ class Scheduler:
         self._at_once = cpu_allowance().usable
         """How many processes may load at the same time."""
         searches = experiment.spec.kind.searches
-        self._compiling_at_once = compiling_at_once(self._at_once) if searches else self._at_once
+        self._compiling_at_once = max(1, self._at_once // (CPUS_PER_COMPILER if searches else 1))
         """How many processes may compile at the same time."""
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback = fallback or Fallback()
@@ -200,7 +200,7 @@ class Scheduler:
     def _run_search(self, runs: Sequence[RunDir]) -> None:
         """Runs a search: a group that candidates join, and that losing candidates leave."""
         round_number = _first_round(self._variants)
-        self._search = Search(self._experiment.spec, self._variants)
+        self._search = Search(self._experiment.spec, self._variants, self._compiling_at_once)
         self._pending = sorted(runs, key=self._compile_effort)
         while self._processes or self._pending:
             if self._pending:

@@ -50,8 +50,15 @@ PLAIN_MODES = (None, "reduce-overhead")
 """The usual mode of each family: without CUDA graphs and with them."""
 MIN_ROUNDS = 3
 """Rounds before the times of a candidate are judged."""
-CPUS_PER_COMPILER = 4
-"""CPUs for each candidate that compiles: a compiler uses several threads."""
+CPUS_PER_COMPILER = 2
+"""CPUs for each candidate that compiles. On 16 CPUs three BERT-base compiled at once in 60 s, and
+one alone in 59 to 68 s (benchmarks/results/gpus.md)."""
+LARGEST_GROUP = 8
+"""Most candidates that race at once because they compile together."""
+USABLE_MEMORY = 0.9
+"""Share of the device's memory that all runs together may take."""
+PROCESS_BYTES = 2**30
+"""Memory of a device that a process takes besides its tensors."""
 OVERTIME = 0.25
 """Share of the budget that may follow it: candidates that have compiled are timed until decided."""
 
@@ -76,6 +83,10 @@ class Racer:
     """The event of its first profile."""
     optimizer_seconds: float = 0.0
     """Seconds per step of the optimizer's kernels in the profile."""
+    memory_bytes: int = 0
+    """Largest memory of the device that PyTorch held for a block."""
+    device_bytes: int | None = None
+    """Memory of its GPU."""
 
     @property
     def label(self) -> str:
@@ -99,22 +110,28 @@ class Racer:
             self.losses[int(event["step"])] = float(event["loss"])
         elif event["kind"] == "workload" and event.get("precision") in get_args(Precision):
             self.precision = event["precision"]
+        elif event["kind"] == "environment":
+            self.device_bytes = event.get("gpu_memory_bytes")
         elif event["kind"] == "profile" and self.profile is None:
             self.profile = event
         elif event["kind"] == "profile_kernel" and self.profile is None:
             if event.get("phase") == "optimizer":
                 self.optimizer_seconds += float(event["seconds"])
         elif event["kind"] == "block":
-            seconds = float(event["seconds"])
-            steps = int(event["num_steps"]) * self.variant.batch_times
-            if not (0 < seconds < math.inf and steps > 0):
-                return
-            self.has_trained = True
-            if event["compiled"]:
-                self.compiling.append((seconds, steps))
-            elif not event.get("warm_up"):
-                self.blocks[int(event["round"])] = seconds
-                self.steps[int(event["round"])] = steps
+            self._take_block(event)
+
+    def _take_block(self, event: Mapping[str, Any]) -> None:
+        seconds = float(event["seconds"])
+        steps = int(event["num_steps"]) * self.variant.batch_times
+        if not (0 < seconds < math.inf and steps > 0):
+            return
+        self.has_trained = True
+        self.memory_bytes = max(self.memory_bytes, event.get("reserved_memory_bytes") or 0)
+        if event["compiled"]:
+            self.compiling.append((seconds, steps))
+        elif not event.get("warm_up"):
+            self.blocks[int(event["round"])] = seconds
+            self.steps[int(event["round"])] = steps
 
 
 class Family(NamedTuple):
@@ -149,8 +166,10 @@ class Decision:
 class Race:
     """Decides after each round from the journals of all runs."""
 
-    def __init__(self, spec: ExperimentSpec) -> None:
+    def __init__(self, spec: ExperimentSpec, compiling_at_once: int = 1) -> None:
+        """`compiling_at_once`: how many candidates may compile at the same time."""
         self._spec, self._plan = spec, spec.tune
+        self._group = compiling_at_once if spec.compile == "together" else 1
         self._racers: dict[str, Racer] = {}
         self._ended: set[str] = set()
         """Candidates that are decided not to be the best."""
@@ -213,11 +232,22 @@ class Race:
             is_cut = bool(self._untried())
             over = self._ending("seconds", budget) if is_cut else self._ending("searched")
             return Decision(dropped=dropped, over=over)
-        free = max(0, self._plan.at_once - len(racing))
+        free = max(0, self._places - len(racing))
         # Candidates that compile together join together.
-        if self._spec.compile == "together" and free < self._plan.at_once / 2:
+        if self._group > 1 and racing and free < self._places / 2:
             free = 0
         return Decision(dropped=dropped, joining=tuple(waiting[:free]))
+
+    @property
+    def _places(self) -> int:
+        """How many candidates may race at once, beside the baseline, a control and the best."""
+        wanted = max(self._plan.at_once, min(self._group, LARGEST_GROUP))
+        baseline = self._racers["baseline"]
+        if baseline.device_bytes is None:
+            return wanted
+        each = baseline.memory_bytes + PROCESS_BYTES
+        fits = int(USABLE_MEMORY * baseline.device_bytes / each)
+        return max(1, min(wanted, fits - (2 if self._best == "baseline" else 3)))
 
     @property
     def _is_baseline_known(self) -> bool:
@@ -373,16 +403,23 @@ class Race:
 
     def _untried(self, seconds: float = math.inf) -> list[Variant]:
         """Untried candidates that differ in one setting from the best so far; if none is left, from
-        the best of another family. From all of these if candidates compile together: the places of
-        a full group cost little more time. Without those that cannot compile in `seconds`."""
+        the best of another family. Without those that cannot compile in `seconds`. If candidates
+        compile together, a full group costs little more time: then from all of these, and from the
+        candidates that were found first."""
         found: dict[str, Variant] = {}
-        for origin in self._bases():
-            if found and self._spec.compile == "alone":
-                break
+        origins = self._bases()
+        while origins and not (found and self._group == 1):
+            origin = origins.pop(0)
             for variant in self._neighbours(origin):
-                if variant.label not in found and self._shortest_compilation(variant) <= seconds:
-                    found[variant.label] = variant
-                    self._origins[variant.label] = origin
+                if variant.label in found or self._shortest_compilation(variant) > seconds:
+                    continue
+                is_ahead = origin.label not in self._racers
+                if is_ahead and variant.autotunes:
+                    continue  # It compiles alone.
+                found[variant.label] = variant
+                self._origins[variant.label] = origin
+                if self._group > 1 and not is_ahead:
+                    origins.append(variant)
         return list(found.values())
 
     def _bases(self) -> list[Variant]:
@@ -403,10 +440,10 @@ class Race:
         return [best.variant, *(variant for _, variant in ranked)]
 
     def _neighbours(self, origin: Variant) -> list[Variant]:
-        """Untried neighbours of a variant that could gain, the largest potential first, then in the
-        order of `MOVES`, families first. A setting that brought no gain in a family is not tried
-        again in that family."""
-        shares = self._shares(self._racers[origin.label])
+        """Untried neighbours of a variant that could gain, the largest potential first, then CUDA
+        graphs if steps wait, then in the order of `MOVES`, families first. A setting that brought
+        no gain in a family is not tried again in that family."""
+        shares = self._shares(self._racers.get(origin.label) or Racer(origin))
         found = []
         for variant in self._spec.candidates:
             change = difference(variant, origin)
@@ -417,8 +454,10 @@ class Race:
                 and _are_neighbours(variant, origin, change)
                 and Loss(family_of(variant), change) not in self._losses
             ):
-                found.append((-gain, _rank(change), variant))
-        return [variant for *_, variant in sorted(found, key=itemgetter(0, 1))]
+                starts_graphs = variant.captures_cuda_graphs > origin.captures_cuda_graphs
+                saved = round(shares.waiting, 1) if starts_graphs else 0.0
+                found.append((-gain, -saved, _rank(change), variant))
+        return [variant for *_, variant in sorted(found, key=itemgetter(0, 1, 2))]
 
     def _shares(self, racer: Racer) -> Shares:
         """Shares of a training's time under this run, by the baseline's profile: under a compiler,
@@ -467,11 +506,6 @@ def _rank(change: Mapping[str, object]) -> int:
     return min((names.index(name) for name in change if name in names), default=len(names))
 
 
-def compiling_at_once(cpus: int) -> int:
-    """How many candidates may compile at the same time on so many CPUs."""
-    return max(1, cpus // CPUS_PER_COMPILER)
-
-
 @cache
 def stake(wins: int, rounds: int) -> float:
     """The current stake of bets on winning that began with 1, mixed evenly over all odds above
@@ -504,10 +538,13 @@ def why_unconfirmed(baseline: RunState) -> str:
 class Search:
     """Decides for the scheduler of a search after each round."""
 
-    def __init__(self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant]) -> None:
-        """`runs`: includes the ended runs of a resumed search."""
+    def __init__(
+        self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant], compiling_at_once: int
+    ) -> None:
+        """`runs`: includes the ended runs of a resumed search. `compiling_at_once`: how many
+        candidates may compile at the same time."""
         self._spec = spec
-        self._race = Race(spec)
+        self._race = Race(spec, compiling_at_once)
         self._tails = JournalTails()
         self._labels: dict[RunDir, str] = {}
         self._began = time.monotonic()

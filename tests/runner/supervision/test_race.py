@@ -290,7 +290,7 @@ def joining(race: Race) -> list[str]:
 def test_a_step_that_waits_for_the_host_tries_cuda_graphs_before_the_optimizers_form() -> None:
     """The device works 3 of 10 ms. The optimizer takes 4 of the 20 ms of a profiled step."""
     found = joining(profiled_race(0.003, 0.0005))
-    assert found == ["inductor", "inductor-reduce-overhead", "cudagraphs"]
+    assert found == ["inductor-reduce-overhead", "inductor", "cudagraphs"]
 
 
 def test_a_change_that_could_save_less_than_counts_is_not_tried() -> None:
@@ -310,16 +310,50 @@ def test_candidates_start_without_a_profile_if_none_comes() -> None:
         assert joining(race) == expected
 
 
-def test_candidates_that_compile_together_join_together() -> None:
-    """Four at once: new ones wait until two places are free."""
-    spec = replace(search(), devices=("cuda:0",), compile="together")
+def together(*, at_once: int) -> Race:
+    """A race on a GPU of 80 GiB whose baseline takes 4 GiB and waits for half of its step."""
+    spec = replace(search(), devices=("cuda:0",), compile="together", profile_steps=3)
     spec = replace(spec, tune=replace(spec.tune, at_once=4))
-    track = raced(replace(spec, backends=candidates(spec)), lambda variant: (1.0, 0.99))
-    track.run(max_rounds=4)
-    assert len(track.tried) == 4
-    for count, label in enumerate(list(track.tried)[:2]):
-        del track.living[label]
-        assert len(track.race.decide(track.living, elapsed=0.0).joining) == 2 * count
+    race = Race(replace(spec, backends=candidates(spec)), at_once)
+    for variant in spec.variants:
+        race.add(variant)
+    block = {"kind": "block", "seconds": 0.1, "num_steps": 10, "compiled": False}
+    race.take("baseline", {"kind": "environment", "gpu_memory_bytes": 80 * 2**30})
+    race.take("baseline", {**block, "round": 0, "reserved_memory_bytes": 4 * 2**30})
+    race.take("baseline", {"kind": "profile", "busy_seconds": 0.005, "seconds": 0.02,
+                           "host_seconds": {"optimizer": 0.004}})  # fmt: skip
+    return race
+
+
+def test_candidates_that_compile_together_fill_a_group_with_neighbours_of_the_first_ones() -> None:
+    first = ["inductor-reduce-overhead", "inductor", "cudagraphs", "none-fused"]
+    assert joining(together(at_once=1)) == first
+    graphs = "inductor-reduce-overhead"
+    assert joining(together(at_once=8)) == [
+        *first, f"{graphs}-forward", f"{graphs}-blocks",
+        f"{graphs}-coordinate_descent_tuning_true", f"{graphs}-fused",
+    ]  # fmt: skip
+
+
+def test_a_group_waits_until_half_of_its_places_are_free() -> None:
+    race = together(at_once=8)
+    group = race.decide(["baseline", "control"], elapsed=1.0).joining
+    block = {"kind": "block", "seconds": 0.1, "num_steps": 10, "compiled": False, "round": 0}
+    for variant in group:
+        race.add(variant)
+        race.take(variant.label, block)
+    labels = [one.label for one in group]
+    assert not race.decide(["baseline", "control", *labels[:5]], elapsed=2.0).joining
+    assert len(race.decide(["baseline", "control", *labels[:4]], elapsed=3.0).joining) == 4
+
+
+@pytest.mark.parametrize(("gibibytes", "places"), [(4, 8), (9, 5), (17, 2), (35, 1)])
+def test_no_more_candidates_race_at_once_than_fit_the_device(gibibytes: int, places: int) -> None:
+    """Of 80 GiB runs may take 72. Each takes 1 GiB more than its tensors; two are no candidates."""
+    race = together(at_once=8)
+    block = {"kind": "block", "seconds": 0.1, "num_steps": 10, "compiled": False, "round": 1}
+    race.take("baseline", {**block, "reserved_memory_bytes": gibibytes * 2**30})
+    assert len(joining(race)) == places
 
 
 def test_a_candidate_that_cannot_compile_before_the_budget_ends_does_not_start() -> None:

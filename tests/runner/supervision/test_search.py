@@ -91,7 +91,7 @@ def test_what_gains_is_combined_confirmed_by_a_whole_training_and_reported(
     assert "no candidate is left" in text
     # Another supervisor goes on from what the journals say.
     found = find_experiment(data_dir, experiment_id)
-    again = Search(spec, dict(zip(found.runs, found.variants, strict=True)))
+    again = Search(spec, dict(zip(found.runs, found.variants, strict=True)), 1)
     decision = again.decide([found.runs[0]])
     assert decision.joining == ()
     assert decision.over is not None and decision.over.cause == "searched"
