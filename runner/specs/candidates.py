@@ -61,8 +61,6 @@ class Move:
     """Values other than torch's default."""
     compilers: tuple[str, ...]
     """Compilers with which it can be combined."""
-    why: str
-    """Its effect, in a sentence."""
     shortens: tuple[Part, ...] = ()
     """The parts of a training that it can shorten; for a mode, `potential` knows them."""
     applies: Callable[[ExperimentSpec], bool] = lambda spec: True
@@ -124,46 +122,37 @@ MOVES = (
     Move(
         name="batch_times", values=("2", "4", "8", "16"), compilers=EVERYONE,
         applies=_allows_larger_batches, shortens=("working", "waiting"),
-        why="computes more samples in each kernel; it is another training",
     ),
     Move(
         name="mode", values=("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
         compilers=("inductor",), applies=_on_cuda,
-        why="CUDA graphs replay a step without the host; autotuning times several kernels for each "
-        "product and keeps the fastest",
     ),
     Move(
         name="mode", values=("max-autotune-no-cudagraphs",), compilers=("inductor",),
         applies=lambda spec: spec.device == "cpu",
-        why="autotuning times several kernels for each product and keeps the fastest",
     ),
     Move(
         name="scope", values=("forward", "blocks"), compilers=("inductor",),
         not_in_scripts="the script decides what is compiled", shortens=("compiling", "optimizer"),
-        why="compiles less: the model without its optimizer, or one block for all equal blocks",
     ),
     Move(
         name="cpp_wrapper", values=("true",), compilers=("inductor",), shortens=("waiting",),
-        why="calls kernels from C++ instead of Python, which takes most of a short step",
     ),
     Move(
         name="coordinate_descent_tuning", values=("true",), compilers=("inductor",),
-        applies=_on_cuda, shortens=("working",), why="tunes the sizes of each kernel's blocks",
+        applies=_on_cuda, shortens=("working",),
     ),
     Move(
         name="optimizer", values=("foreach", "fused"), compilers=EVERYONE,
         shortens=("optimizer",),
-        why="updates many parameters in each kernel",
     ),
     Move(
         name="tf32", values=("true",), compilers=EVERYONE, applies=_allows_tf32,
         shortens=("working",),
-        why="multiplies float32 numbers on tensor cores, with 10-bit fractions",
     ),
     Move(
         name="math_attention", values=("reduced",), compilers=EVERYONE,
         applies=_allows_reduced_attention, shortens=("working",),
-        why="adds up half-precision numbers in half precision, in attention without a fused kernel",
     ),
 )  # fmt: skip
 
