@@ -197,5 +197,7 @@ def _text(value: Any) -> str:
         return DASH
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)  # a data frame stores counts with missing values as floats
+    if value and isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        value = ", ".join(value)
     written = value if isinstance(value, str) else json.dumps(value, default=str)
     return written if len(written) <= LONGEST else f"{written[:LONGEST]} ..."
