@@ -170,6 +170,7 @@ def test_what_happened_leads_from_the_verdict_to_the_failed_run(folder: DataDir)
     failed.end(RunState.FAILED, "exit status 1: boom")
     app = opened("experiment", experiment=EXPERIMENT_ID)
     assert text(app).count('class="backend-card"') == 2 and "<dt>" not in text(app), "no dashes"
+    assert "boom" not in "".join(one.value for one in app.warning), "the error is said once"
     app.button(key=f"happened-{failed.run_id}").click().run()
     assert (app.query_params["tab"], app.query_params["run"]) == ("Runs", "inductor")
     assert "boom" in text(app)

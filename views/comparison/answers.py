@@ -7,11 +7,12 @@ verdicts have one sentence.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import EarlyEnd, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Comparison, Result, Standings, standings
@@ -237,11 +238,15 @@ VERDICT_CLASSES = {
 """CSS class in views/shared/style.css, which has the colours of the theme."""
 
 
+NO_DOUBT = ("holds", *get_args(EarlyEnd))
+
+
 def doubts(results: Sequence[Result]) -> list[Markdown]:
-    """Reasons behind parity verdicts other than `holds`, each once, after its runs."""
+    """Reasons behind parity verdicts, each once, after its runs; none for runs that match or ended
+    early."""
     labels: dict[Sentence, list[str]] = {}
     for result in results:
-        if result.parity is not None and result.parity.verdict != "holds":
+        if result.parity is not None and result.parity.verdict not in NO_DOUBT:
             labels.setdefault(parity_words(result.parity), []).append(result.label)
     parity = linked("parity", "parity")
     return [f"**{inert(', '.join(runs))}**, {parity}: {sentence(reason)}"

@@ -25,6 +25,7 @@ from breakeven.runner.specs.candidates import untried
 from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds, Compared
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
+from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import (
     Plan,
@@ -352,11 +353,19 @@ def show_doubts(comparison: Comparison) -> None:
     if comparison.spec.kind.searches:
         notes = f"{notes} {inert(untried(comparison.spec))}"
     st.caption("  \n".join(filter(None, [answers.noise_text(comparison), notes])))
-    warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
+    warnings = [sentence(caution_words(warning)) for warning in comparison.warnings
+                if not _is_failure(warning)]  # fmt: skip
     doubts = [*warnings, *answers.doubts(comparison.results)]
     if doubts:
         listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
         st.warning("\n".join(listed), icon=":material/info:")
+
+
+def _is_failure(warning: Caution) -> bool:
+    """Whether it tells of failed runs, whose errors stand above."""
+    return warning.kind == "ended early" and all(
+        RunState(facts["state"]).is_failed for facts in warning.runs.values()
+    )
 
 
 def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
