@@ -88,8 +88,8 @@ def show_nothing(store: Store, frame: pd.DataFrame) -> None:
     """Explains the page and how to fill it, and offers to restore deleted experiments."""
     st.markdown("#### No experiment yet")
     st.markdown(
-        "An experiment trains one model several times side by side: without a compiler, and under "
-        "each backend you name. All of them are listed here with what they came to."
+        "An experiment trains one model several times side by side: without a compiler, and with "
+        "each backend that you choose. This page lists all experiments and their results."
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         clicked = permissions.may_act() and quick_race_button()
@@ -103,7 +103,7 @@ def show_nothing(store: Store, frame: pd.DataFrame) -> None:
 def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Shows the matching experiments and their number; returns the selected rows."""
     if found.empty:
-        st.info("No experiment fits. Take a word or a filter away.", icon=":material/search_off:")
+        st.info("No experiment matches. Remove a word or a filter.", icon=":material/search_off:")
         return found
     with st.container(key=table.KEY):
         picked = table.show(found, columns)

@@ -109,9 +109,9 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
         return
     with st.popover("Find the fastest", icon=":material/manage_search:"):
         st.markdown(
-            "The search tries compilers, their settings and forms of the optimizer. It ends slow "
-            "candidates early, combines settings that save time, and confirms the best candidates "
-            "by a training from the beginning."
+            "The search tries ways to compile this training and to run its optimizer. It ends "
+            "slow ways early, combines settings that save time, and trains the best ways once "
+            "more from the beginning, to confirm them."
         )
         steps = st.number_input("Steps that you plan to train", 1, MOST_STEPS,
                                 spec.num_steps or spec.tune.steps, key="search-steps")  # fmt: skip
@@ -200,8 +200,8 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     steps = linked("num_steps", f"**{count}**")
     further = len(spec.further_controls)
     more = (
-        f" If the losses end too far apart to tell a fault from rounding, up to "
-        f"{words.plural(further, 'further control')} run, one by one."
+        " If it is unclear whether a backend learns the same, up to "
+        f"{words.plural(further, 'more control')} run afterwards, one by one."
     )
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "

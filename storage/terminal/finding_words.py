@@ -271,7 +271,7 @@ def unprofiled_words(found: Explanation) -> str:
     if not all(state.is_final for state in states):
         return "No run has been profiled yet: profiles follow the timed steps."
     if all(state.ended_early for state in states):
-        return "No run came as far as its profile: all of them ended early."
+        return "No run was profiled: all runs ended before their profile."
     return (
         "No run was profiled: the runs were too short for it, imported, or recorded by an older "
         "version."

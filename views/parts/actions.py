@@ -213,7 +213,7 @@ def _ask() -> None:
     places = _in_experiment(named) | DESTINATIONS
     chosen = st.selectbox(
         "Page, experiment or action", [*actions, *places, *by_title], index=None,
-        placeholder="Type a name", label_visibility="collapsed",
+        placeholder="Type a page, an experiment or an action", label_visibility="collapsed",
     )  # fmt: skip
     _focus()
     if chosen:
