@@ -43,49 +43,68 @@ def planned(num_steps: int | None, found: BreakEven) -> str:
     return without_links(headline(known, plan(known, num_steps)))
 
 
-def test_a_backend_alone_that_is_unsure_and_looks_slow_is_not_called_the_best() -> None:
-    few = Ratio(median=0.68, low=None, high=None, p_value=None, n=4)
-    assert said(rated("eager", 0.68, "unsure", speedup=few)) == (
-        "**eager** at 0.68x is not shown to be faster or slower than without a compiler: too few "
-        "rounds to tell (at least 6 are needed)."
-    )
+FEW = Ratio(median=0.68, low=None, high=None, p_value=None, n=4)
+THAN = "than without a compiler"
 
 
 @pytest.mark.parametrize(
-    ("verdict", "sentence"),
+    ("backends", "sentence"),
     [
-        ("slower", "**a** at 0.80x (0.70 to 0.90) is slower than without a compiler."),
-        ("same", "**a** at 0.80x (0.70 to 0.90) is as fast as without a compiler."),
-        ("unsure", "**a** at 0.80x (0.70 to 0.90) is not shown to be faster or slower than "
-                   "without a compiler: the difference may be chance."),
+        ([rated("a", 0.8, "slower")], f"**a** at 0.80x (0.70 to 0.90) is slower {THAN}."),
+        ([rated("a", 0.8, "same")],
+         "**a** at 0.80x (0.70 to 0.90) is as fast as without a compiler."),
+        ([rated("a", 0.8, "unsure", p_holm=0.5)],
+         f"**a** at 0.80x (0.70 to 0.90) is not shown to be faster or slower {THAN}: the "
+         "difference may be chance."),
+        ([rated("a", 0.68, "unsure", speedup=FEW)],
+         f"**a** at 0.68x is not shown to be faster or slower {THAN}: too few rounds to tell (at "
+         "least 6 are needed)."),
+        ([rated("a", 0.9, "slower"), rated("b", 0.7, "slower")],
+         f"Every backend is slower {THAN}: **a** at 0.90x (0.80 to 1.00) and **b** at 0.70x (0.60 "
+         "to 0.80)."),
+        ([rated("a", 0.9, "same"), rated("b", 0.7, "same")],
+         "Every backend is as fast as without a compiler: **a** at 0.90x (0.80 to 1.00) and **b** "
+         "at 0.70x (0.60 to 0.80)."),
+        ([rated("a", 0.9, "unsure", p_holm=0.5), rated("b", 0.7, "unsure", p_holm=0.5)],
+         "**a** at 0.90x (0.80 to 1.00) and **b** at 0.70x (0.60 to 0.80) are not shown to be "
+         f"faster or slower {THAN}: the difference may be chance."),
+        ([rated("a", 0.9, "unsure", p_holm=0.5), rated("b", 0.7, "slower")],
+         f"No backend is shown to be faster {THAN}: **a** at 0.90x (0.80 to 1.00) is inconclusive "
+         "and **b** at 0.70x (0.60 to 0.80) is slower."),
+        ([rated("wrong", 3.0, "faster", "broken"),
+          rated("dead", 2.0, "faster", state=RunState.OUT_OF_MEMORY),
+          rated("slow", 0.8, "slower"), result("late", state=RunState.RUNNING)],
+         f"**slow** at 0.80x (0.70 to 0.90) is slower {THAN}. **wrong** does not count: its "
+         "answers differ by more than rounding or chance explains. **dead** (out of memory, 2.00x "
+         "(1.90 to 2.10) until then) did not finish. **late**: no speed to compare yet."),
+        ([result("a", state=RunState.FINISHED)], "No backend has a speed to compare."),
+        ([result("a", state=RunState.RUNNING)], "No backend has a speed to compare yet."),
+        ([result("a", state=RunState.FAILED)], "**a** (failed) did not finish."),
     ],
 )  # fmt: skip
-def test_one_backend(verdict: str, sentence: str) -> None:
-    assert said(rated("a", 0.8, verdict, p_holm=0.5)) == sentence
+def test_backends_of_which_none_is_faster(backends: list[Result], sentence: str) -> None:
+    assert said(*backends) == sentence
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "sentence"),
+    ("backends", "start"),
     [
-        (("slower", "slower"), "Every backend is slower than without a compiler: **a** at 0.90x "
-                               "(0.80 to "
-                               "1.00) and **b** at 0.70x (0.60 to 0.80)."),
-        (("same", "same"), "Every backend is as fast as without a compiler: **a** at 0.90x (0.80 "
-                           "to 1.00) "
-                           "and **b** at 0.70x (0.60 to 0.80)."),
-        (("unsure", "unsure"), "**a** at 0.90x (0.80 to 1.00) and **b** at 0.70x (0.60 to 0.80) "
-                               "are not shown to be faster or slower than without a compiler: the "
-                               "difference may be chance."),
-        (("unsure", "slower"), "No backend is shown to be faster than without a compiler: **a** "
-                               "at 0.90x "
-                               "(0.80 to 1.00) is inconclusive and **b** at 0.70x (0.60 to 0.80) "
-                               "is slower."),
+        ([rated("wrong", 3.0, "faster", "broken")],
+         "No backend can be trusted: **wrong** is at 3.00x"),
+        ([rated("a", 0.9, "slower"), rated("b", 0.8, "slower"),
+          rated("wrong", 3.0, "faster", "broken")],
+         "Every backend that counts is slower than without a compiler: "),
+        ([rated("fast", 2.0, "faster"), result("slow", state=RunState.CANCELLED)],
+         "**fast** trains at 2.00x"),
+        # The fastest step need not take the least time.
+        ([rated("a", 1.4, "faster"), rated("b", 1.2, "faster")],
+         "**a** has the fastest step at 1.40x (1.30 to 1.50) the speed without a compiler"),
     ],
 )  # fmt: skip
-def test_two_backends(verdicts: tuple[str, str], sentence: str) -> None:
-    first, second = verdicts
-    found = said(rated("a", 0.9, first, p_holm=0.5), rated("b", 0.7, second, p_holm=0.5))
-    assert found == sentence
+def test_what_does_not_count_unmakes_nothing(backends: list[Result], start: str) -> None:
+    text = said(*backends)
+    assert text.startswith(start)
+    assert ("**slow** (stopped) did not finish." in text) == (start.startswith("**fast**"))
 
 
 def test_no_mixture_is_said_to_be_what_one_of_its_verdicts_denies() -> None:
@@ -100,32 +119,6 @@ def test_no_mixture_is_said_to_be_what_one_of_its_verdicts_denies() -> None:
         assert all(f"**{name}**" in text for name in "abc")
 
 
-def test_what_does_not_count_is_said_beside_what_does() -> None:
-    text = said(
-        rated("wrong", 3.0, "faster", "broken"),
-        rated("dead", 2.0, "faster", state=RunState.OUT_OF_MEMORY),
-        rated("slow", 0.8, "slower"),
-        result("late", state=RunState.RUNNING),
-    )
-    assert text == (
-        "**slow** at 0.80x (0.70 to 0.90) is slower than without a compiler. **wrong** does not "
-        "count: "
-        "its answers differ by more than rounding or chance explains. **dead** (out of memory, "
-        "2.00x (1.90 to 2.10) until then) did not finish. **late**: no speed to compare yet."
-    )
-
-
-def test_a_broken_backend_alone_is_not_the_best() -> None:
-    text = said(rated("wrong", 3.0, "faster", "broken"))
-    assert text.startswith("No backend can be trusted: **wrong** is at 3.00x")
-
-
-def test_every_backend_that_counts_is_not_every_backend() -> None:
-    text = said(rated("a", 0.9, "slower"), rated("b", 0.8, "slower"),
-                rated("wrong", 3.0, "faster", "broken"))  # fmt: skip
-    assert text.startswith("Every backend that counts is slower than without a compiler: ")
-
-
 def test_a_baseline_that_did_not_finish_leaves_nothing_to_compare_with() -> None:
     assert said(result("a", speed_verdict="unsure"), baseline=RunState.FAILED) == (
         "No comparison is certain: the baseline did not finish (failed)."
@@ -138,28 +131,6 @@ def test_speeds_beside_a_baseline_that_did_not_finish_are_those_of_the_rounds_be
 ) -> None:
     assert said(rated("a", 2.0, verdict), baseline=RunState.FAILED).startswith(
         "The baseline did not finish (failed); speeds come from the rounds before that. **a** "
-    )
-
-
-@pytest.mark.parametrize(
-    ("state", "sentence"),
-    [(RunState.FINISHED, "No backend has a speed to compare."),
-     (RunState.RUNNING, "No backend has a speed to compare yet."),
-     (RunState.FAILED, "**a** (failed) did not finish.")],
-)  # fmt: skip
-def test_a_backend_without_a_speed(state: RunState, sentence: str) -> None:
-    assert said(result("a", state=state)) == sentence
-
-
-def test_a_run_that_was_stopped_does_not_unmake_those_that_finished() -> None:
-    text = said(rated("fast", 2.0, "faster"), result("slow", state=RunState.CANCELLED))
-    assert text.startswith("**fast** trains at 2.00x")
-    assert text.endswith("**slow** (stopped) did not finish.")
-
-
-def test_of_several_that_are_faster_the_fastest_step_is_named_which_need_not_take_the_least_time():
-    assert said(rated("a", 1.4, "faster"), rated("b", 1.2, "faster")).startswith(
-        "**a** has the fastest step at 1.40x (1.30 to 1.50) the speed without a compiler"
     )
 
 

@@ -76,20 +76,25 @@ def test_of_a_long_band_the_outermost_points_of_each_stretch_are_drawn():
 def test_a_long_training_shows_its_moving_average_over_the_steps_themselves():
     # 300 steps alternating between 0 and 2: a window of 300 // 50 = 6 steps averages to 1.
     frame = series("loss", baseline=[0.0, 2.0] * 150)
+    frame["cumulative_seconds"] = [5.0 + 0.5 * step for step in range(300)]
     faint, average = charts.losses(frame).data
     assert (faint.opacity, len(faint.y)) == (0.25, 300)
     assert list(average.y[10:290]) == pytest.approx([1.0] * 280)
-
-
-def test_a_moving_average_passes_over_a_loss_that_is_not_finite():
+    faint, average = charts.losses(frame, over="cumulative_seconds").data
+    assert (faint.x[0], average.x[0]) == (5.0, 5.0)
+    assert average.x[-1] == pytest.approx(154.5)
     run = series("loss", baseline=[1.0, math.inf, 3.0])
     assert list(charts.moving_average(run, 3)["loss"]) == [1.0, 2.0, 3.0]
 
 
-def test_a_run_that_diverges_does_not_flatten_the_others():
-    figure = charts.losses(series("loss", baseline=[2.0, 1.0], inductor=[2.0, 1e6]))
-    # The baseline spans 1 to 2; one more span and a margin of 5 % are shown: up to 3.05.
-    assert figure.layout.yaxis.range == (pytest.approx(0.95), pytest.approx(3.05))
+def test_losses_stand_over_the_time_that_a_person_waits_for() -> None:
+    """The compiled run's first step takes 10 s, and both come to a loss of 1 in their third."""
+    frame = series("loss", baseline=[3.0, 2.0, 1.0], inductor=[3.0, 2.0, 1.0])
+    frame["cumulative_seconds"] = [1.0, 2.0, 3.0, 10.0, 10.5, 11.0]
+    figure = charts.losses(frame, over="cumulative_seconds")
+    assert list(trace(figure, "baseline").x) == [1.0, 2.0, 3.0]
+    assert list(trace(figure, "inductor").x) == [10.0, 10.5, 11.0]
+    assert "Training time (s)" in figure.layout.xaxis.title.text
 
 
 def test_differences_are_distances_to_the_baseline_at_the_same_step():
@@ -101,18 +106,23 @@ def test_differences_are_distances_to_the_baseline_at_the_same_step():
     assert figure.layout.yaxis.type == "log"
 
 
-def test_a_diverged_loss_does_not_stretch_the_differences():
+def test_a_run_that_diverges_does_not_flatten_the_others_and_has_no_differences():
+    figure = charts.losses(series("loss", baseline=[2.0, 1.0], inductor=[2.0, 1e6]))
+    # The baseline spans 1 to 2; one more span and a margin of 5 % are shown: up to 3.05.
+    assert figure.layout.yaxis.range == (pytest.approx(0.95), pytest.approx(3.05))
     frame = series("loss", baseline=[2.0, 1.5], inductor=[math.inf, math.nan])
     assert len(trace(charts.loss_differences(frame), "inductor").y) == 0
 
 
-def test_steps_that_compiled_stand_out_in_the_times_of_a_run():
-    frame = series("seconds", inductor=[9.0, 0.1, 0.1]).assign(compiled=[True, False, False])
-    figure = run_charts.step_series(frame)
-    assert list(trace(figure, "compiled during this step").x) == [0]
+def test_steps_that_compiled_stand_out_in_the_times_of_runs():
+    frame = series("seconds", baseline=[0.1, 0.1], inductor=[9.0, 0.1])
+    figure = run_charts.step_series(frame.assign(compiled=[False, False, True, False]))
+    compiled = trace(figure, "compiled during this step")
     # The median step takes 0.1 s, so the axis counts milliseconds.
+    assert (list(compiled.x), list(compiled.y)) == ([0], pytest.approx([9000]))
     assert figure.layout.yaxis.title.text == links.axis("step_seconds", "Step time (ms)")
-    assert list(trace(figure, "inductor").y) == pytest.approx([9000, 100, 100])
+    lines = {one.name: list(one.y) for one in figure.data if one.mode == "lines"}
+    assert lines == {"baseline": pytest.approx([100, 100]), "inductor": pytest.approx([9000, 100])}
 
 
 def test_the_compilers_work_is_marked_at_its_steps_and_leaves_the_range_alone():
@@ -137,20 +147,15 @@ def test_the_compilers_work_is_marked_at_its_steps_and_leaves_the_range_alone():
     assert figure.layout.yaxis.range == span and figure.layout.yaxis2.range == (0, 1)
 
 
-def test_marks_have_the_colour_of_their_runs_line_whichever_runs_compiled():
+def test_marks_have_the_colour_of_their_runs_line_whichever_runs_compiled_and_no_axis_without():
     labels = {f"mine-{number}": [2.0, 1.0] for number in range(9)}
     figure = charts.losses(series("loss", **labels))
     event = {"label": "mine-8", "step": 0, "phase": "training", "kind": "compiled", "count": 1,
              "detail": None}  # fmt: skip
+    assert len(mark_compiler_events(figure, pd.DataFrame(columns=list(event))).data) == 9
+    assert "yaxis2" not in figure.layout
     mark_compiler_events(figure, pd.DataFrame([event]))
     assert trace(figure, "compiled").marker.color[0] == trace(figure, "mine-8").line.color
-
-
-def test_a_run_that_compiled_nothing_has_no_such_marks():
-    figure = charts.losses(series("loss", baseline=[2.0, 1.0]))
-    none = pd.DataFrame(columns=["label", "step", "phase", "kind", "count", "detail"])
-    assert len(mark_compiler_events(figure, none).data) == 1
-    assert "yaxis2" not in figure.layout
 
 
 def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
@@ -164,13 +169,6 @@ def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
     assert dict(zip(line.x, line.y, strict=True)).items() >= {123_456: 5e3, 777_777: 10.0}.items()
     own = run_charts.named_series(frame, "a").data[0]
     assert len(own.x) <= 1000 and 777_777 in own.x
-
-
-def test_every_step_of_several_runs_is_a_line_each():
-    frame = series("seconds", baseline=[0.2, 0.2], inductor=[9.0, 0.1])
-    figure = run_charts.step_series(frame.assign(compiled=[False, False, True, False]))
-    assert [one.name for one in figure.data if one.mode == "lines"] == ["baseline", "inductor"]
-    assert list(trace(figure, "compiled during this step").y) == pytest.approx([9000])
 
 
 def line_of(figure, label: str):
@@ -353,16 +351,6 @@ def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefine
     assert figure.layout.xaxis.title.text == links.axis("compile_seconds")
 
 
-def test_memory_ticks_are_round_binary_numbers():
-    results = [result("baseline", peak_memory_bytes=3 * 2**30),
-               result("inductor", peak_memory_bytes=2 * 2**30,
-                      compile_peak_memory_bytes=5 * 2**30)]  # fmt: skip
-    figure = bars.peak_memory(results)
-    assert list(figure.layout.xaxis.ticktext) == ["0 MiB", "2 GiB", "4 GiB"]
-    assert list(figure.data[2].x) == [5 * 2**30]
-    assert list(figure.data[2].y) == ["inductor"]
-
-
 @pytest.mark.parametrize(
     ("label", "share"),
     [
@@ -380,30 +368,28 @@ def test_what_memory_comes_to_fits_beside_its_marks_on_half_a_page(label: str, s
     assert 1 - 3 * 2**30 / highest >= share
 
 
-def test_memory_tells_what_is_needed_from_what_was_allocated():
+def test_memory_tells_what_is_needed_from_what_was_allocated_between_round_binary_ticks():
     results = [result("baseline", peak_memory_bytes=2**30),
-               result("inductor", peak_memory_bytes=2**30, compile_peak_memory_bytes=3 * 2**30,
+               result("inductor", peak_memory_bytes=2**30, compile_peak_memory_bytes=5 * 2**30,
                       allocated_memory_bytes=2**29)]  # fmt: skip
-    _bar, text, _compiling, allocated = bars.peak_memory(results).data
-    assert list(text.text) == ["1.00 GiB", "1.00 GiB, \N{WHITE DIAMOND} 3.00 GiB, | 512.0 MiB"]
-    assert list(text.x) == [2**30, 3 * 2**30], "the text stands beyond the last mark"
+    figure = bars.peak_memory(results)
+    _bar, text, compiling, allocated = figure.data
+    assert list(figure.layout.xaxis.ticktext) == ["0 MiB", "2 GiB", "4 GiB"]
+    assert list(text.text) == ["1.00 GiB", "1.00 GiB, \N{WHITE DIAMOND} 5.00 GiB, | 512.0 MiB"]
+    assert list(text.x) == [2**30, 5 * 2**30], "the text stands beyond the last mark"
+    assert (list(compiling.x), list(compiling.y)) == ([5 * 2**30], ["inductor"])
     assert (list(allocated.x), list(allocated.y)) == ([2**29], ["inductor"])
 
 
-def test_a_score_stands_at_its_epochs_as_the_queries_count_them():
+def test_a_score_stands_at_its_epochs_and_several_of_one_epoch_at_their_steps():
     frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [1, 2],
                           "step": [50, 100], "value": [0.5, 0.75]})  # fmt: skip
     figure = run_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
     assert (list(figure.data[0].x), list(figure.data[0].y)) == ([1, 2], [0.5, 0.75])
     assert figure.layout.shapes[0].y0 == 0.2
     assert figure.layout.yaxis.tickformat.endswith("%")
-
-
-def test_several_evaluations_of_one_epoch_stand_at_their_steps():
-    frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 0],
-                          "step": [50, 100], "value": [1.0, 0.5]})  # fmt: skip
-    figure = run_charts.scores_of_runs(frame, "loss")
-    assert (list(figure.data[0].x), list(figure.data[0].y)) == ([50, 100], [1.0, 0.5])
+    figure = run_charts.scores_of_runs(frame.assign(epoch=0), "loss")
+    assert (list(figure.data[0].x), list(figure.data[0].y)) == ([50, 100], [0.5, 0.75])
     assert figure.layout.xaxis.title.text == links.axis("step")
     assert figure.layout.yaxis.title.text == links.axis("eval_loss")
 
@@ -446,6 +432,9 @@ def test_numbers_by_name_are_lines_and_a_single_one_needs_no_legend():
     alone = run_charts.named_series(frame[frame["name"] == "b"], "b")
     assert alone.layout.showlegend is False
     assert alone.layout.height < figure.layout.height
+    line = run_charts.setting(series("gradient_norm", inductor=[2.5, math.inf]), "gradient_norm")
+    assert line.data[0].y[0] == 2.5 and math.isnan(line.data[0].y[1])
+    assert line.data[0].connectgaps is not True, "a gap where it is not finite"
 
 
 def test_gradients_are_coloured_by_their_power_of_ten_and_zeros_by_their_share():
@@ -457,14 +446,10 @@ def test_gradients_are_coloured_by_their_power_of_ten_and_zeros_by_their_share()
     assert cells.z[0].tolist() == [2.0, -2.0]
     assert math.isnan(cells.z[1][0]), "a gradient of 0 has no power of ten"
     assert list(cells.colorbar.ticktext) == [f"10<sup>{power}</sup>" for power in range(-2, 3)]
+    (dead,) = run_charts.gradient_norms(frame[2:3], "norm").data
+    assert math.isnan(dead.z[0][0])
     (shares,) = run_charts.gradient_norms(frame, "zeros").data
     assert shares.z.tolist() == [[0.0, 0.5], [1.0, 0.0]]
-
-
-def test_gradients_that_are_all_dead_are_an_empty_figure_and_no_error():
-    frame = pd.DataFrame({"step": [0], "name": ["in"], "norm": [0.0]})
-    (cells,) = run_charts.gradient_norms(frame, "norm").data
-    assert math.isnan(cells.z[0][0])
 
 
 def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
@@ -481,42 +466,24 @@ def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
 
 
 def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart():
-    labels = ["baseline", "inductor-reduce-overhead", "inductor-forward", "inductor", "eager"]
-    figure = bars.metric([result(label, compile_seconds=1.0) for label in labels[:3]],
+    """Where a line has no room beside the bars its middle is left out: backends differ at the
+    end."""
+    written = {
+        "baseline": "baseline",
+        "inductor-reduce-overhead": "inductor-<br>reduce-overhead",
+        "inductor-forward": "inductor-<br>forward",
+        "inductor-math_attention_reduced-triton.cudagraphs_true-fallback_random_false":
+            "inductor-<br>math_attentio…_random_false",
+        "a_backend_of_somebodys_own_with_a_long_name": "a_backend_of_…h_a_long_name",
+    }  # fmt: skip
+    figure = bars.metric([result(label, compile_seconds=1.0) for label in written],
                          "compile_seconds")  # fmt: skip
-    assert list(figure.layout.yaxis.ticktext) == [
-        "baseline", "inductor-<br>reduce-overhead", "inductor-<br>forward",
-    ]  # fmt: skip
-    many = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
-    few = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels[:4]}))
+    assert list(figure.layout.yaxis.ticktext) == list(written.values())
+    few, many = (
+        charts.losses(series("loss", **{label: [2.0, 1.0] for label in [*written][:count]}))
+        for count in (4, 5)
+    )
     assert (few.layout.height, many.layout.height) == (310, 326)  # 16 for each run beyond four
-
-
-def test_no_line_of_a_label_takes_the_room_of_its_bar():
-    """Backends differ at the end, so the middle is left out."""
-    labels = [
-        "inductor-math_attention_reduced-triton.cudagraphs_true-fallback_random_false",
-        "a_backend_of_somebodys_own_with_a_long_name",
-    ]
-    figure = bars.metric([result(label, compile_seconds=1.0) for label in labels],
-                         "compile_seconds")  # fmt: skip
-    assert list(figure.layout.yaxis.ticktext) == [
-        "inductor-<br>math_attentio…_random_false", "a_backend_of_…h_a_long_name",
-    ]  # fmt: skip
-
-
-def test_a_setting_of_the_steps_leaves_a_gap_where_it_is_not_finite():
-    frame = series("gradient_norm", inductor=[2.5, math.inf, 1.5])
-    line = run_charts.setting(frame, "gradient_norm").data[0]
-    assert (line.y[0], line.y[2]) == (2.5, 1.5)
-    assert math.isnan(line.y[1])
-    assert line.connectgaps is not True
-
-
-def test_the_control_is_told_from_the_baseline_by_its_dashes():
-    figure = charts.losses(series("loss", baseline=[1.0, 2.0], control=[1.0, 2.0]))
-    assert trace(figure, "baseline").line.dash == "solid"
-    assert trace(figure, "control").line.dash == KNOWN["control"].dash
 
 
 ABOUT = Origin(name="mine-7f3a", facts=("Mine · 7f3a", "bert on <b>reviews</b> · cpu · float32"))
@@ -533,10 +500,13 @@ def test_html_export_needs_no_network_and_says_what_it_shows():
     assert len(page) > 1_000_000, "plotly.js must be inside"
 
 
-def test_a_run_stands_behind_a_piece_of_its_line():
+def test_a_run_stands_behind_a_piece_of_its_line_of_which_the_controls_has_dashes():
     mark = unquote(leaderboard.run_mark("mine", KNOWN["eager"]))
     assert "stroke='#1f7a5c'" in mark and "stroke-dasharray='6,3'" in mark
     assert "dasharray" not in leaderboard.run_mark("inductor", KNOWN["inductor"])
+    figure = charts.losses(series("loss", baseline=[1.0, 2.0], control=[1.0, 2.0]))
+    assert trace(figure, "baseline").line.dash == "solid"
+    assert trace(figure, "control").line.dash == KNOWN["control"].dash
 
 
 def test_energy_has_a_column_where_a_run_has_it_and_none_elsewhere():
@@ -610,24 +580,6 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
         "training_loss_excess": [DASH, "0.2000"],
         "training_loss_check": [DASH, "fails"],
     }
-
-
-def test_losses_stand_over_the_time_that_a_person_waits_for() -> None:
-    """The compiled run's first step takes 10 s, and both come to a loss of 1 in their third."""
-    frame = series("loss", baseline=[3.0, 2.0, 1.0], inductor=[3.0, 2.0, 1.0])
-    frame["cumulative_seconds"] = [1.0, 2.0, 3.0, 10.0, 10.5, 11.0]
-    figure = charts.losses(frame, over="cumulative_seconds")
-    assert list(trace(figure, "baseline").x) == [1.0, 2.0, 3.0]
-    assert list(trace(figure, "inductor").x) == [10.0, 10.5, 11.0]
-    assert "Training time (s)" in figure.layout.xaxis.title.text
-
-
-def test_averages_of_a_long_training_stand_over_time_as_well() -> None:
-    frame = series("loss", inductor=[1.0] * 300)
-    frame["cumulative_seconds"] = [5.0 + 0.5 * step for step in range(300)]
-    faint, average = charts.losses(frame, over="cumulative_seconds").data
-    assert (faint.x[0], average.x[0]) == (5.0, 5.0)
-    assert average.x[-1] == pytest.approx(154.5)
 
 
 def test_a_doubt_that_several_runs_share_is_said_once():
