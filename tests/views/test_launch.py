@@ -183,18 +183,6 @@ def test_fields_of_hub_texts_reach_the_experiment(
     assert launched(app, shared) == expected
 
 
-def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(shared: DataDir):
-    app = opened("launch")
-    app.text_input(key="quick.optimizer_options").set_value("weight_decay")
-    app.text_input(key="quick.evaluate_every").set_value("3").run()
-    said = "'weight_decay' must read name=value"
-    assert [entry.value for entry in app.caption if said in unescape(entry.value)]
-    assert "training.optimizer_options" in app.error[0].value
-    assert app.text_input(key="quick.optimizer_options").value == "weight_decay"
-    assert app.text_input(key="quick.evaluate_every").value == "3", "fields after it are shown"
-    assert app.button[-1].disabled
-
-
 @pytest.mark.heavy
 def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(shared: DataDir):
     keep(shared, WITH_GPU)
@@ -215,16 +203,30 @@ def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(sha
     assert (training.scaler_options, training.warmup_steps) == ({}, 0)
 
 
-def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same(shared: DataDir):
+def test_what_differs_from_the_preset_is_said_with_its_command_and_what_it_costs(shared: DataDir):
     app = opened("launch")
-    assert "Changed:" not in text(app)
+    twice = "Each backend then compiles its model a second time"
+    waits = "Every step of every run then waits"
+    assert "Changed:" not in text(app) and twice in text(app) and waits not in text(app)
     app.text_input(key="quick.batch_size").set_value("16")
     app.text_input(key="quick.checkpoint_every").set_value("2").run()
     assert "**Changed:** Batch size 16 · Checkpoint every 2" in text(app)
     assert "--checkpoint-every=2" in text(app)
+    app.toggle(key="quick.evaluate_compiled").set_value(False)
+    app.toggle(key="quick.stop_nonfinite").set_value(True).run()
+    assert twice not in text(app) and waits in text(app)
 
 
 def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(shared: DataDir):
+    app = opened("launch")
+    app.text_input(key="quick.optimizer_options").set_value("weight_decay")
+    app.text_input(key="quick.evaluate_every").set_value("3").run()
+    said = "'weight_decay' must read name=value"
+    assert [entry.value for entry in app.caption if said in unescape(entry.value)]
+    assert "training.optimizer_options" in app.error[0].value and app.button[-1].disabled
+    assert app.text_input(key="quick.optimizer_options").value == "weight_decay"
+    assert app.text_input(key="quick.evaluate_every").value == "3", "fields after it are shown"
+
     app = opened("launch")
     app.text_input(key="quick.batch_size").set_value("5000").run()
     rule = "must not exceed data.num_train_samples (960): no batch would be full"
@@ -313,16 +315,6 @@ def test_own_code_is_explained_where_no_folder_is_allowed(
     assert app.multiselect(key="quick.callback").disabled
     app.selectbox(key="quick.task").set_value("custom").run()
     assert "my_code.py may not run here" in app.error[0].value
-
-
-def test_what_costs_time_is_said_in_words_where_it_is_chosen(shared: DataDir):
-    app = opened("launch")
-    assert "Each backend then compiles its model a second time" in text(app)
-    assert "Every step of every run then waits" not in text(app)
-    app.toggle(key="quick.evaluate_compiled").set_value(False)
-    app.toggle(key="quick.stop_nonfinite").set_value(True).run()
-    assert "Each backend then compiles its model a second time" not in text(app)
-    assert "Every step of every run then waits" in text(app)
 
 
 def test_every_preset_can_be_launched_as_it_is(shared: DataDir, tmp_path: Path):
@@ -582,7 +574,7 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
 
 
 @pytest.mark.heavy
-def test_columns_follow_another_file_unless_somebody_chose_them(
+def test_columns_follow_another_file_unless_chosen_and_what_it_cannot_give_is_said_at_its_field(
     shared: DataDir, questions: Path, tmp_path: Path
 ):  # fmt: skip
     other = tmp_path / "other.csv"
@@ -598,14 +590,7 @@ def test_columns_follow_another_file_unless_somebody_chose_them(
     app.selectbox(key="own.data").set_value(str(questions)).run()
     assert app.selectbox(key="own.text_column").value == "kind", "it was chosen"
     assert "is not a column of" in app.error[0].value
-
-
-@pytest.mark.heavy
-def test_what_a_file_cannot_give_is_said_at_its_field_before_launch(
-    shared: DataDir, questions: Path
-):  # fmt: skip
-    app = opened("launch", preset="Your own data")
-    app.selectbox(key="own.data").set_value(str(questions)).run()
+    app = opened("launch", preset="Your own data", **{"own.data": str(questions)})
     app.text_input(key="own.train_samples").set_value("49").run()
     assert "more than the 50 rows of" in app.error[0].value and app.button[-1].disabled
     app.selectbox(key="own.data").set_value(str(questions.with_name("nothing.csv"))).run()
