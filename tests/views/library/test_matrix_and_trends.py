@@ -13,32 +13,35 @@ from tests.helpers.pages import close_store, compare_all, opened, text
 pytestmark = pytest.mark.heavy
 
 
-def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataDir) -> None:
+def trends(**query: str) -> str:
+    return text(opened("experiments", view="Trends", **query))
+
+
+def test_a_worse_level_is_told_first_and_nothing_called_well_above_a_backend_that_failed_last(
+    folder: DataDir,
+) -> None:
     record_slower_torch(folder)
     compare_all(folder)
-    said = text(opened("experiments", view="Trends"))
+    said = trends()
     assert "1 step to a worse level" in said
     assert (
         "**inductor** since" in said and "2026-11-09" in said and "torch 2.12.0 to 2.13.0" in said
     )
     assert "experiment=20261109-093015-123456-7f3a" in said, "its first experiment is a click away"
-    # Eight nights, of which no step can be told.
-    assert "Too few experiments to detect a change" in text(
-        opened("experiments", view="Trends", torch="2.12.0")
-    )
-
-
-def test_nothing_is_called_well_above_a_backend_that_failed_last(folder: DataDir) -> None:
-    for day in range(1, 12):
-        record_night(folder, day, 0.1 * NOISE[day % 6])
+    # Eight nights with the torch before, of which no step can be told, and eleven.
+    before = {"torch": "2.12.0"}
+    assert "Too few experiments to detect a change" in trends(**before)
+    for day in (13, 14, 15):
+        last = record_night(folder, day, 0.1 * NOISE[day % 6], versions=before)
+    close_store(folder)
     compare_all(folder)
-    assert "No number became worse" in text(opened("experiments", view="Trends"))
-    crashed = folder.run_dir(f"{record_night(folder, 12, 0.1)}.inductor")
+    assert "No number became worse" in trends(**before)
+    crashed = folder.run_dir(f"{last}.inductor")
     crashed.exit_file.unlink()
     crashed.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
     close_store(folder)
     compare_all(folder)
-    said = text(opened("experiments", view="Trends"))
+    said = trends(**before)
     assert "1 latest run failed" in said and "No number became worse" not in said
 
 
