@@ -1,4 +1,4 @@
-"""Journeys among dozens of experiments in a real Chromium: found, ticked, held side by side
+"""Journeys among hundreds of experiments in a real Chromium: found, ticked, held side by side
 across machines; by keyboard, on a phone, dark."""
 
 import re
@@ -13,7 +13,7 @@ from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import EXAMPLES
 from breakeven.runner.folders.queue import experiments, find_experiment
-from tests.browser.dozens import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_dozens
+from tests.browser.hundreds import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_hundreds
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 from tests.helpers.waiting import PATIENCE_SECONDS
@@ -31,7 +31,7 @@ FIRST_ROW, ROW_HEIGHT = 52, 35
 def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     folder = DataDir(tmp_path_factory.mktemp("library"))
     keep(folder, MACHINE)
-    make_dozens(folder)
+    make_hundreds(folder)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""A library of dozens of experiments, more than a screen shows; made within seconds.
+"""A library of hundreds of experiments, as people have after months; made within seconds.
 
 Most were stopped before they did a step, and share their files on the disk. Among them are those
 that somebody looks for: one by its tag, two of different machines, twelve nights with a step.
@@ -13,7 +13,7 @@ from breakeven.runner.folders.states import RunState
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
 from tests.helpers.nights import record_slower_torch
 
-NUM_EXPERIMENTS = 80
+NUM_EXPERIMENTS = 300
 NUM_ALIKE, NUM_NIGHTS = 12, 12
 TARGET = "20261121-000007-000000-0007"
 """The one of those alike that is looked for: its tag is `needle`."""
@@ -23,7 +23,7 @@ H100 = {"host": "cluster", "device_name": "NVIDIA H100",
         "versions": {"torch": "2.14.0", "transformers": "5.23.0"}}  # fmt: skip
 
 
-def make_dozens(folder: DataDir) -> None:
+def make_hundreds(folder: DataDir) -> None:
     alike = list(_ids("20261121-00{:04d}-000000-{:04d}", NUM_ALIKE))
     record_experiment(folder.runs, experiment_spec(num_steps=80, name="One of many"), alike[0])
     _copy(folder, alike[0], alike[1:])
