@@ -62,33 +62,25 @@ def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:
     assert "compiling 2 min " in waiting._line("inductor", found)
 
 
-def evaluate(run: Recording, split: str, compiled: bool, accuracy: float | None) -> None:
-    run.log.append("evaluation", epoch=0, step=20, split=split, compiled=compiled, loss=0.5,
-                   accuracy=accuracy, num_samples=10, seconds=0.1)  # fmt: skip
-    run.log.flush()
-
-
+@pytest.mark.parametrize(
+    ("splits", "evaluations", "held_out"),
+    [
+        (("train", "validation"),
+         [(0.75, {"split": "train", "compiled": False}),
+          (0.25, {"split": "train", "compiled": True}),
+          (0.5, {"split": "validation", "compiled": False})], ("accuracy", 0.75)),
+        (("validation",), [(None, {"split": "validation", "compiled": False})], ("loss", 0.5)),
+        (("validation",), [(0.8, {})], ("accuracy", 0.8)),  # of a journal without splits
+    ],
+)  # fmt: skip
 def test_the_first_split_that_is_evaluated_counts_and_the_weights_without_a_compiler(
-    tmp_path: Path,
+    tmp_path: Path, splits: tuple[str, ...], evaluations: list[Any], held_out: tuple[str, float]
 ) -> None:
-    spec = experiment_spec(evaluation=EvaluationSpec(splits=("train", "validation")))
+    spec = experiment_spec(evaluation=EvaluationSpec(splits=splits))
     run = Recording(tmp_path, "inductor", spec)
-    for split, compiled, accuracy in (
-        ("train", False, 0.75), ("train", True, 0.25), ("validation", False, 0.5)
-    ):  # fmt: skip
-        evaluate(run, split, compiled, accuracy)
-    assert progress(run).held_out == ("accuracy", 0.75)
-
-
-def test_a_task_without_accuracy_shows_its_loss(tmp_path: Path) -> None:
-    run = Recording(tmp_path, "inductor")
-    evaluate(run, "validation", False, None)
-    assert progress(run).held_out == ("loss", 0.5)
-
-
-def test_evaluations_of_journals_without_splits_count_as_validation(tmp_path: Path) -> None:
-    run = Recording(tmp_path, "inductor").evaluation(0.8)
-    assert progress(run).held_out == ("accuracy", 0.8)
+    for accuracy, fields in evaluations:
+        run.evaluation(accuracy, loss=0.5, **fields)
+    assert progress(run).held_out == held_out
 
 
 def test_a_resumed_run_counts_its_steps_from_the_checkpoint(tmp_path: Path) -> None:

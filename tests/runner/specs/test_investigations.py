@@ -127,10 +127,6 @@ def test_it_has_that_backend_baseline_and_controls_and_the_same_settings():
     assert same == RECORDED
 
 
-def test_there_is_a_control_even_where_none_was_recorded():
-    assert replay(replace(RECORDED, controls=0), "first", "eager").controls == 1
-
-
 @pytest.mark.parametrize(("asked", "said"), [("auto", "off"), ("keep", "keep"), ("off", "off")])
 def test_dropout_stays_as_it_was_when_the_backend_that_decided_it_is_gone(asked: str, said: str):
     """Captured graphs draw random numbers of their own, so that nobody had dropout beside them."""
@@ -140,24 +136,35 @@ def test_dropout_stays_as_it_was_when_the_backend_that_decided_it_is_gone(asked:
     assert made.has_dropout == (said == "keep")
 
 
-def test_repeats_are_measured_again_together():
-    spec = experiment_spec(scenario="speed", speed=SpeedSpec(repeats=3), backends=("inductor",))
-    for label in ("inductor", "inductor-2"):
-        made = replay(spec, "first", label)
-        assert made.backends == ("inductor",) and made.speed.repeats == 3
+REPEATED = experiment_spec(scenario="speed", speed=SpeedSpec(repeats=3), backends=("inductor",))
 
 
-def test_of_baseline_and_control_nothing_else_runs():
-    assert replay(RECORDED, "first", "control").backends == ()
+@pytest.mark.parametrize(
+    ("spec", "label", "backends", "controls"),
+    [
+        (REPEATED, "inductor", ("inductor",), 1),
+        (REPEATED, "inductor-2", ("inductor",), 1),
+        (replace(RECORDED, controls=0), "eager", ("eager",), 1),
+        (RECORDED, "control", (), 2),  # of baseline and control nothing else runs
+    ],
+)
+def test_repeats_are_measured_again_together_and_beside_a_control(
+    spec: ExperimentSpec, label: str, backends: tuple[str, ...], controls: int
+):
+    made = replay(spec, "first", label)
+    assert (made.backends, made.controls, made.speed) == (backends, controls, spec.speed)
 
 
-def test_a_run_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(RunnerError, match="no run 'inductr'; there are baseline, control"):
-        replay(RECORDED, "first", "inductr")
-
-
-def test_what_has_no_timed_baseline_is_refused_with_what_to_do():
-    with pytest.raises(
-        RunnerError, match=r"'cache' times no run .* run the whole experiment again"
-    ):
-        replay(experiment_spec(scenario="cache"), "first", "inductor-cold-1")
+@pytest.mark.parametrize(
+    ("spec", "label", "why"),
+    [
+        (RECORDED, "inductr", "no run 'inductr'; there are baseline, control"),
+        (experiment_spec(scenario="cache"), "inductor-cold-1",
+         r"'cache' times no run .* run the whole experiment again"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_measured_again_is_refused_with_what_to_do(
+    spec: ExperimentSpec, label: str, why: str
+):
+    with pytest.raises(RunnerError, match=why):
+        replay(spec, "first", label)

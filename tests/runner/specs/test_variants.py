@@ -11,6 +11,7 @@ from breakeven.runner.specs.variants import Variant, parse_backend
     ("text", "label", "settings"),
     [
         ("inductor", "inductor", {}),
+        ("baseline", "backend-baseline", {}),
         ("inductor:mode=max-autotune", "inductor-max-autotune", {"mode": "max-autotune"}),
         (
             "eager:scope=forward+fullgraph=true",
@@ -97,10 +98,6 @@ def test_several_variants_of_one_backend_stand_in_one_experiment() -> None:
     assert ExperimentSpec.from_json(spec.to_json()) == spec
 
 
-def test_a_backend_that_is_called_like_the_baseline_gets_another_label() -> None:
-    assert parse_backend("baseline").label == "backend-baseline"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -139,26 +136,21 @@ def test_a_setting_may_end_in_the_sign_that_joins_settings() -> None:
     assert parse_backend("inductor:cpp.cxx=g++").options == {"cpp.cxx": "g++"}
 
 
-def test_a_backend_that_is_named_twice_is_refused() -> None:
-    with pytest.raises(InvalidSpec, match="must not name a backend twice"):
-        ExperimentSpec(name="trial", backends=("inductor:cpp.cxx=/a b",) * 2)
-
-
-def test_modes_with_cuda_graphs_switch_dropout_off() -> None:
-    def has_dropout(backend: str) -> bool:
-        return ExperimentSpec(name="trial", backends=(backend,)).has_dropout
-
-    assert not has_dropout("inductor:mode=reduce-overhead")
-    assert not has_dropout("inductor:mode=max-autotune")
-    assert has_dropout("inductor:mode=max-autotune-no-cudagraphs")
-
-
-def test_an_option_counts_more_than_the_mode_for_what_is_known_of_a_backend() -> None:
-    def captures(backend: str) -> bool:
-        return parse_backend(backend).captures_cuda_graphs
-
-    assert captures("inductor:triton.cudagraphs=true")
-    assert captures("inductor:mode=default+triton.cudagraphs=true")
-    assert captures("inductor:mode=max-autotune+epilogue_fusion=false")
-    assert not captures("inductor:mode=max-autotune+triton.cudagraphs=false")
-    assert parse_backend("inductor:max_autotune=true").compile_effort == 3
+@pytest.mark.parametrize(
+    ("backend", "captures", "effort"),
+    [
+        ("inductor:mode=reduce-overhead", True, 2),
+        ("inductor:mode=max-autotune", True, 3),
+        ("inductor:mode=max-autotune-no-cudagraphs", False, 3),
+        ("inductor:triton.cudagraphs=true", True, 2),
+        ("inductor:mode=default+triton.cudagraphs=true", True, 2),
+        ("inductor:mode=max-autotune+triton.cudagraphs=false", False, 3),
+        ("inductor:max_autotune=true", False, 3),
+    ],
+)
+def test_modes_and_before_them_options_say_what_is_captured_and_what_compiling_takes(
+    backend: str, captures: bool, effort: int
+) -> None:
+    variant = parse_backend(backend)
+    assert (variant.captures_cuda_graphs, variant.compile_effort) == (captures, effort)
+    assert ExperimentSpec(name="trial", backends=(backend,)).has_dropout is not captures

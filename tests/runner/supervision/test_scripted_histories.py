@@ -178,22 +178,6 @@ def test_what_passed_while_the_supervisor_was_suspended_is_in_no_time_limit(tmp_
         assert set(script.states().values()) == {RunState.FINISHED}
 
 
-@pytest.mark.parametrize("too_long", [
-    Nature(load_seconds=0.1, step_seconds=0.4 * LIMIT_SECONDS),
-    Nature(load_seconds=0.1, step_seconds=0.1, hangs_in="work"),
-])  # fmt: skip
-def test_a_run_that_works_too_long_is_stopped_and_waiting_for_a_turn_is_no_work(
-    tmp_path: Path, too_long: Nature
-) -> None:
-    with scripted(tmp_path, USUAL, too_long) as script:
-        script.person(0.0, script.submit_on_cuda)
-        script.kernel.run()
-        assert script.kernel.now > LIMIT_SECONDS
-        states = script.states()
-        assert states.pop("eager") is RunState.TIMEOUT
-        assert set(states.values()) == {RunState.FINISHED}
-
-
 def test_runs_that_fit_go_on_where_the_others_cannot_be_repeated_for_want_of_room(
     tmp_path: Path,
 ) -> None:
@@ -268,46 +252,43 @@ def test_what_ended_on_a_full_disk_is_not_started_again_with_what_was_resumed(
         assert set(script.states().values()) == {RunState.FINISHED}
 
 
-@pytest.mark.parametrize("phase", ["load", "work"])
-def test_a_baseline_that_fails_before_its_first_step_ends_the_experiment_with_the_reason(
-    tmp_path: Path, phase: str
+def dies(phase: str) -> Nature:
+    return Nature(load_seconds=0.1, step_seconds=0.1, last_breath=(phase, 1))
+
+
+TOO_SLOW = Nature(load_seconds=0.1, step_seconds=0.4 * LIMIT_SECONDS)
+HANGS = Nature(load_seconds=0.1, step_seconds=0.1, hangs_in="work")
+WITHOUT_BASELINE = [RunState.FAILED, RunState.CANCELLED, RunState.CANCELLED]
+EAGER_FAILED = [RunState.FINISHED, RunState.FAILED, RunState.FINISHED]
+EAGER_TOO_LONG = [RunState.FINISHED, RunState.TIMEOUT, RunState.FINISHED]
+
+
+@pytest.mark.parametrize(
+    ("natures", "states"),
+    [
+        ((dies("load"),), WITHOUT_BASELINE),
+        ((dies("work"),), WITHOUT_BASELINE),
+        # What was compared with a baseline before it failed stays.
+        ((dies("report"),), [RunState.FAILED, RunState.FINISHED, RunState.FINISHED]),
+        ((USUAL, dies("load")), EAGER_FAILED),
+        ((USUAL, dies("work")), EAGER_FAILED),
+        # Waiting for a turn is no work.
+        ((USUAL, TOO_SLOW), EAGER_TOO_LONG),
+        ((USUAL, HANGS), EAGER_TOO_LONG),
+    ],
+)
+def test_a_run_that_fails_or_works_too_long_ends_alone_unless_the_baseline_has_no_step(
+    tmp_path: Path, natures: tuple[Nature, ...], states: list[RunState]
 ) -> None:
-    fails = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=(phase, 1))
-    with scripted(tmp_path, fails) as script:
+    with scripted(tmp_path, *natures) as script:
         script.person(0.0, script.submit_on_cuda)
         script.kernel.run()
-        assert script.states() == {
-            "baseline": RunState.FAILED,
-            "eager": RunState.CANCELLED,
-            "inductor": RunState.CANCELLED,
-        }
-        why = str(script.runs()["inductor"].status.reason)
-        assert why.startswith("no baseline to compare with: exit status 1")
-
-
-@pytest.mark.parametrize("phase", ["load", "work"])
-def test_a_backend_that_fails_before_its_first_step_ends_nobody_else(
-    tmp_path: Path, phase: str
-) -> None:
-    fails = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=(phase, 1))
-    with scripted(tmp_path, USUAL, fails) as script:
-        script.person(0.0, script.submit_on_cuda)
-        script.kernel.run()
-        states = script.states()
-        assert states.pop("eager") is RunState.FAILED
-        assert set(states.values()) == {RunState.FINISHED}
-
-
-def test_a_baseline_that_fails_after_its_first_step_keeps_what_was_compared_with_it(
-    tmp_path: Path,
-) -> None:
-    fails = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("report", 1))
-    with scripted(tmp_path, fails) as script:
-        script.person(0.0, script.submit_on_cuda)
-        script.kernel.run()
-        states = script.states()
-        assert states.pop("baseline") is RunState.FAILED
-        assert set(states.values()) == {RunState.FINISHED}
+        assert [*script.states().values()] == states
+        assert list(script.states()) == ["baseline", "eager", "inductor"]
+        if states == WITHOUT_BASELINE:
+            why = str(script.runs()["inductor"].status.reason)
+            assert why.startswith("no baseline to compare with: exit status 1")
+        assert (script.kernel.now > LIMIT_SECONDS) == (states == EAGER_TOO_LONG)
 
 
 def test_runs_of_one_round_are_always_of_one_supervisor(tmp_path: Path) -> None:
