@@ -35,6 +35,8 @@ COMMAND = (sys.executable, "-m", "tests.helpers.fake_worker")
 OFF = {"hardly": 3e-5, "apart": 0.2, "farther": 2.0}
 """How far the losses of a backend lie above those of all others from step 20 on. The band is 2e-5
 wide on either side: ten times the floor of float32 for a first loss of 1."""
+PACE = 1.0
+"""How many times as long as usual every block says that it took."""
 SLEEPER = "import time; time.sleep(600)"
 
 
@@ -75,7 +77,7 @@ def main() -> int:
             loss = 1.0 / (step + 1) + OFF.get(nature or "", 0.0) * (step >= 20)
             log.append("step", step=step, epoch=0, round=turn.round, loss=loss,
                        seconds=0.001, compiled=False)  # fmt: skip
-        took = 2.0 if nature == "noisy" and turn.round % 2 else 1.0
+        took = PACE * (2.0 if nature == "noisy" and turn.round % 2 else 1.0)
         took *= 0.5 if nature == "swift" else 1.0
         took *= 0.8 if spec.variant.optimizer == "fused" else 1.0
         log.append("block", round=turn.round, position=turn.position, first_step=block[0],

@@ -24,6 +24,7 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.supervision import supervisor
 from breakeven.storage.index.store import Store
 from tests.helpers.waiting import wait_until
+from tests.runner.supervision.supervised import impatience as impatience
 
 NUM_STEPS = 120
 SPEC = ExperimentSpec(
@@ -53,7 +54,7 @@ def losses(data_dir: DataDir) -> list[tuple[int, float]]:
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
 def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_original_did(
-    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data_dir: DataDir, tmp_path: Path
 ) -> None:
     experiment = find_experiment(data_dir, submit(data_dir, SPEC))
     (run,) = experiment.runs
@@ -66,7 +67,6 @@ def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_origi
         for line in recipe(data_dir.path, copies[-1].path):
             assert subprocess.run(line, shell=True).returncode in (0, VANISHED)
     assert len(copies) >= 3 and run.state is RunState.FINISHED
-    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
     # The last copy may have been taken after the end.
     again = copies[len(copies) // 2]
     copy = RunDir(again.runs / run.run_id)

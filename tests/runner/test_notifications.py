@@ -17,6 +17,7 @@ from breakeven.runner.supervision import supervisor
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.nights import record_slower_torch
 from tests.helpers.serving import Receiver
+from tests.runner.supervision.supervised import impatience as impatience
 
 pytestmark = pytest.mark.heavy
 TREND_COMMAND = notifications.TREND_COMMAND
@@ -28,7 +29,6 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("BREAKEVEN_NOTIFY", server.address)
     monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(notifications, "TREND_COMMAND", ("/bin/echo", "[]"))
     yield server
     server.shutdown()
@@ -97,7 +97,6 @@ def test_a_server_that_never_answers_delays_no_run(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # It accepts connections only.
         monkeypatch.setenv("BREAKEVEN_NOTIFY", f"json://127.0.0.1:{silent.getsockname()[1]}/")
-        monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
         monkeypatch.setattr(notifications, "FINISH_SECONDS", 0.1)
         monkeypatch.setattr(notifications, "TREND_COMMAND", ("/bin/echo", "[]"))
         first, second = (submit(data_dir, spec("crash")) for _ in range(2))

@@ -1,10 +1,10 @@
-"""`breakeven` as a person types it, with real trainings on the CPU."""
+"""`breakeven` as a person types it, with real trainings on the CPU. Supervisor and database work in
+the process of the test; `tests/test_package.py` starts all processes that there are."""
 
+import io
 import json
-import os
 import shutil
-import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from breakeven.runner.commands.cli import main
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.project import PROJECT_ROOT
 from breakeven.storage.comparison.comparison import Comparison, compare
 from breakeven.storage.index.store import Store
-from tests.helpers.machine import FAULTS, MACHINE, PLANTED, keep
+from tests.helpers.loop import FAULTS  # imports the torch that runs share
+from tests.helpers.machine import MACHINE, PLANTED, keep
+from tests.runner.supervision.supervised import commands_here
 
 pytestmark = pytest.mark.heavy
 
@@ -54,15 +55,11 @@ class Outcome:
 
 
 def command_line(folder: Path, *arguments: str) -> Outcome:
-    finished = subprocess.run(
-        [sys.executable, "-m", "breakeven", *arguments, f"--data-folder={folder}"],
-        cwd=PROJECT_ROOT,
-        env={**os.environ, "PYTHONPATH": str(FAULTS)},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    return Outcome(finished.returncode, finished.stdout + finished.stderr, DataDir(folder))
+    said = io.StringIO()
+    with commands_here() as patch, redirect_stdout(said), redirect_stderr(said):
+        patch.setenv("PYTHONPATH", str(FAULTS))
+        status = main([*arguments, f"--data-folder={folder}"])
+    return Outcome(status, said.getvalue(), DataDir(folder))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
@@ -33,6 +32,7 @@ from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.loop import FAULTS, of_kind, torch_afresh
 from tests.helpers.loop import run as run_here
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
+from tests.runner.supervision.supervised import impatience as impatience
 
 pytestmark = pytest.mark.heavy
 
@@ -171,7 +171,6 @@ def test_a_supervisor_that_starts_again_has_a_lost_run_go_on_to_the_losses_of_on
 ) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     monkeypatch.setenv(CODE_VARIABLE, os.pathsep.join((str(tmp_path), str(FAULTS))))
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     hook = f"{tmp_path / 'waiting.py'}:Waiting"
     run = only_run(data_dir, experiment(callbacks=(hook,)))
     supervisor = ensure_supervisor(data_dir)

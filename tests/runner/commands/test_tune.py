@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 import breakeven.runner.commands.waiting
-import breakeven.runner.supervision.supervisor
-from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.searches import TOO_SHORT, read_budget
 from breakeven.runner.folders.data_dir import DataDir
@@ -21,23 +19,17 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
-from tests.helpers.in_process import storage_asked_here, torch_asked_here
+from tests.helpers.in_process import torch_asked_here
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import wait_until
+from tests.runner.supervision.supervised import commands_here
 
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(autouse=True)
-def supervised_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command waits for a supervisor in its own process, which also checks settings and reads
-    the database."""
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(
-        breakeven.runner.commands.waiting, "ensure_supervisor",
-        lambda data_dir: supervise(data_dir, FAKE_WORKER),
-    )  # fmt: skip
-    with torch_asked_here(), storage_asked_here():
+def supervised_here() -> Iterator[None]:
+    with torch_asked_here(), commands_here(FAKE_WORKER):
         yield
 
 
@@ -116,11 +108,9 @@ def test_without_a_gain_the_answer_is_to_leave_it(
 def test_a_script_that_ends_before_its_search_is_named_as_the_reason(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     steps: int,
     is_short: bool,
 ) -> None:
-    monkeypatch.setenv(CODE_VARIABLE, "")  # The command allows the folder of the script.
     script = tmp_path / "project" / "train.py"
     script.parent.mkdir()
     script.write_text("import breakeven")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
@@ -20,6 +19,7 @@ from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import experiment_spec
+from tests.runner.supervision.supervised import impatience as impatience
 
 SPEC = experiment_spec(num_steps=10, controls=1)
 
@@ -81,9 +81,8 @@ def test_an_orphan_behind_a_link_is_the_neighbours_to_close(
 
 @pytest.mark.heavy
 def test_working_at_what_has_a_link_in_it_leaves_what_it_leads_to_as_it_was(
-    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data_dir: DataDir, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     outside = RunDir(tmp_path / "project")
     outside.artifacts.mkdir(parents=True)
     (outside.artifacts / "thesis.tmp").write_text("years of work")

@@ -11,7 +11,6 @@ from unittest import mock
 
 import pytest
 
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.added_rounds import add_rounds
@@ -35,6 +34,7 @@ from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import EXPERIMENT_ID, GONE, experiment_spec, record_experiment
 from tests.helpers.loop import FAULTS, TurnsOnPaper, torch_afresh
+from tests.runner.supervision.supervised import impatience as impatience
 
 NET = """
 import torch
@@ -48,11 +48,6 @@ class Net(torch.nn.Module):
         return self.layer(x)
 """
 SOON = AddedRounds(processes=2, max_seconds=0.4)
-
-
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
 
 
 def facts(data_dir: DataDir, experiment: Experiment) -> list[Any]:
@@ -137,7 +132,7 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
     # Its weights are the same, and it does twice the work.
     net.write_text(NET.replace("self.layer(x)", "self.layer(x) + 0 * self.layer(x)"))
     blocks = {run: len(events_of(run, "block")) for run in experiment.runs}
-    add_rounds(experiment, ["eager-forward"], SOON)
+    add_rounds(experiment, ["eager-forward"], once)
     supervise(data_dir)
     assert {run: len(events_of(run, "block")) for run in experiment.runs} == blocks
     assert {run.state for run in experiment.runs} == {RunState.FINISHED}

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import breakeven.runner.supervision.controls
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.commands.waiting import Storage, _watch
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import find_experiment, listed, submit
+from breakeven.runner.folders.queue import experiments, find_experiment, listed, submit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import leaves_open
 from breakeven.runner.specs.experiment import SpeedSpec
@@ -20,9 +19,16 @@ from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from tests.helpers import fake_worker
-from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import Recording
-from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
+from tests.runner.supervision.supervised import impatience as impatience
+from tests.runner.supervision.test_supervisor import (
+    events,
+    experiment,
+    ran,
+    run_dirs,
+    states,
+    states_of,
+)
 
 FALLS = {step: 2.0 - step / 100 for step in range(100)}
 """The first five steps are 1.98 on average, the last ten 1.055: 0.925 were learned."""
@@ -48,12 +54,6 @@ def test_nothing_is_asked_of_what_is_short_or_learned_nothing_and_no_number_is_n
     flat = dict.fromkeys(range(100), 1.0)
     assert distance([flat, flat], {step: 9.0 for step in flat}) == 0
     assert math.isnan(distance([FALLS, FALLS], {**FALLS, 90: math.nan}))
-
-
-@pytest.fixture
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
 
 
 ALONE = ["baseline", "control", "apart"]
@@ -95,20 +95,17 @@ def test_the_band_is_that_of_the_precision_in_which_the_baseline_computed(
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize(("backend", "schedule"), [("apart", "turns"), ("hardly", "sequential")])
 def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_else(
     data_dir: DataDir, backend: str, schedule: str
 ) -> None:
-    spec = experiment(backend, steps=60, schedule=schedule, controls=1, more_controls=2)
-    experiment_id = submit(data_dir, spec)
-    alone = ["baseline", "control", backend]
-    assert list(states(data_dir, experiment_id)) == alone
-    supervise(data_dir, FAKE_WORKER)
-    assert states(data_dir, experiment_id) == dict.fromkeys(
-        [*alone, "control-2", "control-3"], RunState.FINISHED
-    )
+    changes = {"steps": 60, "schedule": schedule, "controls": 1, "more_controls": 2}
+    alone = list(ran(data_dir, backend, **changes))
+    assert alone == ["baseline", "control", backend]
+    (grown,) = experiments(data_dir)
+    experiment_id = grown.experiment_id
     runs = run_dirs(data_dir, experiment_id)
+    assert states_of(runs) == dict.fromkeys([*alone, "control-2", "control-3"], RunState.FINISHED)
     ends = [max(event["time"] for event in events(runs[label], "step")) for label in alone]
     (first, *_), (second, *_) = (
         [block["began"] for block in events(runs[label], "block")]
@@ -122,12 +119,10 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
     assert [one.label for one in compared.results] == list(runs)
     few = [one for one in compared.warnings if one.kind == "few rounds"]
     assert not any("control-2" in one.runs for one in few), "it was timed beside nothing"
-    seeds = [one.perturbation_seed for one in find_experiment(data_dir, experiment_id).variants]
-    assert seeds == [0, 0, 0, 1, 2]
+    assert [one.perturbation_seed for one in grown.variants] == [0, 0, 0, 1, 2]
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize(
     ("backends", "changes"),
     [
@@ -139,22 +134,20 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
 def test_nothing_more_is_run_where_it_would_tell_nothing(
     data_dir: DataDir, backends: tuple[str, ...], changes: dict[str, int]
 ) -> None:
-    spec = experiment(*backends, steps=60, **{"controls": 1, **changes})
-    experiment_id = submit(data_dir, spec)
-    supervise(data_dir, FAKE_WORKER)
-    assert len(states(data_dir, experiment_id)) == 1 + spec.controls + len(backends)
+    before = ran(data_dir, *backends, steps=60, **{"controls": 1, **changes})
+    (after,) = experiments(data_dir)
+    assert len(after.runs) == len(before)
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("impatience")
 def test_nobody_is_made_to_wait_longer_than_so_many_seconds(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 60 steps of a millisecond: a second control more would make it 0.12 s.
     monkeypatch.setattr(breakeven.runner.supervision.controls, "MAX_SECONDS", 0.1)
-    experiment_id = submit(data_dir, experiment("apart", steps=60, controls=1))
-    supervise(data_dir, FAKE_WORKER)
-    assert list(states(data_dir, experiment_id)) == [*ALONE, "control-2"]
+    ran(data_dir, "apart", steps=60, controls=1)
+    (grown,) = experiments(data_dir)
+    assert [one.label for one in grown.variants] == [*ALONE, "control-2"]
 
 
 def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
@@ -186,7 +179,6 @@ def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: Data
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("impatience")
 def test_each_environment_takes_controls_of_its_own(
     data_dir: DataDir, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +18,6 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,
@@ -28,24 +26,19 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.supervision.exits import ExitRecords, WorkerExit, explain
-from breakeven.runner.supervision.supervisor import supervise
+from breakeven.runner.supervision.supervisor import WORKER_COMMAND, supervise
 from breakeven.storage import queries
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
+from tests.runner.supervision.supervised import start
+from tests.runner.supervision.supervised import supervisor_of as supervisor_of
 
 pytestmark = pytest.mark.heavy
 
 FIRST, SECOND = "20261121-093015-000000-aaaa", "20261121-093016-000000-bbbb"
-SUPERVISE = """
-import sys
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.supervision import supervisor
-supervisor.LINGER_SECONDS = 0.0
-supervisor.supervise(DataDir(sys.argv[1]), (sys.executable, "-m", "tests.helpers.fake_worker"))
-"""
 
 
 @pytest.fixture
@@ -78,23 +71,6 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-@pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[Callable[[DataDir], subprocess.Popen[bytes]]]:
-    """Starts one on a data folder; what it says is in `said`, on another disk."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(data_dir: DataDir) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", SUPERVISE, str(data_dir.path)]
-        with (tmp_path / "said").open("w") as said:
-            started.append(subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=said))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-
-
 def submit_slow(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> tuple[RunDir, RunDir]:
     """A baseline of a second and a run of a second a block."""
     monkeypatch.setattr(breakeven.runner.folders.queue, "MIN_FREE_BYTES", 1_000_000)
@@ -114,12 +90,12 @@ def has_begun(run: RunDir) -> bool:
 
 def test_how_a_run_ended_is_recorded_once_there_is_room(
     small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    supervisor: Callable[[DataDir], subprocess.Popen[bytes]],
+    supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]],
 ) -> None:  # fmt: skip
     disk = small_disk(20)
     data_dir = DataDir(disk / "data")
     baseline, slow = submit_slow(data_dir, monkeypatch)
-    process = supervisor(data_dir)
+    process = supervisor_of(data_dir)
     wait_until(lambda: has_begun(slow))
     filler = fill(disk)
     claim = slow.read_claim()
@@ -139,12 +115,12 @@ def test_how_a_run_ended_is_recorded_once_there_is_room(
 def test_a_full_disk_is_told_as_what_runs_wait_for_and_who_stops_them_then_has_cancelled_them(
     small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    supervisor: Callable[[DataDir], subprocess.Popen[bytes]],
+    supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]],
 ) -> None:  # fmt: skip
     disk = small_disk(20)
     data_dir = DataDir(disk / "data")
     runs = submit_slow(data_dir, monkeypatch)
-    supervisor(data_dir)
+    supervisor_of(data_dir)
     wait_until(lambda: all(map(has_begun, runs)))
     filler = fill(disk)
     assert main(["list", "--runs", "--data-folder", str(data_dir.path)]) == 0
@@ -221,7 +197,7 @@ def test_nothing_begins_on_a_full_disk_and_all_begins_once_there_is_room(
 
 
 def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk_was_full(
-    small_disk: Callable[[int], Path],
+    small_disk: Callable[[int], Path], tmp_path: Path
 ) -> None:
     disk = small_disk(12)
     spec = ExperimentSpec(
@@ -233,12 +209,10 @@ def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk
     run_spec = RunSpec(experiment_id="full", experiment=spec, variant=spec.variants[0])
     run = RunDir(disk / "runs" / run_spec.run_id)
     run.write_spec(run_spec)
-    command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        command, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 78, done.stderr
+    said = tmp_path / "said"
+    process = start((*WORKER_COMMAND, str(run.path)), said, environment)
+    assert process.wait() == 78, said.read_text()
     assert "the disk was full" in str(run.status.reason)
     # The first one fits; of the second one nothing stays.
     assert [file.name for file in run.checkpoints.iterdir()] == ["step-00000002.pt"]

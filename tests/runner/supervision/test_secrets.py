@@ -33,6 +33,7 @@ from breakeven.views.report.content import content
 from breakeven.views.report.files import report_of
 from breakeven.views.report.menu import everything
 from tests.helpers.loop import FAULTS, NET
+from tests.runner.supervision.supervised import SUPERVISE
 
 pytestmark = pytest.mark.heavy
 
@@ -47,15 +48,6 @@ class Spy:
         print(len(os.environ.get("CLOUD_SECRET_KEY", "")), "characters of the other", flush=True)
         raise RuntimeError("the token is " + os.environ["HF_TOKEN"])
 """
-SUPERVISE = """
-import sys
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.supervision import supervisor
-supervisor.LINGER_SECONDS = 0.0
-supervisor.supervise(DataDir(sys.argv[1]))
-"""
-
-
 PACKED = re.compile(rb"[A-Za-z0-9+/]{100,}={0,2}")
 
 

@@ -2,15 +2,12 @@
 
 import os
 import sys
-import threading
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-import breakeven.runner.supervision.scheduler
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.commands import cli
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
@@ -23,7 +20,18 @@ from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import wait_until
-from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
+from tests.runner.supervision.supervised import impatience as impatience
+from tests.runner.supervision.test_supervisor import (
+    allow_cpus,
+    events,
+    experiment,
+    queued,
+    ran,
+    run_dirs,
+    states,
+    states_of,
+    supervised,
+)
 
 pytestmark = pytest.mark.heavy
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
@@ -31,13 +39,6 @@ GPUS = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for numb
 WITH_GPUS = replace(MACHINE, devices=(*MACHINE.devices, *GPUS))
 ANSWER = f"import json; print(json.dumps({asdict(WITH_GPUS)!r}))"
 two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
-
-
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
@@ -49,8 +50,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def has_four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
     monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
-    place = breakeven.runner.machine.placement.os
-    monkeypatch.setattr(place, "sched_setaffinity", lambda pid, cpus: None)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: None)
 
 
 def span(data_dir: DataDir, experiment_id: str) -> tuple[float, float]:
@@ -155,20 +155,24 @@ def test_torch_is_not_called_before_an_experiment_that_has_it_called_while_its_r
 
 
 @two_cpus
-def test_what_is_submitted_meanwhile_begins_beside_what_runs_and_each_can_be_stopped(
-    data_dir: DataDir,
+def test_what_is_submitted_meanwhile_begins_beside_what_runs_or_waits_and_each_can_be_stopped(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = (str(number) for number in CPUS[:2])
-    first = submit(data_dir, experiment("hang", cpus=one))
-    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
-    supervising.start()
-    wait_until(lambda: states(data_dir, first)["hang"] is RunState.RUNNING)
-    second = submit(data_dir, experiment("eager", cpus=other))
-    wait_until(lambda: set(states(data_dir, second).values()) == {RunState.FINISHED})
-    assert states(data_dir, first)["hang"] is RunState.RUNNING
-    cancel(find_experiment(data_dir, first))
-    supervising.join()
-    assert states(data_dir, first)["hang"] is RunState.CANCELLED
+    hang = queued(data_dir, "hang", name="long", cpus=one)["hang"]
+    first = hang.read_spec().experiment_id
+    with supervised(data_dir, lambda: hang.state is RunState.RUNNING):
+        second = submit(data_dir, experiment("eager", cpus=other))
+        wait_until(lambda: set(states(data_dir, second).values()) == {RunState.FINISHED})
+        assert hang.state is RunState.RUNNING
+        third = submit(data_dir, experiment("eager", name="short"))
+        cli.main(["queue", f"--data-folder={data_dir.path}"])
+        for experiment_id in (third, first):
+            cancel(find_experiment(data_dir, experiment_id))
+    assert hang.state is RunState.CANCELLED
+    said = capsys.readouterr().out
+    assert f"running: {first}  long  (cpu, CPUs {one})" in said
+    assert f"1. {third}  short  (waits for {first})" in said
 
 
 @two_cpus
@@ -185,9 +189,7 @@ def test_what_is_to_be_alone_runs_alone(data_dir: DataDir, asked: str) -> None:
 
 
 def test_cpus_that_are_not_there_are_named_and_nothing_starts(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment("eager", cpus="4000"))
-    supervise(data_dir, FAKE_WORKER)
-    (run, *_) = run_dirs(data_dir, experiment_id).values()
+    (run, *_) = ran(data_dir, "eager", cpus="4000").values()
     ended = run.read_exit()
     assert ended is not None and ended.state is RunState.FAILED
     assert "cpus = 4000: this machine has CPUs" in ended.reason
@@ -205,35 +207,15 @@ def test_a_higher_priority_comes_first_and_a_move_by_hand_before_it(data_dir: Da
     assert began == sorted(began)
 
 
-@two_cpus
-def test_the_queue_says_what_runs_and_what_the_others_wait_for(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = submit(data_dir, experiment("hang", name="long", cpus=str(CPUS[0])))
-    second = submit(data_dir, experiment("eager", name="short"))
-    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
-    supervising.start()
-    wait_until(lambda: states(data_dir, first)["hang"] is RunState.RUNNING)
-    cli.main(["queue", f"--data-folder={data_dir.path}"])
-    said = capsys.readouterr().out
-    cancel(find_experiment(data_dir, first))
-    supervising.join()
-    assert f"running: {first}  long  (cpu, CPUs {CPUS[0]})" in said
-    assert f"1. {second}  short  (waits for {first})" in said
-
-
 @pytest.mark.parametrize("compile", ["alone", "together"])
 def test_those_that_compile_do_so_side_by_side_only_if_asked_and_only_in_the_first_round(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, compile: str
 ) -> None:
-    four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
-    monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: four)
+    allow_cpus(monkeypatch, *range(4))
     tuned = "inductor:mode=max-autotune-no-cudagraphs"
-    spec = experiment("slow", "slower", tuned, steps=4, block_steps=2, compile=compile)
-    experiment_id = submit(data_dir, spec)
-    supervise(data_dir, FAKE_WORKER)
-    assert set(states(data_dir, experiment_id).values()) == {RunState.FINISHED}
-    found = {label: blocks_of(run) for label, run in run_dirs(data_dir, experiment_id).items()}
+    runs = ran(data_dir, "slow", "slower", tuned, steps=4, block_steps=2, compile=compile)
+    assert set(states_of(runs).values()) == {RunState.FINISHED}
+    found = {label: blocks_of(run) for label, run in runs.items()}
     (one, other) = (found[label][0] for label in ("slow", "slower"))
     assert (one[0] < other[1] and other[0] < one[1]) == (compile == "together")
     apart = [blocks[0] for label, blocks in found.items() if not label.startswith("slow")]

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import breakeven.runner.supervision.run_process
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
@@ -22,14 +20,9 @@ from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.loop import FAULTS, NET
+from tests.runner.supervision.supervised import impatience as impatience
 
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(breakeven.runner.supervision.run_process, "GRACE_SECONDS", 1.0)
 
 
 def experiment(*backends: str, **speed: float) -> ExperimentSpec:
@@ -65,14 +58,6 @@ def rounds(run: RunDir) -> list[object]:
 def reason(run: RunDir) -> object:
     (stopped,) = of_kind(run, "stopped")
     return stopped["reason"]
-
-
-def test_a_noisy_backend_has_all_measured_until_the_budget_is_spent(data_dir: DataDir) -> None:
-    runs = raced(data_dir, experiment("noisy"))
-    assert {len(rounds(run)) for run in runs.values()} == {15}
-    assert reason(runs["noisy"]) == (
-        "the budget of 15 rounds is spent; intervals are wider than the requested 2 %: noisy 100 %"
-    )
 
 
 def test_a_race_ends_for_all_in_the_round_after_every_interval_was_narrow_but_of_a_dead_run(

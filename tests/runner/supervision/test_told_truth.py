@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import submit
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.waiting import wait_until
+from tests.runner.supervision.supervised import impatience as impatience
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs
 from tests.runner.supervision.witness import Witness
 
@@ -19,17 +19,17 @@ pytestmark = pytest.mark.heavy
 def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_out(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr("tests.runner.supervision.witness.LOOK_SECONDS", 0.05)
-    keys = [submit(data_dir, experiment("slow", steps=steps)) for steps in (5, 10)]
-    witness = Witness(data_dir, dict(zip(keys, (5, 10), strict=True)))
+    keys = [submit(data_dir, experiment("slow", steps=steps)) for steps in (20, 5)]
+    witness = Witness(data_dir, dict(zip(keys, (20, 5), strict=True)))
     witness.start()
+    wait_until(lambda: witness.num_looks > 0)
     working = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
     working.start()
     working.join()
     before = witness.num_looks
     wait_until(lambda: witness.num_looks > before + 1)
-    assert witness.wrong == [] and witness.num_looks > 5
+    assert witness.wrong == []
     first, second = ([states for _, states, _ in witness.told[key]] for key in keys)
     assert second[0] == {"queued"}, "it waits for the first"
     assert first[-1] == second[-1] == {"finished"}
@@ -41,4 +41,4 @@ def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_ou
     run.events_file.write_text("".join(line for line in whole if '"step":4,' not in line))
     wait_until(lambda: bool(witness.wrong))
     witness.stop()
-    assert any("told to be finished after 4 steps" in one for one in witness.wrong)
+    assert any("told to be finished after 19 steps" in one for one in witness.wrong)
