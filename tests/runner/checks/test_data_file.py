@@ -202,6 +202,7 @@ def test_a_name_that_no_specification_may_have_is_read(tmp_path: Path) -> None:
     assert read_head(str(tmp_path / "a.jsonl")).names == ("text" * 2000,)
 
 
+@pytest.mark.usefixtures("here")
 def test_of_a_huge_file_only_the_beginning_is_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.csv"
     with path.open("wb") as file:

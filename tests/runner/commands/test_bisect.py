@@ -1,5 +1,5 @@
 """The search for the first bad version of a package: real wheels in a folder, real environments of
-uv, real runs."""
+uv, and every day fake runs."""
 
 import re
 import sys
@@ -14,6 +14,7 @@ from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.machine.environments import released_between, uv_environments
+from breakeven.runner.project import PROJECT_ROOT
 from tests.helpers.in_process import storage_asked_here
 from tests.runner.commands.test_environments import (  # noqa: F401  (index is a fixture)
     LAYER,
@@ -22,6 +23,7 @@ from tests.runner.commands.test_environments import (  # noqa: F401  (index is a
     index,
     wheel,
 )
+from tests.runner.supervision.supervised import commands_here
 
 GOOD, SLOW, WRONG = ("0.004", "1.0"), ("0.02", "1.0"), ("0.004", "1.05")
 
@@ -32,9 +34,21 @@ def plant(folder: Path, version: str, kind: tuple[str, str], needs: str = "") ->
     wheel(folder, "layer", version, {"layer.py": layer}, needs)
 
 
-def search(tmp_path: Path, versions: str, *more: str) -> int:
+FAKE_RUN = f"""
+import sys
+sys.path.insert(0, {str(PROJECT_ROOT)!r})
+import layer
+from tests.helpers import fake_worker
+fake_worker.PACE = layer.PACE
+sys.exit(fake_worker.main())
+"""
+FAKE_TORCH = {"torch/__init__.py": "__version__ = '2.9.0'", "torch_of_tests.pth": OWN_PACKAGES}
+
+
+def search(tmp_path: Path, versions: str, *more: str, torch: dict[str, str] | None = None) -> int:
     """A script that imports `layer`, with the torch of the tests beside it."""
-    wheel(tmp_path / "wheels", "torch_of_tests", "1.0", {"torch_of_tests.pth": OWN_PACKAGES})
+    torch = torch or {"torch_of_tests.pth": OWN_PACKAGES}
+    wheel(tmp_path / "wheels", "torch_of_tests", "1.0", torch)
     script = tmp_path / "project" / "train.py"
     script.parent.mkdir()
     script.write_text(SCRIPT)
@@ -49,9 +63,12 @@ def search(tmp_path: Path, versions: str, *more: str) -> int:
 def test_the_first_bad_version_of_two_is_found_in_one_experiment(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plant(tmp_path / "wheels", "1.0", GOOD)
-    plant(tmp_path / "wheels", "1.1", SLOW)
-    assert search(tmp_path, "layer==1.0..1.1", "--controls=0") == 0
+    for version, pace in (("1.0", 1.0), ("1.1", 1.5)):
+        wheel(tmp_path / "wheels", "layer", version, {"layer.py": f"PACE = {pace}"})
+    (tmp_path / "run.py").write_text(FAKE_RUN)
+    with commands_here((sys.executable, str(tmp_path / "run.py"))):
+        options = ("--controls=0", "--steps=120", "--block-steps=10")
+        assert search(tmp_path, "layer==1.0..1.1", *options, torch=FAKE_TORCH) == 0
     answer = capfd.readouterr().out.partition("The first bad version of layer is ")[2]
     first, evidence = (line.strip() for line in answer.splitlines())
     assert first == "1.1."

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch._inductor import config as inductor_config
 
 from breakeven.runner import notifications
 from breakeven.runner.commands.cli import main
@@ -31,7 +31,8 @@ from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.states import Claim, RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
-from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from breakeven.runner.worker.probe import try_devices
+from tests.helpers.journals import EXPERIMENT_ID, GONE, record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
@@ -44,9 +45,6 @@ assert FileLock(Path(sys.argv[1])).try_acquire()
 print("held", flush=True)
 time.sleep(600)
 """
-LONG = experiment_spec(num_steps=80, block_steps=10)
-"""Enough blocks for an interval."""
-GONE = ProcessIdentity(pid=2**22 + 1, started="another boot/1")
 
 
 @pytest.fixture
@@ -63,19 +61,6 @@ def holder(data_dir: DataDir) -> Iterator["subprocess.Popen[str]"]:
     process.wait()
 
 
-def doctor(data_dir: DataDir, *options: str, **changes: str) -> "subprocess.CompletedProcess[str]":
-    command = [
-        sys.executable,
-        "-m",
-        "breakeven",
-        "doctor",
-        f"--data-folder={data_dir.path}",
-        *options,
-    ]
-    return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True,
-                          env={**os.environ, **changes})  # fmt: skip
-
-
 def claimed(data_dir: DataDir, process: ProcessIdentity = GONE, ahead: float = 0.0) -> str:
     """Queues an experiment of one run that some process claimed, whose supervisor is gone."""
     experiment_id = submit(data_dir, ExperimentSpec(name="orphan", backends=(), controls=0))
@@ -85,11 +70,17 @@ def claimed(data_dir: DataDir, process: ProcessIdentity = GONE, ahead: float = 0
     return run.run_id
 
 
-def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(data_dir: DataDir) -> None:
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The devices are tried in this process, which has torch; those of the command are a process
+    for all and one for torch."""
     record_experiment(data_dir.runs)
-    said = doctor(data_dir, "--json")
-    assert said.returncode == 0, said.stdout + said.stderr
-    found = {one["subject"]: one for one in json.loads(said.stdout)["findings"]}
+    monkeypatch.setattr(machine, "ask_torch", lambda *_: json.loads(json.dumps(try_devices())))
+    with inductor_config.patch(fx_graph_cache=False, cpp_cache_precompile_headers=False):
+        assert main(["doctor", "--json", f"--data-folder={data_dir.path}"]) == 0
+    found = {one["subject"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     unwell = [one for one in found.values() if one["health"] != "ok" and one["subject"] != "Disk"]
     assert not unwell
     assert {"Python", "Packages", "Notifications", "torch", "Device cpu", "GPU driver", "Disk",
@@ -226,7 +217,7 @@ def test_damaged_folders_are_named(data_dir: DataDir) -> None:
 
 
 def test_settings_that_cannot_be_used_are_wrong(data_dir: DataDir) -> None:
-    data_dir.path.mkdir(parents=True)
+    data_dir.make()
     assert data_folder.check_settings(data_dir).health is Health.OK
     (data_dir.path / "breakeven.toml").write_text("[serving]\nport = 'x'\n")
     found = data_folder.check_settings(data_dir)
@@ -305,9 +296,12 @@ def test_the_command_repairs_what_is_safe_tells_the_rest_and_bundles_without_a_s
     lost = data_dir.run_dir(claimed(data_dir))
     lost.events_file.write_text(json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n")
     file = tmp_path / "bundle.zip"
-    said = doctor(data_dir, "--repair", f"--bundle={file}", SOME_API_TOKEN=CANARY)
+    command = [sys.executable, "-m", "breakeven", "doctor", f"--data-folder={data_dir.path}"]
+    said = subprocess.run(
+        [*command, "--repair", f"--bundle={file}"], cwd=PROJECT_ROOT, capture_output=True,
+        text=True, env={**os.environ, "SOME_API_TOKEN": CANARY},
+    )  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr
     assert "Orphaned runs: 1 recorded as ended" in said.stderr
     assert lost.is_recorded
     expect_no_secret(file, run_id)
-    shutil.rmtree(data_dir.path)
