@@ -33,10 +33,16 @@ def start(
     return process
 
 
-def fork(output: Path, work: Callable[..., Any], *arguments: Any, **changes: str) -> int:
+def fork(
+    output: Path,
+    work: Callable[..., Any],
+    *arguments: Any,
+    patience: float = PATIENCE_SECONDS,
+    **changes: str,
+) -> int:
     """The exit status of such a process once it has ended, negative for a signal's number."""
     process = start(output, work, *arguments, **changes)
-    process.join(PATIENCE_SECONDS)
+    process.join(patience)
     if process.exitcode is None:
         process.kill()
     assert process.exitcode is not None, "the process did not end"

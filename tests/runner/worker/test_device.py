@@ -88,12 +88,12 @@ def test_own_work_is_not_that_of_others() -> None:
     """What this process burns shows up as busy and as its own."""
     monitor = CpuMonitor(cpu_allowance(), threads=1)
     monitor.begin()
-    end = time.process_time() + 0.5
+    end = time.process_time() + 0.3
     while time.process_time() < end:
         pass
     fields = monitor.end()
-    assert 0.5 <= fields["own_cpu_seconds"] < 0.7
-    assert fields["busy_cpu_seconds"] >= 0.4  # counted in hundredths, at the system's leisure
+    assert 0.3 <= fields["own_cpu_seconds"] < 0.5
+    assert fields["busy_cpu_seconds"] >= 0.2  # counted in hundredths, at the system's leisure
     assert fields["busy_cpu_seconds"] <= fields["wall_seconds"] * fields["cpus"] + 0.1
 
 
@@ -448,7 +448,7 @@ def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
             monitor.breakeven_pids = pids
             monitor.begin()
             before = cpu_seconds([page.pid])[page.pid]
-            wait_until(lambda before=before: cpu_seconds([page.pid])[page.pid] > before + 0.5)
+            wait_until(lambda before=before: cpu_seconds([page.pid])[page.pid] > before + 0.3)
             spent = cpu_seconds([page.pid])[page.pid] - before
             found = monitor.end()
             assert (found["own_cpu_seconds"] > 0.9 * spent) is is_own

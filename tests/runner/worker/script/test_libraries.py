@@ -1,5 +1,5 @@
-"""Scripts whose libraries train for them, unchanged, against what they compute by hand, although a
-run of each is killed and goes on."""
+"""Scripts, and those whose libraries train for them, unchanged, against what they compute by hand,
+although runs of them are killed and go on from their own checkpoints."""
 
 import ast
 import random
@@ -19,27 +19,63 @@ import torch
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.queue import find_experiment, resume, submit
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.experiment import RunSpec, ScriptSpec
+from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.specs.scenarios import TuneSpec
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 from tests.helpers.loop import of_kind, torch_afresh
+from tests.helpers.waiting import PATIENCE_SECONDS
 from tests.runner.worker.forked import fork, fork_this, work_on
 from tests.runner.worker.script.scripts import Ended, experiment, run
 
 pytestmark = pytest.mark.heavy
 
 SCRIPTS = PROJECT_ROOT / "examples" / "scripts"
-ACCUMULATED = 2
-"""Micro-batches of 16 samples in a step of each script."""
 KILLER = """
 import os
 from pathlib import Path
 
 def strike(step):
-    '''Kills this process in the planned step, once.'''
-    if (plan := Path({plan!r})).is_file() and int(plan.read_text()) == step:
-        plan.unlink()
-        os.kill(os.getpid(), {kill})
+    '''Ends this process in the first of the planned steps, which is one no more; by SIGTERM in
+    negative ones.'''
+    plan = Path({plan!r})
+    steps = plan.read_text().split() if plan.exists() else []
+    if steps and abs(int(steps[0])) == step:
+        plan.write_text(" ".join(steps[1:]))
+        os.kill(os.getpid(), {kill} if int(steps[0]) > 0 else {terminate})
+
+"""
+PLAIN = """
+import torch
+from torch import nn
+import breakeven
+
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+model = breakeven.compile(model)
+first = 0
+saved = breakeven.load("last.pt")
+if saved is not None:
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    first = saved["done"]
+for number in range(first, 40):
+    points = torch.randn(8, 4)
+    loss = nn.functional.cross_entropy(model(points), (points[:, 0] > 0).long())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    strike(number)
+    breakeven.step(loss, samples=8)
+    if number % 10 == 9:
+        breakeven.evaluated(loss=float(loss))
+    if number % 7 == 6:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        breakeven.save({**state, "done": number + 1}, "last.pt")
 """
 TRAINER = {
     "class Texts": "class Killed(Trainer):\n"
@@ -58,22 +94,33 @@ LIGHTNING = {
 """By which scripts are killed, save and draw numbers in each step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A script: its arguments, changes, after how many steps it ends, and when it is killed."""
+    """A script: its arguments, after how many steps it ends, and in which its first run is killed
+    or, where they are negative, cancelled."""
 
-    name: str
+    code: str
     given: tuple[str, ...] = ()
-    changes: Mapping[str, str] | None = None
     steps: int = 0
-    killed_at: int | None = None
+    kills: tuple[int, ...] = ()
+
+
+def example(name: str, changes: Mapping[str, str] | None = None) -> str:
+    code = (SCRIPTS / name).read_text()
+    for old, new in (changes or {}).items():
+        assert old in code, old
+        code = code.replace(old, new)
+    return code
 
 
 TRIALS = {
-    "accelerate": Trial("accelerate_loop.py"),
-    "Trainer": Trial("trainer.py", ("--steps=16",), TRAINER, 12, 8),
-    "Lightning": Trial("lightning_module.py", ("--epochs=2",), LIGHTNING, 24, 22),
-}
+    "plain": Trial(code=PLAIN, kills=(23, -30)),
+    "accelerate": Trial(code=example("accelerate_loop.py")),
+    "Trainer": Trial(code=example("trainer.py", TRAINER), given=("--steps=16",), steps=12,
+                     kills=(8,)),
+    "Lightning": Trial(code=example("lightning_module.py", LIGHTNING), given=("--epochs=2",),
+                       steps=24, kills=(22,)),
+}  # fmt: skip
 
 
 def run_by_hand(script: Path, folder: Path, *given: str) -> None:
@@ -99,25 +146,27 @@ def try_script(folder: Path, trial: Trial) -> None:
     project, work, plan = folder / "project", folder / "by hand", folder / "plan"
     for made in (project, work):
         made.mkdir(parents=True)
-    code = (SCRIPTS / trial.name).read_text()
-    for old, new in (trial.changes or {}).items():
-        assert old in code, old
-        code = code.replace(old, new)
-    script = project / trial.name
-    script.write_text(KILLER.format(plan=str(plan), kill=int(signal.SIGKILL)) + code)
-    assert fork_this(folder / "printed", run_by_hand, script, work, *trial.given) == 0
-    if trial.killed_at is not None:
-        plan.write_text(str(trial.killed_at))
+    script, signals = project / "train.py", {"kill": 9, "terminate": 15}
+    script.write_text(KILLER.format(plan=str(plan), **signals) + trial.code)
+    by_hand = work / script.name
+    by_hand.write_text(script.read_text().replace("model = breakeven.compile(model)\n", ""))
+    assert fork_this(folder / "printed", run_by_hand, by_hand, work, *trial.given) == 0
+    plan.write_text(" ".join(map(str, trial.kills)))
     spec = experiment(script, backends=("eager",), controls=0, block_steps=5, cpu_threads=1,
                       script=ScriptSpec(arguments=trial.given, steps=trial.steps))  # fmt: skip
-    for variant in spec.variants:
-        run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
-        run = DataDir(folder / "data").run_dir(run_spec.run_id)
-        run.write_spec(run_spec)
-        allowed = {CODE_VARIABLE: str(project)}
-        if plan.exists():
-            assert work_on(run, fork_this, **allowed) == -signal.SIGKILL, run.log_tail()
+    data_dir = DataDir(folder / "data")
+    found = find_experiment(data_dir, submit(data_dir, spec))
+    allowed = {CODE_VARIABLE: str(project)}
+    for step in trial.kills:
+        (run, _) = found.runs
+        status = work_on(run, fork_this, **allowed)
+        if step < 0:
+            assert (status, run.state) == (WorkerExit.CANCELLED, RunState.CANCELLED)
+            assert resume(found) == ["baseline"]
+        else:
+            assert status == -signal.SIGKILL, run.log_tail()
             run.reopen()
+    for run in found.runs:
         assert work_on(run, fork_this, **allowed) == 0, run.log_tail()
 
 
@@ -128,9 +177,10 @@ def search_with_a_trainer(folder: Path) -> None:
 
 
 def try_all(folder: Path) -> None:
-    """The first script imports its library when it runs, the others have theirs loaded: that
+    """Accelerate is imported when its script runs, the other libraries are loaded before: that
     takes longer than they train. A Trainer follows one run, so each has a process of its own."""
-    try_script(folder / "accelerate", TRIALS["accelerate"])
+    for name in ("plain", "accelerate"):
+        try_script(folder / name, TRIALS[name])
     import lightning  # noqa: F401
     import transformers.trainer  # noqa: F401
 
@@ -143,7 +193,8 @@ def try_all(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("libraries")
-    status = fork(folder / "printed", try_all, folder)
+    runs = 4 * len(TRIALS)  # at most, each of which may take its time
+    status = fork(folder / "printed", try_all, folder, patience=runs * PATIENCE_SECONDS)
     assert status == 0, "\n".join(file.read_text() for file in folder.rglob("printed"))
     return folder
 
@@ -155,14 +206,16 @@ class Tried:
     by_hand: str
     runs: Mapping[str, list[dict[str, Any]]]
     folders: Mapping[str, Path]
+    accumulated: int
+    """Micro-batches of a step."""
 
     @classmethod
-    def read(cls, folder: Path) -> "Tried":
+    def read(cls, folder: Path, accumulated: int = 2) -> "Tried":
         runs = {run.run_id.partition(".")[2]: run for run in DataDir(folder / "data").run_dirs()}
         assert runs.keys() == {"baseline", "eager"}
         journals = {label: read_events(run.events_file)[0] for label, run in runs.items()}
         folders = {label: run.workplace for label, run in runs.items()}
-        return cls((folder / "printed").read_text(), journals, folders)
+        return cls((folder / "printed").read_text(), journals, folders, accumulated)
 
     def of(self, run: str, kind: str) -> list[dict[str, Any]]:
         return of_kind(self.runs[run], kind)
@@ -176,10 +229,13 @@ class Tried:
         """The sum over the micro-batches of a step, each of which is its share."""
         line = next(line for line in self.by_hand.splitlines() if line.startswith("LOSSES"))
         shares = ast.literal_eval(line.removeprefix("LOSSES "))
-        return [sum(shares[i : i + ACCUMULATED]) for i in range(0, len(shares), ACCUMULATED)]
+        places = range(0, len(shares), self.accumulated)
+        return [sum(shares[place : place + self.accumulated]) for place in places]
 
 
-def expect_the_same(tried: Tried, num_steps: int, gone_on: list[int]) -> None:
+def expect_the_same(
+    tried: Tried, num_steps: int, gone_on: list[int], samples: int = 2 * 16
+) -> None:
     """Losses by hand and of both runs; workload and inputs of both runs, of which the baseline
     went on from these steps."""
     by_hand = tried.losses_by_hand[:num_steps]
@@ -193,12 +249,31 @@ def expect_the_same(tried: Tried, num_steps: int, gone_on: list[int]) -> None:
     last, other = (tried.of(run, "workload")[-1] for run in tried.runs)
     assert {name: last[name] for name in names} == {name: other[name] for name in names}
     assert last["precision"] == "float32"
-    assert last["samples_per_step"] == other["samples_per_step"] == 16 * ACCUMULATED
+    assert last["samples_per_step"] == other["samples_per_step"] == samples
     mine, others = ({one["step"]: one["floats"] + [one["sha256"]]
                      for one in tried.of(run, "inputs")} for run in tried.runs)  # fmt: skip
     both = mine.keys() & others.keys()
     assert {step: mine[step] for step in both} == {step: others[step] for step in both}
     assert max(both) >= (gone_on or [35])[-1]
+
+
+def test_a_script_that_is_killed_and_then_cancelled_has_the_losses_that_it_has_by_hand(
+    folder: Path,
+) -> None:
+    """The cancelled one goes on in the folder that it left. What was done twice counts once."""
+    tried = Tried.read(folder / "plain", accumulated=1)
+    expect_the_same(tried, 40, [21, 28], samples=8)
+    assert tried.losses("baseline") == tried.losses_by_hand
+    workplace = tried.folders["baseline"]
+    assert not (workplace / "train.py").exists(), "its own files are removed at the end"
+    with Store.in_memory(DataDir(folder / "plain" / "data")) as store:
+        experiment_id = workplace.parent.name.partition(".")[0]
+        steps = queries.step_times(store, experiment_id)
+        assert sorted(steps["step"]) == sorted([*range(40), *range(40)])
+        evaluated = queries.evaluations(store, experiment_id)["step"]
+        assert sorted(evaluated) == [10, 10, 20, 20, 30, 30, 40, 40]
+        inputs = queries.inputs(store, experiment_id)
+        assert not inputs.duplicated(["label", "step"]).any()
 
 
 def test_transformers_trainer_ends_in_good_order_after_the_steps_asked_for(folder: Path) -> None:
