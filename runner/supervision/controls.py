@@ -21,7 +21,9 @@ NUM_WINDOWS = 10
 MIN_WINDOW_STEPS = 5
 CLOSE, FAR = 1 / 8, 1.0
 """A difference between these shares of the learned loss needs another control. `CLOSE` is half of
-the largest difference that parity calls the same; `FAR` is broken in any case."""
+the largest difference that parity calls the same; a loss that is higher by more than `FAR` is
+broken in any case. A loss that is lower by more may be that of a training that began to learn
+earlier."""
 AT_ONCE = 0.01
 """A correct backend with the same random numbers differs by less than this share of the learned
 loss in the first steps: there single losses decide, and more controls do not help."""
@@ -91,7 +93,7 @@ def distance(equals: Sequence[Losses], backend: Losses) -> float:
     tenths of the training. It is a share of the learned loss: the largest fall of an equal
     training's loss from the first five steps to its lowest tenth. 0 if the training is too short,
     nothing was learned, or the backend differed at once or has the baseline's losses, bit for bit.
-    The baseline is the first of `equals`."""
+    Lower means count as at most `FAR`. The baseline is the first of `equals`."""
     if backend == equals[0]:
         return 0.0
     steps = sorted(step for step in backend if all(step in one for one in equals))
@@ -108,7 +110,8 @@ def distance(equals: Sequence[Losses], backend: Losses) -> float:
         return 0.0
     expected = map(fmean, zip(*of_equals, strict=True))
     mine = _means(backend, windows)
-    return max(abs(a - b) for a, b in zip(mine, expected, strict=True)) / learned
+    lead = [(a - b) / learned for a, b in zip(mine, expected, strict=True)]
+    return max(min(FAR, -one) if one < 0 else one for one in lead)
 
 
 def _means(losses: Losses, windows: Iterable[Sequence[int]]) -> list[float]:

@@ -71,8 +71,12 @@ class Reading:
         """Largest difference that is not broken: at most the whole learned amount.
 
         If the spread of equal trainings is unknown, one of them may have learned nothing, or more
-        than the others. Then only a loss that is even worse is a fault, and no accuracy is.
+        than the others. Then only a loss that is even worse is a fault, and no accuracy is. If they
+        have learned nothing, a backend that learned may be one that began to learn earlier.
         """
+        is_better = (self.difference > 0) == (self.quantity == "accuracy")
+        if self.learned is None and is_better:
+            return math.inf
         if math.isfinite(self.interval):
             return self._at_most(1.0)
         may_be_equal = self.quantity == "accuracy" or self.difference < 0

@@ -46,6 +46,13 @@ def test_a_distance_is_a_share_of_what_was_learned() -> None:
     assert distance([FALLS, apart], FALLS) == 0, "it is the baseline's training"
 
 
+def test_a_backend_that_learned_far_more_gets_a_control_and_one_that_lost_all_does_not() -> None:
+    """Equal trainings learned 0.925. A training may begin to learn earlier than all of these."""
+    for offset, share in ((-1.85, 1.0), (1.85, 2.0)):
+        apart = {step: loss + (offset if step >= 70 else 0) for step, loss in FALLS.items()}
+        assert distance([FALLS, FALLS], apart) == pytest.approx(share)
+
+
 def test_nothing_is_asked_of_what_is_short_or_learned_nothing_and_no_number_is_near() -> None:
     short = {step: FALLS[step] for step in range(49)}
     assert distance([short, short], {step: 9.0 for step in short}) == 0

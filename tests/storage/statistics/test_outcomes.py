@@ -122,12 +122,24 @@ def test_the_baselines_own_numbers_match_however_far_equal_trainings_lie_apart(
     assert judge_outcomes(HOLDS, readings(given, after=20)).verdict == verdict
 
 
+def test_a_lower_loss_is_no_fault_where_equal_trainings_have_not_learned() -> None:
+    """A training on a plateau may leave it sooner. A higher loss and a lower accuracy are wrong."""
+    backend = losses()
+    backend[60:] -= 0.5
+    parity = judged(backend)
+    assert parity.verdict == "unknown"
+    assert "inf" not in parity_text(parity)
+    found = [reading(value, quantity, interval=0.1, learned=None).is_outside
+             for quantity in ("loss", "accuracy") for value in (1.2, 0.2)]  # fmt: skip
+    assert found == [True, False, False, True]
+
+
 @pytest.mark.parametrize("offset", [0.5, -0.5])
 @pytest.mark.parametrize("begins", [30, 60, 92])
 def test_other_losses_are_broken_from_their_window(offset: float, begins: int) -> None:
     backend = losses()
     backend[begins:] += offset
-    parity = judged(backend)
+    parity = judged(backend, learned=2.0)
     assert parity.verdict == "broken"
     window = 20 + (begins - 20) // 8 * 8
     # A window of which the fault has 6 of 8 steps, or 4, is off by more than 0.22 as well.
