@@ -67,7 +67,7 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
             again_link(experiment_id)
     st.page_link("views/experiments.py", label="Side by side", icon=":material/compare_arrows:",
                  query_params={"view": "Side by side", "side": experiment_id},
-                 help="Chooses the experiments to hold beside this one.")  # fmt: skip
+                 help="Compares this experiment with others that you choose.")  # fmt: skip
     report_menu.links(experiment_id)
     with st.container(width="content"):
         report_menu.show(store, experiment_id, origin())

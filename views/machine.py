@@ -173,7 +173,9 @@ def _show_moves(one: Experiment, place: int, *, held: bool, last: int) -> None:
     if held:
         if _quiet_button("Release", key, "Let it begin when its turn comes.", width=RELEASE_PIXELS):
             _act(lambda folder: queue_order.release(folder, key))
-    elif _quiet_button("Hold", key, "Pass it over until it is released.", width=RELEASE_PIXELS):
+    elif _quiet_button(
+        "Hold", key, "Skip the experiment until it is released.", width=RELEASE_PIXELS
+    ):
         _act(lambda folder: queue_order.hold(folder, key))
     if _quiet_button("Duplicate", key, "Queue the same once more."):
         _act(lambda folder: queue_order.duplicate(folder, one))

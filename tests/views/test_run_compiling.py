@@ -81,7 +81,7 @@ def test_kept_code_is_shown_and_nothing_outside_the_run_folder(folder: DataDir):
     run.end()
     app = opened_run(part="Compiling")
     assert "class GraphModule: pass" in text(app)
-    assert "is not recorded: the run is older" in text(app)
+    assert "No times of compile stages are recorded" in text(app)
     assert "structured trace" in text(app)
     outside = opened_run(part="Compiling", kept="../../../../etc/passwd")
     assert "root:" not in text(outside)

@@ -28,6 +28,7 @@ from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import fill
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.terminal.causes import KnownCause, known_causes, remedy_text
+from breakeven.storage.terminal.setting_words import setting_words
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import mark_resumptions
@@ -83,10 +84,14 @@ def show_runs(store: Store, experiment_id: str) -> None:
     """One line per run: its activity, its progress, its loss and speed."""
     runs = queries.latest_runs(store, experiment_id)
     usual = usual_compile_seconds(store, experiment_id, runs)
-    kind = queries.experiment_spec(store, experiment_id).kind
+    spec = queries.experiment_spec(store, experiment_id)
+    if spec.kind.searches:
+        runs = runs.assign(num_steps=0)
     with st.container(border=True):
-        st.html(progress.runs_html(runs, usual, pd.Timestamp.now(tz="UTC"),
-                                   has_steps=not kind.compares_tensors))  # fmt: skip
+        st.html(progress.runs_html(
+            runs, usual, pd.Timestamp.now(tz="UTC"), has_steps=not spec.kind.compares_tensors,
+            about={one.label: setting_words(one) for one in spec.candidates},
+        ))  # fmt: skip
 
 
 def show_compiling(store: Store, experiment_id: str) -> None:
@@ -266,7 +271,13 @@ def _show_added(rounds: AddedRounds) -> None:
 
 
 def _show_ending(spec: ExperimentSpec) -> None:
-    """Explains that steps and time left are upper limits, if the experiment ends by itself."""
+    """Explains when the experiment ends, if it ends by itself."""
+    if spec.kind.searches:
+        st.caption(
+            "The search tries a few candidates at a time and ends slow ones early. It stops when "
+            "no candidate is left or its time is over; then the best candidates are trained from "
+            "the beginning."
+        )
     if spec.kind.ends_by_width:
         exact = format_share(spec.speed.target_width)
         st.caption(

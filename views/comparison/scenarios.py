@@ -222,8 +222,8 @@ def certainty(found: Sequence[ColdWarm]) -> Markdown:
     """The certainty of the numbers: repeats that an interval needs, and how steps were timed."""
     fewest = min(len(one.cold_seconds) for one in found)
     order = (
-        "Baseline and backends ran one after another, so break-even is as good as the machine was "
-        "steady; the scenario `train` measures it by turns."
+        "Baseline and backends ran one after another, so break-even is less certain on a machine "
+        "whose speed drifts; in the scenario `train` runs take turns."
     )
     if fewest >= MIN_PAIRS:
         return order

@@ -98,7 +98,7 @@ def show_import() -> None:
         )  # fmt: skip
         known: dict[str, ImportResult] = st.session_state.setdefault(DONE, {})
         if new := [one for one in given if one.file_id not in known]:
-            with st.spinner("Looking through what came …"):
+            with st.spinner("Checking the files …"):
                 known |= {
                     one.file_id: import_upload(data_dir(), one.name, one.getvalue()) for one in new
                 }

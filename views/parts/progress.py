@@ -11,6 +11,7 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.texts import capital
 from breakeven.storage import queries
 from breakeven.storage.caches import always, memo
 from breakeven.storage.comparison.device_doubts import SHARED_CPU
@@ -191,16 +192,18 @@ def runs_html(
     now: pd.Timestamp,
     *,
     has_steps: bool = True,
+    about: Mapping[str, str] = {},
 ) -> Html:
     """The activity of each run and, if it makes steps, its progress, loss and speed.
 
     `runs`: rows of `storage.queries.list_runs`; `usual_compile_seconds`: an earlier run's compile
-    time, by label.
+    time, by label; `about`: plain words, by label.
     """
     looks = run_looks(runs["label"])
     rows = [
         f'<div class="run-row" role="listitem"><span>{run_mark(run.label, looks[run.label])}</span>'
-        f"<span>{_doing(run, usual_compile_seconds.get(run.label), now)}</span>"
+        f"<span>{_doing(run, usual_compile_seconds.get(run.label), now)}"
+        f"<small>{inert(capital(about.get(run.label, '')))}</small></span>"
         + (f"{_progress(run)}<span>{_numbers(run)}</span></div>" if has_steps else "</div>")
         for run in runs.itertuples()
     ]
@@ -216,11 +219,13 @@ def _doing(run: Any, usual_compile_seconds: float | None, now: pd.Timestamp) -> 
 def _progress(run: Any) -> Html:
     """A bar of the steps done; full for a finished run, which may stop early by its own rules."""
     through = run.state == RunState.FINISHED
-    known = max(run.num_steps, 1)  # 0 if a script has not reported its steps yet
-    share = 1.0 if through else min(1.0, run.steps_done / known) if run.num_steps else 0.0
+    # 0 if a script has not reported its steps yet, and in a search, which ends its runs.
+    share = 1.0 if through else min(1.0, run.steps_done / max(run.num_steps, 1))
     of_all = f" / {run.num_steps:,}" if run.num_steps else ""
     done = anchor_html("num_steps", f"{run.steps_done:,}{of_all} steps")
     percent = f"{100 * share:.1f}"
+    if not (through or run.num_steps):
+        return f"<div>{done}</div>"
     return (
         f'<div>{done}<div class="bar" role="progressbar" aria-label="Steps done" '
         f'aria-valuenow="{percent}"><div style="width: {percent}%"></div></div></div>'

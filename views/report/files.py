@@ -115,9 +115,9 @@ def _bar(articles: Sequence[Article]) -> Html:
     )
     return (
         f'<header class="bar"><strong>Breakeven</strong>{others}<span class="actions">'
-        '<button id="present" title="One idea a screen; arrow keys (P)">Present</button>'
+        '<button id="present" title="Slides; arrow keys turn them (P)">Present</button>'
         '<button id="theme" title="Light or dark (T)">Light / dark</button>'
-        '<button id="print" title="As paper or PDF">Print</button>'
+        '<button id="print" title="On paper or as PDF">Print</button>'
         '<button id="data" title="The run folders, as a ZIP archive">Data</button>'
         "</span></header>"
     )

@@ -93,14 +93,14 @@ def _tables(whole: Content) -> Iterator[File]:
 
 
 REPORT_HELP = (
-    "Answer, table, charts that move, doubts, settings and the command to run it again. The HTML "
-    "opens without a network, presents itself (key P), and can be imported again: the runs are "
-    "inside, with the names, paths and logs of the machine that they ran on. For a PDF, open the "
+    "Answer, table, interactive charts, doubts, settings and the command to run it again. The HTML "
+    "needs no network, starts a presentation with the key P, and can be imported again: it has the "
+    "runs, with the names, paths and logs of the machine that they ran on. For a PDF, open the "
     "report and print it."
 )
-REPORT_LINK_HELP = "All of it on one page that can be sent as a link."
+REPORT_LINK_HELP = "The whole report on one page, whose address you can send."
 PRESENT_HELP = (
-    "One idea a screen, by arrow keys, from the answer to what to do; runs are played back."
+    "Slides with one statement each, from the answer to the advice; arrow keys turn the slides."
 )
 TOO_MANY = f"A report has at most {MAX_EXPERIMENTS:,} experiments."
 ALL_HELP = (

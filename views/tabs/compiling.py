@@ -158,8 +158,8 @@ def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
     """Shows the activity of each stage over time; older journals lack it."""
     data = timeline(store, record.experiment_id, str(run["run_id"]))
     if data.empty:
-        st.caption("When each stage of compiling worked is not recorded: the run is older than "
-                   "that, or has not compiled yet.")  # fmt: skip
+        st.caption("No times of compile stages are recorded: an older version recorded the run, or "
+                   "it has not compiled yet.")  # fmt: skip
         return
     figure = partial(timeline_charts.timeline, data)
     show_card(Card("Stages of compiling by time", figure, data, name="compile-timeline",

@@ -100,7 +100,7 @@ def add_rounds_button(store: Store, experiment: pd.Series, comparison: Compariso
                                 100 * defaults.target_width, format="%.2g")  # fmt: skip
         seconds = ROUNDS_OFFERED * defaults.processes * a_round
         offered = min(MOST_MINUTES, max(1, math.ceil(seconds / 60)))
-        minutes = st.number_input("Maximum minutes of steps in all", 1, MOST_MINUTES, offered,
+        minutes = st.number_input("Minutes of steps at most", 1, MOST_MINUTES, offered,
                                   key="added-minutes")  # fmt: skip
         if st.button("Add rounds", type="primary", key=f"add-rounds-{comparison.experiment_id}"):
             permissions.require_acting()

@@ -1,5 +1,6 @@
 """A search from the form to its answer, and the way between both experiments."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.candidates import candidates, search_spec
@@ -82,6 +84,21 @@ def test_launch_searches_for_the_fastest_way_to_train_with_a_script(
     record_experiment(folder.runs, replace(queued.spec, script=ScriptSpec(steps=80)))
     shown = text(opened(experiment=EXPERIMENT_ID))
     assert "Not tried: scope, because the script decides what is compiled" in shown
+
+
+def test_a_running_search_describes_its_candidates_and_promises_no_number_of_steps(
+    folder: DataDir,
+):
+    spec = search_spec(replace(experiment_spec(), backends=("none:optimizer=fused",)), steps=9,
+                       named=True)  # fmt: skip
+    me = ProcessIdentity.of(os.getpid())
+    for label in ("baseline", "none-fused"):
+        Recording(folder.runs, label, spec).claim(me).start().block([0.1] * 10, LOSSES[:10])
+    app = opened(experiment=EXPERIMENT_ID)
+    (rows,) = (one.proto.body for one in app.get("html") if "run-rows" in one.proto.body)
+    assert "Not compiled; the optimizer does all its work in one kernel" in rows
+    assert rows.count("10 steps") == 2 and "/ step" not in rows
+    assert "The search tries a few candidates at a time" in text(app)
 
 
 def test_a_search_that_found_nothing_says_so_until_a_training_confirms_its_best(folder: DataDir):
