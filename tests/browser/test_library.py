@@ -209,7 +209,7 @@ def test_labelled_put_away_deleted_brought_back_and_run_again_with_a_change(
     assert (labels(folder).name, labels(folder).tags) == ("Renamed here", ("needle",))
     expect(listed.locator("strong", has_text="Why")).to_be_visible()
     press(listed, "Archive")
-    expect(listed.get_by_text("No experiment fits.")).to_be_visible()
+    expect(listed.get_by_text("No experiment matches.")).to_be_visible()
     press(listed, "Undo")
     expect(table(listed)).to_be_visible()
     assert not labels(folder).archived

@@ -96,7 +96,7 @@ def _whose(row: dict[str, Any]) -> str | None:
 
 COLUMNS = {
     "name": Column("Name", _text("name"), config=st.column_config.ButtonColumn, settings=(
-        ("pinned", True), ("width", 240), ("type", "tertiary"), ("alignment", "left"))),
+        ("pinned", True), ("width", 195), ("type", "tertiary"), ("alignment", "left"))),
     "state": Column("State", lambda row: words.STATES[row["state"]][0], settings=(("width", 90),)),
     "best": Column("Best backend", _text("best"), settings=(("width", 110),)),
     "speedup": _number("Speedup", "speedup", "%.2fx", "speedup", width=70),

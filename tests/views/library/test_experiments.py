@@ -81,7 +81,7 @@ def test_a_list_can_be_searched_filtered_and_sorted_by_its_address(unchanged: Da
     assert names(page(sort="name")) == ["First of all", "Second"]
     assert names(page(q="first -second")) == ["First of all"]
     assert names(page(model="bert-tiny", state="finished")) == ["Second", "First of all"]
-    assert "No experiment fits" in text(page(model="gpt2"))
+    assert "No experiment matches" in text(page(model="gpt2"))
     assert "'sped' is not a number" in text(page(q="sped>2"))
     app = page(columns=["name", "batch"], sort="nonsense", archived="nonsense", model="bert-tiny")
     assert app.multiselect(key="address.model").value == ["bert-tiny"]
@@ -175,7 +175,7 @@ def test_a_search_that_is_longer_than_any_is_not_made(unchanged: DataDir):
     app = page(q="no-such-word " * 39)  # 507 characters
     assert names(app) == ["Second", "First of all"]
     assert "a search has at most 500 characters, so the search is ignored." in text(app)
-    assert "No experiment fits" in text(page(q="no-such-word " * 38))
+    assert "No experiment matches" in text(page(q="no-such-word " * 38))
 
 
 def test_a_thousand_neighbours_are_cut_with_a_word(
