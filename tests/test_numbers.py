@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import io
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ VARIABLE = re.compile(r"\bBREAKEVEN_[A-Z_]+\b")
 README = (PROJECT_ROOT / "README.md").read_text()
 
 
+@cache
 def help_of(*words: str) -> str:
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), pytest.raises(SystemExit):

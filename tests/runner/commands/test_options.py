@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import fields, is_dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import get_type_hints
@@ -30,9 +31,11 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.changed import CHANGED, TOGETHER, with_changes
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
+shared_parser = cache(parser)  # Making it takes longer than reading a line.
+
 
 def read(*arguments: str) -> ExperimentSpec:
-    return read_spec(parser().parse_args(["compare", *arguments]))
+    return read_spec(shared_parser().parse_args(["compare", *arguments]))
 
 
 def paths_of(kind: type, prefix: str = "") -> list[str]:
@@ -223,7 +226,7 @@ def test_a_rare_field_keeps_its_former_option_with_a_hint(path: str) -> None:
     if not given:
         flag = field.flag if value else f"--no-{field.flag.removeprefix('--')}"
         given = [flag] if field.kind is bool else [f"{field.flag}={field.written(value)}"]
-    options = parser().parse_args(["submit", *given])
+    options = shared_parser().parse_args(["submit", *given])
     assert former_options(options) == [
         f"{field.flag} is now --set {path}=VALUE; the next release no longer accepts it"
     ]
