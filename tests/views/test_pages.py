@@ -246,7 +246,8 @@ def charted(app: AppTest) -> list[str]:
 def test_a_run_charts_its_learning_rate_if_it_changes_and_its_gradient_norm_if_recorded(
     folder: DataDir,
 ):
-    record_experiment(folder.runs)  # as journals were before these fields
+    # As journals were before these fields.
+    Recording(folder.runs, "baseline").claim().start().block([0.1] * 10, [1.0] * 10).end()
     expected: dict[str, list[str]] = {EXPERIMENT_ID: []}
     for number, (rates, norm, titles) in enumerate((
         ((1e-3, 1e-3), None, []),
