@@ -54,15 +54,8 @@ write."""
 
 @contextmanager
 def feeding(address: Address, folder: DataDir, how: str = "on") -> Iterator[subprocess.Popen[str]]:
-    command = [
-        sys.executable,
-        "-c",
-        FEEDING,
-        address.place,
-        str(address.data),
-        str(folder.path),
-        how,
-    ]
+    arguments = [address.place, str(address.data), str(folder.path), how]
+    command = [sys.executable, "-c", FEEDING, *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
@@ -181,9 +174,7 @@ def test_killed_writers_lose_nothing(address: Address, tmp_path: Path) -> None:
     assert agree(address, tmp_path, source)
 
 
-def test_a_restarted_database_is_filled_on(
-    postgres: Postgres, address: Address, tmp_path: Path
-) -> None:
+def test_a_restart_loses_nothing(postgres: Postgres, address: Address, tmp_path: Path) -> None:
     source, folder = recorded(tmp_path / "source", 0), data_folder(tmp_path / "folder")
     grow(source, folder, 0.4)
     reader_folder = data_folder(tmp_path / "reader")

@@ -42,9 +42,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         server.kill()
 
 
-def test_rows_on_object_storage_are_those_of_a_folder(
-    request: pytest.FixtureRequest, bucket: str, tmp_path: Path
-) -> None:
+def test_rows_may_lie_on_s3(request: pytest.FixtureRequest, bucket: str, tmp_path: Path) -> None:
     place = request.getfixturevalue("postgres").new_database()
     source, folder = data_folder(tmp_path / "source"), data_folder(tmp_path / "folder")
     record_experiment(source.runs, experiment_spec(num_steps=1200))

@@ -60,7 +60,7 @@ def test_changes_count_as_in_the_embedded_store(tmp_path: Path) -> None:
     here, recorded = data_folder(tmp_path / "here"), data_folder(tmp_path / "recorded")
     record_experiment(recorded.runs)
     with TeamStore.at(sqlite_store(tmp_path), here) as store:
-        for share in (0.3, 0.31, 0.7, 1.0):
+        for share in (0.3, 0.31, 1.0):
             grow(recorded, here, share)
             store.ingest_all()
             assert agree(store, here)
@@ -86,9 +86,7 @@ def test_changes_count_as_in_the_embedded_store(tmp_path: Path) -> None:
         assert len(store.rows("FROM runs")) == 2
 
 
-def test_a_run_that_two_data_folders_have_counts_once_and_as_long_as_one_has_it(
-    tmp_path: Path,
-) -> None:
+def test_a_run_of_two_data_folders_counts_once(tmp_path: Path) -> None:
     address = sqlite_store(tmp_path)
     mine, yours = data_folder(tmp_path / "mine"), data_folder(tmp_path / "yours")
     record_experiment(mine.runs)
@@ -229,3 +227,23 @@ def test_a_refused_connection_shows_no_password(postgres: Postgres, tmp_path: Pa
         with pytest.raises(TeamStoreUnusable, match=remedy) as refused:
             Lake(Address("postgres", place, str(tmp_path)))
         assert "hunter2" not in str(refused.value) and "a secret" not in str(refused.value)
+
+
+def test_a_lost_store_stops_nobody(tmp_path: Path, postgres: Postgres, computed: list[str]) -> None:
+    here = data_folder(tmp_path / "here")
+    record_experiment(here.runs)
+    address = Address("postgres", postgres.new_database(), str(tmp_path / "rows"))
+    name = address.place.split("dbname=")[1].split()[0]
+    with TeamStore.at(address, here) as store:
+        assert (store.age, store.run_counts) == (None, {})
+        store.ingest_all()
+        assert (store.run_counts, store.open_runs) == ({"finished": 3}, [])
+        assert store.age is not None and store.age < 60
+        store.number_of(EXPERIMENT_ID)
+        frozen = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+        postgres.client("psql", "-d", "postgres", "-c", frozen)
+        ended = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        postgres.client("psql", "-d", "postgres", "-c", ended)
+        first = compare(store, EXPERIMENT_ID)
+        assert first.result_of("inductor").speedup is not None
+    assert computed == [EXPERIMENT_ID]
