@@ -71,22 +71,17 @@ def test_json_has_every_digit(recorded: DataDir, capsys: pytest.CaptureFixture[s
     assert plain({"a": -math.inf, "b": (1.5, None)}) == {"a": "-infinite", "b": [1.5, None]}
 
 
-def test_the_reasons_of_a_gate_stay_out_of_the_json(
-    recorded: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gate_reasons_are_no_json(recorded: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor are profiles of runs without one."""
     _, reasons = told(recorded, "show", "--fail-if=slower", capsys=capsys)
     assert "FAIL eager: slower" in reasons
+    found, _ = told(recorded, "explain", capsys=capsys)
+    assert found["why_not"].startswith("No run was profiled")
+    labels = ["baseline", "control", "inductor", "eager", "aot_eager"]
+    assert [one["label"] for one in found["profiles"]] == labels
 
 
 def test_json_has_each_check(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     correctness_journals.record(data_dir, "inductor", correctness_journals.passing())
     found, _ = told(data_dir, "show", capsys=capsys)
     assert {(one["label"], one["status"]) for one in found["checks"]} >= {("inductor", "pass")}
-
-
-def test_unprofiled_json_says_why(recorded: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
-    found, _ = told(recorded, "explain", capsys=capsys)
-    assert found["why_not"].startswith("No run was profiled")
-    assert [one["label"] for one in found["profiles"]] == [
-        "baseline", "control", "inductor", "eager", "aot_eager",
-    ]  # fmt: skip

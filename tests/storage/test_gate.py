@@ -62,9 +62,7 @@ def test_a_good_backend_passes_all_conditions_but_a_limit_below_its_compile_late
     assert failures(capsys) == ["FAIL inductor: compile>2.5: compile latency 3 s, limit 2.5 s"]
 
 
-def test_conditions_refuse_backends_with_the_numbers_that_they_rest_on(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_conditions_name_numbers(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     """0.8 of 200 samples, pulled: 161 / 202 = 0.797, standard error sqrt(0.797 x 0.203 / 200) =
     0.02844. One further draw beside two: x sqrt(1.5). A quarter of 1 % over eight backends is a
     chance of 0.0025, two-sided 3.0233 of them: 0.1053."""
@@ -93,9 +91,7 @@ def test_conditions_refuse_backends_with_the_numbers_that_they_rest_on(
     assert len(failures(capsys)) == 1
 
 
-def test_a_task_without_accuracy_is_judged_by_its_held_out_loss(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_held_out_loss_is_judged(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     for label, loss in (("baseline", 0.5), ("control", 0.5), ("inductor", 2.0)):
         record(data_dir, label, accuracy=None, loss=loss)
     assert gate(data_dir, "accuracy") == 5
@@ -169,7 +165,6 @@ def test_a_run_without_a_folder_is_no_run_that_passes(
     line = f"FAIL {missing}: unfinished: its run folder is missing or unreadable"
     out = capsys.readouterr().out
     assert line in out.splitlines() and f"have no numbers: {missing}." in out
-    assert main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -187,9 +182,3 @@ def test_a_run_without_a_folder_is_no_run_that_passes(
 def test_a_condition_that_means_nothing_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_conditions(text)
-
-
-def test_conditions_read_as_they_are_written() -> None:
-    (slower, limit) = parse_conditions("slower, compile>1.5")
-    assert [str(slower), str(limit)] == ["slower", "compile>1.5"]
-    assert limit.limit == 1.5

@@ -83,35 +83,24 @@ def test_graphs_that_are_not_reported_yet_count_together(data_dir: DataDir):
     assert (since - one.since).total_seconds() == pytest.approx(45.0, abs=0.1)
 
 
-def frame(function: str | None = "forward", **seconds: float) -> pd.DataFrame:
-    names = ("total_seconds", "aot_seconds", "inductor_seconds", "code_seconds", "kernel_seconds")
-    return pd.DataFrame([{"function": function, **{name: seconds.get(name) for name in names}}])
-
-
-def alone(one: pd.DataFrame) -> dict[str, float]:
-    return {str(phase): round(value, 9) for phase, value in taken_apart(one).iloc[0].items()}
-
-
-def test_each_phase_is_given_without_those_that_lie_in_it() -> None:
-    one = frame(total_seconds=10.0, aot_seconds=8.0, inductor_seconds=7.0, code_seconds=5.0,
-                kernel_seconds=1.0)  # fmt: skip
-    assert alone(one) == {
-        "Dynamo": 2.0, "AOTAutograd": 1.0, "Inductor lowering": 2.0, "Code generation": 4.0,
-        "Triton and C++": 1.0,
-    }  # fmt: skip
-
-
-def test_a_backward_of_its_own_spent_nothing_in_dynamo() -> None:
-    one = frame(None, total_seconds=5.0, inductor_seconds=4.0, code_seconds=3.0)
-    found = alone(one)
-    assert (found["Dynamo"], found["AOTAutograd"], found["Inductor lowering"]) == (0.0, 1.0, 1.0)
-
-
-def test_a_phase_that_a_cache_spared_takes_nothing_from_the_ones_around_it() -> None:
-    one = frame(total_seconds=3.0, aot_seconds=2.0, kernel_seconds=0.5)
-    found = alone(one)
-    assert (found["Dynamo"], found["AOTAutograd"], found["Triton and C++"]) == (1.0, 1.5, 0.5)
-    assert found["Inductor lowering"] == found["Code generation"] == 0.0
+@pytest.mark.parametrize(
+    ("function", "seconds", "alone"),
+    [
+        ("forward", SECONDS, [2.0, 1.0, 2.0, 4.0, 1.0]),
+        # A backward of its own spent nothing in Dynamo.
+        (None, {"total_seconds": 5.0, "inductor_seconds": 4.0, "code_seconds": 3.0},
+         [0.0, 1.0, 1.0, 3.0, 0.0]),
+        # A phase that a cache spared takes nothing from the ones around it.
+        ("forward", {"total_seconds": 3.0, "aot_seconds": 2.0, "kernel_seconds": 0.5},
+         [1.0, 1.5, 0.0, 0.0, 0.5]),
+    ],
+)  # fmt: skip
+def test_each_phase_is_given_without_those_that_lie_in_it(
+    function: str | None, seconds: dict[str, float], alone: list[float]
+) -> None:
+    frame = pd.DataFrame([{"function": function, **{name: seconds.get(name) for name in SECONDS}}])
+    found = taken_apart(frame).iloc[0]
+    assert found[list(ALONE)].tolist() == pytest.approx(alone)
 
 
 def test_frames_of_a_run_add_up_and_those_of_evaluating_do_not_count(data_dir: DataDir) -> None:

@@ -1,8 +1,8 @@
 """What is best can be used: by lines to paste, or by a diff of a script that `git apply` takes."""
 
 import ast
+import runpy
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,9 +99,7 @@ CALL = "import breakeven\nmodel = breakeven.compile(model{})\n"
          "from transformers import TrainingArguments as A\na = A(torch_compile=False)\n"),
     ],
 )  # fmt: skip
-def test_git_applies_the_change(
-    tmp_path: Path, before: str, backend: str | None, after: str
-) -> None:
+def test_git_applies_a_change(tmp_path: Path, before: str, backend: str | None, after: str) -> None:
     assert applied(tmp_path, before, backend, name="my train.py") == after
 
 
@@ -112,12 +110,11 @@ def test_a_trainer_gets_its_mode_and_what_its_arguments_cannot_say(tmp_path: Pat
     assert "\ntorch._inductor.config.cpp_wrapper = True\n" in after
 
 
-def test_a_changed_script_trains_so(tmp_path: Path) -> None:
+def test_a_changed_script_trains_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     applied(tmp_path, LOOP, "none:optimizer=fused")
-    run = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, text=True, check=True,
-                         stdout=subprocess.PIPE)  # fmt: skip
+    runpy.run_path(str(tmp_path / "train.py"), run_name="__main__")
     # A compiled model would be an `OptimizedModule`.
-    assert run.stdout == "True Linear\n"
+    assert capsys.readouterr().out == "True Linear\n"
 
 
 def test_what_cannot_be_changed_is_left_to_the_reader() -> None:
@@ -154,6 +151,10 @@ def test_git_applies_what_show_prints(
     shown = capsys.readouterr().out
     command = f"cd {tmp_path} && breakeven show {EXPERIMENT_ID} --diff | git apply"
     assert f"to take none-fused, change train.py; this command does so:\n    {command}\n" in shown
+    # The command of another length applies the diff of this length.
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=9000 steps"])
+    longer = f"breakeven show {EXPERIMENT_ID} --plan '9000 steps' --diff | git apply"
+    assert longer in capsys.readouterr().out
     assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 0
     diff = capsys.readouterr().out
     assert diff in shown and diff.startswith("--- a/train.py")
@@ -162,18 +163,7 @@ def test_git_applies_what_show_prints(
     assert "lr=0.1, fused=True)" in after and "compile(model, disable=True)" in after
 
 
-def test_the_command_of_another_length_applies_the_diff_of_this_length(
-    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorded(data_dir, tmp_path, LOOP)
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=9000 steps"])
-    command = f"breakeven show {EXPERIMENT_ID} --plan '9000 steps' --diff | git apply"
-    assert command in capsys.readouterr().out
-
-
-def test_without_a_script_there_is_no_diff(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_script_no_diff(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record_experiment(data_dir.runs)
     assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 2
     told = capsys.readouterr()
@@ -207,20 +197,18 @@ def test_a_form_that_the_script_gets_elsewhere_is_a_line_to_write(
     assert "\nand change by hand:\n    # Where your script makes its optimizer," in shown
 
 
-@pytest.mark.parametrize(
-    ("code", "says"),
-    [
-        (LOOP, "to train without a compiler, change train.py; this command does so:"),
-        (LOOP.replace("breakeven.compile(model)", "model"),
-         "train.py has these settings already: leave it as it is."),
-    ],
-)  # fmt: skip
 def test_where_nothing_gains_the_script_is_left_without_a_compiler(
-    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, says: str
+    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorded(data_dir, tmp_path, code, scenario="tune", backends=())
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
-    assert says in capsys.readouterr().out
+    uncompiled = LOOP.replace("breakeven.compile(model)", "model")
+    for number, (code, says) in enumerate((
+        (LOOP, "to train without a compiler, change train.py; this command does so:"),
+        (uncompiled, "train.py has these settings already: leave it as it is."),
+    )):  # fmt: skip
+        folder = DataDir(data_dir.path / str(number))
+        recorded(folder, tmp_path, code, scenario="tune", backends=())
+        storage(["show", f"--data-folder={folder.path}", EXPERIMENT_ID])
+        assert says in capsys.readouterr().out
 
 
 SPEC = ExperimentSpec(

@@ -176,9 +176,7 @@ def test_a_script_that_goes_on_says_by_itself_how_far_it_goes() -> None:
     assert remaining_seconds(costs, [], 120.0) == pytest.approx(50 * 0.2 + 50 * 0.1)
 
 
-def test_the_same_script_with_other_arguments_comes_after_one_with_the_same(
-    data_dir: DataDir,
-) -> None:
+def test_the_same_script_with_the_same_arguments_comes_first(data_dir: DataDir) -> None:
     ids = [f"20261121-0930{number:02d}-123456-7f3a" for number in range(2)]
     for id, name, arguments in zip(ids, ("same", "others"), (("--a",), ()), strict=True):
         spec = replace(SCRIPT, name=name, script=ScriptSpec(arguments=arguments, steps=40))

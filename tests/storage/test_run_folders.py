@@ -7,6 +7,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from breakeven.storage.errors import ImportUnusable, NotExportable
 from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.exchange.run_folders import pack, take_in
-from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 RUNS = [f"{EXPERIMENT_ID}.{label}" for label in ("baseline", "control", "inductor")]
 
@@ -57,7 +58,7 @@ def files(folder: Path) -> dict[str, bytes]:
             for path in sorted(folder.rglob("*")) if path.is_file()}  # fmt: skip
 
 
-def changed(archive: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+def changed(archive: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
     """The archive with other files in it."""
     with zipfile.ZipFile(archive) as whole:
         content = {name: whole.read(name) for name in whole.namelist()}
@@ -70,9 +71,16 @@ def changed(archive: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
 
 
 def test_archives_keep_content(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
+    """Of two experiments. What a killed import left goes."""
+    left = data_dir.path / ".incoming-0123456789ab" / "unpacked"
+    left.mkdir(parents=True)
+    (left / "large").write_bytes(b"x" * 1000)
+    other = "20261122-093015-123456-7f3b"
+    record_experiment(recorded.runs, experiment_spec(num_steps=80), other)
     archive = packed(recorded, tmp_path)
     taken = take_in(data_dir, archive)
-    assert (taken.experiments, sorted(taken.new_runs)) == ((EXPERIMENT_ID,), RUNS)
+    assert not left.parent.exists() and sorted(taken.experiments) == [EXPERIMENT_ID, other]
+    assert sorted(taken.new_runs)[:3] == RUNS and len(taken.new_runs) == 6
     assert pack(data_dir.runs.iterdir()) == archive.read_bytes()
     before, after = files(recorded.runs), files(data_dir.runs)
     run = RunDir(recorded.runs / RUNS[2])
@@ -91,9 +99,7 @@ def test_what_could_not_be_taken_back_is_not_packed(recorded: DataDir) -> None:
         pack([folder])
 
 
-def test_files_whose_names_no_archive_may_hold_are_left_behind(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_odd_names_are_left_behind(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     """A folder that somebody made may have any; all that is worth something goes all the same."""
     wanted = pack(sorted(recorded.runs.iterdir()))
     artifacts = next(recorded.runs.iterdir()) / "artifacts"
@@ -109,9 +115,7 @@ def test_files_whose_names_no_archive_may_hold_are_left_behind(
     assert sorted(take_in(data_dir, archive).new_runs) == RUNS
 
 
-def test_a_repeated_import_changes_nothing(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_importing_twice_is_harmless(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = packed(recorded, tmp_path)
     take_in(data_dir, archive)
     before = files(data_dir.runs)
@@ -124,14 +128,6 @@ def test_a_repeated_import_changes_nothing(
     assert RunDir(data_dir.runs / RUNS[2]).read_labels().name == "Ours"
 
 
-def test_a_killed_import_is_removed(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
-    left = data_dir.path / ".incoming-0123456789ab" / "unpacked"
-    left.mkdir(parents=True)
-    (left / "large").write_bytes(b"x" * 1000)
-    take_in(data_dir, packed(recorded, tmp_path))
-    assert not left.parent.exists() and len(list(data_dir.runs.iterdir())) == 3
-
-
 def test_examples_are_not_imported(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     shutil.copytree(recorded.runs, tmp_path / "examples" / "one")
     taken = take_in(data_dir, packed(recorded, tmp_path), examples=tmp_path / "examples")
@@ -139,73 +135,46 @@ def test_examples_are_not_imported(recorded: DataDir, data_dir: DataDir, tmp_pat
     assert not data_dir.runs.exists() or not list(data_dir.runs.iterdir())
 
 
-def add_to_journal(files: dict[str, bytes]) -> None:
-    files[f"{RUNS[0]}/events.jsonl"] += b"\n"
+SPEC_FILE = f"{RUNS[0]}/spec.json"
 
 
-def without_exit(files: dict[str, bytes]) -> None:
-    del files[f"{RUNS[0]}/exit.json"]
-
-
-def never_run(files: dict[str, bytes]) -> None:
-    for name in [name for name in files if not name.endswith("spec.json")]:
+def keep(files: dict[str, bytes], wanted: Callable[[str], bool]) -> None:
+    for name in [name for name in files if not wanted(name)]:
         del files[name]
 
 
-def without_a_run(files: dict[str, bytes]) -> None:
-    for name in [name for name in files if name.startswith(RUNS[1])]:
-        del files[name]
+def respecified(files: dict[str, bytes], **changes: Any) -> None:
+    files[SPEC_FILE] = json.dumps(json.loads(files[SPEC_FILE]) | changes).encode()
 
 
-def with_another_spec(files: dict[str, bytes]) -> None:
-    name = f"{RUNS[0]}/spec.json"
-    spec = json.loads(files[name])
-    spec["experiment"]["name"] = "another"
-    files[name] = json.dumps(spec).encode()
+BAD: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
+    "no exit": (lambda files: files.pop(f"{RUNS[0]}/exit.json"), "has not ended"),
+    "never run": (lambda files: keep(files, lambda name: name.endswith("spec.json")),
+                  "has not ended"),
+    "lacks a run": (lambda files: keep(files, lambda name: not name.startswith(RUNS[1])),
+                    "lacks the runs control"),
+    "another specification": (
+        lambda files: respecified(files, experiment=json.loads(files[SPEC_FILE])["experiment"]
+                                  | {"name": "another"}), "describes another experiment"),
+    "hostile specification": (
+        lambda files: respecified(files, experiment_id="../../../tmp/x"), "no specification: "),
+    "broken specification": (
+        lambda files: files.update({SPEC_FILE: b"{" * 100_000}), "no specification: "),
+    "broken labels": (
+        lambda files: files.update({f"{RUNS[0]}/labels.json": b"[]"}), "cannot be used"),
+    "a twin": (
+        lambda files: files.update({f"copy/{name}": data for name, data in files.items()
+                                    if name.startswith(RUNS[0])}), "in it twice"),
+    "nothing": (lambda files: (files.clear(), files.update({"notes.txt": b"hello"})),
+                "no run folder in it"),
+}  # fmt: skip
 
 
-def with_hostile_spec(files: dict[str, bytes]) -> None:
-    spec = json.loads(files[f"{RUNS[0]}/spec.json"])
-    spec["experiment_id"] = "../../../tmp/x"
-    files[f"{RUNS[0]}/spec.json"] = json.dumps(spec).encode()
-
-
-def with_broken_spec(files: dict[str, bytes]) -> None:
-    files[f"{RUNS[0]}/spec.json"] = b"{" * 100_000
-
-
-def with_broken_labels(files: dict[str, bytes]) -> None:
-    files[f"{RUNS[0]}/labels.json"] = b"[]"
-
-
-def with_a_twin(files: dict[str, bytes]) -> None:
-    for name in [name for name in files if name.startswith(RUNS[0])]:
-        files[f"copy/{name}"] = files[name]
-
-
-def with_nothing(files: dict[str, bytes]) -> None:
-    files.clear()
-    files["notes.txt"] = b"hello"
-
-
-BAD = {
-    without_exit: "has not ended",
-    never_run: "has not ended",
-    without_a_run: "lacks the runs control",
-    with_another_spec: "describes another experiment",
-    with_hostile_spec: "no specification: ",
-    with_broken_spec: "no specification: ",
-    with_broken_labels: "cannot be used",
-    with_a_twin: "in it twice",
-    with_nothing: "no run folder in it",
-}
-
-
-@pytest.mark.parametrize(("change", "said"), BAD.items())
+@pytest.mark.parametrize("case", BAD)
 def test_what_is_odd_is_refused_whole_and_leaves_nothing(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path,
-    change: Callable[[dict[str, bytes]], None], said: str,
-) -> None:  # fmt: skip
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path, case: str
+) -> None:
+    change, said = BAD[case]
     other = changed(packed(recorded, tmp_path), change)
     with pytest.raises(ImportUnusable, match=said) as error:
         bring(data_dir, other)
@@ -220,7 +189,9 @@ def test_other_content_is_refused(recorded: DataDir, data_dir: DataDir, tmp_path
     take_in(data_dir, archive)
     before = files(data_dir.runs)
     with pytest.raises(ImportUnusable, match="there already with another content") as error:
-        take_in(data_dir, changed(archive, add_to_journal))
+        journal = f"{RUNS[0]}/events.jsonl"
+        longer = lambda files: files.update({journal: files[journal] + b"\n"})  # noqa: E731
+        take_in(data_dir, changed(archive, longer))
     assert "events.jsonl" in str(error.value)
     assert files(data_dir.runs) == before
 
@@ -241,9 +212,7 @@ def test_other_files_are_left_out(recorded: DataDir, data_dir: DataDir, tmp_path
     assert "compile-cache" not in names and "artifacts" in names
 
 
-def test_nothing_that_was_taken_in_may_be_executed(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_nothing_may_be_executed(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = packed(recorded, tmp_path)
     with zipfile.ZipFile(archive, "a") as whole:
         entry = zipfile.ZipInfo(f"{RUNS[2]}/artifacts/evil.sh")
@@ -262,6 +231,12 @@ def test_a_report_has_its_runs(recorded: DataDir, data_dir: DataDir, tmp_path: P
     report = tmp_path / "report.html"
     report.write_bytes(page(pack(recorded.runs.iterdir())))
     assert bring(data_dir, report).runs.experiments == (EXPERIMENT_ID,)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("../../outside", b"x")
+    report.write_bytes(page(file.getvalue()))
+    with pytest.raises(ImportUnusable, match="leads out of its folder"):
+        bring(data_dir, report)
     assert pack(data_dir.runs.iterdir()) == pack(recorded.runs.iterdir())
 
 
@@ -286,24 +261,3 @@ def test_changed_reports_are_refused(recorded: DataDir, data_dir: DataDir, tmp_p
         with pytest.raises(ImportUnusable, match=f"{name}.html is not taken"):
             bring(data_dir, report)
     assert not data_dir.runs.exists()
-
-
-def test_what_a_report_holds_is_judged_like_any_archive(data_dir: DataDir, tmp_path: Path) -> None:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("../../outside", b"x")
-    report = tmp_path / "hostile.html"
-    report.write_bytes(page(file.getvalue()))
-    with pytest.raises(ImportUnusable, match="leads out of its folder"):
-        bring(data_dir, report)
-
-
-def test_several_experiments_are_imported(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
-    spec = experiment_spec(num_steps=80)
-    other = "20261122-093015-123456-7f3b"
-    for label in ("baseline", "control", "inductor"):
-        run = Recording(recorded.runs, label, spec, other).claim().start()
-        run.blocks([0.1] * 8, [1.0] * 80).end()
-    assert len(take_in(data_dir, packed(recorded, tmp_path)).experiments) == 2

@@ -36,9 +36,7 @@ def shown(data_dir: DataDir, *options: str) -> int:
     return main(["show", EXPERIMENT_ID, f"--data-folder={data_dir.path}", *options])
 
 
-def test_the_issue_of_a_slow_backend_has_stages_bridge_kernels_and_versions(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_issue_of_a_slow_backend(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record(data_dir)
     assert shown(data_dir, "--issue") == 0
     text = capsys.readouterr().out
@@ -64,20 +62,12 @@ def test_the_issue_of_a_slow_backend_has_stages_bridge_kernels_and_versions(
     assert "nvjet" not in text, "as long in both"
     versions = text.partition("### Versions\n\n```\n")[2].splitlines()
     assert versions[0].startswith("torch: ") and "driver: 580.1" in versions
-
-
-def test_the_ladder_says_how_to_get_the_issue_and_without_a_slow_backend_there_is_none(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record(data_dir)
     assert main(["explain", EXPERIMENT_ID, "--ladder", f"--data-folder={data_dir.path}"]) == 0
     said = f"the text of an issue for PyTorch: breakeven show {EXPERIMENT_ID} --issue\n"
     assert capsys.readouterr().out.endswith(said)
 
 
-def test_without_a_slow_backend_there_is_no_issue(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_slow_backend_no_issue(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record_experiment(data_dir.runs, experiment_spec(120, 10))
     assert shown(data_dir, "--issue") == 2
     assert "is surely slower than the baseline" in capsys.readouterr().err
@@ -94,12 +84,12 @@ def test_the_issue_is_one_of_the_comparison_that_a_page_shows(data_dir: DataDir)
         assert "A step takes 400 ms with inductor" in slow_issue(store, shown_before)
 
 
-def test_a_slow_backend_without_a_profile_or_a_ladder_has_an_issue_as_well(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record_experiment(data_dir.runs, experiment_spec(120, 10), backend_seconds=0.4)
+def test_an_issue_needs_no_profile(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = experiment_spec(120, 10, schedule="sequential")
+    record_experiment(data_dir.runs, spec, backend_seconds=0.4)
     assert shown(data_dir, "--issue") == 0
     text = capsys.readouterr().out
+    assert "the runs did not take turns." in text
     assert "| run | step time | speedup |" in text and "| inductor | 400 ms | 0.50x" in text
     assert "inductor has no profile" in text
 
@@ -119,16 +109,6 @@ def test_a_text_among_markdown_is_shown_as_it_is(text: str, shows: str) -> None:
 def test_a_secret_with_marks_of_markdown_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUB_TOKEN", "p@ss*word_")
     assert escaped("with p@ss*word_ in /home/a~b/x") == r"with \[masked\] in \~/x"
-
-
-def test_runs_one_after_another_did_not_take_turns(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    spec = experiment_spec(120, 10, schedule="sequential")
-    record_experiment(data_dir.runs, spec, backend_seconds=0.4)
-    assert shown(data_dir, "--issue") == 0
-    text = capsys.readouterr().out
-    assert "the runs did not take turns." in text
 
 
 def test_a_block_of_code_ends_where_it_should_and_has_no_terminal_controls() -> None:

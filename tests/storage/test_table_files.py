@@ -9,16 +9,9 @@ import pytest
 
 from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv, to_parquet
 
-FRAME = pd.DataFrame(
-    {
-        "label": ["aot_eager", "inductor"],
-        "speedup": [1.5, None],
-        "final_loss": [0.25, math.nan],
-        "break_even_steps": [math.inf, 12],
-        "f1": [None, None],
-    },
-    dtype=object,
-)
+COLUMNS = {"label": ["aot_eager", "inductor"], "speedup": [1.5, None], "f1": [None, None],
+           "final_loss": [0.25, math.nan], "break_even_steps": [math.inf, 12]}  # fmt: skip
+FRAME = pd.DataFrame(COLUMNS, dtype=object)
 
 
 def test_parquet_tells_a_diverged_loss_from_what_is_missing() -> None:

@@ -3,11 +3,7 @@
 import math
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +16,6 @@ from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.comparison.run_numbers import RunNumbers
-from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import explain
@@ -37,7 +32,6 @@ from tests.helpers.journals import (
     record_experiment,
 )
 
-ROOT = Path(__file__).parents[3]
 SPEC = experiment_spec(num_steps=80, block_steps=10)
 LOSSES = falling_losses(80)
 
@@ -84,48 +78,24 @@ def test_a_finished_comparison_by_hand(finished: Comparison) -> None:
     assert inductor.parity.verdict == "holds"
 
 
-def test_the_control_counts_neither_as_backend_nor_in_the_correction(data_dir: DataDir) -> None:
-    record_experiment(
-        data_dir.runs, experiment_spec(110, backends=("inductor", "eager", "aot_eager"))
-    )
-    comparison = compared(data_dir)
-    control = comparison.result_of("control")
-    assert control.speedup is not None
-    assert (control.p_holm, control.speed_verdict, control.parity) == (None, None, None)
-    # Three backends with p = 2/2^10 each: 3 x 2/2^10.
-    assert comparison.result_of("eager").p_holm == pytest.approx(3 * 2 / 2**10)
-
-
-def raced(data_dir: DataDir, step_seconds: list[float]) -> Comparison:
-    """Four backends, seven rounds that count; the first one has these steps in its rounds."""
+def test_what_seven_rounds_tell_of_four_backends(data_dir: DataDir) -> None:
+    """The sign test could not tell one that takes thrice as long: 4 x 2 / 2^7 = 0.0625."""
     names = ("inductor", "eager", "aot_eager", "cudagraphs")
     spec = experiment_spec(80, backends=names)
+    rounds = {"inductor": [0.3, 0.2, 0.55, 0.3, 0.21, 0.4, 0.3, 0.25],
+              "eager": [0.1, 0.12, 0.095, 0.13, 0.11, 0.09, 0.14, 0.12]}  # fmt: skip
     for label in ("baseline", "control", *names):
-        seconds = step_seconds if label == "inductor" else [0.1] * 8
-        record(data_dir, label, spec).blocks(seconds, LOSSES).end()
-    return compared(data_dir)
-
-
-def test_of_four_backends_seven_rounds_tell_one_that_takes_thrice_as_long(
-    data_dir: DataDir,
-) -> None:
-    """The sign test cannot: 4 x 2 / 2^7 = 0.0625 where all rounds agree."""
-    found = raced(data_dir, [0.3, 0.2, 0.55, 0.3, 0.21, 0.4, 0.3, 0.25]).result_of("inductor")
-    assert found.p_holm is not None and found.p_holm < 0.05
-    assert (found.speed_verdict, found.break_even_verdict) == ("slower", None)
-
-
-def test_what_too_few_rounds_leave_unsure_says_about_how_many_more_would_tell(
-    data_dir: DataDir,
-) -> None:
-    comparison = raced(data_dir, [0.1, 0.12, 0.095, 0.13, 0.11, 0.09, 0.14, 0.12])
-    found = comparison.result_of("inductor")
-    assert found.speed_verdict == "unsure" and found.more_rounds is not None
+        record(data_dir, label, spec).blocks(rounds.get(label, [0.1] * 8), LOSSES).end()
+    comparison = compared(data_dir)
+    slow, unsure, control = map(comparison.result_of, ("inductor", "eager", "control"))
+    assert slow.p_holm is not None and slow.p_holm < 0.05
+    assert (slow.speed_verdict, slow.break_even_verdict) == ("slower", None)
+    assert (control.p_holm, control.speed_verdict, control.parity) == (None, None, None)
+    assert unsure.speed_verdict == "unsure" and unsure.more_rounds is not None
     (reason,) = [one for one in report(comparison).splitlines() if one.startswith("speed of")]
-    assert reason.endswith(f"may be chance; about {found.more_rounds} more rounds would decide.")
-    assert speed_reason(replace(found, more_rounds=1)).endswith(
-        "; about one more round would decide."
-    )
+    assert reason.endswith(f"may be chance; about {unsure.more_rounds} more rounds would decide.")
+    one_more = speed_reason(replace(unsure, more_rounds=1))
+    assert one_more.endswith("; about one more round would decide.")
 
 
 def test_only_rounds_that_both_spent_steadily_are_paired(data_dir: DataDir) -> None:
@@ -166,9 +136,7 @@ def test_memory_is_that_of_steady_blocks_or_reserved_on_a_device(data_dir: DataD
     assert comparison.table()["peak_memory_bytes"].iloc[0] == 1500
 
 
-def test_graph_breaks_are_counted_but_for_those_that_several_devices_cause(
-    data_dir: DataDir,
-) -> None:
+def test_graph_breaks_that_several_devices_cause_do_not_count(data_dir: DataDir) -> None:
     """Of the second backend one is of the code; five where buckets of DDP end, four in what wraps
     the model."""
     spec = replace(SPEC, backends=("inductor", "eager"))
@@ -236,9 +204,7 @@ def test_two_controls_settle_parity_in_bf16(data_dir: DataDir, controls: int, ve
         (None, "control's run folder is missing"),
     ],
 )
-def test_a_control_without_a_step_is_said_to_have_none_and_why(
-    data_dir: DataDir, state: RunState | None, why: str
-) -> None:
+def test_a_missing_control_is_named(data_dir: DataDir, state: RunState | None, why: str) -> None:
     record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
     if state is not None:
         control = Recording(data_dir.runs, "control", SPEC)
@@ -254,14 +220,8 @@ def test_a_backend_that_never_made_a_step_is_said_to_have_failed(data_dir: DataD
     comparison = compared(data_dir)
     assert comparison.result_of("inductor").speed_verdict == "failed"
     line = next(one for one in report(comparison).splitlines() if one.startswith("inductor"))
-    assert line.split() == [
-        "inductor",
-        "failed",
-        *["\N{EN DASH}"] * 3,
-        "failed",
-        *["\N{EN DASH}"] * 5,
-        "failed",
-    ]
+    assert re.findall("inductor|failed", line) == ["inductor", "failed", "failed", "failed"]
+    assert line.count("\N{EN DASH}") == 8
 
 
 def test_a_baseline_that_learned_nothing_proves_nothing(data_dir: DataDir) -> None:
@@ -299,22 +259,16 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     Recording(data_dir.runs, "eager", spec)
     comparison = compared(data_dir)
     assert notes_of(comparison) == ("Dropout is off.",)
-    assert warnings_of(comparison) == (
-        "control has a loss that is not finite, first at step 0.",
-        "inductor failed before its first step: exit status 1.",
-        "The numbers of runs that are not over are preliminary: eager (queued, 0 of 40 steps).",
-        "The runs differ in TORCH_LOGS: not set (baseline, control), +dynamo (inductor).",
-        "The runs differ in version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).",
-        "The runs differ in version of transformers: 5.23.0 (baseline, control), not set "
-        "(inductor).",
-        "This experiment repeats earlier one run at a time, because the device could not hold all "
-        "runs at once.",
-        "The runs took place one after another, so the speedups include drift of clocks, heat and "
-        "other load.",
-        "Fewer than 6 rounds can be paired with the baseline, so there is no interval: "
-        "control (3). Train for more steps.",
-        "inductor: memory is more.",
-    )
+    assert [one.kind for one in comparison.warnings] == [
+        "loss not finite", "ended early", "not over", *["different setting"] * 3, "fallback",
+        "sequential", "few rounds", "note",
+    ]  # fmt: skip
+    told = warnings_of(comparison)
+    assert told[1] == "inductor failed before its first step: exit status 1."
+    assert told[2].endswith("are preliminary: eager (queued, 0 of 40 steps).")
+    assert told[3].startswith("The runs differ in TORCH_LOGS: not set (baseline, control), +dynamo")
+    assert told[4].endswith("version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).")
+    assert told[8].endswith("there is no interval: control (3). Train for more steps.")
     printed = report(comparison).splitlines()
     assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
 
@@ -339,14 +293,7 @@ def test_a_missing_baseline_is_said_and_breaks_nothing(data_dir: DataDir) -> Non
     )
 
 
-def test_an_experiment_nobody_knows_is_refused(data_dir: DataDir) -> None:
-    with Store.in_memory(data_dir) as store, pytest.raises(NotInStore, match="'nothing'"):
-        compare(store, "nothing")
-
-
-def test_every_number_of_a_run_is_registered_and_has_a_column_of_its_name(
-    finished: Comparison,
-) -> None:
+def test_every_number_has_a_column_of_its_name(finished: Comparison) -> None:
     numbers = {field.name for field in fields(RunNumbers)} - {"num_steps", "metrics"}
     table = finished.table().set_index("label")
     assert numbers <= set(table.columns) - {"role", "backend", "state"} <= set(METRICS)
@@ -387,29 +334,15 @@ def test_compiling_that_was_timed_once_is_said_beside_its_break_even(finished: C
     assert said == break_even_reason(finished.result_of("inductor"))
 
 
-def test_a_comparison_follows_a_run_that_goes_on(data_dir: DataDir) -> None:
-    baseline = record(data_dir, "baseline").block([0.2] * 10, [1.0] * 10)
-    with Store.in_memory(data_dir) as store:
-        assert compare(store, EXPERIMENT_ID).result_of("baseline").measured.num_steps == 10
-        baseline.block([0.2] * 10, [1.0] * 10)
-        store.ingest()
-        assert compare(store, EXPERIMENT_ID).result_of("baseline").measured.num_steps == 20
-
-
-def run_main(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:
+def shown(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:
     return main(["show", experiment, "--data-folder", str(data_dir.path)])
 
 
-@pytest.mark.heavy
-def test_the_command_line_prints_a_table_and_says_that_all_is_well(data_dir: DataDir) -> None:
+def test_the_command_prints_a_table(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record_experiment(data_dir.runs, SPEC)
-    command = [sys.executable, "-m", "breakeven", "show", EXPERIMENT_ID, "--data-folder"]
     with Store.open(data_dir):  # as the dashboard would; the command reads beside it
-        done = subprocess.run(
-            [*command, str(data_dir.path)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+        assert shown(data_dir) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "test: builtin:bert-tiny on builtin:reviews, float32, cpu, 80 steps"
     header, _, _, _, inductor = lines[2:7]
     assert header.split()[:3] == ["run", "state", "step"]
@@ -438,16 +371,16 @@ def test_the_exit_status_tells_what_a_comparison_comes_to(
     if has_timed_out:
         late = Exit.now(RunState.TIMEOUT, "too slow", None)
         data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(late)
-    assert run_main(data_dir) == status
+    assert shown(data_dir) == status
     said = "control was stopped by its time limit after the last of its 80 steps: too slow."
     assert (said in capsys.readouterr().out) is has_timed_out
 
 
 def test_unknown_names_have_status_2(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main(data_dir) == 2
+    assert shown(data_dir) == 2
     assert "no such folder" in capsys.readouterr().err
     record_experiment(data_dir.runs, SPEC)
-    assert run_main(data_dir, "nothing") == 2
+    assert shown(data_dir, "nothing") == 2
     assert "no experiment 'nothing'" in capsys.readouterr().err
 
 
@@ -496,45 +429,33 @@ def test_what_the_compiler_gave_up_on_or_found_nothing_in_is_named(data_dir: Dat
     ]
 
 
-def warnings_where_blocks_compiled(
-    data_dir: DataDir, compiled: Sequence[bool], *frames: dict[str, Any]
-) -> tuple[str, ...]:
-    """Two steps of each of these blocks took 0.9 s and compiled, the other eight 0.1 s; a step of
-    the baseline took 0.2 s."""
+@pytest.mark.parametrize(
+    ("compiled", "steps", "begins", "ends"),
+    [
+        # 16 blocks of 10 steps: no frame was compiled after the first step.
+        ([True] * 16, (0,), "inductor kept capturing CUDA graphs until its end, in 32 of 160 steps,"
+         " so it has no steady block. With compiling, a step took 900 ms, the baseline's 200 ms. ",
+         "More steps would hardly help."),
+        ([True] * 6, (0, 50), "inductor kept compiling code until its end, in 12 of 60 steps", ""),
+        ([True] * 5 + [False], (), "Fewer than 6 rounds", "Train for more steps."),
+        ([True] * 5, (), "Fewer than 6 rounds", "Train for more steps."),
+    ],
+)  # fmt: skip
+def test_a_backend_that_compiles_to_its_end_is_called_that(
+    data_dir: DataDir, compiled: list[bool], steps: tuple[int, ...], begins: str, ends: str
+) -> None:
+    """Two steps of these blocks took 0.9 s and compiled, the other eight 0.1 s; a step of the
+    baseline took 0.2 s."""
     spec = experiment_spec(10 * len(compiled), controls=0)
     losses = falling_losses(spec.num_steps)
-    plain = Recording(data_dir.runs, "baseline", spec).claim().start()
-    plain.blocks([0.2] * len(compiled), losses).end()
-    recording = Recording(data_dir.runs, "inductor", spec).claim().start()
-    for frame in frames:
-        recording.log.append("compile_metrics", phase="training", **FORWARD, **frame)
+    record(data_dir, "baseline", spec).blocks([0.2] * len(compiled), losses).end()
+    run = record(data_dir, "inductor", spec)
+    for step in steps:
+        run.log.append("compile_metrics", phase="training", step=step, **FORWARD)
     for number, compiles in enumerate(compiled):
         seconds = [0.9] * 2 + [0.1] * 8 if compiles else [0.1] * 10
-        part = losses[10 * number : 10 * number + 10]
-        recording.block(seconds, part, compiled=(0, 1) if compiles else ())
-    recording.end()
-    return tuple(
-        one for one in warnings_of(compared(data_dir)) if one.startswith(("inductor ", "Few"))
-    )
-
-
-def test_capturing_graphs_to_the_end_asks_for_no_more_steps(data_dir: DataDir) -> None:
-    # 16 blocks of 10 steps: no frame was compiled after the first step.
-    assert warnings_where_blocks_compiled(data_dir, [True] * 16, {"step": 0}) == (
-        "inductor kept capturing CUDA graphs until its end, in 32 of 160 steps, so it has no "
-        "steady block. With compiling, a step took 900 ms, the baseline's 200 ms. "
-        "More steps would hardly help.",
-    )
-
-
-def test_a_backend_that_compiles_code_to_its_end_is_called_that(data_dir: DataDir) -> None:
-    (warning,) = warnings_where_blocks_compiled(data_dir, [True] * 6, {"step": 0}, {"step": 50})
-    assert warning.startswith("inductor kept compiling code until its end, in 12 of 60 steps")
-
-
-@pytest.mark.parametrize("compiled", [[True] * 5 + [False], [True] * 5])
-def test_a_backend_that_may_have_ceased_to_compile_needs_more_steps(
-    data_dir: DataDir, compiled: list[bool]
-) -> None:
-    (warning,) = warnings_where_blocks_compiled(data_dir, compiled)
-    assert warning.startswith("Fewer than 6 rounds") and warning.endswith("Train for more steps.")
+        run.block(seconds, losses[10 * number :][:10], compiled=(0, 1) if compiles else ())
+    run.end()
+    told = warnings_of(compared(data_dir))
+    (warning,) = (one for one in told if one.startswith(("inductor ", "Few")))
+    assert warning.startswith(begins) and warning.endswith(ends)

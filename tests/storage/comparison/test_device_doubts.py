@@ -18,7 +18,7 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, fa
 
 pytestmark = pytest.mark.heavy
 
-SPEC = replace(experiment_spec(num_steps=110, block_steps=10, controls=0))
+SPEC = experiment_spec(num_steps=110, block_steps=10, controls=0)
 CUDA = {"gpu_memory_bytes": 80 * 2**30, "cpu_threads": 8, "usable_cpus": 16}
 CPU = {"cpu_threads": 1, "usable_cpus": 2}
 CALM_GPU = {
@@ -52,19 +52,22 @@ def record(
     samples: dict[str, Sample],
     before: dict[str, Any] | None = None,
     spec: ExperimentSpec = SPEC,
+    **own: dict[str, Any],
 ) -> DataDir:
-    """Baseline and inductor, eleven blocks each: ten steady ones after the first."""
+    """Runs of eleven blocks each: ten steady ones after the first. `own`: by label, what is special
+    about the environment of a run."""
     data_dir = DataDir(folder / "data")
     losses = falling_losses(spec.num_steps)
-    for label in ("baseline", "inductor"):
-        recording = Recording(data_dir.runs, label, spec).claim().start(environment=environment)
+    for label, sample in samples.items():
+        recording = Recording(data_dir.runs, label, spec).claim()
+        recording.start(environment=environment | own.get(label, {}))
         if before is not None:
             recording.device(**before)
         for block in range(11):
-            compiles = label == "inductor" and block == 0
+            compiles = label != "baseline" and block == 0
             recording.block([0.1] * 10, losses[block * 10 : block * 10 + 10],
                             compiled=[0] if compiles else ())  # fmt: skip
-            recording.device(**samples[label](block))
+            recording.device(**sample(block))
         recording.end()
     return data_dir
 
@@ -77,6 +80,12 @@ def always(**fields: Any) -> Sample:
     return lambda block: fields
 
 
+def cases(count: int) -> tuple[ExperimentSpec, list[str]]:
+    """An experiment of so many backends, and their labels."""
+    spec = replace(SPEC, backends=tuple(f"inductor:case={one}" for one in range(count)))
+    return spec, [f"inductor-case_{one}" for one in range(count)]
+
+
 def test_a_calm_device_raises_no_doubt(tmp_path: Path) -> None:
     for folder, environment, calm in (("gpu", CUDA, CALM_GPU), ("cpu", CPU, CALM_CPU)):
         samples = dict.fromkeys(("baseline", "inductor"), always(**calm))
@@ -86,48 +95,32 @@ def test_a_calm_device_raises_no_doubt(tmp_path: Path) -> None:
         assert all(doubts_of(result) == () for result in comparison.results)
 
 
-def test_energy_is_that_of_the_steady_blocks_over_their_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("parallel", "energy"), [("no", 3.0), ("ddp", None), ("spread", 3.0)])
+def test_energy_counts_per_step(tmp_path: Path, parallel: Parallel, energy: float | None) -> None:
     """The first block counts for nothing: 10 blocks of 10 steps at 30 J and one at 900. Some blocks
-    end before the counter advances, others have no counter."""
+    end before the counter advances, others have no counter. With `ddp` one of several devices was
+    watched; runs that are spread have a device each."""
+    several = {"devices": ("cuda:0", "cuda:1"), "parallel": parallel}
+    spec = replace(SPEC, backends=("inductor", "eager"), **({} if parallel == "no" else several))
     samples = {
         "baseline": lambda block: CALM_GPU | {"energy_joules": 900.0 if block == 0 else 30.0},
         "inductor": lambda block: CALM_GPU | {"energy_joules": 0.0 if block % 2 else None},
     }
-    comparison = compared(record(tmp_path, CUDA, samples))
-    assert comparison.result_of("baseline").value("energy_per_step") == pytest.approx(3.0)
-    assert comparison.result_of("inductor").value("energy_per_step") is None
+    found = compared(record(tmp_path, CUDA, samples, spec=spec))
+    measured = found.result_of("baseline").value("energy_per_step")
+    assert measured == (None if energy is None else pytest.approx(energy))
+    assert found.result_of("inductor").value("energy_per_step") is None
 
 
-@pytest.mark.parametrize(("parallel", "energy"), [("ddp", None), ("spread", 3.0)])
-def test_energy_is_not_said_of_a_run_on_several_devices_of_which_one_was_watched(
-    tmp_path: Path, parallel: Parallel, energy: float | None
-) -> None:
-    """Runs that are spread have a device each, which is watched."""
-    spec = replace(SPEC, devices=("cuda:0", "cuda:1"), parallel=parallel,
-                   backends=("inductor", "eager"))  # fmt: skip
-    watched = always(**CALM_GPU, energy_joules=30.0)
-    samples = dict.fromkeys(("baseline", "inductor"), watched)
-    found = compared(record(tmp_path, CUDA, samples, spec=spec)).result_of("baseline")
-    assert found.value("energy_per_step") == (None if energy is None else pytest.approx(energy))
-
-
-@pytest.mark.parametrize(
-    ("environment", "is_about_the_cpus"),
-    [
-        ({"device_type": "cpu"}, True),
-        ({"device_type": "mps"}, False),
-        ({}, True),
-        ({"gpu_memory_bytes": 2**34}, False),  # CUDA, before journals told the type
-    ],
-)
-def test_busy_cpus_cast_doubt_only_where_they_are_the_device(
-    tmp_path: Path, environment: dict[str, Any], is_about_the_cpus: bool
-) -> None:
-    busy = CALM_CPU | {"busy_cpu_seconds": 1.9, "processes": None}
-    samples = dict.fromkeys(("baseline", "inductor"), always(**busy))
-    comparison = compared(record(tmp_path, CPU | environment, samples))
-    doubted = found(comparison, "Other processes took CPU time while steady blocks ran")
-    assert bool(doubted) is is_about_the_cpus
+def test_busy_cpus_cast_doubt_only_where_they_are_the_device(tmp_path: Path) -> None:
+    spec, labels = cases(4)
+    # The last one is CUDA, before journals told the type.
+    own = ({"device_type": "cpu"}, {"device_type": "mps"}, {}, {"gpu_memory_bytes": 2**34})
+    busy = always(**CALM_CPU | {"busy_cpu_seconds": 1.9, "processes": None})
+    samples = dict.fromkeys(("baseline", *labels), busy)
+    data_dir = record(tmp_path, CPU, samples, spec=spec, **dict(zip(labels, own, strict=True)))
+    (doubted,) = found(compared(data_dir), "Other processes took CPU time while steady blocks ran")
+    assert [label for label in labels if label in doubted] == [labels[0], labels[2]]
 
 
 def test_throttling_counts_at_the_end_of_a_block_and_within_it(tmp_path: Path) -> None:
@@ -208,21 +201,16 @@ def test_what_befell_the_device_is_told_in_figures(tmp_path: Path, case: str) ->
     assert all(found(comparison, one) for one in said)
 
 
-@pytest.mark.parametrize(
-    "inductor",
-    [
-        # It is not steady, so no number rests on it.
-        lambda block: CALM_GPU | ({"throttle_reasons": ["power cap"]} if block == 0 else {}),
-        always(**CALM_GPU | {"sm_clock_mhz": 1950}),
-        always(**CALM_CPU | CALM_GPU | {"busy_cpu_seconds": 2.0}),
-    ],
-    ids=["the first block alone is throttled", "a clock that hardly differs", "a busy server"],
-)
-def test_what_no_number_of_a_gpu_rests_on_is_not_mentioned(
-    tmp_path: Path, inductor: Sample
-) -> None:
-    samples = {"baseline": always(**CALM_GPU), "inductor": inductor}
-    told = warnings_of(compared(record(tmp_path, CUDA, samples)))
+def test_what_no_number_of_a_gpu_rests_on_is_not_mentioned(tmp_path: Path) -> None:
+    """The first block is not steady, so no number rests on it; a clock that hardly differs; a busy
+    server."""
+    spec, labels = cases(3)
+    first = {"throttle_reasons": ["power cap"]}
+    seen = (lambda block: CALM_GPU | (first if block == 0 else {}),
+            always(**CALM_GPU | {"sm_clock_mhz": 1950}),
+            always(**CALM_CPU | CALM_GPU | {"busy_cpu_seconds": 2.0}))  # fmt: skip
+    samples = {"baseline": always(**CALM_GPU), **dict(zip(labels, seen, strict=True))}
+    told = warnings_of(compared(record(tmp_path, CUDA, samples, spec=spec)))
     assert len(told) == 1 and "no control" in told[0]
 
 
@@ -243,17 +231,6 @@ def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> No
     )
 
 
-def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
-    samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_GPU | {"processes": None}))
-    data_dir = record(tmp_path, CUDA, samples)
-    comparison = compared(data_dir)
-    assert not found(comparison, "Other processes")
-    (note,) = notes_of(comparison)
-    assert note.startswith("It is not known whether other processes used the device")
-    with Store.in_memory(data_dir) as store:
-        assert queries.device_samples(store, EXPERIMENT_ID)["others_memory_bytes"].isna().all()
-
-
 def test_warming_up_is_a_note_or_a_warning_in_sequence(tmp_path: Path) -> None:
     """Steady blocks 1 to 10 at 42 to 60 degrees: fifths of 20 samples, means 43 and 59."""
 
@@ -271,10 +248,17 @@ def test_warming_up_is_a_note_or_a_warning_in_sequence(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_recorded_is_noted_once(tmp_path: Path) -> None:
+    """Among that whether other processes used the device, which is no doubt."""
     environment = CUDA | {"notes": ["Clocks were not recorded: why not."]}
-    samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_CPU))
-    comparison = compared(record(tmp_path, environment, samples))
-    assert notes_of(comparison) == ("Clocks were not recorded: why not.",)
+    unknown = always(**CALM_GPU | {"processes": None})
+    data_dir = record(tmp_path, environment, dict.fromkeys(("baseline", "inductor"), unknown))
+    comparison = compared(data_dir)
+    assert not found(comparison, "Other processes")
+    strangers, clocks = sorted(notes_of(comparison), reverse=True)
+    assert strangers.startswith("It is not known whether other processes used the device")
+    assert clocks == "Clocks were not recorded: why not."
+    with Store.in_memory(data_dir) as store:
+        assert queries.device_samples(store, EXPERIMENT_ID)["others_memory_bytes"].isna().all()
 
 
 def test_samples_of_steps_that_are_done_again_count_once(tmp_path: Path) -> None:

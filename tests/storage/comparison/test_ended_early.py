@@ -83,13 +83,16 @@ def test_a_script_that_raises_has_failed_and_nothing_else(data_dir: DataDir) -> 
         assert untrue not in told
 
 
-def test_how_many_steps_a_script_makes_is_known_from_a_run_that_made_them(
-    data_dir: DataDir,
-) -> None:
+def test_a_finished_run_tells_how_many_steps_a_script_makes(data_dir: DataDir) -> None:
     record(data_dir, "baseline", spec=SCRIPT)
     record(data_dir, "inductor", 20, RunState.FAILED, SCRIPT)
-    told = warning_of(compared(data_dir), "inductor")
+    run = Recording(data_dir.runs, "control", SCRIPT).claim().start(samples_per_step=None)
+    run.end(RunState.FAILED, "exit status 1")
+    comparison = compared(data_dir)
+    told = warning_of(comparison, "inductor")
     assert told.startswith(f"inductor failed at step 20 of 100: {WHY}.")
+    # A run without a step differs in no sample size.
+    assert not any("differ in samples" in one for one in warnings_of(comparison))
 
 
 FEW: tuple[tuple[RunState, str, str], ...] = (
@@ -142,50 +145,49 @@ def test_however_a_run_ended_early_only_a_measured_speed_stands(data_dir: DataDi
     assert (parity.verdict, parity.first_step_outside) == ("broken", 6)
 
 
-@pytest.mark.parametrize("cut", ["baseline", "control", "inductor"])
-def test_a_journal_without_its_last_steps_shows_no_parity(data_dir: DataDir, cut: str) -> None:
-    """A disk or a copy may lose the end of a journal whose run has finished."""
+@pytest.mark.parametrize(
+    ("cut", "diverges"),
+    [("baseline", False), ("control", False), ("inductor", False), ("baseline", True),
+     ("control", True)],
+)  # fmt: skip
+def test_a_cut_journal_shows_no_parity(data_dir: DataDir, cut: str, diverges: bool) -> None:
+    """A disk or a copy may lose the end of a journal whose run has finished. Where the baseline or
+    the control diverges, the backend goes to 17, and nothing is there to compare it with."""
+
+    changed = {cut: LOSSES[:60] + [math.nan] * 40, "inductor": LOSSES[:65] + [17.0] * 35}
     for label in ("baseline", "control", "inductor"):
-        record(data_dir, label, 60 if label == cut else 100)
+        steps = 60 if label == cut and not diverges else 100
+        record(data_dir, label, steps, losses=changed.get(label) if diverges else LOSSES)
     result = backend(compared(data_dir))
     assert result.parity is not None and result.parity.verdict == "unknown"
     assert why(result).endswith("has its last finite loss at step 60 of 100")
 
 
-@pytest.mark.parametrize("diverged", ["baseline", "control"])
-def test_losses_that_are_not_finite_show_no_parity_of_what_follows(
-    data_dir: DataDir, diverged: str
-) -> None:
-    """The backend goes to 17, where there is nothing to compare it with."""
-    changed = {diverged: LOSSES[:40] + [math.nan] * 60, "inductor": LOSSES[:45] + [17.0] * 55}
+@pytest.mark.parametrize(("failed", "speed"), [("baseline", "unsure"), ("control", "faster")])
+def test_nothing_matches_a_run_that_failed(data_dir: DataDir, failed: str, speed: str) -> None:
     for label in ("baseline", "control", "inductor"):
-        record(data_dir, label, losses=changed.get(label, LOSSES))
-    result = backend(compared(data_dir))
-    assert result.parity is not None and result.parity.verdict == "unknown"
-    assert why(result).endswith(f"the {diverged} has its last finite loss at step 40 of 100")
-
-
-def test_nothing_holds_beside_a_baseline_that_failed(data_dir: DataDir) -> None:
-    record(data_dir, "baseline", 40, RunState.FAILED)
-    for label in ("control", "inductor"):
-        record(data_dir, label)
+        if label == failed:
+            record(data_dir, label, 40, RunState.FAILED)
+        else:
+            record(data_dir, label)
     comparison = compared(data_dir)
     found = backend(comparison)
-    assert found.speedup is None and found.break_even is None
-    assert found.speed_verdict == "unsure"
+    assert found.speed_verdict == speed
+    assert (found.speedup is None, found.break_even is None) == (speed == "unsure",) * 2
     assert found.parity is not None and found.parity.verdict == "unknown"
-    assert why(found).endswith("but the baseline failed at step 40 of 100")
+    assert why(found).endswith(f"but the {failed} failed at step 40 of 100")
     assert not any("Train for more" in one for one in warnings_of(comparison))
 
 
-def test_what_fails_without_a_compiler_too_fails_on_no_rung_of_the_ladder(
-    data_dir: DataDir,
-) -> None:
+def test_a_fault_of_the_baseline_fails_no_stage(data_dir: DataDir) -> None:
     spec = experiment_spec(num_steps=100, backends=("eager", "aot_eager"))
     for label in ("baseline", "eager", "aot_eager"):
         record(data_dir, label, 20, RunState.FAILED, spec)
     with Store.in_memory(data_dir) as store:
         assert find_ladder(store, EXPERIMENT_ID) is None
+        told = explain_report(explain(store, EXPERIMENT_ID))
+    assert "all runs ended before their profile" in told
+    assert "older version" not in told and "--profile-steps" not in told
 
 
 def test_a_baseline_that_failed_late_still_gives_a_speed(data_dir: DataDir) -> None:
@@ -199,16 +201,6 @@ def test_a_baseline_that_failed_late_still_gives_a_speed(data_dir: DataDir) -> N
     )
 
 
-def test_a_control_that_failed_shows_no_parity(data_dir: DataDir) -> None:
-    record(data_dir, "control", 40, RunState.FAILED)
-    for label in ("baseline", "inductor"):
-        record(data_dir, label)
-    found = backend(compared(data_dir))
-    assert found.speed_verdict == "faster"
-    assert found.parity is not None and found.parity.verdict == "unknown"
-    assert why(found).endswith("but the control failed at step 40 of 100")
-
-
 def test_of_several_controls_those_count_that_came_to_their_end(data_dir: DataDir) -> None:
     spec = experiment_spec(num_steps=100, controls=2)
     record(data_dir, "control", 40, RunState.FAILED, spec)
@@ -220,30 +212,12 @@ def test_of_several_controls_those_count_that_came_to_their_end(data_dir: DataDi
     assert comparison.loss_band["step"].max() > 40
 
 
-def test_a_run_that_makes_no_step_differs_from_others_in_no_sample_size(data_dir: DataDir) -> None:
-    for label in ("baseline", "control"):
-        record(data_dir, label, spec=SCRIPT)
-    run = Recording(data_dir.runs, "inductor", SCRIPT).claim().start(samples_per_step=None)
-    run.end(RunState.FAILED, "exit status 1")
-    assert not any("differ in samples" in one for one in warnings_of(compared(data_dir)))
-
-
-def test_a_training_that_failed_is_not_said_to_be_of_an_older_version(data_dir: DataDir) -> None:
-    for label in ("baseline", "control", "inductor"):
-        record(data_dir, label, 20, RunState.FAILED)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"profile_steps": 0}, "the experiment has --profile-steps=0"),
+     ({}, "an older version")],
+)  # fmt: skip
+def test_a_missing_profile_is_named(data_dir: DataDir, changes: dict[str, int], said: str) -> None:
+    record(data_dir, "baseline", spec=experiment_spec(num_steps=100, **changes))
     with Store.in_memory(data_dir) as store:
-        told = explain_report(explain(store, EXPERIMENT_ID))
-    assert "all runs ended before their profile" in told
-    assert "older version" not in told and "--profile-steps 0" not in told
-
-
-def test_a_training_without_a_profile_says_why(data_dir: DataDir) -> None:
-    def told(**changes: int) -> str:
-        for run in data_dir.run_dirs():
-            run.spec_file.unlink()
-        record(data_dir, "baseline", spec=experiment_spec(num_steps=100, **changes))
-        with Store.in_memory(data_dir) as store:
-            return explain_report(explain(store, EXPERIMENT_ID))
-
-    assert "the experiment has --profile-steps=0" in told(profile_steps=0)
-    assert "an older version" in told()
+        assert said in explain_report(explain(store, EXPERIMENT_ID))

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.difference.sides import load_sides
-from breakeven.storage.difference.speedups import scalings
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 
@@ -21,7 +18,6 @@ MASKED_LM = "20261122-143524-361651-0eb6"
 """BertForMaskedLM on an H100, with profiles."""
 ONE, TWO = "20261123-024245-610163-7424", "20261123-024448-939088-2663"
 """BERT-base on one H200, and by `ddp` on two of one host."""
-CAPTURED = "inductor-math_attention_reduced-triton.cudagraphs_true-fallback_random_false"
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +37,6 @@ def test_every_example_is_read_completely(store: Store) -> None:
         assert (runs["steps_done"] > 0).all()
 
 
-def test_captured_graphs_of_reviews_save_idle_time(store: Store) -> None:
-    """Its kernels take longer than the baseline's, which the host cannot feed fast enough: of
-    44.2 ms a step the device is idle for 30.4, and for 3.5 where graphs are replayed."""
-    found = explain(store, REVIEWS)
-    assert found.profile_of("baseline").idle_seconds == pytest.approx(0.0304, abs=0.0005)
-    assert found.profile_of("cudagraphs").idle_seconds == pytest.approx(0.0035, abs=0.0005)
-    own = found.own_speedups["cudagraphs"]
-    assert own.high is not None and own.high < 1.0
-    saved = found.bridges["cudagraphs"].parts.set_index("work_class")["difference"]
-    assert saved.idxmin() == "idle"
-
-
 def test_the_page_of_bert_says_by_itself_why_inductor_gains_so_little(store: Store) -> None:
     """Attention left its fused kernel for products in float32; let in half precision they are
     gone, and the device's own time turns from slower to faster."""
@@ -65,28 +49,3 @@ def test_the_page_of_bert_says_by_itself_why_inductor_gains_so_little(store: Sto
     assert reduced.low is not None and reduced.low > 1.0
     added = found.bridges["inductor"].parts.set_index("work_class")["difference"]
     assert added.idxmax() == "matmul_float32"
-
-
-def test_where_graphs_are_replayed_the_kernels_alone_fill_the_clocks_step(store: Store) -> None:
-    """Two instruments that know nothing of each other agree: the clock of the timed rounds, and
-    the profiler's kernels. Nothing else fills a step whose launches are eight."""
-    profile = explain(store, MASKED_LM).profile_of(CAPTURED)
-    assert profile.middle["launches"] < 10
-    assert abs(profile.busy_seconds - profile.step_seconds) < 0.02 * profile.step_seconds
-
-
-def test_two_devices_do_the_same_as_one_and_how_much_sooner_is_known(store: Store) -> None:
-    """61.7 ms a step on one and 45.8 on two: 61.7 / (2 x 45.8) = 67 %; with captured graphs
-    45.5 / (2 x 29.0) = 78 %."""
-    losses = [queries.losses(store, one, max_points=None) for one in (ONE, TWO)]
-    alone, together = (
-        frame[frame["run_id"].str.endswith(".baseline")].set_index("step")["loss"]
-        for frame in losses
-    )
-    assert len(alone) == len(together) == 80
-    assert np.allclose(alone[:5], together[:5], rtol=0.005)
-    found, refused = scalings(store, load_sides(store, (ONE, TWO)))
-    assert refused == []
-    efficiency = {one.label: one.efficiency for one in found}
-    assert efficiency["baseline"] == pytest.approx(0.67, abs=0.01)
-    assert efficiency["inductor-forward-reduce-overhead"] == pytest.approx(0.78, abs=0.01)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from breakeven.storage.comparison.run_parity import draws_alike, draws_numbers, first_difference
 
@@ -14,38 +15,34 @@ def row(step: int, sha256: str = "tokens", *floats: tuple[str, list[float]]) -> 
     return {"step": step, "sha256": sha256, "floats": told, "random": STOOD}
 
 
-def parted(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> int | None:
+STATE = ("h", [1.0, 0.2, 0.5])
+ZEROS = ("zeros", [0.0, 0.0])
+X = ("x", [1.0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "step"),
+    [
+        # A state that differs by rounding at first is the model's, whatever becomes of it.
+        ([row(0, "a", ZEROS), row(1, "a", ("h1", [1.0, 0.2])), row(2, "a", ("h2", [1.0, 0.2]))],
+         [row(0, "a", ZEROS), row(1, "a", ("g1", [1.0, 0.2000001])),
+          row(2, "a", ("g2", [7.0, -3.0]))], None),
+        # Other tokens are other data, whatever state came with them.
+        ([row(0, "a", STATE), row(1, "b", STATE)], [row(0, "a", STATE), row(1, "x", STATE)], 1),
+        # A picture turned round has its mean and size, and other waves.
+        ([row(0, "a", STATE)], [row(0, "a", ("turned", [1.0, 0.2, -0.3]))], 0),
+        # The one tensor that the model computed excuses no other.
+        ([row(0, "a", ("h", [1.0]), X), row(1, "a", ("h", [1.0]), X)],
+         [row(0, "a", ("g", [1.0001]), X), row(1, "a", ("g", [9.0]), ("y", [2.0]))], 1),
+        # Not a number is close to nothing.
+        ([row(0, "a", X)], [row(0, "a", ("y", [float("nan")]))], 0),
+    ],
+)  # fmt: skip
+def test_the_first_step_with_other_data_is_found(
+    one: list[dict[str, Any]], other: list[dict[str, Any]], step: int | None
+) -> None:
     found = first_difference(pd.DataFrame(one), pd.DataFrame(other))
-    return None if found is None else found["first_step"]
-
-
-def test_a_state_that_differs_by_rounding_at_first_is_the_models_whatever_becomes_of_it() -> None:
-    one = [("zeros", [0.0, 0.0]), ("h1", [1.0, 0.2]), ("h2", [1.0, 0.2])]
-    other = [("zeros", [0.0, 0.0]), ("g1", [1.0, 0.2000001]), ("g2", [7.0, -3.0])]
-    runs = [[row(step, "a", state) for step, state in enumerate(states)] for states in (one, other)]
-    assert parted(*runs) is None
-
-
-def test_other_tokens_are_other_data_whatever_state_came_with_them() -> None:
-    state = ("h", [1.0, 0.2, 0.5])
-    one = [row(0, "a", state), row(1, "b", state)]
-    assert parted(one, [row(0, "a", state), row(1, "x", state)]) == 1
-
-
-def test_floats_that_part_by_more_than_rounding_at_first_are_other_data() -> None:
-    """A picture turned round has its mean and size, and other waves."""
-    one, other = ("picture", [1.0, 0.2, 0.5]), ("turned", [1.0, 0.2, -0.3])
-    assert parted([row(0, "a", one)], [row(0, "a", other)]) == 0
-
-
-def test_the_one_tensor_that_the_model_computed_excuses_no_other() -> None:
-    one = [row(0, "a", ("h", [1.0]), ("x", [1.0])), row(1, "a", ("h", [1.0]), ("x", [1.0]))]
-    other = [row(0, "a", ("g", [1.0001]), ("x", [1.0])), row(1, "a", ("g", [9.0]), ("y", [2.0]))]
-    assert parted(one, other) == 1
-
-
-def test_not_a_number_is_close_to_nothing() -> None:
-    assert parted([row(0, "a", ("x", [1.0]))], [row(0, "a", ("y", [float("nan")]))]) == 0
+    assert (found and found["first_step"]) == step
 
 
 def test_journals_that_tell_of_no_floats_are_compared_by_their_hash() -> None:
@@ -64,14 +61,8 @@ def states(*torch: str, generator: str = "torch") -> pd.DataFrame:
 def test_a_generator_that_moves_in_most_steps_says_that_steps_draw_numbers() -> None:
     assert draws_numbers(states("a", "b", "c", "d"))
     assert draws_numbers(states("a", "b", "c", "d", generator="cuda"))
-
-
-def test_an_order_drawn_once_an_epoch_is_no_number_of_a_step() -> None:
-    assert not draws_numbers(states("a", "a", "a", "b", "b"))
-
-
-def test_looks_that_lie_apart_and_no_looks_say_nothing_of_steps() -> None:
-    assert not draws_numbers(states("a", "b", "c").assign(step=[0, 10, 20]))
+    assert not draws_numbers(states("a", "a", "a", "b", "b")), "an order drawn once an epoch"
+    assert not draws_numbers(states("a", "b", "c").assign(step=[0, 10, 20])), "steps apart"
     assert not draws_numbers(pd.DataFrame({"step": [], "random": []}))
 
 

@@ -80,13 +80,10 @@ def test_a_speedup_compares_the_times_of_as_many_samples(results: dict[str, Resu
     assert results[TWICE].measured.step_seconds == pytest.approx(0.32)
     assert results[TWICE].measured.samples_per_second == pytest.approx(50)
     assert {results[label].speed_verdict for label in found} == {"faster"}
-
-
-def test_break_even_counts_steps_and_epochs_of_the_baseline(results: dict[str, Result]) -> None:
-    found = results[TWICE].break_even
-    assert found is not None
     # 4 s at a gain of 0.04 s for 8 samples; an epoch has 240 steps of 8 samples.
-    assert (found.steps, found.epochs) == (pytest.approx(100), pytest.approx(100 / 240))
+    pays = results[TWICE].break_even
+    assert pays is not None
+    assert (pays.steps, pays.epochs) == (pytest.approx(100), pytest.approx(100 / 240))
 
 
 def test_the_plan_is_one_of_samples(comparison: Comparison) -> None:
@@ -102,9 +99,7 @@ def test_the_plan_is_one_of_samples(comparison: Comparison) -> None:
     ]  # fmt: skip
 
 
-def test_losses_are_not_judged_and_the_headline_says_so(
-    comparison: Comparison, results: dict[str, Result]
-) -> None:
+def test_losses_are_not_judged(comparison: Comparison, results: dict[str, Result]) -> None:
     parity = results[FOURFOLD].parity
     assert parity is not None and parity.verdict == "unknown"
     said = "its batches have 32 samples instead of 8: this is another training"
@@ -155,12 +150,9 @@ def evaluated(
     ],
 )  # fmt: skip
 def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_count(
-    data_dir: DataDir,
-    equal: dict[str, Any],
-    large: dict[str, Any],
-    larger: dict[str, Any],
+    data_dir: DataDir, equal: dict[str, Any], large: dict[str, Any], larger: dict[str, Any],
     told: str,
-) -> None:
+) -> None:  # fmt: skip
     found = evaluated(data_dir, {"baseline": equal, LARGE: large, LARGER: larger})
     assert [one.label for one in standings(found).counted] == [LARGE]
     assert [one.label for one in standings(found).broken] == [LARGER]
@@ -177,9 +169,7 @@ def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_c
     assert f"**{LARGER}** does not count: trained with as many samples" in shown.replace("\\", "")
 
 
-def test_an_evaluation_in_the_middle_of_a_larger_batchs_training_is_not_compared(
-    data_dir: DataDir,
-) -> None:
+def test_an_evaluation_in_the_middle_is_not_compared(data_dir: DataDir) -> None:
     outcomes = {"baseline": {"accuracy": 0.94}, LARGER: {"accuracy": 0.2}}
     found = evaluated(data_dir, outcomes, goes_on=LARGER)
     assert found.result_of(LARGER).state == RunState.RUNNING

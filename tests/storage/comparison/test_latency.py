@@ -38,17 +38,6 @@ def record(
     recording.block([step] * 10, [1.0] * 10).end()
 
 
-def test_known_times_of_a_cold_and_a_warm_process_come_back_exactly(store: Store) -> None:
-    experiment = spec(repeats=1)
-    record(store, "inductor-cold-1", 8.0, experiment)
-    record(store, "inductor-warm-1", 2.0, experiment)
-    store.ingest_all()
-    (found,) = cold_and_warm(store, EXPERIMENT_ID)
-    assert (found.backend, found.cold_seconds, found.warm_seconds) == ("inductor", (8.0,), (2.0,))
-    assert found.time_saved == 0.75  # 1 - 2 / 8
-    assert found.ratio is not None and (found.ratio.median, found.ratio.low) == (4.0, None)
-
-
 def test_single_processes_are_not_judged(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     """The pairs of cold and warm ones are: twenty steps of each would prove nothing."""
     experiment = spec(repeats=1)
@@ -70,7 +59,9 @@ def test_repeats_are_paired_and_one_that_is_incomplete_is_left_out(store: Store)
     record(store, "inductor-warm-2", 3.0, experiment)
     store.ingest_all()
     (found,) = cold_and_warm(store, EXPERIMENT_ID)
-    assert (found.cold_seconds, found.warm_seconds) == ((9.0,), (3.0,))
+    assert (found.backend, found.cold_seconds, found.warm_seconds) == ("inductor", (9.0,), (3.0,))
+    assert found.ratio is not None and (found.ratio.median, found.ratio.low) == (3.0, None)
+    assert found.cold_break_even is None, "there is no baseline"
 
 
 def test_time_saved_is_of_the_sums_and_the_ratio_the_median_of_pairs() -> None:
@@ -101,15 +92,9 @@ def test_break_even_is_known_cold_and_warm_in_steps_time_and_epochs(store: Store
     # 0.25 s saved per step: 8 s are earned in 32 steps, 2 s in 8; an epoch has 20 steps.
     found = recorded(store, num_repeats=6, baseline_step=0.75)
     cold, warm = found.cold_break_even, found.warm_break_even
-    assert (cold.steps, warm.steps) == (32.0, 8.0)
+    assert (cold.steps, cold.high, warm.steps) == (32.0, 32.0, 8.0)
     assert (cold.seconds, warm.seconds) == (8 + 32 * 0.5, 2 + 8 * 0.5)
     assert (cold.epochs, warm.epochs) == (1.6, 0.4)
-
-
-def test_from_one_repeat_break_even_is_unsure_as_the_speed_is(store: Store) -> None:
-    found = recorded(store, num_repeats=1, baseline_step=0.75).cold_break_even
-    assert (found.verdict, found.steps, found.low, found.high) == ("unsure", None, None, None)
-    assert found.steps_if_real == 32.0
 
 
 def test_what_saves_nothing_never_pays_off_not_even_on_filled_caches(store: Store) -> None:
@@ -123,16 +108,6 @@ def test_the_interval_of_break_even_reaches_over_all_compile_latencies() -> None
                      gains=(0.25,) * 6, speed_verdict="faster", baseline_seconds=0.75)  # fmt: skip
     cold = found.cold_break_even
     assert (cold.low, cold.steps, cold.high, cold.num_latencies) == (32.0, 40.0, 48.0, 3)
-
-
-def test_six_repeats_give_an_interval_and_without_a_baseline_nothing_is_earned(
-    store: Store,
-) -> None:
-    found = recorded(store, num_repeats=6, baseline_step=0.75)
-    assert found.ratio is not None and (found.ratio.low, found.ratio.high) == (4.0, 4.0)
-    assert found.cold_break_even is not None and found.cold_break_even.high == 32.0
-    alone = ColdWarm(backend="x", cold_seconds=(8.0,), warm_seconds=(2.0,))
-    assert alone.cold_break_even is None
 
 
 def test_the_terminal_shows_saved_time(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,9 +125,7 @@ def test_the_terminal_shows_saved_time(store: Store, capsys: pytest.CaptureFixtu
     assert "control's run folder" not in printed  # this scenario never has one
 
 
-def test_processes_without_latency_are_listed(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_latencies_are_explained(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = experiment_spec(
         num_steps=10, scenario="cache", backends=("inductor", "eager"), cache=CacheSpec(steps=10)
     )

@@ -146,17 +146,13 @@ def lying(file: Path, numbers: int, says: int) -> PredictionFile:
     return PredictionFile(file.parent, file.name)
 
 
-def test_a_kilobyte_that_becomes_gigabytes_is_refused_whatever_it_says_of_itself(
-    tmp_path: Path,
-) -> None:
+def test_a_kilobyte_that_becomes_gigabytes_is_refused(tmp_path: Path) -> None:
     zeros = pa.array(np.zeros(3_000_000, np.int64))
     rows = {"label": zeros, "prediction": zeros, "logits": pa.array([[0.0]]).take(zeros)}
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    lying(tmp_path / "numbers.parquet", 30_000_000, 30_000_000)
     for name in ("rows", "numbers"):
-        lying(tmp_path / "numbers.parquet", 30_000_000, 30_000_000)
-        with pytest.raises(
-            PredictionsUnreadable, match=r"has \d+,000,000 (rows|numbers), more than"
-        ):
+        with pytest.raises(PredictionsUnreadable, match=rf"has \d+,000,000 {name}, more than"):
             confusion(PredictionFile(tmp_path, f"{name}.parquet"))
     assert confusion(lying(tmp_path / "lie.parquet", 30_000_000, 2)).shape == (2, 2)
 
@@ -168,7 +164,5 @@ def test_classes_that_nobody_could_look_at_make_no_table(tmp_path: Path) -> None
     # Numbers that are no class of the run's count nowhere.
     names = {"Label": [0, 1, 2**62, -1], "prediction": [1, 1, 0, 0], "logits": [[0.0, 0.0]] * 4}
     pq.write_table(pa.table(names), tmp_path / "odd.parquet")
-    assert confusion(PredictionFile(tmp_path, "odd.parquet")).to_numpy().tolist() == [
-        [0, 1],
-        [0, 1],
-    ]
+    counts = confusion(PredictionFile(tmp_path, "odd.parquet")).to_numpy().tolist()
+    assert counts == [[0, 1], [0, 1]]

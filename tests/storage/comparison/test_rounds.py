@@ -124,9 +124,7 @@ def test_the_first_round_after_a_resumption_is_in_no_speedup(data_dir: DataDir) 
         assert rounds_of(store)["inductor"] == [2, 3, 5, 6, 7, 8]
 
 
-def test_processes_are_told_apart_although_another_environment_has_no_baseline(
-    data_dir: DataDir,
-) -> None:
+def test_processes_are_told_apart_without_a_baseline(data_dir: DataDir) -> None:
     """The new environment's baseline failed, so that rounds are added to the other runs alone."""
     spec = experiment_spec(
         num_steps=70, block_steps=10, environments=("old=/a/python", "new=/b/python")

@@ -4,7 +4,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.comparison.correctness import Growth, checks, growths, placed
+from breakeven.storage.comparison.correctness import checks, growths, placed
 from breakeven.storage.index.store import Store
 from breakeven.views.charts.profile import CEILING, FLOOR, errors
 from tests.helpers.correctness_journals import SPEC, record, tensor
@@ -23,31 +23,24 @@ def outcome(gradients: dict[str, float | None], logits: float = 0.001):
     return {"training": ("fail_accuracy", told)}
 
 
-def found(data_dir: DataDir, **gradients: float | None) -> tuple[Growth, ...]:
-    named = {name: gradients[key] for name in LAYERS
-             if (key := name.replace(".", "_")) in gradients}  # fmt: skip
+@pytest.mark.parametrize(
+    ("gradients", "tensor", "ratio"),
+    [
+        # The backward pass comes to blocks.1 before it comes to the first layer: 0.01 / 0.005 = 2.
+        ({"first.weight": 0.05, "blocks.1.weight": 0.01}, "blocks.1.weight", 2),
+        ({"blocks.0.weight": 0.004}, "blocks.0.weight", 0.8),  # nothing fails
+        ({"head.weight": None}, "head.weight", float("inf")),
+    ],
+)
+def test_the_gradient_that_is_computed_first_is_named(
+    data_dir: DataDir, gradients: dict[str, float | None], tensor: str, ratio: float
+):
     record(data_dir, "baseline", outcome({}))
-    record(data_dir, "inductor", outcome(named))
+    record(data_dir, "inductor", outcome(gradients))
     with Store.in_memory(data_dir) as store:
-        return tuple(growths(placed(queries.accuracy_tensors(store, EXPERIMENT_ID))))
-
-
-def test_the_gradient_that_is_computed_first_is_named(data_dir: DataDir):
-    """The backward pass comes to blocks.1 before it comes to the first layer: 0.01 / 0.005 = 2."""
-    (one,) = found(data_dir, first_weight=0.05, blocks_1_weight=0.01)
-    assert (one.quantity, one.tensor, one.is_beyond) == ("gradient", "blocks.1.weight", True)
-    assert one.ratio == pytest.approx(2)
-
-
-def test_where_nothing_fails_the_largest_error_is_named(data_dir: DataDir):
-    (one,) = found(data_dir, blocks_0_weight=0.004)
-    assert (one.tensor, one.is_beyond) == ("blocks.0.weight", False)
-    assert one.ratio == pytest.approx(0.8)
-
-
-def test_a_tensor_that_cannot_be_compared_is_beyond_everything(data_dir: DataDir):
-    (one,) = found(data_dir, head_weight=None)
-    assert (one.tensor, one.ratio) == ("head.weight", float("inf"))
+        (one,) = growths(placed(queries.accuracy_tensors(store, EXPERIMENT_ID)))
+    assert (one.quantity, one.tensor, one.is_beyond) == ("gradient", tensor, ratio > 1)
+    assert one.ratio == pytest.approx(ratio)
 
 
 def test_the_picture_has_the_layers_in_their_order_and_the_limit_at_one(data_dir: DataDir):

@@ -160,9 +160,7 @@ def test_a_scaling_that_is_refused_has_a_reason(store: Store, name: str) -> None
     assert scaled(store, "one", name) == ({}, [refusal])
 
 
-def test_nothing_is_said_without_one_device_on_one_side_and_several_on_another(
-    store: Store,
-) -> None:
+def test_one_device_and_several_are_compared_and_nothing_else(store: Store) -> None:
     """Of an experiment that is spread each run has one device."""
     assert scaled(store, "one", "spread") == ({}, [])
     assert scaled(store, "fast") == ({}, [])

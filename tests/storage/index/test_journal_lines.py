@@ -82,9 +82,7 @@ def test_no_row_passes_for_another_runs(data_dir: DataDir) -> None:
             assert owners == [(1, f"{EXPERIMENT_ID}.control")], table
 
 
-def test_an_object_that_is_larger_than_any_real_one_is_passed_over_and_its_line_is_not(
-    tmp_path: Path,
-) -> None:
+def test_an_object_larger_than_any_real_one_is_passed_over(tmp_path: Path) -> None:
     """100,000 variables of one run kept all that is computed of its experiment busy for minutes."""
     folder = DataDir(tmp_path)
     many = {f"VARIABLE_{number}": "x" * 20 for number in range(20_000)}
@@ -112,9 +110,7 @@ def test_the_fields_that_are_true_or_false_are_those_of_the_tables() -> None:
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 @pytest.mark.parametrize("value", [True, False])
-def test_a_boolean_in_the_place_of_a_number_is_not_believed(
-    data_dir: DataDir, value: bool, separators: tuple[str, str]
-) -> None:
+def test_true_is_no_number(data_dir: DataDir, value: bool, separators: tuple[str, str]) -> None:
     run = Recording(data_dir.runs, "baseline").start().block([0.1] * 3, [1.0] * 3)
     run.log.close()
     odd: tuple[dict[str, Any], ...] = (

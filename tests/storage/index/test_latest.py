@@ -1,7 +1,6 @@
 """How runs stand between two ticks is told as the next tick will tell it."""
 
 import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -87,9 +86,7 @@ def test_a_resumption_takes_steps_back(data_dir: DataDir, running: list[Recordin
         assert told(store, but="last_loss").loc["baseline", "steps_done"] == 1
 
 
-def test_a_journal_that_begins_again_is_read_by_the_next_tick(
-    data_dir: DataDir, running: list[Recording]
-) -> None:
+def test_a_journal_that_begins_again_is_read(data_dir: DataDir, running: list[Recording]) -> None:
     with Store.open(data_dir) as store:
         store.ingest()
         events = running[1].run.events_file
@@ -110,18 +107,9 @@ def test_ended_runs_are_not_read(data_dir: DataDir, running: list[Recording]) ->
         assert list(latest["steps_done"]) == [2, 2, 2]
         running[1].end()
         store.ingest()
-        running[1].run.events_file.unlink()
-        os.mkfifo(running[1].run.events_file)  # Whoever opened it would wait for ever.
+        for run in running[:2]:  # One goes on.
+            run.run.events_file.unlink()
+            os.mkfifo(run.run.events_file)  # Whoever opened it would wait for ever.
         ended = queries.latest_runs(store, EXPERIMENT_ID)
         assert ended["state"][1] == RunState.FINISHED
-
-
-def test_a_journal_that_became_a_pipe_stays_closed(
-    data_dir: DataDir, running: list[Recording]
-) -> None:
-    with Store.open(data_dir) as store:
-        store.ingest()
-        journal: Path = running[0].run.events_file
-        journal.unlink()
-        os.mkfifo(journal)
-        assert list(queries.latest_runs(store, EXPERIMENT_ID)["steps_done"]) == [2, 2, 2]
+        assert list(ended["steps_done"]) == [2, 2, 2]

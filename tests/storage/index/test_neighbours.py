@@ -88,9 +88,7 @@ def scans(plan: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", OF_EXPERIMENT)
-def test_each_table_of_events_is_read_by_the_number_of_the_experiment(
-    store: Store, name: str
-) -> None:
+def test_each_table_is_read_by_the_number_of_the_experiment(store: Store, name: str) -> None:
     for plan in plans(store, name):
         for table, picked in scans(plan):
             assert "experiment=" in picked, f"{name} reads all rows of {table}"

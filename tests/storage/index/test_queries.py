@@ -2,6 +2,7 @@
 
 import math
 import os
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -21,14 +22,8 @@ from tests.helpers.journals import (
     record_experiment,
 )
 
-Q, R, F, C, X, L = (
-    RunState.QUEUED,
-    RunState.RUNNING,
-    RunState.FINISHED,
-    RunState.CANCELLED,
-    RunState.FAILED,
-    RunState.LOST,
-)
+NAMES = ("QUEUED", "RUNNING", "FINISHED", "CANCELLED", "FAILED", "LOST")
+Q, R, F, C, X, L = (RunState[name] for name in NAMES)
 
 
 @pytest.mark.parametrize(
@@ -156,27 +151,7 @@ def test_cumulative_times_add_up_step_times_with_the_compilation(data_dir: DataD
     assert seconds == [5.0, 5.5, 6.0, 6.5, 6.75, 7.0, 7.25, 7.5]
 
 
-def test_learning_rate_and_gradient_norm_may_be_missing(data_dir: DataDir) -> None:
-    log = Recording(data_dir.runs, "baseline").log
-    log.append("step", step=0, loss=2.0, learning_rate=0.0, gradient_norm=2.5)
-    log.append("step", step=1, loss=1.0, learning_rate=1e-3, gradient_norm=math.inf)
-    log.append("step", step=2, loss=1.0, learning_rate=5e-4, gradient_norm=None)
-    log.append("step", step=3, loss=1.0)  # as journals were before these fields
-    log.flush()
-    with Store.in_memory(data_dir) as store:
-        frame = queries.step_settings(store, EXPERIMENT_ID)
-    assert frame["step"].tolist() == [0, 1, 2, 3]
-    assert frame["learning_rate"].tolist()[:3] == [0.0, 1e-3, 5e-4]
-    assert frame["gradient_norm"].tolist()[:2] == [2.5, math.inf]
-    assert frame.isna().sum().to_dict() == dict.fromkeys(frame, 0) | {
-        "learning_rate": 1,
-        "gradient_norm": 2,
-    }
-
-
-def test_only_blocks_without_a_compilation_after_the_first_one_are_steady(
-    data_dir: DataDir,
-) -> None:
+def test_later_blocks_without_a_compilation_are_steady(data_dir: DataDir) -> None:
     recording = Recording(data_dir.runs, "inductor", experiment_spec(num_steps=8, block_steps=2))
     recording.block([1.0] * 2, [1.0] * 2)
     recording.block([2.0] * 2, [1.0] * 2, compiled=[1])
@@ -210,21 +185,6 @@ def test_a_run_record_tells_what_ran_where_and_why_it_failed(data_dir: DataDir) 
     assert record.folder == recording.run.path
 
 
-def test_what_the_compiler_reports_comes_back(data_dir: DataDir) -> None:
-    recording = Recording(data_dir.runs, "inductor")
-    recording.log.append("compile_ended", step=0, phase="training", trigger="DYNAMO",
-                         compile_id="0/0", seconds=2.5)  # fmt: skip
-    recording.log.append("compile_metrics", step=0, compile_id="0/0", function="step", line=3,
-                         total_seconds=2.25, recompile_reason=None)  # fmt: skip
-    recording.log.append("graph_break", step=0, reason="print", location="a.py:3", count=2)
-    recording.log.flush()
-    with Store.in_memory(data_dir) as store:
-        assert queries.compiles(store, EXPERIMENT_ID)["seconds"].tolist() == [2.5]
-        assert queries.compile_metrics(store, EXPERIMENT_ID)["total_seconds"].tolist() == [2.25]
-        breaks = queries.graph_breaks(store, EXPERIMENT_ID)
-    assert breaks[["reason", "location", "count"]].values.tolist() == [["print", "a.py:3", 2]]
-
-
 def test_exports_keep_diverged_losses_apart_from_missing_values(data_dir: DataDir) -> None:
     Recording(data_dir.runs, "baseline").block([0.1] * 2, [math.nan, math.inf])
     with Store.in_memory(data_dir) as store:
@@ -234,57 +194,6 @@ def test_exports_keep_diverged_losses_apart_from_missing_values(data_dir: DataDi
     assert lines == ["step,loss", "0,NaN", "1,inf"]
     memory = to_csv(blocks[["round", "peak_memory_bytes"]]).decode().splitlines()
     assert memory == ["round,peak_memory_bytes", "1,"]
-
-
-def test_the_terms_of_a_loss_come_one_by_one(data_dir: DataDir) -> None:
-    run = Recording(data_dir.runs, "baseline")
-    run.log.append("step", step=0, loss=3.0, losses={"model": 2.0, "L1Loss": math.inf})
-    run.log.append("step", step=1, loss=3.0, losses={"model": 1.0, "L1Loss": math.nan})
-    run.log.append("step", step=2, loss=1.0)  # of a single term nothing is recorded apart
-    run.log.flush()
-    with Store.in_memory(data_dir) as store:
-        frame = queries.loss_terms(store, EXPERIMENT_ID)
-    assert frame.columns.tolist() == ["run_id", "label", "role", "step", "name", "value"]
-    assert frame[["step", "name", "value"]].values.tolist()[:3] == [
-        [0, "L1Loss", math.inf],
-        [0, "model", 2.0],
-        [1, "L1Loss", pytest.approx(math.nan, nan_ok=True)],
-    ]
-    assert len(frame) == 4
-
-
-def test_gradient_statistics_are_a_row_for_each_parameter_in_the_models_order(
-    data_dir: DataDir,
-) -> None:
-    run = Recording(data_dir.runs, "baseline")
-    weight = {"norm": 2.0, "mean": 0.5, "deviation": 0.25, "largest": 1.5, "zeros": 0.125}
-    bias = {"norm": math.nan, "zeros": 1.0}
-    for step in (0, 5):
-        tensors = [{"name": "weight", **weight}, {"name": "bias", **bias}]
-        run.log.append("gradient_statistics", step=step, tensors=tensors)
-    run.log.append("gradient_statistics", step=6, tensors=[])
-    run.log.flush()
-    with Store.in_memory(data_dir) as store:
-        frame = queries.gradient_statistics(store, EXPERIMENT_ID)
-    assert frame["step"].tolist() == [0, 0, 5, 5]
-    assert frame["name"].tolist() == ["weight", "bias"] * 2
-    assert frame.iloc[0][[*weight]].to_dict() == weight
-    assert math.isnan(frame["norm"][1])
-    assert frame["zeros"].tolist() == [0.125, 1.0] * 2
-
-
-def test_of_a_number_recorded_twice_at_a_step_the_last_one_counts(data_dir: DataDir) -> None:
-    run = Recording(data_dir.runs, "baseline")
-    for step, name, value in [(1, "a", 1.0), (2, "a", 2.0), (2, "b", 3.0), (2, "a", math.inf)]:
-        run.log.append("value", step=step, name=name, value=value)
-    run.log.flush()
-    with Store.in_memory(data_dir) as store:
-        frame = queries.own_values(store, EXPERIMENT_ID)
-    assert frame[["step", "name", "value"]].values.tolist() == [
-        [1, "a", 1.0],
-        [2, "a", math.inf],
-        [2, "b", 3.0],
-    ]
 
 
 def test_epochs_and_rounds_count_from_one_wherever_they_are_read(data_dir: DataDir) -> None:
@@ -318,53 +227,87 @@ def test_every_number_of_every_evaluation_comes_back_under_its_name(data_dir: Da
 
 
 def test_the_primary_split_without_a_compiler_speaks_for_a_run(data_dir: DataDir) -> None:
+    """An evaluation that was repeated counts once."""
     spec = experiment_spec(evaluation=EvaluationSpec(splits=("train", "validation")))
     run = Recording(data_dir.runs, "inductor", spec)
     for accuracy in (0.1, 0.2):
         run.block([0.1] * 10, [1.0] * 10)
+        run.evaluation(0.3, split="train", compiled=False)
         run.evaluation(accuracy, split="train", compiled=False)
         run.evaluation(0.9, split="train", compiled=True)
         run.evaluation(0.8, split="validation", compiled=False)
     with Store.in_memory(data_dir) as store:
         frame = queries.evaluations(store, EXPERIMENT_ID)
+        assert len(queries.evaluation_metrics(store, EXPERIMENT_ID)) == 12
     assert frame[["step", "accuracy"]].values.tolist() == [[10, 0.1], [20, 0.2]]
 
 
-def test_an_evaluation_that_was_repeated_counts_once(data_dir: DataDir) -> None:
-    run = Recording(data_dir.runs, "baseline").evaluation(0.5).evaluation(0.75)
-    with Store.in_memory(data_dir) as store:
-        assert queries.evaluations(store, EXPERIMENT_ID)["accuracy"].tolist() == [0.75]
-        assert len(queries.evaluation_metrics(store, EXPERIMENT_ID)) == 2
-    assert run.run_id
+WEIGHT = {"norm": 2.0, "mean": 0.5, "deviation": 0.25, "largest": 1.5, "zeros": 0.125}
+BIAS = {"norm": math.nan, "zeros": 1.0}
+TENSORS = [{"name": "weight", **WEIGHT}, {"name": "bias", **BIAS}]
+DYNAMO = {"step": 0, "phase": "training", "trigger": "DYNAMO", "compile_id": "0/0"}
+RECORDED: dict[str, tuple[str, list[dict[str, Any]], str, list[list[Any]]]] = {
+    # A loss without a rate is as journals were before these fields.
+    "learning rate and gradient norm may be missing": (
+        "step", [{"step": 0, "loss": 2.0, "learning_rate": 0.0, "gradient_norm": 2.5},
+                 {"step": 1, "loss": 1.0, "learning_rate": 1e-3, "gradient_norm": math.inf},
+                 {"step": 2, "loss": 1.0, "learning_rate": 5e-4, "gradient_norm": None},
+                 {"step": 3, "loss": 1.0}], "step_settings step learning_rate gradient_norm",
+        [[0, 0.0, 2.5], [1, 1e-3, math.inf], [2, 5e-4, math.nan], [3, math.nan, math.nan]]),
+    # Of a single term nothing is recorded apart.
+    "the terms of a loss come one by one": (
+        "step", [{"step": 0, "loss": 3.0, "losses": {"model": 2.0, "L1Loss": math.inf}},
+                 {"step": 1, "loss": 3.0, "losses": {"model": 1.0, "L1Loss": math.nan}},
+                 {"step": 2, "loss": 1.0}], "loss_terms label role step name value",
+        [["baseline", "baseline", 0, "L1Loss", math.inf], ["baseline", "baseline", 0, "model", 2.0],
+         ["baseline", "baseline", 1, "L1Loss", math.nan],
+         ["baseline", "baseline", 1, "model", 1.0]]),
+    "gradient statistics are a row for each parameter, in the model's order": (
+        "gradient_statistics", [{"step": 0, "tensors": TENSORS}, {"step": 6, "tensors": []}],
+        "gradient_statistics step name norm mean deviation largest zeros",
+        [[0, "weight", *WEIGHT.values()],
+         [0, "bias", math.nan, math.nan, math.nan, math.nan, 1.0]]),
+    "of a number recorded twice at a step the last one counts": (
+        "value", [{"step": step, "name": name, "value": value} for step, name, value in
+                  ((1, "a", 1.0), (2, "a", 2.0), (2, "b", 3.0), (2, "a", math.inf))],
+        "own_values step name value", [[1, "a", 1.0], [2, "a", math.inf], [2, "b", 3.0]]),
+    "compilations": (
+        "compile_ended", [{**DYNAMO, "seconds": 2.5}], "compiles step seconds", [[0, 2.5]]),
+    "compile metrics": (
+        "compile_metrics", [{**DYNAMO, "function": "step", "line": 3, "total_seconds": 2.25}],
+        "compile_metrics total_seconds", [[2.25]]),
+    "graph breaks": (
+        "graph_break", [{"step": 0, "reason": "print", "location": "a.py:3", "count": 2}],
+        "graph_breaks reason location count", [["print", "a.py:3", 2]]),
+    "predictions": (
+        "prediction", [{"split": "test", "file": "artifacts/test.parquet", "num_samples": 20}],
+        "predictions file split num_samples", [["artifacts/test.parquet", "test", 20]]),
+    # The second one by a resumed process, the third one changed.
+    "sources": (
+        "source", [{"source": "my.py:Model", "file": "my.py", "sha256": one}
+                   for one in ("aa", "aa", "bb")], "sources sha256", [["aa"], ["bb"]]),
+    "early ends": (
+        "stopped", [{"step": 10, "reason": "the loss is nan"}], "stops label step reason",
+        [["baseline", 10, "the loss is nan"]]),
+}  # fmt: skip
 
 
-def test_predictions_name_their_files_wherever_the_run_folder_lies(data_dir: DataDir) -> None:
+@pytest.mark.parametrize("case", RECORDED)
+def test_what_was_recorded_comes_back(data_dir: DataDir, case: str) -> None:
+    kind, events, asked, expected = RECORDED[case]
     run = Recording(data_dir.runs, "baseline")
-    run.log.append("prediction", split="test", file="artifacts/test.parquet", num_samples=20)
+    run.log.extend(kind, events)
     run.log.flush()
+    query, *columns = asked.split()
     with Store.in_memory(data_dir) as store:
-        frame = queries.predictions(store, EXPERIMENT_ID)
-    assert frame["folder"].tolist() == [str(run.run.path)]
-    assert frame["file"].tolist() == ["artifacts/test.parquet"]
-    assert frame[["split", "num_samples"]].values.tolist() == [["test", 20]]
+        frame = getattr(queries, query)(store, EXPERIMENT_ID)
+    found = frame[columns].astype(object).where(frame[columns].notna(), math.nan).values.tolist()
+    assert [pytest.approx(row, nan_ok=True) for row in expected] == found
+    if query == "predictions":
+        assert frame["folder"].tolist() == [str(run.run.path)]
 
 
-def test_sources_and_early_ends_come_back(data_dir: DataDir) -> None:
-    run = Recording(data_dir.runs, "baseline")
-    for sha256 in ("aa", "aa", "bb"):  # the second one by a resumed process, the third one changed
-        run.log.append("source", source="my.py:Model", file="sources/my.py", sha256=sha256)
-    run.block([0.1] * 10, [1.0] * 10).stop("the loss is nan")
-    with Store.in_memory(data_dir) as store:
-        assert queries.sources(store, EXPERIMENT_ID)["sha256"].tolist() == ["aa", "bb"]
-        stops = queries.stops(store, EXPERIMENT_ID)
-    assert stops[["label", "step", "reason"]].values.tolist() == [
-        ["baseline", 10, "the loss is nan"]
-    ]
-
-
-def test_thinning_keeps_the_first_lowest_and_highest_point_and_one_that_is_no_number(
-    data_dir: DataDir,
-) -> None:
+def test_thinning_keeps_extremes_and_what_is_no_number(data_dir: DataDir) -> None:
     run = Recording(data_dir.runs, "baseline")
     losses = [1.0, 1.0, 1.0, 2.0, 5.0, 5.0, math.inf, math.nan, 0.0, *[math.nan] * 3]
     for step, loss in enumerate(losses):

@@ -149,12 +149,8 @@ def test_copies_that_arrive_between_two_looks_count_once(
 
 
 def test_what_is_told_between_two_looks_counts_copies_once(data_dir: DataDir) -> None:
-    run = (
-        Recording(data_dir.runs, "baseline")
-        .claim(ProcessIdentity.of(os.getpid()))
-        .start()
-        .block([0.1] * 2, [2.0, 1.9])
-    )
+    run = Recording(data_dir.runs, "baseline").claim(ProcessIdentity.of(os.getpid()))
+    run.start().block([0.1] * 2, [2.0, 1.9])
     with Store.open(data_dir) as store:
         store.ingest()
         copy = run.run.events_file.read_bytes()
@@ -166,9 +162,7 @@ def test_what_is_told_between_two_looks_counts_copies_once(data_dir: DataDir) ->
         assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [5]
 
 
-def test_a_teams_store_counts_copies_once(
-    data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_teams_count_copies_once(data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path) -> None:
     lake = Lake(sqlite_store(tmp_path))
     try:
         feed = Feed(lake, data_dir, None)
@@ -187,9 +181,7 @@ def test_a_teams_store_counts_copies_once(
         lake.close()
 
 
-def test_a_resumed_run_goes_on_behind_its_last_line_and_its_copies_count_once(
-    data_dir: DataDir,
-) -> None:
+def test_a_resumed_run_goes_on_behind_its_last_line(data_dir: DataDir) -> None:
     def recorded(copies: int) -> list[tuple[object, ...]]:
         run = Recording(data_dir.runs, "baseline").start().block([0.1] * 20, [1.0] * 20)
         run.log.close()
@@ -242,9 +234,7 @@ def test_a_supervisor_and_a_terminal_count_copies_once(data_dir: DataDir) -> Non
 
 
 @pytest.mark.heavy
-def test_the_doctor_tells_and_an_import_refuses(
-    data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_doctor_and_import_tell(data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path) -> None:
     journals = check_journals(data_dir)
     assert journals.health is Health.OK
     gained = rewritten(data_dir.run_dir(BACKEND), lambda lines: lines * 2)

@@ -130,9 +130,7 @@ def test_what_a_resumed_run_says_last_of_machine_and_workload_counts(data_dir: D
         assert queries.list_experiments(store)["device_name"].tolist() == ["second"]
 
 
-def test_a_run_that_had_ended_and_is_resumed_runs_again_until_it_ends_anew(
-    data_dir: DataDir,
-) -> None:
+def test_an_ended_run_that_is_resumed_runs_again(data_dir: DataDir) -> None:
     run = Recording(data_dir.runs, "inductor").claim()
     run.run.write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
     with Store.open(data_dir) as store:

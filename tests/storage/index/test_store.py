@@ -18,8 +18,6 @@ from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def data_dir(data_dir: DataDir) -> DataDir:
@@ -42,28 +40,6 @@ def test_a_second_owner_is_refused_and_reads_in_memory_instead(data_dir: DataDir
             assert reader.rows(LIMIT)[0][0] == "95.3 MiB", "without a file it holds more"
     with Store.open(data_dir) as next_owner:
         assert num_steps(next_owner) == 120
-
-
-@pytest.mark.heavy
-def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir) -> None:
-    script = (
-        "import sys, time\n"
-        "from breakeven.runner.folders.data_dir import DataDir\n"
-        "from breakeven.storage.index.store import Store\n"
-        "store = Store.open(DataDir(sys.argv[1]))\n"
-        "print(store.ingest(), flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    command = [sys.executable, "-c", script, str(data_dir.path)]
-    owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert owner.stdout.readline() == "153\n"
-    with pytest.raises(StoreLocked):
-        Store.open(data_dir)
-    owner.kill()
-    owner.wait()
-    owner.stdout.close()
-    with Store.open(data_dir) as store:
-        assert num_steps(store) == 120
 
 
 def log_of(data_dir: DataDir) -> int:
@@ -117,10 +93,9 @@ def test_what_a_question_took_goes_back_to_the_system(data_dir: DataDir) -> None
 
     # Sorted, 300,000 numbers and their hashes are 5 MB, and as much again in between.
     question = "SELECT i, hash(i) AS h FROM range(300_000) t(i) ORDER BY h"
+    numbered = f"SELECT row_number() OVER (ORDER BY h) FROM ({question})"
     with Store.open(data_dir) as store:
-        store.rows(
-            f"SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY h) FROM ({question}))"
-        )
+        store.rows(f"SELECT count(*) FROM ({numbered})")
         after_question = resident()
         store.give_back()
         assert resident() < after_question - 5
@@ -165,13 +140,8 @@ def test_the_log_of_a_killed_process_leaves_memory(data_dir: DataDir, tmp_path: 
 @pytest.mark.heavy
 def test_a_database_that_a_foreign_program_holds_is_not_deleted(data_dir: DataDir) -> None:
     Store.open(data_dir).close()
-    script = (
-        "import duckdb, sys, time\n"
-        "connection = duckdb.connect(sys.argv[1])\n"
-        "print('open', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    command = [sys.executable, "-c", script, str(data_dir.database_file)]
+    script = "import duckdb, sys, time; it = duckdb.connect(sys.argv[1]); print(flush=True); "
+    command = [sys.executable, "-c", f"{script}time.sleep(600)", str(data_dir.database_file)]
     other = subprocess.Popen(command, stdout=subprocess.PIPE)
     other.stdout.readline()
     before = data_dir.database_file.stat().st_ino
@@ -215,12 +185,12 @@ def test_a_data_folder_that_cannot_hold_a_database_is_named(tmp_path: Path) -> N
 
 
 def test_threads_query_rightly_while_another_one_ingests(data_dir: DataDir) -> None:
-    spec = experiment_spec(num_steps=10_000)
+    spec = experiment_spec(num_steps=1000)
     recording = Recording(data_dir.runs, "baseline", spec, "20261122-000000-000000-aaaa")
     over = threading.Event()
 
     def write_and_ingest(store: Store) -> None:
-        for _ in range(20):
+        for _ in range(10):
             recording.block([0.1] * 10, [1.0] * 10)
             store.ingest()
         over.set()
@@ -243,12 +213,12 @@ def test_threads_query_rightly_while_another_one_ingests(data_dir: DataDir) -> N
         store.ingest()
         readers = [pool.submit(read, store, label) for label in ("baseline", "control", "inductor")]
         writers = [pool.submit(write_and_ingest, store)]
-        other = pool.submit(lambda: [store.ingest() for _ in range(20)])
+        other = pool.submit(lambda: [store.ingest() for _ in range(10)])
         assert all(reader.result(timeout=PATIENCE_SECONDS) > 9 for reader in readers)
         writers[0].result(timeout=PATIENCE_SECONDS)
         other.result(timeout=PATIENCE_SECONDS)
         store.ingest()
-        assert num_steps(store) == 120 + 200
+        assert num_steps(store) == 120 + 100
 
 
 def test_a_store_without_any_run_answers_with_empty_frames(tmp_path: Path) -> None:

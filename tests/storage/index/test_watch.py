@@ -209,9 +209,7 @@ def test_the_next_tick_notices_the_runners_changes(data_dir: DataDir, few_at_a_t
         assert len(states(store, first)) == 2
 
 
-def test_many_damaged_folders_are_tried_again_in_turn_and_hold_up_nothing(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_folders_block_nothing(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MAX_DAMAGED", 2)
     names = [f"broken-{number}" for number in range(5)]
     for name in names:

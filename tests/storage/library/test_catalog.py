@@ -1,8 +1,10 @@
-"""The catalog: a row for everything there is, numbers computed once and kept."""
+"""The catalog: a row for everything there is, numbers computed once and kept, labels; experiments
+whose folders say that they come from another time."""
 
 import os
 import shutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +22,9 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.library import catalog as disk
 from breakeven.storage.library import summary
-from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.summary import BackendSummary, Summary
+from breakeven.storage.library.trends import trends
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -75,9 +78,7 @@ def test_what_is_not_computed_yet_says_so_and_the_newest_comes_first(recorded: D
         assert list(catalog(store)["known"]) == [True, True]
 
 
-def test_numbers_survive_in_the_database_and_are_not_computed_again(
-    recorded: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_are_computed_once(recorded: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(recorded) as store:
         store.ingest_all()
         compute(store, LONG)
@@ -109,11 +110,17 @@ def test_any_change_of_what_computes_changes_the_version(tmp_path: Path) -> None
 def test_an_experiment_is_computed_when_it_is_over(data_dir: DataDir) -> None:
     waiting = submit(data_dir, experiment_spec())
     record_experiment(data_dir.runs)
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, experiment_id=OTHER).claim().start()
+        run.end(RunState.FAILED, "out of luck")
     with Store.in_memory(data_dir) as store:
         assert compute(store, LONG) == 0
         assert row(store, waiting)["speedup"] is None
         assert row(store, waiting)["duration"] is None
         assert row(store)["speedup"] is not None
+        failed = row(store, OTHER)
+        assert (failed["state"], failed["speedup"], failed["problem"]) == ("failed", None, None)
+        assert not pd.isna(failed["duration"])
         first = find_experiment(data_dir, EXPERIMENT_ID).runs[0]
         os.utime(first.exit_file, ns=(1, 1))
         first.exit_file.write_text(first.exit_file.read_text().replace("all steps", "some steps"))
@@ -179,9 +186,7 @@ def test_checkpoints_and_artifacts_have_sizes_of_their_own(recorded: DataDir) ->
         assert [row(store)[name] for name in names] == [whole - 5000, 0, 300]
 
 
-def test_imported_results_have_rows_without_anything_that_they_do_not_say(
-    recorded: DataDir,
-) -> None:
+def test_imported_results_have_rows_of_what_they_say(recorded: DataDir) -> None:
     imports = recorded.path / "imports"
     imports.mkdir()
     lines = ["dev,name,batch_size,speedup,abs_latency,compilation_latency",
@@ -208,16 +213,6 @@ def test_the_catalog_is_made_anew_only_when_something_has_changed(recorded: Data
         assert catalog(store).empty
 
 
-def test_a_failed_run_has_a_state_and_no_numbers(data_dir: DataDir) -> None:
-    for label in ("baseline", "control", "inductor"):
-        Recording(data_dir.runs, label).claim().start().end(RunState.FAILED, "out of luck")
-    with Store.in_memory(data_dir) as store:
-        compute(store, LONG)
-        shown = row(store)
-    assert (shown["state"], shown["speedup"], shown["problem"]) == ("failed", None, None)
-    assert not pd.isna(shown["duration"])
-
-
 @pytest.mark.heavy
 def test_thousands_of_experiments_have_room_in_the_databases_memory(data_dir: DataDir) -> None:
     Recording(data_dir.runs, "baseline").log.close()
@@ -231,3 +226,85 @@ def test_thousands_of_experiments_have_room_in_the_databases_memory(data_dir: Da
             INSERT INTO progress BY NAME SELECT progress.* REPLACE (runs.run_id AS run_id)
             FROM progress, runs WHERE runs.run_id <> progress.run_id""")
         assert len(queries.list_experiments(store)) == 6001
+
+
+OLD, NEW = "20261120-093010-123456-7f3a", "20261121-093010-123456-7f3a"
+LATER = ("99991231-235959-999999-ffff", "21000101-000000-000000-ffff")
+BEFORE = ("00010101-000000-000000-ffff", "19691231-235959-000000-ffff")
+NO_TIME = "zzz"
+
+
+@pytest.mark.heavy
+def test_neither_future_nor_antiquity_is_the_newest(data_dir: DataDir) -> None:
+    strange = (*LATER, *BEFORE)
+    for experiment_id in (OLD, NEW, *strange):
+        record_experiment(data_dir.runs, experiment_id=experiment_id)
+        for run in data_dir.run_dirs():
+            if run.run_id.startswith(strange):  # nor does the claim tell a time that was
+                run.claim_file.unlink(missing_ok=True)
+    record_experiment(data_dir.runs, experiment_id=NO_TIME)
+    with Store.in_memory(data_dir) as store:
+        listed = queries.list_experiments(store).set_index("experiment_id")
+        compute(store, 60)
+        known = catalog(store)
+        series = trends(backend_rows(store, known), "step_seconds")
+    # The one without a time in its name is known by when it was claimed, a moment ago.
+    assert list(listed.index[:3]) == [NO_TIME, NEW, OLD]
+    assert list(known["experiment_id"][:3]) == [NO_TIME, NEW, OLD]
+    assert listed.loc[NEW, "submitted"] == pd.Timestamp("2026-11-21 09:30:10.123456", tz="UTC")
+    assert listed.loc[[*strange], "submitted"].isna().all()
+    assert abs(listed.loc[NO_TIME, "submitted"].timestamp() - time.time()) < 600
+    assert series
+    for one in series:
+        assert [point.experiment_id for point in one.points][-3:] == [OLD, NEW, NO_TIME]
+
+
+def name_and_archived(store: Store) -> tuple[str, bool]:
+    row = queries.list_experiments(store).iloc[0]
+    return row["name"], bool(row["archived"])
+
+
+def test_a_label_shows_after_the_next_tick_and_makes_no_result_new(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    with Store.in_memory(data_dir) as store:
+        before = queries.revision(store, EXPERIMENT_ID)
+        assert name_and_archived(store) == ("test", False)
+        labelled = lambda old: replace(old, name="Nightly", archived=True)  # noqa: E731
+        library.change_labels(data_dir, EXPERIMENT_ID, labelled)
+        store.ingest()
+        assert name_and_archived(store) == ("Nightly", True)
+        with Store.in_memory(data_dir) as rebuilt:
+            assert name_and_archived(rebuilt) == ("Nightly", True)
+        assert queries.revision(store, EXPERIMENT_ID) == before
+        find_experiment(data_dir, EXPERIMENT_ID).runs[0].labels_file.unlink()
+        store.ingest()
+        assert name_and_archived(store) == ("test", False)
+        assert store.query("FROM labels").empty
+
+
+def test_labels_that_cannot_be_read_are_told_until_they_are_mended(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    first = find_experiment(data_dir, EXPERIMENT_ID).runs[0]
+    first.labels_file.write_text('{"tags": "paper"}')
+    with Store.in_memory(data_dir) as store:
+        assert name_and_archived(store) == ("test", False)
+        store.ingest()
+        (told,) = queries.unreadable(store)["message"]
+        assert "labels.json" in told and "tags" in told
+        library_name = '{"name": "mended"}'
+        first.labels_file.write_text(library_name)
+        store.ingest()
+        assert queries.unreadable(store).empty
+        assert name_and_archived(store)[0] == "mended"
+
+
+def test_labels_of_a_deleted_experiment_leave_and_come_back(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    library.change_labels(data_dir, EXPERIMENT_ID, lambda old: replace(old, name="Nightly"))
+    with Store.in_memory(data_dir) as store:
+        library.delete(data_dir, EXPERIMENT_ID)
+        store.ingest()
+        assert queries.list_experiments(store).empty and store.query("FROM labels").empty
+        library.restore(data_dir, EXPERIMENT_ID)
+        store.ingest()
+        assert name_and_archived(store)[0] == "Nightly"

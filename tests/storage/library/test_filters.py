@@ -96,17 +96,11 @@ def test_any_order_has_what_is_missing_last(frame: pd.DataFrame) -> None:
 
 
 def test_facets_count_what_choosing_them_would_show(frame: pd.DataFrame) -> None:
+    assert facet_counts(frame.iloc[:0], Filter())["state"] == {}
     counts = facet_counts(frame, Filter(facets={"model": ("bert-base",)}))
     assert counts["model"] == {"bert-base": 2, "vit-small": 1}  # as without its own choice
     assert counts["state"] == {"finished": 1, "failed": 1}
     assert counts["backend"] == {"inductor": 1, "eager": 1, "cudagraphs": 1}
-
-
-def test_an_empty_catalog_can_be_filtered_and_written(frame: pd.DataFrame) -> None:
-    nothing = chosen(frame.iloc[:0], Filter(text="a speedup>1", facets={"tag": ("x",)}))
-    assert list_table(nothing) == "no experiment fits"
-    assert json.loads(list_json(nothing)) == []
-    assert facet_counts(frame.iloc[:0], Filter())["state"] == {}
 
 
 def test_a_comparison_that_makes_no_sense_is_refused_by_name() -> None:
@@ -132,6 +126,8 @@ def test_options_are_handed_on_as_they_were_given() -> None:
 
 
 def test_the_table_and_the_json_say_the_same(frame: pd.DataFrame) -> None:
+    nothing = chosen(frame.iloc[:0], Filter(text="a speedup>1", facets={"tag": ("x",)}))
+    assert (list_table(nothing), json.loads(list_json(nothing))) == ("no experiment fits", [])
     found = chosen(frame, Filter(text="h100"))
     (line,) = list_table(found).splitlines()[2:]
     assert "Nightly BERT" in line and "1.50x" in line and "#paper #gpu" in line

@@ -30,13 +30,12 @@ def cells(
 
 
 def test_a_cell_tells_of_the_newest_experiment_that_has_the_number() -> None:
-    (cell,) = cells(
-        rows(
-            {"experiment_id": "old", "speedup": 1.1},
-            {"experiment_id": "new", "speedup": 1.3},
-            {"experiment_id": "broken off", "speedup": None, "state": "failed"},
-        )
+    of_each = rows(
+        {"experiment_id": "old", "speedup": 1.1},
+        {"experiment_id": "new", "speedup": 1.3},
+        {"experiment_id": "broken off", "speedup": None, "state": "failed"},
     )
+    (cell,) = cells(of_each)
     assert (cell.experiment_id, cell.value, cell.num_experiments) == ("new", 1.3, 3)
 
 
@@ -105,14 +104,12 @@ def test_never_lies_beyond_all_that_comes_to_an_end(quantity: str) -> None:
 
 
 def test_many_conditions_stand_below_each_other() -> None:
-    few = heat_map(
-        matrix(rows(*({"model": str(n)} for n in range(MAX_ACROSS))), "model", "speedup")
+    few, many = (
+        drawn(rows(*({"model": str(n)} for n in range(count))))
+        for count in (MAX_ACROSS, MAX_ACROSS + 1)
     )
-    many = heat_map(
-        matrix(rows(*({"model": str(n)} for n in range(MAX_ACROSS + 1))), "model", "speedup")
-    )
-    assert (len(few.data[0].x), len(few.data[0].y)) == (MAX_ACROSS, 1)
-    assert (len(many.data[0].x), len(many.data[0].y)) == (1, MAX_ACROSS + 1)
+    assert (len(few.x), len(few.y)) == (MAX_ACROSS, 1)
+    assert (len(many.x), len(many.y)) == (1, MAX_ACROSS + 1)
 
 
 def test_a_row_has_room_for_the_three_lines_of_a_cell() -> None:

@@ -78,9 +78,7 @@ def test_kernels_of_a_device_that_works_by_itself_take_as_long_as_they_took() ->
     ],
 )
 @pytest.mark.parametrize("on_cpu", [False, True])
-def test_parts_that_cannot_be_of_the_step_are_withheld(
-    seconds: list[float], turn: dict[str, Any], on_cpu: bool
-) -> None:
+def test_false_parts_are_withheld(seconds: list[float], turn: dict[str, Any], on_cpu: bool) -> None:
     found = profile(*seconds, on_cpu=on_cpu, **turn)
     assert not found.is_known and found.misfit is not None
     assert str(profile_words(found)).count("withheld") == 1

@@ -80,9 +80,7 @@ def test_where_answers_were_not_compared_a_note_says_so(judged: Comparison) -> N
     )
 
 
-def test_scripts_evaluate_by_themselves_and_a_note_says_what_that_leaves_open(
-    data_dir: DataDir,
-) -> None:
+def test_a_note_says_that_scripts_evaluate_by_themselves(data_dir: DataDir) -> None:
     spec = ExperimentSpec(
         name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
         data=DataSpec(source="script"), backends=("inductor",), block_steps=10,

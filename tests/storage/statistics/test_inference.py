@@ -73,9 +73,7 @@ CASES: dict[str, tuple[Pair, float | None, str, str]] = {
 }  # fmt: skip
 
 
-def test_losses_and_answers_of_the_compiled_model_are_those_of_its_weights(
-    data_dir: DataDir,
-) -> None:
+def test_losses_and_answers_are_those_of_the_same_weights(data_dir: DataDir) -> None:
     comparison = compared_pairs(data_dir, [pair for pair, *_ in CASES.values()])
     gaps = comparison.table()["inference_gap"].tolist()
     assert gaps == [None, None, *(one.inference_gap for one in comparison.results[2:])]
@@ -94,28 +92,14 @@ def test_losses_and_answers_of_the_compiled_model_are_those_of_its_weights(
     assert (measured.eval_loss, measured.accuracy) == (1.25, 0.8)
 
 
-@pytest.mark.parametrize(
-    ("precision", "device", "within", "beyond"),
-    [
-        ("float32", "cpu", 0.9e-3, 1.1e-3),
-        ("tf32", "cuda:0", 3.9e-3, 4.1e-3),
-        ("fp16", "cuda:0", 3.9e-3, 4.1e-3),
-        ("bf16", "cpu", 0.9e-2, 1.1e-2),
-    ],
-)
-def test_coarser_precision_is_allowed_more(
-    data_dir: DataDir, precision: Precision, device: str, within: float, beyond: float
-) -> None:
-    training = TrainingSpec(batch_size=8, precision=precision)
-    spec = experiment_spec(num_steps=80, training=training, devices=(device,))
-    pairs: list[Pair] = [((1.0, 1.0 - gap), RIGHT) for gap in (within, beyond)]
-    found = compared_pairs(data_dir, pairs, spec).results[2:]
-    assert [one.parity and one.parity.verdict for one in found] == ["holds", "broken"]
+def test_the_precision_is_that_of_the_experiment(data_dir: DataDir) -> None:
+    """In float32 0.001 would be allowed."""
+    spec = replace(SPEC, training=TrainingSpec(batch_size=8, precision="bf16"))
+    found = compared_pairs(data_dir, [((1.0, 1.005), RIGHT)], spec).results[2].parity
+    assert found is not None and found.verdict == "holds"
 
 
-def test_each_split_and_step_is_compared_to_itself_and_the_worst_is_named(
-    data_dir: DataDir,
-) -> None:
+def test_each_split_and_step_is_compared_to_itself(data_dir: DataDir) -> None:
     for label in ("baseline", "control"):
         record(data_dir, label).evaluation(None).end()
     run = record(data_dir, "inductor")
@@ -130,9 +114,7 @@ def test_each_split_and_step_is_compared_to_itself_and_the_worst_is_named(
     assert "(loss 2.1 vs 2 at step 80, validation split)" in str(parity_words(found.parity))
 
 
-def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
-    data_dir: DataDir,
-) -> None:
+def test_wrong_inference_is_told_beside_wrong_training(data_dir: DataDir) -> None:
     spec = experiment_spec(num_steps=80, controls=0)
     record(data_dir, "baseline", spec).end()
     run = record(data_dir, "inductor", spec)
@@ -152,8 +134,10 @@ def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
     assert ", and its compiled model answers differently" in str(parity_words(parity))
 
 
-def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_samples: int,
-           first_loss: float) -> str | None:  # fmt: skip
+def judged(
+    losses: tuple[float, float], accuracies: tuple[float, float] = (0.75, 0.75),
+    num_samples: int = 200, first_loss: float = 2.0, precision: Precision = "float32",
+) -> str | None:  # fmt: skip
     scores = pd.DataFrame(
         [
             {"step": 80, "split": "validation", "compiled": compiled, "name": name,
@@ -163,7 +147,17 @@ def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_sam
         ]
     )  # fmt: skip
     answers = pd.DataFrame(columns=[*FIGURES, "samples"])
-    return judge_inference(scores, answers, first_loss, "float32")[1]
+    return judge_inference(scores, answers, first_loss, precision)[1]
+
+
+@pytest.mark.parametrize(
+    ("precision", "within", "beyond"),
+    [("float32", 0.9e-3, 1.1e-3), ("tf32", 3.9e-3, 4.1e-3), ("fp16", 3.9e-3, 4.1e-3),
+     ("bf16", 0.9e-2, 1.1e-2)],
+)  # fmt: skip
+def test_coarse_precision_may_err_more(precision: Precision, within: float, beyond: float) -> None:
+    assert judged((1.0, 1.0 - within), precision=precision) is None
+    assert judged((1.0, 1.0 - beyond), precision=precision) is not None
 
 
 @pytest.mark.parametrize(
@@ -177,11 +171,11 @@ def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_sam
     ],
 )
 def test_few_samples_excuse_few_answers(num_samples: int, compiled: float, is_wrong: bool) -> None:
-    fault = judged((1.0, 1.0), (0.75, compiled), num_samples, 2.0)
+    fault = judged((1.0, 1.0), (0.75, compiled), num_samples)
     assert (fault is not None) == is_wrong
 
 
 @pytest.mark.parametrize("first_loss", [2.0, math.inf, math.nan])
 def test_a_first_loss_that_is_not_finite_excuses_nothing(first_loss: float) -> None:
-    assert judged((1.0, 5.0), (0.75, 0.75), 200, first_loss) is not None
-    assert judged((1.0, 1.0), (0.75, 0.75), 200, first_loss) is None
+    assert judged((1.0, 5.0), first_loss=first_loss) is not None
+    assert judged((1.0, 1.0), first_loss=first_loss) is None

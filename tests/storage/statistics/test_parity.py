@@ -1,4 +1,4 @@
-"""Parity, against bands worked out by hand."""
+"""Parity, against bands worked out by hand; and the corrected check of training_loss.py."""
 
 import math
 from pathlib import Path
@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from breakeven.runner.loss_band import broken_from, leaves_open
-from breakeven.storage.statistics.outcomes import has_learned
+from breakeven.runner.specs.training import Precision
+from breakeven.storage.statistics.outcomes import check_loss, has_learned, loss_excess
 from breakeven.storage.statistics.parity import (
     Parity,
     judge_learning,
@@ -45,18 +46,19 @@ def test_the_band_is_ten_times_the_difference_that_the_control_reaches_ten_steps
 
 
 @pytest.mark.parametrize(
-    ("precision", "half"),
-    # Safety factor x floor x first loss 2
-    [("float32", 4e-5), ("tf32", 1.2e-3), ("bf16", 2e-3), ("fp16", 1.2e-3)],
+    ("precision", "off", "half"),
+    [
+        # Safety factor x floor x first loss 2
+        ("float32", 0.0, 4e-5),
+        ("tf32", 0.0, 1.2e-3),
+        ("bf16", 0.0, 2e-3),
+        ("fp16", 0.0, 1.2e-3),
+        ("bf16", 0.001, 0.004),  # rounding hides less there: 4 times what is more than the floor
+    ],
 )
-def test_the_band_is_never_narrower_than_the_precisions_floor(precision: str, half: float) -> None:
-    band = loss_band(BASELINE, [BASELINE], precision)  # type: ignore[arg-type]
+def test_the_band_has_the_precisions_floor(precision: Precision, off: float, half: float) -> None:
+    band = loss_band(BASELINE, [BASELINE + off], precision)
     assert (band["high"] - band["baseline"]).tolist() == pytest.approx([half] * 14)
-
-
-def test_bf16_allows_four_times_the_control_because_rounding_hides_less_there() -> None:
-    band = loss_band(BASELINE, [BASELINE + 0.001], "bf16")  # more than the floor, 2.5e-4 x 2
-    assert (band["high"] - band["baseline"]).tolist() == pytest.approx([0.004] * 14)
 
 
 @pytest.mark.parametrize(("precision", "num_steps"), [("float32", 14), ("bf16", 0)])
@@ -65,28 +67,37 @@ def test_the_band_ends_sooner_in_bf16(precision: str, num_steps: int) -> None:
     assert len(loss_band(BASELINE, [control], precision)) == num_steps  # type: ignore[arg-type]
 
 
-def test_losses_inside_the_band_hold() -> None:
-    found = judged({0: 2.00003, 5: 1.012, 7: 0.988})
-    assert found.verdict == "holds"
-    assert found.first_step_outside is None
-    assert found.max_ratio_to_band == pytest.approx(0.8)  # 0.012 / 0.015
+@pytest.mark.parametrize(
+    ("changes", "verdict", "first", "ratio"),
+    [
+        ({0: 2.00003, 5: 1.012, 7: 0.988}, "holds", None, 0.8),  # 0.012 / 0.015
+        ({7: 1.0315}, "broken", 7, 2.1),  # 0.0315 / 0.015
+        ({7: 0.9685}, "broken", 7, 2.1),
+        ({7: 1.0285, 9: 0.98}, "unknown", None, 1.9),  # 0.0285 / 0.015: neither fault nor the same
+        # What is hardly outside hides no fault elsewhere.
+        ({7: 1.0285, 13: 1.04}, "broken", 7, 0.04 / 0.015),
+        ({7: 1.0285, 20: math.nan}, "broken", 7, math.inf),
+        # 0.005 is far inside the later band, and 62.5 times 8e-5.
+        ({4: 1.005}, "broken", 4, 62.5),
+        ({2: math.nan}, "broken", 2, math.inf),
+        ({20: math.inf}, "broken", 20, math.inf),
+    ],
+)
+def test_losses_are_judged_by_the_band(
+    changes: dict[int, float], verdict: str, first: int | None, ratio: float
+) -> None:
+    found = judged(changes)
+    assert (found.verdict, found.first_step_outside) == (verdict, first)
+    assert found.max_ratio_to_band == pytest.approx(ratio)
     assert found.steps_compared == 24
-    assert "the first 14 of 24 steps" in str(parity_words(found))
     assert found.last_step_in_band == 13 and not found.band_ended
+    words = str(parity_words(found))
+    assert ("the first 14 of 24 steps" in words) is (verdict == "holds")
+    assert ("not finite" in words) is math.isinf(ratio)
 
 
-def test_a_loss_twice_as_far_off_as_the_band_allows_on_either_side_is_broken() -> None:
-    for loss in (1.0315, 0.9685):
-        found = judged({7: loss})
-        assert found.verdict == "broken"
-        assert found.first_step_outside == 7
-        assert found.max_ratio_to_band == pytest.approx(2.1)  # 0.0315 / 0.015
-
-
-def test_a_loss_hardly_outside_is_neither_a_fault_nor_the_same() -> None:
+def test_a_loss_hardly_outside_calls_for_more_controls() -> None:
     found = judged({7: 1.0285, 9: 0.98})
-    assert (found.verdict, found.first_step_outside) == ("unknown", None)
-    assert found.max_ratio_to_band == pytest.approx(1.9)  # 0.0285 / 0.015
     words = str(parity_words(found))
     assert words.startswith("the loss leaves the band at step 7 and is up to 1.9 x the band off: ")
     assert words.endswith("repeat it with more controls (--controls 4)")
@@ -113,18 +124,6 @@ def test_a_correct_backend_in_bf16_is_not_broken_because_the_one_control_hardly_
     assert judge_losses(baseline, few, fault, "bf16", 360, broken_from=5.0).verdict == "broken"
 
 
-def test_what_is_hardly_outside_hides_no_fault_elsewhere() -> None:
-    assert judged({7: 1.0285, 13: 1.04}).verdict == "broken"
-    assert judged({7: 1.0285, 20: math.nan}).verdict == "broken"
-
-
-def test_what_the_control_reaches_later_excuses_little_before() -> None:
-    # 0.005 is far inside the later band, and 62.5 times 8e-5.
-    found = judged({4: 1.005})
-    assert (found.verdict, found.first_step_outside) == ("broken", 4)
-    assert found.max_ratio_to_band == pytest.approx(62.5)
-
-
 def test_a_correct_backend_some_steps_ahead_of_the_control_holds() -> None:
     # Differences double every 3 steps, and the backend is 11 steps ahead: 2 ^ (11 / 3) = 12.7 times
     # the control, of which the band allows 10 x 2.
@@ -134,15 +133,6 @@ def test_a_correct_backend_some_steps_ahead_of_the_control_holds() -> None:
     found = judge_losses(pd.Series(np.ones(40)), [control], backend, "float32", num_steps=40)
     assert found.verdict == "holds"
     assert found.max_ratio_to_band == pytest.approx(12.7 / 20, rel=1e-2)
-
-
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_is_broken_where_the_baselines_is(loss: float) -> None:
-    for step in (2, 20):
-        found = judged({step: loss})
-        assert (found.verdict, found.first_step_outside) == ("broken", step)
-        assert found.max_ratio_to_band == math.inf
-        assert "not finite" in str(parity_words(found))
 
 
 def test_steps_at_which_the_baseline_itself_diverged_are_not_compared() -> None:
@@ -240,3 +230,38 @@ def test_agreement_with_a_baseline_that_learned_nothing_proves_nothing() -> None
     assert judge_learning(holds, has_learned=False).verdict == "nothing learned"
     broken = judged({0: 9.0})
     assert judge_learning(broken, has_learned=False).verdict == "broken"
+
+
+def losses(*of_windows: float, rest: int = 0) -> pd.Series:
+    """100 equal losses per value, and `rest` more of 99."""
+    return pd.Series([loss for loss in of_windows for _ in range(100)] + [99.0] * rest)
+
+
+def test_the_mean_is_taken_over_the_windows_there_are() -> None:
+    # The original divides by ten: 3.0 / 10 - 2.5 / 10 = 0.05 would pass.
+    assert loss_excess(losses(2.5), losses(3.0)) == pytest.approx(0.5)
+    assert check_loss(0.5) == "fails"
+
+
+def test_only_the_last_ten_whole_windows_count() -> None:
+    # Two windows of 5.0 lie before the last ten; the 40 steps after them fill no window.
+    baseline = losses(*[1.0] * 12)
+    backend = losses(5.0, 5.0, *[1.0] * 5, *[1.1] * 5, rest=40)
+    assert loss_excess(baseline, backend) == pytest.approx(0.05)  # (5 x 0 + 5 x 0.1) / 10
+    assert check_loss(0.05) == "passes"
+
+
+def test_a_lower_loss_passes_however_wrong_it_is() -> None:
+    assert check_loss(loss_excess(losses(2.0), losses(0.0))) == "passes"
+
+
+def test_without_a_whole_window_there_is_no_answer() -> None:
+    assert loss_excess(losses(1.0), losses(rest=99)) is None
+    assert check_loss(None) is None
+
+
+def test_a_loss_that_is_not_finite_fails() -> None:
+    for wrong in (math.nan, math.inf):
+        diverged = losses(1.0)
+        diverged[50] = wrong
+        assert check_loss(loss_excess(losses(1.0), diverged)) == "fails"

@@ -32,11 +32,6 @@ def drawn(share: float = 0.1, scale: float = 1 / 0.9, number: int = 0, **changes
     return {**row, **changes}
 
 
-def test_dropout_that_drops_a_little_more_or_less_by_chance_is_right() -> None:
-    # The standard error of the difference is sqrt(2 x 0.09 / 100,000) = 0.0013.
-    assert find_dropout_faults([drawn()], [drawn(0.103)]) == []
-
-
 @pytest.mark.parametrize(
     ("compiled", "what", "value", "expected"),
     [
@@ -50,6 +45,27 @@ def test_a_wrong_dropout_is_found(compiled: Any, what: str, value: float, expect
     (fault,) = find_dropout_faults([drawn()], [compiled])
     assert (fault.what, fault.number, fault.num_dropouts, fault.p) == (what, 0, 1, 0.1)
     assert (fault.value, fault.expected) == pytest.approx((value, expected))
+
+
+NOTHING = drawn(tried=0, zeros=0, sum=0.0, squares=0.0, backward=0.0)
+FEW = {"tried": 20, "zeros": 2, "sum": 20.0, "squares": 22.2, "backward": 22.2}
+MORE = {"tried": 20, "zeros": 4, "sum": 20.0, "squares": 25.0, "backward": 25.0}
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled"),
+    [
+        # The standard error of the difference is sqrt(2 x 0.09 / 100,000) = 0.0013.
+        (drawn(), drawn(0.103)),
+        # 4 of 20 for 2 of 20 lie within five standard errors of sqrt(2 x 0.15 x 0.85 / 20).
+        (drawn(**FEW), drawn(**MORE)),
+        # Tried on one side alone.
+        (drawn(number=1), drawn(0.5)),
+        (NOTHING, NOTHING),
+    ],
+)
+def test_what_chance_explains_is_no_wrong_dropout(eager: Any, compiled: Any) -> None:
+    assert find_dropout_faults([eager], [compiled]) == []
 
 
 def test_the_one_dropout_of_several_that_is_wrong_is_named() -> None:
@@ -70,19 +86,6 @@ def test_attention_that_decides_for_four_queries_at_once_strays_twice_as_far_by_
     # A fifth more is dropped: by 0.02, where chance explains 5 x sqrt(2 x 0.09 x 4 / 61,440).
     (fault,) = find_dropout_faults([attention(6_144)], [attention(7_373)])
     assert fault.what == "share" and fault.value == pytest.approx(0.12, abs=1e-4)
-
-
-def test_few_numbers_tell_only_what_chance_does_not_explain() -> None:
-    few = {"tried": 20, "zeros": 2, "sum": 20.0, "squares": 22.2, "backward": 22.2}
-    # 4 of 20 for 2 of 20 lie within five standard errors of sqrt(2 x 0.15 x 0.85 / 20).
-    more = {"tried": 20, "zeros": 4, "sum": 20.0, "squares": 25.0, "backward": 25.0}
-    assert find_dropout_faults([drawn(**few)], [drawn(**more)]) == []
-
-
-def test_what_was_tried_on_one_side_alone_says_nothing() -> None:
-    nothing = drawn(tried=0, zeros=0, sum=0.0, squares=0.0, backward=0.0)
-    assert find_dropout_faults([drawn(number=1)], [drawn(0.5)]) == []
-    assert find_dropout_faults([nothing], [nothing]) == []
 
 
 def test_numbers_that_are_none_are_wrong() -> None:

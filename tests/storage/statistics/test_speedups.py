@@ -1,4 +1,4 @@
-"""Statistics, against numbers worked out by hand."""
+"""Statistics of speed and of a second measurement, against numbers worked out by hand."""
 
 import math
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from breakeven.storage.statistics.intervals import (
+    Spread,
     block_length,
     median_interval,
     middle,
@@ -19,7 +20,6 @@ from breakeven.storage.statistics.speedups import (
     break_even,
     holm,
     noise_floor,
-    p_of_rounds,
     paired_ratio,
     rounds_missing,
     sign_test_p,
@@ -43,29 +43,29 @@ def test_the_speedup_is_the_median_of_the_paired_ratios() -> None:
     assert 1.1 <= found.low < 1.35 < found.high <= 1.6
 
 
-def test_pairing_removes_what_both_runs_share() -> None:
-    # The machine slows down tenfold, but within each round the other run takes half the time.
-    found = paired_ratio([2, 4, 6, 8, 10, 20], [1, 2, 3, 4, 5, 10])
-    assert (found.median, found.low, found.high) == (2.0, 2.0, 2.0)
-
-
-def test_a_round_in_which_something_else_had_the_processor_weighs_no_more_than_another() -> None:
-    # Nine rounds at 3 % and one at a tenth of the speed: splits of 9 to 1 or worse are
-    # (1 + 10 + 10 + 1) / 2^10 of all. By size the one weighs 10 of 55 ranks, p = 0.08.
-    found = paired_ratio([1.03] * 9 + [1.0], [1.0] * 9 + [10.0])
-    assert found.p_value == pytest.approx(22 / 1024)
-
-
-def test_how_far_rounds_lie_counts_only_where_all_of_a_few_agree() -> None:
-    one_apart = paired_ratio([3.0] * 6 + [0.999], [1.0] * 7)
-    assert one_apart is not None and one_apart.p_value == pytest.approx(16 / 128)
-    many = paired_ratio(np.linspace(1.4, 1.6, 10), [1.0] * 10)
-    assert many is not None and many.p_value == pytest.approx(2 / 1024)
-
-
-def test_equal_times_have_a_p_value_of_one() -> None:
-    found = paired_ratio([1.0] * 8, [1.0] * 8)
-    assert (found.median, found.p_value) == (1.0, 1.0)
+@pytest.mark.parametrize(
+    ("baseline", "other", "median", "p"),
+    [
+        # The machine slows down tenfold, but within each round the other run takes half the time.
+        ([2, 4, 6, 8, 10, 20], [1, 2, 3, 4, 5, 10], 2.0, 0.0),
+        ([1.0] * 8, [1.0] * 8, 1.0, 1.0),
+        # Nine rounds at 3 % and one at a tenth of the speed, when something else had the processor:
+        # splits of 9 to 1 or worse are (1 + 10 + 10 + 1) / 2^10 of all. By size the one weighs 10
+        # of 55 ranks, p = 0.08.
+        ([1.03] * 9 + [1.0], [1.0] * 9 + [10.0], 1.03, 22 / 1024),
+        # How far rounds lie counts only where all of a few agree.
+        ([3.0] * 6 + [0.999], [1.0] * 7, 3.0, 16 / 128),
+        (np.linspace(1.4, 1.6, 10), [1.0] * 10, 1.5, 2 / 1024),
+    ],
+)
+def test_rounds_are_paired_and_their_signs_tested(
+    baseline: list[float], other: list[float], median: float, p: float
+) -> None:
+    found = paired_ratio(baseline, other)
+    assert found is not None and found.median == pytest.approx(median)
+    assert found.p_value == pytest.approx(p)
+    mirrored = paired_ratio(other, baseline)
+    assert mirrored is not None and mirrored.p_value == pytest.approx(p)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,9 @@ def test_break_even_divides_the_compile_time_by_the_saving() -> None:
     assert (found.steps, found.low, found.high) == (pytest.approx(300),) * 3
     assert found.seconds == pytest.approx(90)
     assert found.epochs == pytest.approx(2.5)
-
-
-def test_break_even_is_at_once_where_nothing_was_compiled() -> None:
-    found = break_even("faster", [0.0], [0.1] * 6, 0.3, None)
-    assert (found.steps, found.low, found.high, found.seconds) == (0.0, 0.0, 0.0, 0.0)
+    at_once = break_even("faster", [0.0], [0.1] * 6, 0.3, None)
+    assert at_once is not None
+    assert (at_once.steps, at_once.low, at_once.high, at_once.seconds) == (0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("gains", [[0.1] * 6, [-0.1] * 6, [0.0] * 6, [0.1] * 3, [0.3, -0.1] * 4])
@@ -220,11 +218,15 @@ def test_break_even_may_be_never_where_the_saving_may_be_nothing() -> None:
     assert found.epochs is None
 
 
-def test_there_is_no_break_even_without_a_verdict_a_latency_or_a_round() -> None:
-    assert break_even(None, [30.0], [0.1] * 6, 0.3, None) is None
-    assert break_even("failed", [30.0], [0.1] * 6, 0.3, None) is None
-    assert break_even("faster", [], [0.1] * 6, 0.3, None) is None
-    assert break_even("faster", [30.0], [], 0.3, None) is None
+@pytest.mark.parametrize(
+    ("verdict", "latencies", "gains"),
+    [(None, [30.0], [0.1] * 6), ("failed", [30.0], [0.1] * 6), ("faster", [], [0.1] * 6),
+     ("faster", [30.0], [])],
+)  # fmt: skip
+def test_there_is_no_break_even_without_a_verdict_a_latency_or_a_round(
+    verdict: SpeedVerdict | None, latencies: list[float], gains: list[float]
+) -> None:
+    assert break_even(verdict, latencies, gains, 0.3, None) is None
 
 
 def test_the_sign_test_is_that_of_the_library_for_every_split() -> None:
@@ -278,15 +280,29 @@ def test_the_interval_of_several_processes_is_as_wide_as_their_rounds_demand() -
     assert (usual, least, most) == pytest.approx((1.0, 1.0 - half, 1.0 + half))
 
 
-def test_few_rounds_that_agree_are_judged_by_their_distance_in_both_directions() -> None:
-    logs = np.array([1.0, 1.1, 0.9, 1.0, 1.1, 0.9])
-    assert p_of_rounds(logs) == pytest.approx(p_of_rounds(-logs))
-    assert p_of_rounds(logs) < 0.001 < 2 / 2**6
-
-
 @pytest.mark.parametrize("lacking", ["low", "high", "p"])
 def test_a_speed_without_an_interval_had_too_few_rounds(lacking: str) -> None:
     whole = {"low": 0.9, "high": 1.2, "p": 0.5}
     assert speed_doubt(ratio(1.0, whole["low"], whole["high"]), whole["p"]) == "chance"
     given = whole | {lacking: None}
     assert speed_doubt(ratio(1.0, given["low"], given["high"]), given["p"]) == "few"
+
+
+T_2 = 4.302653
+"""Student's t with 2 degrees of freedom, 97.5 %, from a table."""
+
+
+def test_the_spread_of_groups_is_pooled_about_the_mean_of_each():
+    # About their means: 1 + 1, and 4 + 0 + 4; freedom 1 + 2.
+    spread = Spread.pooled([[1.0, 3.0], [10.0, 12.0, 14.0], [99.0]])
+    assert spread == Spread(variance=10 / 3, freedom=3)
+
+
+@pytest.mark.parametrize("groups", [[], [[]], [[1.0], [2.0]]])
+def test_of_single_values_no_spread_is_known(groups: list[list[float]]):
+    assert Spread.pooled(groups) is None
+
+
+def test_the_half_width_is_students_t_times_the_root_of_so_many_variances():
+    assert Spread(variance=0.25, freedom=2).half_width(4) == pytest.approx(T_2 * 1.0)
+    assert Spread(variance=0.0, freedom=2).half_width(4) == 0.0

@@ -62,50 +62,34 @@ def test_failed_models_have_no_speed(data_dir: DataDir, record: SuiteRecorder) -
     for model, seconds, status in (("Right", 0.1, "pass"), ("Wrong", 0.02, "fail_accuracy")):
         record.speed(model, seconds)
         record.accuracy(model, status)
+    record.speed("Other", 0.02, losses=[math.nan] * len(LOSSES))
     found = summed(data_dir)
     assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
     assert (found.pass_rate, found.num_counted) == (0.5, 1)
     assert found.failures == {
         "Huge": "it did not finish: out of memory, all steps done",
+        "Other": "it learns something else: parity is broken",
         "Wrong": "the accuracy check says fail_accuracy",
     }
 
 
-def test_a_model_that_learns_something_else_has_no_speed(
-    data_dir: DataDir, record: SuiteRecorder
-) -> None:
-    record.speed("A", 0.1)
-    record.speed("B", 0.02, losses=[math.nan] * len(LOSSES))
-    found = summed(data_dir)
-    assert found.speedup is not None and found.speedup.median == pytest.approx(2)
-    assert found.failures == {"B": "it learns something else: parity is broken"}
-
-
-def test_the_latest_of_a_repeated_cell_counts(data_dir: DataDir, record: SuiteRecorder) -> None:
+def test_other_suite_runs_take_no_part(data_dir: DataDir, record: SuiteRecorder) -> None:
+    """The latest of a repeated cell counts."""
+    record.speed("Other", 0.1, suite_run="before")
     record.speed("Model", 0.1, state=RunState.FAILED)
     record.speed("Model", 0.05)
     (outcome,) = read(data_dir)
-    assert outcome.failure is None
+    assert (outcome.cell.model, outcome.failure) == ("Model", None)
     assert outcome.counted_speedup.median == pytest.approx(4.0)
-
-
-def test_other_suite_runs_and_experiments_take_no_part(
-    data_dir: DataDir, record: SuiteRecorder
-) -> None:
-    record.speed("Model", 0.1)
-    record.speed("Other", 0.1, suite_run="before")
-    assert [one.cell.model for one in read(data_dir)] == ["Model"]
     with Store.in_memory(data_dir) as store:
         runs = queries.list_suite_runs(store)
         with pytest.raises(NotInStore, match="no suite run 'never'"):
             outcomes(store, "never")
-    assert list(runs["suite_run"]) == ["before", "now"]
-    assert list(runs["num_experiments"]) == [1, 1]
+    assert list(runs["suite_run"]) == ["now", "before"]
+    assert list(runs["num_experiments"]) == [2, 1]
 
 
-def test_a_suite_run_that_goes_on_shows_what_is_known(
-    data_dir: DataDir, record: SuiteRecorder
-) -> None:
+def test_an_unfinished_suite_run_shows_its_cells(data_dir: DataDir, record: SuiteRecorder) -> None:
     record.queued("Model")
     with Store.in_memory(data_dir) as store:
         (outcome,) = outcomes(store, "now")
