@@ -9,8 +9,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import caches
 from breakeven.storage.comparison import comparison
 from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.team import commands
 from breakeven.storage.team.address import Address
-from breakeven.storage.team.commands import upkeep
 from breakeven.storage.team.lake import RESULTS, Lake
 from breakeven.storage.team.store import TeamStore
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
@@ -74,8 +74,10 @@ def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
 
 
 def test_a_result_is_ignored_where_invalid_and_goes_with_its_experiment(
-    compared: str, address: Address, tmp_path: Path, computed: list[str]
-) -> None:
+    compared: str, address: Address, tmp_path: Path, computed: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(commands, "ALL_TABLES", ("runs",))  # Upkeep of all takes seconds.
     with TeamStore.at(address, DataDir(tmp_path / "here")) as store:
         store.ingest_all()
         text = "it's \"so\" \\ '' $1; DROP TABLE x"
@@ -89,7 +91,7 @@ def test_a_result_is_ignored_where_invalid_and_goes_with_its_experiment(
     for statement, left in (("SELECT 1", 2), ("DELETE FROM runs", 0)):
         with lake.writing() as (cursor, _):
             cursor.execute(statement)
-        list(upkeep(lake))
+        list(commands.upkeep(lake))
         with lake.reading() as cursor:
             assert cursor.execute(f"SELECT count(*) FROM {RESULTS}").fetchall() == [(left,)]
     lake.close()
