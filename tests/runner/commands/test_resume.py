@@ -85,20 +85,11 @@ def experiment(**changes: Any) -> ExperimentSpec:
             "controls": 0,
             "task": "custom",
             "model": ModelSpec(source=f"{FAULTS / 'relu_net.py'}:ReluNet"),
-            "data": DataSpec(
-                source=f"{FAULTS / 'relu_net.py'}:samples",
-                num_train_samples=104,
-                num_eval_samples=8,
-            ),
-            "training": TrainingSpec(
-                batch_size=4,
-                max_steps=NUM_STEPS,
-                epochs=3,
-                learning_rate=1e-3,
-                scheduler="cosine",
-                seed=3,
-                losses=("CrossEntropyLoss",),
-            ),
+            "data": DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=104,
+                             num_eval_samples=8),
+            "training": TrainingSpec(batch_size=4, max_steps=NUM_STEPS, epochs=3, seed=3,
+                                     learning_rate=1e-3, scheduler="cosine",
+                                     losses=("CrossEntropyLoss",)),
             "evaluation": EvaluationSpec(when="end"),
             "checkpoints": CheckpointSpec(every=7, unit="steps"),
             "block_steps": 5,
@@ -106,7 +97,7 @@ def experiment(**changes: Any) -> ExperimentSpec:
             "profile_steps": 0,
             **changes,
         }
-    )
+    )  # fmt: skip
 
 
 def only_run(data_dir: DataDir, spec: ExperimentSpec) -> RunDir:
@@ -200,16 +191,6 @@ def test_a_supervisor_that_starts_again_has_a_lost_run_go_on_to_the_losses_of_on
     assert (run.attempts / "1" / "claim.json").exists() and run.attempt == 2
 
 
-def test_a_lost_run_without_a_checkpoint_stays_lost_and_cannot_be_resumed(
-    data_dir: DataDir,
-) -> None:
-    experiment_id = submit(data_dir, experiment())
-    found = find_experiment(data_dir, experiment_id)
-    found.runs[0].write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
-    with pytest.raises(RunnerError, match="due after 7 steps"):
-        resume(found)
-
-
 @pytest.mark.parametrize(
     ("checkpoints", "states", "words"),
     [
@@ -217,6 +198,7 @@ def test_a_lost_run_without_a_checkpoint_stays_lost_and_cannot_be_resumed(
         # 8 samples in batches of 4 are 2 steps an epoch, so 3 epochs are 6 steps.
         (CheckpointSpec(every=3), [RunState.CANCELLED], "first checkpoint .* due after 6 steps"),
         (CheckpointSpec(every=5, unit="steps"), [RunState.FAILED], "due after 5 steps"),
+        (CheckpointSpec(every=5, unit="steps"), [RunState.LOST], "due after 5 steps"),
         (CheckpointSpec(every=5, unit="steps"), [RunState.FINISHED], "all of them have finished"),
         (CheckpointSpec(every=5, unit="steps"), [], "none of them has ended early"),
     ],
