@@ -207,12 +207,13 @@ for number in range(8):
 
 
 def test_a_script_ends_after_the_steps_asked_for_and_cannot_catch_its_end_by_chance(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step = "    breakeven.step(made(torch.randn(8, 4)), samples=8, tokens=16)\n"
     assert step in TEN_STEPS
-    caught = f"    try:\n    {step}    except Exception:\n        pass\n"
+    caught = f"    try:\n    {step}    except Exception:\n        print('caught')\n"
     ran = run(tmp_path, TEN_STEPS.replace(step, caught), script=ScriptSpec(steps=6))
+    assert "caught" not in capsys.readouterr().out
     assert len(ran.losses) == 6 and ran.turns.said[-1] == "finished"
     assert places(ran) == [(0, 4, False), (4, 2, False)] and not ran.of("stopped")
 
