@@ -31,6 +31,7 @@ NET = (
     "--batch-size=16", "--learning-rate=0.3", "--block-steps=10", "--cpu-threads=1",
     "--optimizer=SGD",
 )  # fmt: skip
+WITH_PLANTED = replace(MACHINE, debug_backends=(*MACHINE.debug_backends, *PLANTED))
 HOOKS = """
 class Count:
     def batch_end(self, state):
@@ -69,8 +70,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     (folder / "code").mkdir()
     (folder / "code" / "hooks.py").write_text(HOOKS)
     (folder / "data").mkdir()
-    keep(DataDir(folder / "data"),
-         replace(MACHINE, debug_backends=(*MACHINE.debug_backends, *PLANTED)))  # fmt: skip
+    keep(DataDir(folder / "data"), WITH_PLANTED)
     return command_line(
         folder / "data", "compare", "--backends=zeroed_gradients",
         f"--callback={folder / 'code' / 'hooks.py'}:Count", f"--allow-code={folder / 'code'}",
@@ -180,6 +180,7 @@ def test_what_only_torch_can_refuse_ends_the_experiment_before_it_trains_with_th
 @pytest.mark.slow
 def test_a_recorded_run_is_measured_again_and_judged(outcome: Outcome, fresh: Path) -> None:
     shutil.copytree(outcome.data_dir.runs, fresh / "runs")
+    keep(DataDir(fresh), WITH_PLANTED)
     recorded = outcome.comparison.experiment_id
     folders = (FAULTS, outcome.data_dir.path.parent / "code")
     allowed = [f"--allow-code={folder}" for folder in folders]

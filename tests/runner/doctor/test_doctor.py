@@ -294,6 +294,7 @@ def test_the_command_repairs_what_is_safe_tells_the_rest_and_bundles_without_a_s
 ) -> None:
     run_id = printed_a_secret(data_dir)
     lost = data_dir.run_dir(claimed(data_dir))
+    lost.request_cancel()  # or it would begin anew, which the doctor cannot do
     lost.events_file.write_text(json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n")
     file = tmp_path / "bundle.zip"
     command = [sys.executable, "-m", "breakeven", "doctor", f"--data-folder={data_dir.path}"]
