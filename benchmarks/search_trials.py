@@ -47,7 +47,7 @@ class Noise:
 def search(backends: tuple[str, ...] = (), *, steps: int = 10_000) -> ExperimentSpec:
     """The search among these candidates, or among all that apply."""
     spec = ExperimentSpec(
-        name="search", scenario="tune", profile_steps=0, training=TrainingSpec(optimizer="AdamW"),
+        name="search", scenario="tune", training=TrainingSpec(optimizer="AdamW"),
         tune=TuneSpec(steps=steps, max_seconds=600_000.0, at_once=3),
     )  # fmt: skip
     return replace(spec, backends=backends or candidates(spec))

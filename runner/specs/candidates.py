@@ -8,7 +8,7 @@ potential first (`runner/supervision/search.py`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -28,7 +28,7 @@ FORMS = {
 """Forms of optimizers in torch 2.13 other than `for_loop`."""
 
 
-Part = Literal["working", "waiting", "optimizer", "compiling"]
+Part = Literal["working", "waiting", "compiling"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,13 @@ class Shares:
     """The device works."""
     waiting: float = 1.0
     """The device waits for the host."""
-    optimizer: float = 1.0
-    """The optimizer's step, on the device or on the host, whichever takes longer."""
     compiling: float = 1.0
     """Compiling, for the planned length."""
 
     def of(self, parts: Collection[Part]) -> float:
         """The largest share that a change of these parts could save."""
-        found = {part: share for part, share in asdict(self).items() if part in parts}
-        step = found.pop("working", 0.0) + found.pop("waiting", 0.0)
-        return float(min(1.0, max([step, *found.values()])))
+        step = self.working * ("working" in parts) + self.waiting * ("waiting" in parts)
+        return min(1.0, max(step, self.compiling * ("compiling" in parts)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +130,8 @@ MOVES = (
     ),
     Move(
         name="scope", values=("forward", "blocks"), compilers=("inductor",),
-        not_in_scripts="the script decides what is compiled", shortens=("compiling", "optimizer"),
+        not_in_scripts="the script decides what is compiled",
+        shortens=("compiling", "working", "waiting"),
     ),
     Move(
         name="cpp_wrapper", values=("true",), compilers=("inductor",), shortens=("waiting",),
@@ -144,7 +142,7 @@ MOVES = (
     ),
     Move(
         name="optimizer", values=("foreach", "fused"), compilers=EVERYONE,
-        shortens=("optimizer",),
+        shortens=("working", "waiting"),
     ),
     Move(
         name="tf32", values=("true",), compilers=EVERYONE, applies=_allows_tf32,

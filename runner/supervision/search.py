@@ -79,10 +79,6 @@ class Racer:
     losses: dict[int, float] = field(default_factory=dict)
     precision: Precision | None = None
     """In which a script computes, as its run found out."""
-    profile: Mapping[str, Any] | None = None
-    """The event of its first profile."""
-    optimizer_seconds: float = 0.0
-    """Seconds per step of the optimizer's kernels in the profile."""
     memory_bytes: int = 0
     """Largest memory of the device that PyTorch held for a block."""
     device_bytes: int | None = None
@@ -112,11 +108,6 @@ class Racer:
             self.precision = event["precision"]
         elif event["kind"] == "environment":
             self.device_bytes = event.get("gpu_memory_bytes")
-        elif event["kind"] == "profile" and self.profile is None:
-            self.profile = event
-        elif event["kind"] == "profile_kernel" and self.profile is None:
-            if event.get("phase") == "optimizer":
-                self.optimizer_seconds += float(event["seconds"])
         elif event["kind"] == "block":
             self._take_block(event)
 
@@ -176,6 +167,8 @@ class Race:
         self._broken: set[str] = set()
         """Candidates whose losses leave the band of equal trainings."""
         self._losses: list[Loss] = []
+        self._utilizations: list[float] = []
+        """Of the device, in the blocks before the first candidate's."""
         self._origins: dict[str, Variant] = {}
         """The variant that a candidate was derived from, by the candidate's label."""
         self._best = "baseline"
@@ -188,6 +181,9 @@ class Race:
     def take(self, label: str, event: Mapping[str, Any]) -> None:
         """Records an event of a run."""
         self._racers[label].take(event)
+        utilization = event.get("utilization")
+        if utilization is not None and "round" in event and not self._has_candidates:
+            self._utilizations.append(float(utilization))
 
     @property
     def best(self) -> str:
@@ -225,7 +221,7 @@ class Race:
             is_over = elapsed >= (1 + OVERTIME) * budget or not any(map(self._is_open, racing))
             over = self._ending("seconds", budget) if is_over else None
             return Decision(dropped=dropped, over=over)
-        if not self._is_baseline_known:
+        if self.baseline_step_seconds is None:  # A candidate needs it to know when it has lost.
             return Decision(dropped=dropped)
         waiting = self._untried(budget - elapsed)
         if not racing and not waiting:
@@ -250,12 +246,10 @@ class Race:
         return max(1, min(wanted, fits - (2 if self._best == "baseline" else 3)))
 
     @property
-    def _is_baseline_known(self) -> bool:
-        """Whether the baseline is timed, so that a candidate can lose, and profiled, so that the
-        order of candidates is known. A baseline of which no profile comes counts without one."""
-        baseline = self._racers["baseline"]
-        waits = self._spec.profiles and baseline.profile is None
-        return len(baseline.blocks) >= (MIN_ROUNDS if waits else 1)
+    def _has_candidates(self) -> bool:
+        """Whether a candidate has trained."""
+        racers = self._racers.values()
+        return any(one.variant.role == "backend" and one.has_trained for one in racers)
 
     def _shortest_compilation(self, variant: Variant) -> float:
         """Shortest compile time of the candidates so far with the same compiler, in seconds; 0
@@ -460,19 +454,14 @@ class Race:
         return [variant for *_, variant in sorted(found, key=itemgetter(0, 1, 2))]
 
     def _shares(self, racer: Racer) -> Shares:
-        """Shares of a training's time under this run, by the baseline's profile: under a compiler,
-        a step without CUDA graphs waits for about as large a share."""
-        total, step = self._total(racer), self.baseline_step_seconds
+        """Shares of a training's time under this run. Under a compiler, a step without CUDA graphs
+        waits for about as large a share as the baseline's."""
+        total = self._total(racer)
         shares = Shares(compiling=racer.compile_seconds / total if total else 1.0)
-        profile = self._racers["baseline"].profile
-        if step is None or profile is None or "busy_seconds" not in profile:
+        if not self._utilizations:
             return shares
-        host = profile["host_seconds"]["optimizer"] / profile["seconds"]
-        optimizer = max(host, self._racers["baseline"].optimizer_seconds / step)
-        if self._spec.device == "cpu":  # No device waits.
-            return replace(shares, optimizer=optimizer)
-        working = min(1.0, profile["busy_seconds"] / step)
-        return replace(shares, optimizer=optimizer, working=working, waiting=1 - working)
+        working = min(1.0, median(self._utilizations))
+        return replace(shares, working=working, waiting=1 - working)
 
     def _ending(self, cause: Any, budget: float | None = None, to: str | None = None) -> Ending:
         return Ending(cause=cause, target_width=self._spec.speed.target_width, budget=budget, to=to)

@@ -272,6 +272,12 @@ def unprofiled_words(found: Explanation) -> str:
         return "No run has been profiled yet: profiles follow the timed steps."
     if all(state.ended_early for state in states):
         return "No run was profiled: all runs ended before their profile."
+    spec = found.comparison.spec
+    if spec.is_script and not spec.script.steps and spec.device != "cpu":
+        return (
+            "No run was profiled: on a GPU the last steps of a script are profiled, and this "
+            "script's number of steps was unknown. Give it with --steps."
+        )
     return (
         "No run was profiled: the runs were too short for it, imported, or recorded by an older "
         "version."

@@ -155,23 +155,18 @@ class ScriptBlocks:
         return min(ends) - self.num_steps
 
     @property
-    def _profiles_early(self) -> bool:
-        return self._experiment.kind.searches or not self._workload.num_steps
-
-    @property
     def _profile_steps(self) -> int:
-        """Steps to profile at the end of a script of known length; 0 if it is too short, or if a
-        search needs the profile early."""
-        if self._profiles_early:
-            return 0
+        """Steps to profile at the end of a script of known length; 0 if it is too short."""
         steps = self._profile_turns * self._profiler.steps_of_turn
         timed = self._workload.num_steps - steps
         return steps if timed >= BLOCKS_BESIDE_PROFILE * self._experiment.block_steps else 0
 
     def _profiles(self, number: int) -> bool:
         """Whether to profile the block of this number: the last blocks of a script of known length,
-        early blocks of others and in a search."""
-        if self._profiles_early:
+        else early blocks, unless a profile makes later steps slower."""
+        if not self._workload.num_steps:
+            if self._profiler.slows_later_steps:
+                return False
             return BLOCKS_BEFORE_PROFILE <= number < BLOCKS_BEFORE_PROFILE + self._profile_turns
         left = self._workload.num_steps - self.num_steps
         return 0 < left <= self._profile_steps

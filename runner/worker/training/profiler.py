@@ -99,6 +99,11 @@ class StepProfiler:
         return TURNS_OF_A_DEVICE if self._device.works_by_itself else 1
 
     @property
+    def slows_later_steps(self) -> bool:
+        """Whether steps after a profile are slower: PyTorch keeps CUPTI running."""
+        return self._device.works_by_itself
+
+    @property
     def steps_of_turn(self) -> int:
         """Number of steps in each of these turns."""
         return 1 + (WAITED_STEPS if self._device.works_by_itself else 0) + self._steps
@@ -109,9 +114,9 @@ class StepProfiler:
         return self._group.share(needs_turn(self._costs, self._busy, budget))
 
     def take_turns(self, turns: Turns, step: StepOf) -> bool:
-        """Profiles in the next turns, unless the run has a profile; `step` gets its number. Returns
-        whether the run holds a turn in the end; it does not if it was stopped."""
-        for _ in range(0 if self._costs else self.num_turns):
+        """Profiles in the next turns; `step` gets its number. Returns whether the run holds a turn
+        in the end; it does not if it was stopped."""
+        for _ in range(self.num_turns):
             if not self.needs_turn():
                 break
             turns.done(finished=False)

@@ -155,27 +155,9 @@ class Trainer:
                 self._state.stop(turn.last.reason)
             if block.is_last or self._state.stop_reason:
                 return self._end(turns)
-            is_first = block.first_step == 0
-            if is_first and self._guides_search and not self._profile_aside(turns):
-                return False
             turns.done(finished=False)
         # Nothing is left to train: the run was interrupted after its last step.
         return turns.wait() is not None and self._end(turns)
-
-    @property
-    def _guides_search(self) -> bool:
-        """Whether a search chooses its candidates by the profile of this run."""
-        return self._experiment.kind.searches and self._variant.role == "baseline"
-
-    def _profile_aside(self, turns: Turns) -> bool:
-        """Profiles steps in the next turns and undoes them; returns whether the run holds a turn in
-        the end."""
-        file, _ = self._checkpointed.save(self._state.step)
-        with self._hooks.muted():
-            holds_turn = self._profiler.take_turns(turns, self._profiled_step)
-        self._checkpointed.load(file)
-        file.unlink()
-        return holds_turn
 
     def _add_rounds(self, turns: Turns) -> bool:
         """Times the steps of the training again until a stopping rule ends this (True), or until

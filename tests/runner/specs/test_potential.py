@@ -7,7 +7,7 @@ from breakeven.runner.specs.variants import Variant, parse_backends
 
 BASELINE = Variant(label="baseline", role="baseline")
 # A step waits for the host for two thirds of its time, as BERT-base with small batches does.
-WAITING = Shares(working=0.33, waiting=0.67, optimizer=0.18, compiling=0.1)
+WAITING = Shares(working=0.33, waiting=0.67, compiling=0.1)
 
 
 def of(name: str) -> Variant:
@@ -20,13 +20,13 @@ def of(name: str) -> Variant:
         ("inductor", "", 1.0),
         ("inductor:mode=reduce-overhead", "", 1.0),
         ("cudagraphs", "", 0.67),
-        ("none:optimizer=fused", "", 0.18),
+        ("none:optimizer=fused", "", 1.0),
         ("none:tf32=true", "", 0.33),
         ("inductor:cpp_wrapper=true", "inductor", 0.67),
         ("inductor:coordinate_descent_tuning=true", "inductor", 0.33),
         ("inductor:mode=max-autotune-no-cudagraphs", "inductor", 0.33),
         ("inductor:mode=max-autotune", "inductor", 1.0),
-        ("inductor:scope=forward", "inductor", 0.18),
+        ("inductor:scope=forward", "inductor", 1.0),
         ("none:optimizer=fused", "inductor:optimizer=fused", 0.1),
         # Steps that are replayed from graphs do not wait.
         ("inductor:mode=max-autotune", "inductor:mode=reduce-overhead", 1.0),

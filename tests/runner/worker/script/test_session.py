@@ -12,6 +12,7 @@ from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.specs.scenarios import TuneSpec
+from breakeven.runner.worker.training.profiler import StepProfiler
 from tests.helpers.loop import TurnsOnPaper, of_kind, torch_afresh
 from tests.runner.worker.script.scripts import NET, Ended, Ran, run
 
@@ -252,6 +253,18 @@ def test_of_a_script_without_a_known_end_early_steps_are_profiled(tmp_path: Path
     ran = run(tmp_path, code, profile_steps=2)
     assert places(ran)[:4] == [(0, 4, False), (4, 4, False), (8, 3, True), (11, 5, False)]
     assert ran.losses == by_hand(code.replace("model = breakeven.compile(model)\n", ""))
+
+
+def test_early_steps_are_not_profiled_on_a_gpu_where_a_profile_makes_later_steps_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StepProfiler, "slows_later_steps", True)
+    code = TEN_STEPS.replace("range(10)", "range(30)")
+    unknown = run(tmp_path / "unknown", code, profile_steps=2)
+    assert not unknown.of("profile") and not any(one[2] for one in places(unknown))
+    assert len(unknown.losses) == 30
+    known = run(tmp_path / "known", code, profile_steps=2, script=ScriptSpec(steps=30))
+    assert known.of("profile")
 
 
 def test_a_script_that_ends_while_it_is_profiled_has_no_profile(tmp_path: Path) -> None:

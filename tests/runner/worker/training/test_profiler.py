@@ -1,13 +1,12 @@
 """Profiled turns in a real training: after all steps, in no timing, and never the end of a run."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec, TrainingSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.worker.device.devices import CpuDevice
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.training import profiler, training
@@ -79,25 +78,6 @@ def test_forward_passes_are_profiled_too(tmp_path: Path) -> None:
     events = run(spec, tmp_path / "journal")
     (found,) = of_kind(events, "profile")
     assert found["busy_seconds"] > 0 and found["host_seconds"]["backward"] == 0
-
-
-@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
-def test_the_baseline_of_a_search_is_profiled_after_its_first_block_and_learns_the_same(
-    tmp_path: Path, optimizer: str
-) -> None:
-    training = TrainingSpec(batch_size=4, optimizer=optimizer, learning_rate=1e-2)
-    spec = experiment(
-        scenario="tune", speed=SpeedSpec(batches=3, warm_up_blocks=1), training=training,
-        block_steps=2, **NET,
-    )  # fmt: skip
-    profiled = replace(spec, profile_steps=2)
-    events = run(profiled, tmp_path / "with", turns=TurnsOnPaper(num_turns=4))
-    without = run(spec, tmp_path / "without", turns=TurnsOnPaper(num_turns=3))
-    assert losses(events) == losses(without)
-    assert len(set(losses(events))) == 6
-    kinds = [event["kind"] for event in events if event["kind"] in ("block", "profile")]
-    assert kinds == ["block", "profile", "block", "block"]
-    assert not list(folder_of(tmp_path / "with").checkpoints.glob("*"))
 
 
 def like_harness(part: str) -> ExperimentSpec:
