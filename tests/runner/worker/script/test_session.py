@@ -263,7 +263,7 @@ def test_early_steps_are_not_profiled_on_a_gpu_where_a_profile_makes_later_steps
     unknown = run(tmp_path, code, profile_steps=2)
     assert not unknown.of("profile") and not any(one[2] for one in places(unknown))
     assert len(unknown.losses) == 30
-    known = run(tmp_path, code, profile_steps=2, script=ScriptSpec(steps=30))
+    known = run(tmp_path, code, "control", profile_steps=2, script=ScriptSpec(steps=30))
     assert known.of("profile")
 
 
