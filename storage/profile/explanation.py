@@ -204,7 +204,7 @@ def profiles_table(found: Explanation) -> pd.DataFrame:
             "run": one.label, "step": one.step_seconds, "kernels": one.busy_seconds,
             "idle": one.idle_seconds, "idle_share": one.idle_share,
             "launches": middle["launches"] if one.works_by_itself else None,
-            "waited_for": middle["waited_seconds"],
+            "waited_for": one.waited_seconds,
             "own_speedup": None if own is None else own.ratio,
             "its_interval": interval or DASH,
         })  # fmt: skip

@@ -200,6 +200,13 @@ class Profile:
         order = self.turns.sort_values("busy_seconds", kind="stable")
         return order.iloc[(len(order) - 1) // 2]
 
+    @property
+    def waited_seconds(self) -> float | None:
+        """Median of the steps that were waited for in the first turn; None without. After a profile
+        steps are slower (docs/own-training.md), so those of later turns do not count."""
+        first = self.turns["waited_seconds"].iloc[0]
+        return None if pd.isna(first) else float(first)
+
 
 def hides_optimizer(baseline: Profile, run: Profile) -> bool:
     """Whether a run compiled its optimizer with the rest of the step, so that the time of the

@@ -37,8 +37,8 @@ BUDGET_SHARE = 0.05
 GZIP_LEVEL = 1
 """Level 9 makes a trace 0.6 times as long, in nine times the time."""
 WAITED_STEPS = 10
-"""Steps of such a turn that are timed one by one, waiting for the device after each, as PyTorch's
-Dynamo harness measures latency."""
+"""Steps before the first profile that are timed one by one, waiting for the device after each, as
+PyTorch's Dynamo harness measures latency."""
 TRACE = "profile/trace.json.gz"
 """Trace of the last turn, in the run's artifacts."""
 
@@ -178,7 +178,7 @@ class StepProfiler:
         self._device.synchronize()
         compilations = self._observer.num_compilations
         waited: list[float] = []
-        if self._device.works_by_itself:
+        if self._device.works_by_itself and not self._costs:
             # Only errors of uncompiled steps come here: the caller makes the waited steps.
             with suppress(Exception):
                 yield from self._wait_for_each(waited)

@@ -10,7 +10,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
-from breakeven.storage.profile.explanation import Explanation, explain
+from breakeven.storage.profile.explanation import Explanation, explain, profiles_table
 from breakeven.storage.terminal.as_json import explanation_json
 from breakeven.storage.terminal.finding_words import bridge_words, explain_report, unprofiled_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
@@ -92,6 +92,17 @@ def test_the_json_has_the_parts_of_each_difference(known: Explanation) -> None:
     profile = found["profiles"][0]
     assert sum(profile["by_class"].values()) == pytest.approx(profile["step_seconds"])
     assert {kernel["name"] for kernel in profile["kernels"]} == {GEMM["name"], ADD["name"]}
+
+
+def test_steps_that_were_waited_for_after_a_profile_do_not_count(data_dir: DataDir) -> None:
+    """A profile makes later steps slower. The median of 40, 41 and 45 ms is 41."""
+    run = Recording(data_dir.runs, "baseline", experiment_spec(num_steps=80)).claim().start()
+    run.blocks([0.1] * 8, [1.0] * 80)
+    run.profile([GEMM | {"seconds": 0.03}], waited_seconds=[0.045, 0.040, 0.041])
+    run.profile([GEMM | {"seconds": 0.02}], waited_seconds=[0.060, 0.061, 0.062])
+    run.end()
+    (row,) = profiles_table(explained(data_dir)).to_dict("records")
+    assert row["waited_for"] == pytest.approx(0.041)
 
 
 def test_a_turn_in_which_something_compiled_or_failed_does_not_count(data_dir: DataDir) -> None:
