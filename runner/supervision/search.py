@@ -236,14 +236,15 @@ class Race:
 
     @property
     def _places(self) -> int:
-        """How many candidates may race at once, beside the baseline, a control and the best."""
+        """How many candidates may race at once, beside the baseline, its controls and the best."""
         wanted = max(self._plan.at_once, min(self._group, LARGEST_GROUP))
         baseline = self._racers["baseline"]
         if baseline.device_bytes is None:
             return wanted
         each = baseline.memory_bytes + PROCESS_BYTES
         fits = int(USABLE_MEMORY * baseline.device_bytes / each)
-        return max(1, min(wanted, fits - (2 if self._best == "baseline" else 3)))
+        others = 1 + self._spec.controls + (self._best != "baseline")
+        return max(1, min(wanted, fits - others))
 
     @property
     def _has_candidates(self) -> bool:
