@@ -50,12 +50,14 @@ def parity_text(parity: Parity | None) -> str:
     """The verdict for a table, with the step of the fault: `broken at step 12` by a single loss,
     `broken from step 150` by a window of losses, `broken after 200 steps` by an evaluation. If the
     band ended early, it has the last step of the band: `matches (checked to step 240)`. A larger
-    batch may have `learned less`.
+    batch is `another training`, or has `learned less`.
     """
     if parity is None:
         return DASH
     if learned_less(parity):
         return "learned less"
+    if parity.verdict == "unknown" and any(one.kind == "other batch" for one in parity.findings):
+        return "another training"
     if parity.outside is not None and parity.outside.quantity != "loss":
         return f"broken after {parity.first_step_outside:,} steps"
     if parity.first_step_outside is not None:
