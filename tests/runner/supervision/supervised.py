@@ -1,6 +1,6 @@
-"""Supervisors that wait for nothing, and runs that begin as copies of the process that supervises:
-what they import is there already, and takes longer than all else that they do. Runs that begin as
-elsewhere: where supervisors are processes of their own."""
+"""Supervisors that wait for nothing, and fake runs that begin as copies of the process that
+supervises: what they import is there already, and takes longer than all else that they do. Real
+runs, and those of supervisors that are processes of their own, begin as elsewhere."""
 
 import gc
 import logging
@@ -21,7 +21,6 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import start_in_own_session
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.supervision import run_process, supervisor
-from breakeven.runner.worker import __main__ as worker
 from tests.helpers import fake_worker
 from tests.helpers.in_process import storage_asked_here
 
@@ -102,46 +101,21 @@ class Copy:
 def start(
     command: Sequence[str], output: Path, env: Mapping[str, str], pass_fds: Sequence[int] = ()
 ) -> "subprocess.Popen[bytes] | Copy":
-    """As the supervisor starts a run: fake ones are copies, and real ones where torch is there."""
-    is_fake = tuple(command[:-1]) == fake_worker.COMMAND
-    is_real = tuple(command[:-1]) == supervisor.WORKER_COMMAND and has_torch()
-    if not is_fake and not is_real:
+    """As the supervisor starts a run; fake runs are copies."""
+    if tuple(command[:-1]) != fake_worker.COMMAND:
         return start_in_own_session(command, output, env, pass_fds)
-    if is_real:
-        from breakeven.runner.worker import session  # noqa: F401
-        from breakeven.runner.worker.model import metrics  # noqa: F401
     pid = os.fork()
     if pid:
         return Copy(pid)
     status = 1
     try:
         become_run(command[-1], output, env, pass_fds)
-        status = fake_worker.main() if is_fake else train()
+        status = fake_worker.main()
     except SystemExit as leaves:
         status = int(leaves.code or 0)
     except BaseException:
         os.write(2, traceback.format_exc().encode())
     os._exit(status)
-
-
-def train() -> int:
-    """As in a process whose compiler knows nothing yet."""
-    import torch
-    from torch._dynamo.backends import registry
-    from torch._dynamo.callback import callback_handler
-    from torch._dynamo.utils import clear_compilation_metrics
-
-    torch._dynamo.reset()
-    callback_handler.clear()
-    clear_compilation_metrics()
-    registry._lazy_import.cache_clear()  # The run may have folders with further backends.
-    return worker.main()
-
-
-def has_torch() -> bool:
-    """Whether torch is imported; copies of a process that has used CUDA cannot train."""
-    torch = sys.modules.get("torch")
-    return "torch._dynamo" in sys.modules and torch is not None and not torch.cuda.is_available()
 
 
 def become_run(folder: str, output: Path, env: Mapping[str, str], pass_fds: Sequence[int]) -> None:
