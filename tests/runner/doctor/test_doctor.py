@@ -196,6 +196,8 @@ def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_di
                             start_new_session=True)  # fmt: skip
     elsewhere = subprocess.Popen(sleep, env={**os.environ, RUN_VARIABLE: f"{run.path}-other"})
     try:
+        # `Popen` returns a little before the process has its variables.
+        wait_until(lambda: Path(f"/proc/{left.pid}/environ").read_bytes() != b"")
         found = check_orphaned_processes(data_dir)
         assert found.health is Health.WRONG and f" {left.pid} " in found.evidence
         assert str(elsewhere.pid) not in found.evidence and found.repair is not None
