@@ -430,8 +430,12 @@ class Hungry(Dataset[int]):
 
 
 def test_a_process_that_loads_data_with_a_persons_code_is_not_taken_for_the_device() -> None:
+    samples = iter(DataLoader(Hungry(), num_workers=1))
     with pytest.raises(RuntimeError) as raised:
-        list(DataLoader(Hungry(), num_workers=1))
+        next(samples)
+    # Else the process lives as long as the error, and keeps open what it got from this one: a
+    # browser's pipes, too, so that the browser would never end.
+    samples._shutdown_workers()
     event = describe_failure(raised.value)
     assert event["message"].startswith("Caught RuntimeError in DataLoader worker")
     found = failure(f"RuntimeError: {event['message']}", traceback=event["traceback"])

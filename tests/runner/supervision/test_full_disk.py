@@ -15,6 +15,7 @@ import breakeven.runner.supervision.supervisor
 from breakeven.runner.commands.cli import main
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import start_in_own_session
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
@@ -33,7 +34,6 @@ from breakeven.storage.index.store import Store
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
-from tests.runner.supervision.supervised import start
 from tests.runner.supervision.supervised import supervisor_of as supervisor_of
 
 pytestmark = pytest.mark.heavy
@@ -211,7 +211,7 @@ def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk
     run.write_spec(run_spec)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     said = tmp_path / "said"
-    process = start((*WORKER_COMMAND, str(run.path)), said, environment)
+    process = start_in_own_session((*WORKER_COMMAND, str(run.path)), said, environment)
     assert process.wait() == 78, said.read_text()
     assert "the disk was full" in str(run.status.reason)
     # The first one fits; of the second one nothing stays.
