@@ -368,3 +368,34 @@ def test_a_candidate_that_cannot_compile_before_the_budget_ends_does_not_start()
     track = raced(spec, speed)
     assert track.run(elapsed=80.0) == "seconds"
     assert track.tried == ["inductor", "none-fused"]
+
+
+def test_the_finalists_are_the_two_best_of_different_kinds() -> None:
+    """The second best under the same compiler is no finalist, nor the third kind."""
+    on_cuda = replace(search(), devices=("cuda:0",))
+    names = ("inductor", "inductor:optimizer=fused", "none:optimizer=fused", "cudagraphs")
+
+    def speed(variant: Variant) -> tuple[float, float]:
+        share = {"inductor": 0.6, "cudagraphs": 0.7, None: 1.0}[variant.backend]
+        return 1.0 if variant.backend else 0.0, share * (0.9 if variant.optimizer else 1.0)
+
+    track = raced(replace(on_cuda, backends=names), speed)
+    track.run()
+    found = [one.label for one in track.race.finalists()]
+    assert found == ["inductor-fused", "cudagraphs"]
+
+
+def test_how_busy_the_device_is_with_candidates_says_nothing_of_the_baseline() -> None:
+    race = watched_race(0.3)
+    (candidate, *_) = (one for one in race._spec.candidates if one.label == "none-fused")
+    race.add(candidate)
+    block = {"kind": "block", "seconds": 0.1, "num_steps": 10, "compiled": False, "round": 1}
+    race.take("none-fused", block)
+    for number in range(1, 9):
+        event = {"kind": "device", "round": number, "utilization": 1.0}
+        race.take("baseline", event)
+        race.take("none-fused", event)
+    living = ["baseline", "control", "none-fused"]
+    assert [one.label for one in race.decide(living, elapsed=1.0).joining] == [
+        "inductor-reduce-overhead", "inductor",
+    ]  # fmt: skip

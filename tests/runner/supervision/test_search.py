@@ -29,6 +29,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.report import report
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.runner.supervision.test_supervisor import allow_cpus
 
 pytestmark = pytest.mark.heavy
 
@@ -71,12 +72,14 @@ def test_what_gains_is_combined_confirmed_by_a_whole_training_and_reported(
     data_dir: DataDir,
 ) -> None:
     spec = search("none:optimizer=fused", "swift", "swift:optimizer=fused", "eager", steps=12_345)
+    spec = replace(spec, compile="together")
     runs, confirmation = ran(data_dir, spec)
     assert set(runs) == {"baseline", "control", "none-fused", "swift", "swift-fused", "eager"}
     assert {run.state for run in runs.values()} == {RunState.FINISHED}
     assert confirmation is not None
     assert confirmation.spec.scenario == "train"
     assert confirmation.spec.backends[0] == "swift:optimizer=fused"
+    assert confirmation.spec.compile == "alone", "compile latencies are confirmed, too"
     assert {run.state for run in confirmation.runs} == {RunState.FINISHED}
     experiment_id = runs["baseline"].run_id.partition(".")[0]
     with Store.in_memory(data_dir) as store:
@@ -125,6 +128,18 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_trai
                                                               "different lengths"}  # fmt: skip
         given = advice(planned, Prices())
         assert given is not None and "This is another training" in advice_words(given)
+
+
+@pytest.mark.parametrize(("cpus", "overlap"), [(4, True), (2, False)])
+def test_candidates_compile_together_with_two_cpus_for_each(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, cpus: int, overlap: bool
+) -> None:
+    allow_cpus(monkeypatch, *range(cpus))
+    runs, _ = ran(data_dir, replace(search("slow", "slower", seconds=3.0), compile="together"))
+    first = [next(one for one in each_event(runs[label].events_file) if one["kind"] == "block")
+             for label in ("slow", "slower")]  # fmt: skip
+    (one, other) = ((block["began"], block["time"]) for block in first)
+    assert (one[0] < other[1] and other[0] < one[1]) == overlap
 
 
 def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> None:
