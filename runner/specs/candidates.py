@@ -7,7 +7,7 @@ and tries candidates that differ from the best so far in one setting, the one wi
 potential first (`runner/supervision/search.py`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
@@ -109,11 +109,6 @@ def _allows_larger_batches(spec: ExperimentSpec) -> bool:
     return "batch" in spec.tune.allow and not spec.is_script and len(spec.devices) == 1
 
 
-SHORTENED_BY_COMPILER: Mapping[str | None, tuple[Part, ...]] = {
-    None: ("compiling",),
-    "cudagraphs": (),
-}
-"""The parts that a compiler can shorten without CUDA graphs; others all of a step."""
 EVERYONE = (NO_COMPILER, "inductor", "cudagraphs")
 MOVES = (
     Move(
@@ -220,13 +215,18 @@ def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
 
 def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
     """The largest share of a training's time under `origin` that `variant` could save. `shares`:
-    those of a training without CUDA graphs; steps that are replayed from graphs do not wait."""
+    those of a training without CUDA graphs; steps that are replayed from graphs do not wait. A
+    compiler, or CUDA graphs, may have made any part of a step slower: without them, it may save
+    all."""
     if origin.captures_cuda_graphs:
         shares = replace(shares, working=1.0, waiting=0.0)
     change = difference(variant, origin)
+    stops_graphs = origin.captures_cuda_graphs and not variant.captures_cuda_graphs
+    if stops_graphs or ("backend" in change and origin.backend is not None):
+        return 1.0
     parts = {part for move in MOVES if move.name in change for part in move.shortens}
-    if "backend" in change:
-        parts.update(SHORTENED_BY_COMPILER.get(variant.backend, ("working", "waiting")))
+    if "backend" in change and variant.backend != "cudagraphs":
+        parts |= {"working", "waiting"}
     if variant.captures_cuda_graphs and not origin.captures_cuda_graphs:
         parts.add("waiting")
     if variant.autotunes and not origin.autotunes:
