@@ -172,7 +172,7 @@ def search_spec(
         batch_size=spec.training.batch_size, backends=[f"fastest {steps:,} steps"],
         device=spec.place,
     )  # fmt: skip
-    # On a CPU compilers would take it from each other.
+    # On a CPU, runs that compile at once slow each other down.
     together: CompileTogether = "alone" if spec.device == "cpu" else "together"
     search = replace(spec, name=named_after, scenario="tune", tune=tune, compile=together)
     return search if named else replace(search, backends=candidates(search))

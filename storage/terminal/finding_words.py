@@ -275,8 +275,8 @@ def unprofiled_words(found: Explanation) -> str:
     spec = found.comparison.spec
     if spec.is_script and not spec.script.steps and spec.device != "cpu":
         return (
-            "No run was profiled: on a GPU the last steps of a script are profiled, and this "
-            "script's number of steps was unknown. Give it with --steps."
+            "No run was profiled. On a GPU the last steps of a script are profiled, if its number "
+            "of steps is known: from Trainer or Lightning, or from --steps."
         )
     return (
         "No run was profiled: the runs were too short for it, imported, or recorded by an older "
