@@ -28,7 +28,7 @@ FORMS = {
 """Forms of optimizers in torch 2.13 other than `for_loop`."""
 
 
-Part = Literal["working", "waiting", "compiling"]
+Part = Literal["working", "waiting", "loading", "compiling"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +38,17 @@ class Shares:
     working: float = 1.0
     """The device works."""
     waiting: float = 1.0
-    """The device waits for the host."""
+    """The device waits for the host, which starts kernels."""
+    loading: float = 1.0
+    """The step waits for a data loader."""
     compiling: float = 1.0
     """Compiling, for the planned length."""
 
     def of(self, parts: Collection[Part]) -> float:
         """The largest share that a change of these parts could save."""
         step = self.working * ("working" in parts) + self.waiting * ("waiting" in parts)
-        return min(1.0, max(step, self.compiling * ("compiling" in parts)))
+        loading, compiling = "loading" in parts, "compiling" in parts
+        return min(1.0, max(step, self.loading * loading, self.compiling * compiling))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +150,10 @@ MOVES = (
         name="math_attention", values=("reduced",), compilers=EVERYONE,
         applies=_allows_reduced_attention, shortens=("working",),
     ),
+    Move(
+        name="loader_workers", values=("2", "4", "8"), compilers=EVERYONE,
+        applies=lambda spec: spec.is_script, shortens=("loading",),
+    ),
 )  # fmt: skip
 
 
@@ -184,10 +191,10 @@ def untried(spec: ExperimentSpec) -> str:
     if spec.is_script:
         reasons = {move.name: move.not_in_scripts for move in MOVES if move.not_in_scripts} | {
             "optimizer=foreach": "optimizer=fused does the same in fewer kernels",
-            "precision, batch size and data loading": "the script decides them",
+            "precision and batch size": "the script decides them",
         }
     elif "batch" not in spec.tune.allow:
-        reasons["larger batches"] = "they are another training, which --allow batch permits"
+        reasons["larger batches"] = "they are another training, and were not allowed"
     reasons["activation checkpointing"] = "it saves memory and makes each step slower"
     listed = "; ".join(f"{what}, because {why}" for what, why in reasons.items())
     return f"Not tried: {listed}."
@@ -232,6 +239,31 @@ def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
     if variant.autotunes and not origin.autotunes:
         parts.add("working")
     return shares.of(parts)
+
+
+USUAL_COMPILE_SECONDS = {
+    "blocks": 10.0,
+    "forward": 25.0,
+    "forward_backward": 45.0,
+    "iteration": 45.0,
+}
+"""About how long Inductor compiles BERT-base on an H100 with 16 CPUs, by scope
+(benchmarks/results/gpus.md)."""
+QUICK_COMPILE_SECONDS = 15.0
+"""The same for `cudagraphs` and other compilers that generate no code."""
+AUTOTUNING_SECONDS = 150.0
+"""How much longer it takes to time kernels."""
+
+
+def usual_compile_seconds(variant: Variant) -> float:
+    """A guess before anything is measured, which only decides the order of candidates."""
+    match variant.compile_effort:
+        case 0:
+            return 0.0
+        case 1:
+            return QUICK_COMPILE_SECONDS
+        case _:
+            return USUAL_COMPILE_SECONDS[variant.scope] + AUTOTUNING_SECONDS * variant.autotunes
 
 
 def difference(one: Variant, other: Variant) -> dict[str, object]:

@@ -212,6 +212,10 @@ def _check_training(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
     fits = not has_one_shape or training.last_batch != "dynamic"
     spec.require("training.last_batch", fits, rule)
+    rule = "must not have loader_workers except for a script: other trainings keep all samples on "
+    rule += "the device"
+    has_workers = any(variant.loader_workers for variant in compiled)
+    spec.require("backends", spec.is_script or not has_workers, rule)
     if any(variant.batch_times > 1 for variant in compiled):
         _check_batch_times(spec, max(variant.batch_times for variant in compiled))
 

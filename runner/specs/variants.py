@@ -54,8 +54,8 @@ LABEL = re.compile(rf"[A-Za-z0-9][\w.{ENVIRONMENT_MARK}-]*")
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environment")
 """Fields that distinguish runs with the same settings."""
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention", "optimize_ddp",
-                    "optimizer", "tf32", "batch_times")  # fmt: skip
-NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times")
+                    "optimizer", "tf32", "batch_times", "loader_workers")  # fmt: skip
+NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times", "loader_workers")
 """Those that act without a compiler."""
 
 
@@ -95,6 +95,9 @@ class Variant(Spec):
     batch_times: Annotated[int, Bounds(1, 1024, "the device holds the whole batch")] = 1
     """How many times as large as the experiment's its batches are. A run with larger batches makes
     as many times fewer steps, and is another training."""
+    loader_workers: Annotated[int, Bounds(0, 256, "each is a process")] = 0
+    """Processes with which a script's data loaders load batches, on a GPU into pinned memory. 0:
+    the script chooses."""
     cache: CacheState = "cold"
     """Whether the run starts with empty compile caches, or with those of the cold run of the same
     repeat."""

@@ -28,7 +28,14 @@ from breakeven.runner.folders.queue import Experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import broken_from, half_widths
-from breakeven.runner.specs.candidates import MOVES, Shares, difference, potential, text_of
+from breakeven.runner.specs.candidates import (
+    MOVES,
+    Shares,
+    difference,
+    potential,
+    text_of,
+    usual_compile_seconds,
+)
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.training import Precision
@@ -72,6 +79,8 @@ class Racer:
     """Seconds of the blocks that count, by round."""
     steps: dict[int, int] = field(default_factory=dict)
     """Steps of these blocks. A step of a larger batch counts as several of the baseline's."""
+    loading: list[float] = field(default_factory=list)
+    """Share of each of these blocks in which a script waited for its data loaders."""
     has_trained: bool = False
     """Whether it has completed a block, of any kind."""
     compiling: list[tuple[float, int]] = field(default_factory=list)
@@ -79,6 +88,8 @@ class Racer:
     losses: dict[int, float] = field(default_factory=dict)
     precision: Precision | None = None
     """In which a script computes, as its run found out."""
+    fixed: frozenset[str] = frozenset()
+    """Settings that no candidate can change, because the script chooses them."""
     memory_bytes: int = 0
     """Largest memory of the device that PyTorch held for a block."""
     device_bytes: int | None = None
@@ -104,8 +115,10 @@ class Racer:
         """Records an event; raises `KeyError`, `TypeError` or `ValueError` for wrong values."""
         if event["kind"] == "step" and event.get("loss") is not None:
             self.losses[int(event["step"])] = float(event["loss"])
-        elif event["kind"] == "workload" and event.get("precision") in get_args(Precision):
-            self.precision = event["precision"]
+        elif event["kind"] == "workload":
+            self.fixed = frozenset(event.get("fixed_settings") or ())
+            if event.get("precision") in get_args(Precision):
+                self.precision = event["precision"]
         elif event["kind"] == "environment":
             self.device_bytes = event.get("gpu_memory_bytes")
         elif event["kind"] == "block":
@@ -123,6 +136,8 @@ class Racer:
         elif not event.get("warm_up"):
             self.blocks[int(event["round"])] = seconds
             self.steps[int(event["round"])] = steps
+            if event.get("loading_seconds") is not None:
+                self.loading.append(min(1.0, float(event["loading_seconds"]) / seconds))
 
 
 class Family(NamedTuple):
@@ -400,22 +415,24 @@ class Race:
         """Untried candidates that differ in one setting from the best so far; if none is left, from
         the best of another family. Without those that cannot compile in `seconds`. If candidates
         compile together, a full group costs little more time: then from all of these, and from the
-        candidates that were found first."""
-        found: dict[str, Variant] = {}
+        candidates that were found first, and before neighbours of the best that promise nothing."""
+        found: dict[str, tuple[bool, float, Variant]] = {}
         origins = self._bases()
         while origins and not (found and self._group == 1):
             origin = origins.pop(0)
-            for variant in self._neighbours(origin):
-                if variant.label in found or self._shortest_compilation(variant) > seconds:
-                    continue
+            for promise, variant in self._neighbours(origin):
                 is_ahead = origin.label not in self._racers
                 if is_ahead and variant.autotunes:
                     continue  # It compiles alone.
-                found[variant.label] = variant
+                place = (is_ahead or promise <= 0, -promise, variant)
+                is_placed = variant.label in found and found[variant.label][:2] <= place[:2]
+                if is_placed or self._shortest_compilation(variant) > seconds:
+                    continue
+                found[variant.label] = place
                 self._origins[variant.label] = origin
                 if self._group > 1 and not is_ahead:
                     origins.append(variant)
-        return list(found.values())
+        return [variant for *_, variant in sorted(found.values(), key=itemgetter(0, 1))]
 
     def _bases(self) -> list[Variant]:
         """The best so far, and the best of each other family up to `PROMISING` times its total."""
@@ -434,35 +451,50 @@ class Race:
         ranked = sorted(leaders.values(), key=itemgetter(0))
         return [best.variant, *(variant for _, variant in ranked)]
 
-    def _neighbours(self, origin: Variant) -> list[Variant]:
-        """Untried neighbours of a variant that could gain, the largest potential first, then CUDA
-        graphs if steps wait, then in the order of `MOVES`, families first. A setting that brought
-        no gain in a family is not tried again in that family."""
+    def _neighbours(self, origin: Variant) -> list[tuple[float, Variant]]:
+        """Untried neighbours of a variant that could gain, with their promise: the most promising
+        first, then CUDA graphs if steps wait, then in the order of `MOVES`, families first. A
+        setting that brought no gain in a family is not tried again in that family."""
         shares = self._shares(self._racers.get(origin.label) or Racer(origin))
-        found = []
+        found, fixed = [], self._racers["baseline"].fixed
         for variant in self._spec.candidates:
             change = difference(variant, origin)
             gain = potential(variant, origin, shares)
             if (
                 variant.label not in self._racers
                 and gain >= MIN_GAIN
+                and fixed.isdisjoint(change)
                 and _are_neighbours(variant, origin, change)
                 and Loss(family_of(variant), change) not in self._losses
             ):
                 starts_graphs = variant.captures_cuda_graphs > origin.captures_cuda_graphs
                 saved = round(shares.waiting, 1) if starts_graphs else 0.0
-                found.append((-gain, -saved, _rank(change), variant))
-        return [variant for *_, variant in sorted(found, key=itemgetter(0, 1, 2))]
+                promise = self._promise(variant, gain)
+                found.append((-promise, -gain, -saved, _rank(change), variant))
+        ordered = sorted(found, key=itemgetter(0, 1, 2, 3))
+        return [(-promise, variant) for promise, *_, variant in ordered]
+
+    def _promise(self, variant: Variant, gain: float) -> float:
+        """`gain` without the usual time to compile, as a share of the baseline's whole training, in
+        tenths: both are rough."""
+        step = self.baseline_step_seconds
+        total = math.inf if step is None else self._plan.steps * step
+        return round(gain - usual_compile_seconds(variant) / total, 1)
 
     def _shares(self, racer: Racer) -> Shares:
         """Shares of a training's time under this run. Under a compiler, a step without CUDA graphs
         waits for about as large a share as the baseline's."""
         total = self._total(racer)
-        shares = Shares(compiling=racer.compile_seconds / total if total else 1.0)
+        loading = median(racer.loading or self._racers["baseline"].loading or [0.0])
+        shares = Shares(
+            compiling=racer.compile_seconds / total if total else 1.0, loading=loading,
+            working=1 - loading, waiting=1 - loading,
+        )  # fmt: skip
         if not self._utilizations:
             return shares
         working = min(1.0, median(self._utilizations))
-        return replace(shares, working=working, waiting=1 - working)
+        return replace(shares, working=working, waiting=min(1 - working, 1 - loading),
+                       loading=min(loading, 1 - working))  # fmt: skip
 
     def _ending(self, cause: Any, budget: float | None = None, to: str | None = None) -> Ending:
         return Ending(cause=cause, target_width=self._spec.speed.target_width, budget=budget, to=to)

@@ -73,8 +73,6 @@ def _work(run: RunDir) -> WorkerExit:
     turns = open_turns(lambda: log.flush(durable=True), checked, log)
     try:
         spec = placed(spec_in_use(run), os.environ)
-        if spec.experiment.is_script:
-            checked()  # A user's script may catch an exception that ends it later.
         prepare(spec, run)
         # Torch reads the environment at its import, so the preparation comes first.
         with loading():
@@ -84,6 +82,8 @@ def _work(run: RunDir) -> WorkerExit:
                 from breakeven.runner.worker.script.running import run_script as work
             else:
                 from breakeven.runner.worker.session import run_session as work
+        if spec.experiment.is_script:
+            checked()  # A user's script may catch an exception that ends it later.
         gc.freeze()  # or each import of a model's or a script's packages would visit all of torch
 
         finished = work(run, spec, log, turns)

@@ -124,14 +124,16 @@ class Summary:
     @property
     def best(self) -> BackendSummary | None:
         """The backend that the headline names; if none is surely faster, the one with the highest
-        speedup among those that count; if none has a speedup, the first one with any result."""
+        speedup among those that count; if none has a speedup, the first one that ran to its end and
+        has any result."""
         if self.leading is not None:
             return next(one for one in self.backends if one.label == self.leading)
         sound = [one for one in self.backends if one.counts]
         timed = [one for one in sound if one.speedup is not None]
         if timed:
             return max(timed, key=lambda one: one.speedup or 0.0)
-        return next((one for one in sound or self.backends if one.is_known), None)
+        ended = [one for one in self.backends if not RunState(one.state).ended_early]
+        return next((one for one in sound or ended if one.is_known), None)
 
     @property
     def parity(self) -> str | None:

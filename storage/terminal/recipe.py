@@ -36,6 +36,9 @@ TRAINERS_USUAL = {
     "torch_compile": "False", "torch_compile_backend": "None", "torch_compile_mode": "None",
 }  # fmt: skip
 FUSED = {"optim": "'adamw_torch_fused'"}
+LOADERS = ("torch.utils.data.DataLoader",)
+MOST_POSITIONAL = 5
+"""Arguments without a name that come before all that a change sets."""
 NO_NEWLINE = "\\ No newline at end of file\n"
 
 Arguments = Mapping[str, str]
@@ -51,6 +54,8 @@ class Change(NamedTuple):
     """Whether the changed script says what is compiled and how; else it needs further lines."""
     says_form: bool
     """Whether it says the form of its optimizer."""
+    says_loaders: bool
+    """Whether it says how many processes load its data."""
 
 
 class _Edit(NamedTuple):
@@ -59,7 +64,9 @@ class _Edit(NamedTuple):
     text: str
 
 
-def change(content: bytes, name: str, variant: Variant, lines: Sequence[str]) -> Change | None:
+def change(
+    content: bytes, name: str, variant: Variant, lines: Sequence[str], *, on_cuda: bool = False
+) -> Change | None:
     """The change of a script with this content and file name, to train with a variant; `lines` set
     something for the whole process. None for a script that cannot be changed: it is not Python, its
     arguments are in a dictionary, or lines around a change have invisible characters."""
@@ -68,7 +75,14 @@ def change(content: bytes, name: str, variant: Variant, lines: Sequence[str]) ->
         script = _Script(content)
         compiled, trainers = script.compiled(), script.calls(TRAINERS)
         optimizers = script.calls(OPTIMIZERS) if form else []
+        loading = loading_of(variant, on_cuda=on_cuda)
+        loaders = script.calls(LOADERS) if loading else []
         edits = [edit for one in optimizers for edit in script.set(one, form, {})]
+        edits += [edit for one in loaders for edit in script.set(one, loading, {})]
+        if loading:
+            loaders += trainers
+            given = {"dataloader_num_workers": loading["num_workers"]}
+            edits += [edit for one in trainers for edit in script.set(one, given, {})]
         if compiled:
             given = arguments_of(variant) if is_compiled else {"disable": "True"}
             usual = USUAL if is_compiled else {"disable": "False"}
@@ -94,7 +108,7 @@ def change(content: bytes, name: str, variant: Variant, lines: Sequence[str]) ->
     # A terminal shows the diff, and must not obey it.
     if not re.sub(r"\r?\n|\t", "", diff).isprintable():
         return None
-    return Change(diff, says_compiler, bool(optimizers) or not form)
+    return Change(diff, says_compiler, bool(optimizers) or not form, bool(loaders) or not loading)
 
 
 def arguments_of(variant: Variant) -> dict[str, str]:
@@ -128,6 +142,14 @@ def form_of(variant: Variant) -> dict[str, str]:
             return {"foreach": "False", "fused": "False"}
         case form:
             return {form: "True"}
+
+
+def loading_of(variant: Variant, *, on_cuda: bool) -> dict[str, str]:
+    """Arguments of a `DataLoader`."""
+    if not variant.loader_workers:
+        return {}
+    pinned = {"pin_memory": "True"} if on_cuda else {}
+    return {"num_workers": str(variant.loader_workers), **pinned}
 
 
 class _Script:
@@ -192,6 +214,8 @@ class _Script:
             return
         if any(one.arg is None for one in call.keywords):
             raise ValueError("arguments in a dictionary")
+        if len(call.args) > MOST_POSITIONAL:  # one of them may be wanted
+            raise ValueError("arguments without a name")
         given = {one.arg: one.value for one in call.keywords if one.arg}
         for name, value in given.items():
             text = wanted.get(name) or usual.get(name)
@@ -310,7 +334,8 @@ def _change(
         except (KeyError, RunnerError, OSError):
             continue
         name = PurePath(spec.model.script or "").name
-        return change(content, name, variant, [*setting_lines(spec, variant)])
+        lines = [*setting_lines(spec, variant)]
+        return change(content, name, variant, lines, on_cuda=spec.device.startswith("cuda"))
     return None
 
 
@@ -320,7 +345,8 @@ def recipe(spec: ExperimentSpec, variant: Variant, beside: Change | None = None)
     compiler = [*setting_lines(spec, variant)], [*_compiled(spec, variant)]
     first, last = ([], []) if beside and beside.says_compiler else compiler
     form = [] if beside and beside.says_form else _optimizer(spec, variant)
-    return "\n".join([*first, *form, *last])
+    loading = [] if beside and beside.says_loaders else _loaders(spec, variant)
+    return "\n".join([*first, *form, *loading, *last])
 
 
 def setting_lines(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
@@ -351,6 +377,14 @@ def _optimizer(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
             yield "# Where your script makes its optimizer, of whatever class, add an argument:"
         form = ", ".join(f"{name}={one}" for name, one in form_of(variant).items())
         yield f"optimizer = torch.optim.{name}(model.parameters(), ..., {form})"
+
+
+def _loaders(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
+    loading = loading_of(variant, on_cuda=spec.device.startswith("cuda"))
+    if loading:
+        given = ", ".join(f"{name}={one}" for name, one in loading.items())
+        yield "# Where your script makes its data loaders, add arguments:"
+        yield f"loader = torch.utils.data.DataLoader(dataset, ..., {given})"
 
 
 def _compiled(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:

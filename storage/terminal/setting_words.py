@@ -34,4 +34,6 @@ def setting_words(variant: Variant) -> str:
             if variant.settings.get(name) == value]  # fmt: skip
     if variant.batch_times > 1:
         rest.append(f"batches are {variant.batch_times} times as large")
+    if variant.loader_workers:
+        rest.append(f"{variant.loader_workers} processes load the data")
     return "; ".join([first, *rest]) if first else ""

@@ -95,6 +95,11 @@ CALL = "import breakeven\nmodel = breakeven.compile(model{})\n"
         ("from transformers import TrainingArguments as A\na = A(optim='adamw_torch')\n",
          "none:optimizer=fused",
          "from transformers import TrainingArguments as A\na = A(optim='adamw_torch_fused')\n"),
+        ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=0)\n",
+         "none:loader_workers=4",
+         "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=4)\n"),
+        ("from transformers import TrainingArguments as A\na = A()\n", "none:loader_workers=2",
+         "from transformers import TrainingArguments as A\na = A(dataloader_num_workers=2)\n"),
         ("from transformers import TrainingArguments as A\na = A(torch_compile=True)\n", None,
          "from transformers import TrainingArguments as A\na = A(torch_compile=False)\n"),
     ],
@@ -120,9 +125,20 @@ def test_a_changed_script_trains_so(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_what_cannot_be_changed_is_left_to_the_reader() -> None:
     assert changed("import torch\ntorch.compile(f, **settings)\n", "eager") is None
     assert changed("this is no Python", "eager") is None
-    found = changed("import lightning\n", "eager:optimizer=fused")
+    by_place = "import torch.utils.data\ntorch.utils.data.DataLoader(d, 8, None, None, None, 2)\n"
+    assert changed(by_place, "none:loader_workers=4") is None
+    found = changed("import lightning\n", "eager:optimizer=fused+loader_workers=4")
     assert found is not None and not found.diff
-    assert not found.says_compiler and not found.says_form
+    assert not found.says_compiler and not found.says_form and not found.says_loaders
+
+
+def test_data_is_pinned_on_a_gpu_only() -> None:
+    code = b"from torch.utils.data import DataLoader\nDataLoader(data)\n"
+    variant = parse_backend("none:loader_workers=4")
+    for on_cuda, added in ((True, "num_workers=4, pin_memory=True"), (False, "num_workers=4")):
+        found = change(code, "train.py", variant, [], on_cuda=on_cuda)
+        assert found is not None
+        assert found.diff.endswith(f"+DataLoader(data, {added})\n")
 
 
 def recorded(data_dir: DataDir, folder: Path, code: str, **changes: object) -> None:

@@ -5,6 +5,7 @@ they delay the run, so only as many short blocks are watched as keep the delay b
 of their time.
 """
 
+import multiprocessing
 import os
 import resource
 import time
@@ -160,9 +161,12 @@ def _listed_frequencies(cpus: Collection[int], cpuinfo: Path = CPUINFO) -> list[
 
 
 def _own_seconds() -> float:
-    """CPU time of this process with all threads, and of its ended children."""
+    """CPU time of this process with all threads, of its ended children, and of those that a script
+    started with `multiprocessing`, such as the processes of its data loaders."""
+    living = [one.pid for one in multiprocessing.active_children() if one.pid is not None]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    ended = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return ended + sum(cpu_seconds(living).values())
 
 
 class BlockWatch:

@@ -10,6 +10,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.script.loaders import paused_processes
 from breakeven.runner.worker.script.workload import ScriptWorkload
 from breakeven.runner.worker.training.blocks import Block, BlockTimer, NoMoreSteps, Steps
 from breakeven.runner.worker.training.profiler import StepProfiler
@@ -127,7 +128,8 @@ class ScriptBlocks:
 
     def _wait(self) -> Turn | None:
         self.is_waiting = True
-        turn = self._turns.wait()
+        with paused_processes():
+            turn = self._turns.wait()
         self.is_waiting = False
         return turn
 

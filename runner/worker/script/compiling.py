@@ -34,8 +34,8 @@ TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightnin
 LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
 OnCompile = Callable[[nn.Module | None, Callable[..., Any]], None]
 OnCall = Callable[[nn.Module | None, object], None]
-NO_FORM = "the script's optimizer {} has no form {!r}"
-CHOSEN = "the script itself chooses the form of its optimizer {}, so no other form is measured"
+NO_FORM = "The script's optimizer {} has no form {!r}."
+CHOSEN = "The script itself chooses the form of its optimizer {}, so no other form is measured."
 
 
 class ScriptCompiler:
@@ -136,23 +136,26 @@ def _is_scripts(frame: Any) -> bool:
 
 
 @contextmanager
-def optimizers_in(form: OptimizerForm | None) -> Iterator[None]:
+def optimizers_in(form: OptimizerForm | None, fixed: dict[str, str]) -> Iterator[None]:
     """Makes each optimizer in this form, as its arguments `foreach` and `fused` do; None leaves the
-    script's. Raises `WorkloadError` in the script for an optimizer that has no such form, or whose
-    form the script chooses."""
+    script's. For an optimizer that has no form but its own, or whose form the script chooses, adds
+    the reason to `fixed`, or raises `WorkloadError` in the script if there is a form to set."""
     make = Optimizer.__init__
 
     @functools.wraps(make)
     def init(self: Optimizer, params: Any, defaults: dict[str, Any]) -> None:
         name = type(self).__name__
-        if ("fused" if form == "for_loop" else form) not in defaults:
-            raise WorkloadError(NO_FORM.format(name, form))
-        if any(defaults.get(one) is not None for one in ("fused", "foreach")):
-            raise WorkloadError(CHOSEN.format(name))
+        if (form if form == "foreach" else "fused") not in defaults:
+            fixed["optimizer"] = NO_FORM.format(name, form or "fused")
+        elif any(defaults.get(one) is not None for one in ("fused", "foreach")):
+            fixed["optimizer"] = CHOSEN.format(name)
+        if form is None:
+            return make(self, params, defaults)
+        if fixed:
+            raise WorkloadError(fixed["optimizer"])
         make(self, params, {**defaults, "fused": form == "fused", "foreach": form == "foreach"})
 
-    if form is not None:
-        Optimizer.__init__ = init  # type: ignore[method-assign]
+    Optimizer.__init__ = init  # type: ignore[method-assign]
     try:
         yield
     finally:

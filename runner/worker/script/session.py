@@ -31,6 +31,7 @@ from breakeven.runner.worker.script.checkpoints import (
     ScriptCheckpoints,
 )
 from breakeven.runner.worker.script.compiling import ScriptCompiler
+from breakeven.runner.worker.script.loaders import LoaderClock
 from breakeven.runner.worker.script.workload import (
     ScriptWorkload,
     StepFlops,
@@ -89,6 +90,7 @@ class ScriptSession:
         self.resuming = Resuming(self._checkpoints, self._device, self._blocks, earlier)
         if self._adds_rounds:
             self._blocks.add_rounds_after(steps_measured(context.run))
+        self.loaders = LoaderClock()
         self._flops = StepFlops()
         self._modules: list[nn.Module] = []
         self._functions: list[Callable[..., Any]] = []
@@ -137,6 +139,7 @@ class ScriptSession:
             made.losses.append(self._loss_tensor(loss))
             made.samples.append(samples)
             made.tokens.append(tokens)
+            made.loading.append(self.loaders.read())
             self.workload.count(samples, tokens)
             self._blocks.step_made()
             self._count_second_step()
@@ -271,6 +274,8 @@ class ScriptSession:
         self._flops.pause(is_evaluating)
         if is_evaluating:
             self._timer.pause()
+        else:
+            self.loaders.read()
         self.observer.report()
         self.observer.phase = "evaluating" if is_evaluating else "training"
         self._log.append("phase", phase=self.observer.phase)
@@ -329,6 +334,7 @@ class ScriptSession:
             self.resuming.log()
         self.observer.step = self._blocks.journal_step
         self._blocks.begin()
+        self.loaders.read()  # The first batch was loaded before.
 
     @property
     def _is_training(self) -> bool:
@@ -338,6 +344,7 @@ class ScriptSession:
         """Excludes the time since the last step from the next step."""
         if self._is_training:
             self._timer.leave_out()
+            self.loaders.read()
 
     # The end.
 

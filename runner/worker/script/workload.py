@@ -253,6 +253,8 @@ class ScriptWorkload:
         self.num_steps = context.experiment.num_steps
         """Number of steps that the script will make; 0 if unknown."""
         self.notes: list[str] = []
+        self.fixed: dict[str, str] = {}
+        """Why no variant can change a setting, by its name."""
 
     def begin(self, models: list[nn.Module], arguments: object) -> None:
         """Describes the models and their first arguments before the first step. Perturbs the
@@ -309,8 +311,10 @@ class ScriptWorkload:
             num_steps=self.num_steps or None,
             samples_per_step=means.get("samples"),
             tokens_per_step=means.get("tokens"),
+            fixed_settings=sorted(self.fixed),
             notes=[
                 *self.notes,
+                *(self.fixed.values() if self._experiment.kind.searches else ()),
                 *(
                     f"{place} calls torch.compile"
                     + (f" with {settings}" if settings else "")

@@ -112,6 +112,8 @@ class Steps:
     """Samples of each step that a script reports, or None."""
     tokens: list[int | None] = field(default_factory=list)
     """Tokens of each step that a script reports, or None."""
+    loading: list[float] = field(default_factory=list)
+    """Seconds of each step of a script in which it waited for its data loaders."""
 
     def add(self, result: StepResult, learning_rate: float, *, copy: bool) -> None:
         """Adds a step's results; `copy` if the next step overwrites them in place."""
@@ -176,6 +178,7 @@ class BlockRecorder:
             reserved_memory_bytes=cost.memory.reserved_bytes,
             samples=_sum(steps.samples),
             tokens=_sum(steps.tokens),
+            loading_seconds=_sum(steps.loading),
         )
         self.write_values()
 
@@ -227,7 +230,7 @@ class BlockRecorder:
         return rows
 
 
-def _sum(counts: Sequence[int | None]) -> int | None:
+def _sum(counts: Sequence[float | None]) -> float | None:
     """The sum; None unless all counts are known."""
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None

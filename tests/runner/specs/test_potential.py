@@ -7,7 +7,7 @@ from breakeven.runner.specs.variants import Variant, parse_backends
 
 BASELINE = Variant(label="baseline", role="baseline")
 # A step waits for the host for two thirds of its time, as BERT-base with small batches does.
-WAITING = Shares(working=0.33, waiting=0.67, compiling=0.1)
+WAITING = Shares(working=0.33, waiting=0.67, compiling=0.1, loading=0.05)
 
 
 def of(name: str) -> Variant:
@@ -35,6 +35,8 @@ def of(name: str) -> Variant:
         ("inductor:mode=max-autotune", "inductor:mode=reduce-overhead", 1.0),
         ("inductor:mode=reduce-overhead+cpp_wrapper=true", "inductor:mode=reduce-overhead", 0.0),
         ("aot_eager", "", 1.0),
+        ("none:loader_workers=4", "", 0.05),
+        ("inductor:mode=reduce-overhead+loader_workers=4", "inductor:mode=reduce-overhead", 0.05),
     ],
 )
 def test_a_candidates_potential_is_the_share_of_what_it_shortens(

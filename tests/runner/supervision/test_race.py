@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.specs.candidates import candidates, difference
-from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.search import ERROR_RATE, Race, stake
 
@@ -267,8 +267,8 @@ def test_losses_are_judged_in_the_precision_in_which_a_script_computes(
 
 
 def watched_race(utilization: float | None) -> Race:
-    """A race on a GPU with this utilization in the first blocks."""
-    spec = replace(search(), devices=("cuda:0",))
+    """A race on a GPU with this utilization in the first blocks. Compiling takes no part of it."""
+    spec = replace(search(steps=1_000_000), devices=("cuda:0",))
     race = Race(replace(spec, backends=candidates(spec)))
     for variant in spec.variants:
         race.add(variant)
@@ -311,9 +311,36 @@ def test_a_change_that_could_save_less_than_counts_is_not_tried() -> None:
     assert race.decide(["baseline", "control"], elapsed=1.0).over is not None
 
 
-def together(*, at_once: int) -> Race:
+@pytest.mark.parametrize(
+    ("loading", "joined"),
+    [
+        (0.08, ["none-loader_workers_2", "none-loader_workers_4", "none-loader_workers_8"]),
+        # Half a percent of a step does not count.
+        (0.0005, ["inductor", "none-fused"]),
+    ],
+)
+def test_processes_that_load_data_are_tried_where_steps_wait_for_data(
+    loading: float, joined: list[str]
+) -> None:
+    spec = replace(search(("none:optimizer=fused",), steps=1_000_000), task="script", data=DataSpec(source="script"),
+                   model=ModelSpec(source="script:/home/me/train.py"))  # fmt: skip
+    race = Race(replace(spec, backends=candidates(spec)))
+    for variant in spec.variants:
+        race.add(variant)
+    block = {"kind": "block", "seconds": 0.1, "num_steps": 10, "compiled": False, "round": 0}
+    race.take("baseline", {**block, "loading_seconds": loading})
+    assert joining(race) == joined
+
+
+def test_what_the_script_itself_chooses_is_not_tried() -> None:
+    race = watched_race(0.3)
+    race.take("baseline", {"kind": "workload", "fixed_settings": ["optimizer"]})
+    assert joining(race) == ["inductor-reduce-overhead", "inductor", "cudagraphs"]
+
+
+def together(*, at_once: int, steps: int = 1_000_000) -> Race:
     """A race on a GPU of 80 GiB whose baseline takes 4 GiB and waits for half of its step."""
-    spec = replace(search(), devices=("cuda:0",), compile="together")
+    spec = replace(search(steps=steps), devices=("cuda:0",), compile="together")
     spec = replace(spec, tune=replace(spec.tune, at_once=4))
     race = Race(replace(spec, backends=candidates(spec)), at_once)
     for variant in spec.variants:
@@ -332,6 +359,16 @@ def test_candidates_that_compile_together_fill_a_group_with_neighbours_of_the_fi
     assert joining(together(at_once=8)) == [
         *first, f"{graphs}-forward", f"{graphs}-blocks",
         f"{graphs}-coordinate_descent_tuning_true", f"{graphs}-fused",
+    ]  # fmt: skip
+
+
+def test_for_a_short_training_candidates_that_compile_quickly_come_first() -> None:
+    """Uncompiled steps take 4,000 * 10 ms = 40 s. The usual compile time of one layer is 10 s, of a
+    forward pass 25 s, of a whole iteration 45 s, and of `cudagraphs` 15 s."""
+    assert joining(together(at_once=8, steps=4_000)) == [
+        "none-fused", "cudagraphs", "inductor-reduce-overhead-blocks", "inductor-blocks",
+        "cudagraphs-fused", "inductor-reduce-overhead-forward", "inductor-forward",
+        "inductor-reduce-overhead",
     ]  # fmt: skip
 
 
@@ -357,7 +394,7 @@ def test_no_more_candidates_race_at_once_than_fit_the_device(gibibytes: int, pla
 
 
 def test_a_candidate_that_cannot_compile_before_the_budget_ends_does_not_start() -> None:
-    """`inductor` compiled for 30 s, and 20 s are left; a candidate without a compiler starts."""
+    """`inductor-fused` compiled for 30 s, and 20 s are left, so `inductor` does not start."""
     names = ("inductor", "inductor:optimizer=fused", "none:optimizer=fused")
     spec = search(names)
     spec = replace(spec, tune=replace(spec.tune, max_seconds=100.0, at_once=1))
@@ -367,7 +404,7 @@ def test_a_candidate_that_cannot_compile_before_the_budget_ends_does_not_start()
 
     track = raced(spec, speed)
     assert track.run(elapsed=80.0) == "seconds"
-    assert track.tried == ["inductor", "none-fused"]
+    assert track.tried == ["none-fused", "inductor-fused"]
 
 
 def test_the_finalists_are_the_two_best_of_different_kinds() -> None:

@@ -40,3 +40,18 @@ def test_a_form_that_cannot_be_measured_is_refused(tmp_path: Path, made: str, sa
     assert code != SCRIPT
     with pytest.raises(WorkloadError, match=says):
         run(tmp_path, code, "none-fused", backends=("none:optimizer=fused",))
+
+
+def test_a_run_without_a_form_says_which_settings_no_candidate_can_change(tmp_path: Path) -> None:
+    def fixed(folder: str, made: str) -> list[str]:
+        code = SCRIPT.replace("torch.optim.SGD(model.parameters(), lr=0.1)", made)
+        place = tmp_path / folder
+        place.mkdir()
+        return run(place, code.replace('"fused", bool', '"x", 1 or bool')).workload[
+            "fixed_settings"
+        ]
+
+    sgd = "torch.optim.SGD(model.parameters(), lr=0.1"
+    assert fixed("free", f"{sgd})") == []
+    assert fixed("chosen", f"{sgd}, fused=True)") == ["optimizer"]
+    assert fixed("other", "torch.optim.Rprop(model.parameters())") == ["optimizer"]

@@ -1,0 +1,110 @@
+"""The data loaders of a script: their processes work in the run's turns only, their number is a
+setting of a backend, and the journal has how long steps wait for them."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.supervision.turns import Turn
+from tests.helpers.loop import TurnsOnPaper
+from tests.runner.worker.script.scripts import NET, run
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+LOADING = (
+    NET
+    + """
+import os, time
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, place):
+        time.sleep(0.02)
+        with open("loaded.txt", "a") as file:
+            file.write(f"{os.getpid()} {time.monotonic()}\\n")
+        return torch.randn(4, generator=torch.Generator().manual_seed(place))
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.randn(8, 4))
+
+model = breakeven.compile(model)
+loader = DataLoader(Slow(), batch_size=1)
+for number, points in enumerate(loader):
+    if number == 12:
+        break
+    breakeven.step(made(points))
+"""
+)
+
+
+class SlowTurns(TurnsOnPaper):
+    """Half a second passes before each turn, as if other runs trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[tuple[float, float]] = []
+
+    def wait(self) -> Turn | None:
+        since = time.monotonic()
+        time.sleep(0.5)
+        turn = super().wait()
+        self.waits.append((since, time.monotonic()))
+        return turn
+
+
+def loaded(folder: Path, label: str = "baseline") -> list[tuple[int, float]]:
+    """The process and the time of each loaded sample."""
+    (file,) = folder.rglob(f"*{label}/**/loaded.txt")
+    rows = map(str.split, file.read_text().splitlines())
+    return [(int(process), float(at)) for process, at in rows]
+
+
+def test_processes_of_a_data_loader_pause_while_other_runs_have_their_turns(tmp_path: Path) -> None:
+    turns = SlowTurns()
+    # Filling the queue takes 8 * 2 * 20 ms / 2 processes = 160 ms.
+    code = LOADING.replace("batch_size=1)", "batch_size=1, num_workers=2, prefetch_factor=8)")
+    run(tmp_path, code, turns=turns)
+    samples = loaded(tmp_path)
+    assert len({process for process, _ in samples}) == 2
+    assert len(turns.waits) >= 3
+    for since, until in turns.waits:
+        # A sample that was on its way when the turn ended may still be written.
+        assert [at for _, at in samples if since + 0.05 < at < until] == []
+
+
+def test_the_journal_has_the_time_that_steps_wait_for_their_data(tmp_path: Path) -> None:
+    blocks = run(tmp_path, LOADING).of("block")
+    # The first batch is loaded before the first step begins.
+    assert [one["loading_seconds"] >= 4 * 0.02 for one in blocks[1:]] == [True, True]
+    assert all(one["loading_seconds"] < one["seconds"] for one in blocks)
+
+
+def test_loading_for_an_evaluation_is_no_waiting_of_a_step(tmp_path: Path) -> None:
+    evaluation = """
+    if number % 4 == 3:
+        for points in DataLoader(Slow(), batch_size=1):
+            pass
+        breakeven.evaluated("validation", loss=0.5)
+"""
+    blocks = run(tmp_path, LOADING + evaluation).of("block")
+    assert len(blocks) == 3
+    # An evaluation loads for 60 * 20 ms = 1.2 s.
+    assert all(one["loading_seconds"] < 1 for one in blocks)
+
+
+def test_a_backend_gives_data_loaders_their_processes(tmp_path: Path) -> None:
+    ran = run(tmp_path, LOADING, "none-loader_workers_3", backends=("none:loader_workers=3",))
+    assert len({process for process, _ in loaded(tmp_path, "loader_workers_3")}) == 3
+    assert ran.losses == run(tmp_path, LOADING).losses
+
+
+def test_a_stream_is_not_loaded_by_several_processes(tmp_path: Path) -> None:
+    code = LOADING.replace("Slow(), batch_size=1", "Stream(), batch_size=1")
+    with pytest.raises(WorkloadError, match=r"IterableDataset \(Stream\)"):
+        run(tmp_path, code, "none-loader_workers_2", backends=("none:loader_workers=2",))
