@@ -201,7 +201,8 @@ def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:
 
 def _last_finite(run: Evidence) -> int:
     """The last step with a finite loss; -1 without one."""
-    return int(max(run.losses.index[np.isfinite(run.losses)], default=-1))
+    finite = run.losses.index[np.isfinite(run.losses)]
+    return int(finite.max()) if len(finite) else -1
 
 
 def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -> Parity:

@@ -47,9 +47,10 @@ def median_interval(values: Floats) -> tuple[float | None, float | None]:
     if (values == values[0]).all():  # as for the baseline compared with itself
         return float(values[0]), float(values[0])
     length = block_length(values)
-    # Ranks as small integers give the same resamples as the values, several times as fast.
+    # NumPy partitions integers of 32 bits twice as fast as the values, and 8 times as fast as
+    # integers of 16 bits.
     ordered = np.sort(values)
-    ranks = np.searchsorted(ordered, values).astype(_small(count))
+    ranks = np.searchsorted(ordered, values).astype(np.int32)
     blocks = sliding_window_view(np.concatenate([ranks, ranks[: length - 1]]), length)
     keeps = count <= MAX_KEPT_COUNT
     starts_of_all: Iterable[Places] = (_kept_starts if keeps else _starts)(count, length)

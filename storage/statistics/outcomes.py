@@ -14,7 +14,7 @@ Breakeven shows the result next to `storage.statistics.parity`; it is not parity
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -227,30 +227,29 @@ def _smooth(samples: Sequence[_Sample]) -> list[_Sample]:
     ]
 
 
-def _evaluation_samples(
-    trainings: Trainings, quantity: Quantity, steps: Iterable[int]
-) -> list[_Sample]:
+def _evaluation_samples(trainings: Trainings, quantity: Quantity, steps: pd.Index) -> list[_Sample]:
     column = "accuracy" if quantity == "accuracy" else "loss"
     samples = []
-    for step in steps:
-        tables = [evaluations for _, evaluations in trainings.equals]
-        if not all(step in table.index for table in tables):
+    tables = [evaluations.reindex(steps) for _, evaluations in trainings.equals]
+    values_of, right_of = (
+        np.column_stack([table[name].to_numpy(dtype=float) for table in tables])
+        for name in (column, "accuracy")
+    )
+    # A script need not report the number of samples; without it the error is unknown.
+    counts = tables[0]["num_samples"].to_numpy(dtype=float, na_value=0.0)
+    own = trainings.evaluations[column].reindex(steps).to_numpy(dtype=float)
+    for step, values, right, count, value in zip(
+        steps, values_of, right_of, counts, own, strict=True
+    ):
+        if not np.isfinite(values).all() or not count > 0:
             continue
-        values = np.array([table.at[step, column] for table in tables], dtype=float)
-        num_samples = tables[0].at[step, "num_samples"]
-        # A script need not report the number of samples; without it the error is unknown.
-        count = 0.0 if pd.isna(num_samples) else float(num_samples)
-        if not np.isfinite(values).all() or not count:
-            continue
-        value = float(trainings.evaluations.at[step, column])
         if quantity == "accuracy":
             if math.isnan(value):
                 continue
-            error = share_error(float(values.mean()), count)
+            error = share_error(float(values.mean()), float(count))
         else:
-            right = [table.at[step, "accuracy"] for table in tables]
-            error = _loss_error(trainings, step, values, right, count)
-        samples.append(_Sample(int(step), int(step), values, value, error))
+            error = _loss_error(trainings, step, values, right, float(count))
+        samples.append(_Sample(int(step), int(step), values, float(value), error))
     return _smooth(samples) if quantity == "evaluation loss" else samples
 
 

@@ -322,8 +322,9 @@ def test_a_change_that_could_save_less_than_counts_is_not_tried() -> None:
 def test_processes_that_load_data_are_tried_where_steps_wait_for_data(
     loading: float, joined: list[str]
 ) -> None:
-    spec = replace(search(("none:optimizer=fused",), steps=1_000_000), task="script", data=DataSpec(source="script"),
-                   model=ModelSpec(source="script:/home/me/train.py"))  # fmt: skip
+    spec = search(("none:optimizer=fused",), steps=1_000_000)
+    source = ModelSpec(source="script:/home/me/train.py")
+    spec = replace(spec, task="script", model=source, data=DataSpec(source="script"))
     race = Race(replace(spec, backends=candidates(spec)))
     for variant in spec.variants:
         race.add(variant)
