@@ -15,7 +15,7 @@ at most a, in any number of rounds (Ville 1939; bets mixed evenly over all odds:
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -39,7 +39,7 @@ from breakeven.runner.specs.candidates import (
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
 from breakeven.runner.supervision.stopping_rule import Ending, JournalTails
 
 ERROR_RATE = 0.05
@@ -306,7 +306,23 @@ class Race:
             chosen = ranked[:2]
         if same and same[0] not in chosen:
             chosen[most - 1 :] = same[:1]
-        return tuple(one.variant for one in chosen)
+        return (*(one.variant for one in chosen), *(self._combined(ranked) if ranked else ()))
+
+    def _combined(self, winners: Sequence[Racer]) -> Iterator[Variant]:
+        """The untimed candidate that adds to the best those settings with which the baseline, too,
+        is faster, such as `optimizer=fused`. Without a compiler they are timed soon; with one they
+        may come too late."""
+        baseline, best = self._racers["baseline"].variant, winners[0].variant
+        chosen = {"batch_times", *difference(best, baseline)}
+        added: dict[str, object] = {}
+        for one in reversed(winners):
+            gain = difference(one.variant, baseline)
+            if len(gain) == 1 and gain.keys() <= {*NEED_NO_COMPILER} - chosen:
+                added |= gain
+        for variant in self._spec.candidates:
+            is_timed = variant.label in self._racers and self._racers[variant.label].blocks
+            if added and difference(variant, best) == added and not is_timed:
+                yield variant
 
     def _racing(self, living: Collection[str]) -> list[Racer]:
         """The living candidates that are neither the best nor decided."""
@@ -333,7 +349,7 @@ class Race:
         the tried setting as no gain."""
         self._ended.add(racer.label)
         origin = self._origins.get(racer.label)
-        if origin is None:
+        if origin is None or origin.label not in self._racers:  # found ahead of its origin
             return
         before, now = self._total(self._racers[origin.label]), self._total(racer)
         if racer.label in self._broken or now is None or before is None or now >= before:

@@ -333,6 +333,33 @@ def test_processes_that_load_data_are_tried_where_steps_wait_for_data(
     assert joining(race) == joined
 
 
+def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_compiler() -> None:
+    """The budget ends before the combination joins. Nine rounds decide among five candidates (2^10/10
+    > 5/0.05), and eight suffice for a finalist (2^8/9 > 1/0.05)."""
+    spec = search(("none:optimizer=fused", "none:optimizer=foreach", "inductor",
+                   "inductor:optimizer=fused", "inductor:optimizer=foreach"))  # fmt: skip
+    forms = {None: 1.0, "foreach": 0.95, "fused": 0.9}
+
+    def speed(variant: Variant) -> tuple[float, float]:
+        return (1.0, 0.5) if variant.backend else (0.0, forms[variant.optimizer])
+
+    track = raced(spec, speed, noise=0.001)
+    track.run(max_rounds=9)  # The candidates join after the first.
+    assert set(track.tried) == {"none-foreach", "none-fused", "inductor"}
+    names = [one.label for one in track.race.finalists()]
+    assert names == ["inductor", "none-fused", "inductor-fused"]
+
+
+def test_a_candidate_may_end_although_the_one_it_derives_from_never_joined() -> None:
+    race = together(at_once=8, steps=4_000)
+    joined = race.decide(["baseline", "control"], elapsed=1.0).joining
+    labels = {one.label for one in joined}
+    assert "inductor-blocks" in labels and "inductor" not in labels
+    for variant in joined:
+        race.add(variant)
+    assert race.decide(["baseline", "control"], elapsed=2.0).over is None  # All of them failed.
+
+
 def test_what_the_script_itself_chooses_is_not_tried() -> None:
     race = watched_race(0.3)
     race.take("baseline", {"kind": "workload", "fixed_settings": ["optimizer"]})
