@@ -334,8 +334,8 @@ def test_processes_that_load_data_are_tried_where_steps_wait_for_data(
 
 
 def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_compiler() -> None:
-    """The budget ends before the combination joins. Nine rounds decide among five candidates (2^10/10
-    > 5/0.05), and eight suffice for a finalist (2^8/9 > 1/0.05)."""
+    """The budget ends before the combination joins. Nine rounds decide among five candidates
+    (2^10/10 > 5/0.05), and eight suffice for a finalist (2^8/9 > 1/0.05)."""
     spec = search(("none:optimizer=fused", "none:optimizer=foreach", "inductor",
                    "inductor:optimizer=fused", "inductor:optimizer=foreach"))  # fmt: skip
     forms = {None: 1.0, "foreach": 0.95, "fused": 0.9}
