@@ -561,6 +561,22 @@ LONGEST_NAME = 100
 """Longest part of the search's name in the name of the training, in characters."""
 MIN_STEPS = 100
 """Fewest steps of that training: with fewer a model learns too little for a verdict."""
+MIN_BLOCKS = 16
+"""Fewest blocks of that training: up to five compile or are profiled, and with fewer than six timed
+rounds a speedup has no interval."""
+
+
+def confirming_steps(
+    spec: ExperimentSpec, finalists: Sequence[Variant], step_seconds: float
+) -> int:
+    """Steps of the training that confirms a search; `step_seconds` are the baseline's."""
+    seconds = CONFIRMING_SHARE * spec.tune.max_seconds
+    affordable = int(seconds / step_seconds / (len(finalists) + 2))
+    # With a larger batch, fewer steps train on as many samples.
+    times = max(one.batch_times for one in finalists)
+    steps = max(affordable, MIN_STEPS * times, MIN_BLOCKS * spec.block_steps)
+    most = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
+    return min(steps, times * most or steps)
 
 
 def why_unconfirmed(baseline: RunState) -> str:
@@ -622,12 +638,7 @@ class Search:
         if not finalists or step is None:
             return None
         spec = experiment.spec
-        affordable = int(CONFIRMING_SHARE * spec.tune.max_seconds / step / (len(finalists) + 2))
-        # With a larger batch, fewer steps train on as many samples.
-        times = max(one.batch_times for one in finalists)
-        steps = max(affordable, MIN_STEPS * times)
-        most = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
-        steps = min(steps, times * most or steps)
+        steps = confirming_steps(spec, finalists, step)
         return submit(data_dir, replace(
             spec,
             name=f"{spec.name[:LONGEST_NAME]}, confirmed",

@@ -21,7 +21,8 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
     TuneSpec,
 )
-from breakeven.runner.supervision.search import Search, why_unconfirmed
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.supervision.search import Search, confirming_steps, why_unconfirmed
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_steps, plan
@@ -205,3 +206,17 @@ def test_the_best_of_a_script_is_confirmed_within_the_scripts_own_length(data_di
     assert confirmation is not None and confirmation.spec.backends == ("swift",)
     # The budget would allow more than the 300 steps.
     assert confirmation.spec.script == spec.script and confirmation.spec.training == spec.training
+
+
+def test_a_confirmation_has_enough_blocks_for_an_interval_however_small_the_budget() -> None:
+    spec = replace(
+        search(seconds=60.0), task="script", data=DataSpec(source="script"), block_steps=20,
+        model=ModelSpec(source="script:/home/me/train.py"),
+    )  # fmt: skip
+    finalists = [parse_backend("eager")]
+    # Half of the budget for three runs: 10 s each.
+    assert confirming_steps(spec, finalists, step_seconds=0.01) == 1_000
+    assert confirming_steps(spec, finalists, step_seconds=0.1) == 16 * 20
+    assert confirming_steps(replace(spec, block_steps=5), finalists, step_seconds=0.5) == 100
+    ends = replace(spec, script=ScriptSpec(steps=300))
+    assert confirming_steps(ends, finalists, step_seconds=0.01) == 300
