@@ -57,8 +57,15 @@ class Track:
     """Plays a race. Candidates in `wrong` compute other losses from round `wrong_from` on; those in
     `dies` fail."""
 
-    def __init__(self, spec: ExperimentSpec, speed: Speed, seed: str, noise: Noise) -> None:
-        self.race, self.spec = Race(spec), spec
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        speed: Speed,
+        seed: str,
+        noise: Noise,
+        compiling_at_once: int = 1,
+    ) -> None:
+        self.race, self.spec = Race(spec, compiling_at_once), spec
         self.living: dict[str, Variant] = {}
         self.tried: list[str] = []
         self.endings: dict[str, str] = {}

@@ -83,6 +83,7 @@ class Racer:
     """Share of each of these blocks in which a script waited for its data loaders."""
     has_trained: bool = False
     """Whether it has completed a block, of any kind."""
+    has_failed: bool = False
     compiling: list[tuple[float, int]] = field(default_factory=list)
     """Seconds and steps of the blocks in which something compiled."""
     losses: dict[int, float] = field(default_factory=dict)
@@ -123,6 +124,8 @@ class Racer:
             self.device_bytes = event.get("gpu_memory_bytes")
         elif event["kind"] == "block":
             self._take_block(event)
+        elif event["kind"] == "error":
+            self.has_failed = True
 
     def _take_block(self, event: Mapping[str, Any]) -> None:
         seconds = float(event["seconds"])
@@ -238,15 +241,15 @@ class Race:
             return Decision(dropped=dropped, over=over)
         if self.baseline_step_seconds is None:  # A candidate needs it to know when it has lost.
             return Decision(dropped=dropped)
-        waiting = self._untried(budget - elapsed)
-        if not racing and not waiting:
-            is_cut = bool(self._untried())
-            over = self._ending("seconds", budget) if is_cut else self._ending("searched")
-            return Decision(dropped=dropped, over=over)
         free = max(0, self._places - len(racing))
         # Candidates that compile together join together.
         if self._group > 1 and racing and free < self._places / 2:
             free = 0
+        waiting = self._untried(budget - elapsed) if free else []
+        if not racing and not waiting:
+            is_cut = bool(self._untried())
+            over = self._ending("seconds", budget) if is_cut else self._ending("searched")
+            return Decision(dropped=dropped, over=over)
         return Decision(dropped=dropped, joining=tuple(waiting[:free]))
 
     @property
@@ -320,8 +323,9 @@ class Race:
             if len(gain) == 1 and gain.keys() <= {*NEED_NO_COMPILER} - chosen:
                 added |= gain
         for variant in self._spec.candidates:
-            is_timed = variant.label in self._racers and self._racers[variant.label].blocks
-            if added and difference(variant, best) == added and not is_timed:
+            racer = self._racers.get(variant.label)
+            is_open = racer is None or not (racer.blocks or racer.has_failed)
+            if added and is_open and difference(variant, best) == added:
                 yield variant
 
     def _racing(self, living: Collection[str]) -> list[Racer]:

@@ -1,6 +1,7 @@
 """A search drops what loses, combines what gains, and leaves alone what is equal."""
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -348,6 +349,11 @@ def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_com
     assert set(track.tried) == {"none-foreach", "none-fused", "inductor"}
     names = [one.label for one in track.race.finalists()]
     assert names == ["inductor", "none-fused", "inductor-fused"]
+    combined = next(one for one in spec.candidates if one.label == "inductor-fused")
+    track.race.add(combined)
+    assert combined in track.race.finalists(), "the budget ended before its first block"
+    track.race.take("inductor-fused", {"kind": "error"})
+    assert combined not in track.race.finalists(), "it failed to compile"
 
 
 def test_a_candidate_may_end_although_the_one_it_derives_from_never_joined() -> None:
@@ -433,6 +439,32 @@ def test_a_candidate_that_cannot_compile_before_the_budget_ends_does_not_start()
     track = raced(spec, speed)
     assert track.run(elapsed=80.0) == "seconds"
     assert track.tried == ["none-fused", "inductor-fused"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_joins_together_fails_or_loses_the_search_ends_with_a_sound_answer(
+    seed: int,
+) -> None:
+    """Groups of any size on a GPU: a third of all candidates fail, and any may be faster or slower.
+    A combination that is confirmed without having been tried may fail, too."""
+    chance = random.Random(seed)
+    spec = search(steps=chance.choice([1_000, 20_000, 500_000]))
+    tune = replace(spec.tune, at_once=chance.randint(1, 4))
+    spec = replace(spec, devices=("cuda:0",), compile="together", tune=tune)
+    spec = replace(spec, backends=candidates(spec))
+    fate = {one.label: (chance.uniform(0, 60), chance.uniform(0.3, 1.5)) for one in spec.candidates}
+
+    def speed(variant: Variant) -> tuple[float, float]:
+        compiling, share = fate[variant.label] if variant.role == "backend" else (0.0, 1.0)
+        return compiling * (variant.backend is not None), share
+
+    noise = Noise(block=0.02, process=0.005)
+    track = Track(spec, speed, str(seed), noise, compiling_at_once=chance.randint(1, 8))
+    track.dies = {label for label in fate if chance.random() < 1 / 3}
+    assert track.run() == "searched"
+    confirmed = {track.race.best, *(one.label for one in track.race.finalists())}
+    assert not track.dies & confirmed & {*track.tried}
+    assert len(track.tried) == len(set(track.tried))
 
 
 def test_the_finalists_are_the_two_best_of_different_kinds() -> None:
