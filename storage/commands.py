@@ -237,7 +237,7 @@ def _print_diff(planned: Plan | None, comparison: Comparison, store: Store) -> i
 
 
 def _plan_line(planned: Plan | None, store: Store) -> str:
-    """`plan for 20,000 steps: take inductor: ...`; empty without a measured baseline."""
+    """`plan for 20,000 steps: use inductor: ...`; empty without a measured baseline."""
     prices = read_settings(store.data_dir.path).prices
     found = advice(planned, prices) if planned else None
     if planned is None or planned.num_steps is None or found is None:

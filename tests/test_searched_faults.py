@@ -54,5 +54,5 @@ def test_what_is_fast_and_right_is_recommended_beside_what_is_wrong(
 ) -> None:
     shown = searched(tmp_path, capfd, "eager", "zeroed_gradients")
     answer = shown[shown.rindex("plan for 20,000 steps: ") :]
-    assert answer.startswith("plan for 20,000 steps: take eager"), shown
+    assert answer.startswith("plan for 20,000 steps: use eager"), shown
     assert len([*experiments(DataDir(tmp_path / "data"))]) == 2

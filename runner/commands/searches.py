@@ -45,8 +45,8 @@ def add_search_commands(add: Add) -> None:
     command.add_argument("script", nargs="?", metavar="FILE", help=text)
     add_allow_code(command)
     add_plan(command)
-    text = "time limit of the search, such as 90s, 30m or 2h (default: 30m); each run of the "
-    text += "training that confirms the answer takes up to half of this time in addition"
+    text = "time limit of the search, such as 90s, 30m or 2h (default: 30m); the steps of the "
+    text += "training that confirms the answer take about half of this time in addition"
     command.add_argument("--budget", type=checked(read_budget), metavar="TIME", help=text)
     text = "what candidates may change besides speed: `precision` allows coarser rounding, `batch` "
     text += "larger batches, which are another training"

@@ -3,8 +3,8 @@
 A row names a setting, the values that may be faster than torch's default, where it applies, and
 which part of a training's time it can shorten. A candidate is a compiler with one value for each
 setting, written as in `backends`. A search does not try all of them: it starts from the baseline
-and tries candidates that differ from the best so far in one setting, the one with the largest
-potential first (`runner/supervision/search.py`).
+and tries candidates that differ from the best so far in one setting, the largest possible gain less
+compile time first (`runner/supervision/search.py`).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,7 +25,7 @@ FORMS = {
     "NAdam": ("foreach",), "RAdam": ("foreach",), "RMSprop": ("foreach",), "Rprop": ("foreach",),
     "SGD": ("foreach", "fused"),
 }  # fmt: skip
-"""Forms of optimizers in torch 2.13 other than `for_loop`."""
+"""Implementations of optimizers in torch 2.13 other than `for_loop`."""
 
 
 Part = Literal["working", "waiting", "loading", "compiling"]
@@ -33,7 +33,7 @@ Part = Literal["working", "waiting", "loading", "compiling"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Shares of the parts in a training's time. A part of unknown length counts as all of it."""
+    """Shares of the parts in a training's time. A part of unknown length has the share 1."""
 
     working: float = 1.0
     """The device works."""
@@ -62,7 +62,7 @@ class Move:
     compilers: tuple[str, ...]
     """Compilers with which it can be combined."""
     shortens: tuple[Part, ...] = ()
-    """The parts of a training that it can shorten; for a mode, `potential` knows them."""
+    """The parts of a training that it can shorten; for a mode, `potential` decides."""
     applies: Callable[[ExperimentSpec], bool] = lambda spec: True
     """Whether it has an effect in an experiment."""
     not_in_scripts: str = ""
@@ -70,8 +70,8 @@ class Move:
 
     def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
         """Values for an experiment and a compiler; the empty text is torch's default."""
-        is_ours = not (spec.is_script and self.not_in_scripts)
-        fits = compiler in self.compilers and is_ours and self.applies(spec)
+        is_tried = not (spec.is_script and self.not_in_scripts)
+        fits = compiler in self.compilers and is_tried and self.applies(spec)
         values = self.values
         if self.name == "optimizer":
             values = forms_of(spec)
@@ -95,8 +95,8 @@ def _allows_reduced_attention(spec: ExperimentSpec) -> bool:
 
 
 def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
-    """Forms of the experiment's optimizer, without the one that torch chooses on its device. Of a
-    script, whose optimizer is unknown, the form that most optimizers have."""
+    """Implementations of the experiment's optimizer other than torch's default on this device; for
+    a script, whose optimizer is unknown, `fused`."""
     name = spec.training.optimizer
     if spec.is_script:
         return ("fused",)
@@ -112,10 +112,10 @@ def _allows_larger_batches(spec: ExperimentSpec) -> bool:
     return "batch" in spec.tune.allow and not spec.is_script and len(spec.devices) == 1
 
 
-EVERYONE = (NO_COMPILER, "inductor", "cudagraphs")
+ALL_COMPILERS = (NO_COMPILER, "inductor", "cudagraphs")
 MOVES = (
     Move(
-        name="batch_times", values=("2", "4", "8", "16"), compilers=EVERYONE,
+        name="batch_times", values=("2", "4", "8", "16"), compilers=ALL_COMPILERS,
         applies=_allows_larger_batches, shortens=("working", "waiting"),
     ),
     Move(
@@ -139,19 +139,19 @@ MOVES = (
         applies=_on_cuda, shortens=("working",),
     ),
     Move(
-        name="optimizer", values=("foreach", "fused"), compilers=EVERYONE,
+        name="optimizer", values=("foreach", "fused"), compilers=ALL_COMPILERS,
         shortens=("working", "waiting"),
     ),
     Move(
-        name="tf32", values=("true",), compilers=EVERYONE, applies=_allows_tf32,
+        name="tf32", values=("true",), compilers=ALL_COMPILERS, applies=_allows_tf32,
         shortens=("working",),
     ),
     Move(
-        name="math_attention", values=("reduced",), compilers=EVERYONE,
+        name="math_attention", values=("reduced",), compilers=ALL_COMPILERS,
         applies=_allows_reduced_attention, shortens=("working",),
     ),
     Move(
-        name="loader_workers", values=("2", "4", "8"), compilers=EVERYONE,
+        name="loader_workers", values=("2", "4", "8"), compilers=ALL_COMPILERS,
         applies=lambda spec: spec.is_script, shortens=("loading",),
     ),
 )  # fmt: skip
@@ -194,7 +194,7 @@ def untried(spec: ExperimentSpec) -> str:
             "precision and batch size": "the script decides them",
         }
     elif "batch" not in spec.tune.allow:
-        reasons["larger batches"] = "they are another training, and were not allowed"
+        reasons["larger batches"] = "they make another training (--allow batch tries them)"
     reasons["activation checkpointing"] = "it saves memory and makes each step slower"
     listed = "; ".join(f"{what}, because {why}" for what, why in reasons.items())
     return f"Not tried: {listed}."
@@ -203,7 +203,7 @@ def untried(spec: ExperimentSpec) -> str:
 def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
     """Every combination for an experiment, written as in `backends`, without the baseline."""
     found = []
-    compilers = [one for one in EVERYONE if one != "cudagraphs" or _on_cuda(spec)]
+    compilers = [one for one in ALL_COMPILERS if one != "cudagraphs" or _on_cuda(spec)]
     for compiler in compilers:
         moves = [move for move in MOVES if len(move.choices(spec, compiler)) > 1]
         for values in product(*(move.choices(spec, compiler) for move in moves)):
@@ -222,9 +222,9 @@ def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
 
 def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
     """The largest share of a training's time under `origin` that `variant` could save. `shares`:
-    those of a training without CUDA graphs; steps that are replayed from graphs do not wait. A
-    compiler, or CUDA graphs, may have made any part of a step slower: without them, it may save
-    all."""
+    those of a training without CUDA graphs; steps that are replayed from graphs do not wait. The
+    compiler or CUDA graphs of `origin` may have made any part of a step slower, so a variant
+    without them could save all."""
     if origin.captures_cuda_graphs:
         shares = replace(shares, working=1.0, waiting=0.0)
     change = difference(variant, origin)
@@ -252,7 +252,7 @@ USUAL_COMPILE_SECONDS = {
 QUICK_COMPILE_SECONDS = 15.0
 """The same for `cudagraphs` and other compilers that generate no code."""
 AUTOTUNING_SECONDS = 150.0
-"""How much longer it takes to time kernels."""
+"""Additional time of autotuning, which times kernels."""
 
 
 def usual_compile_seconds(variant: Variant) -> float:

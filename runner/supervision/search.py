@@ -1,16 +1,17 @@
-"""Searches for the fastest way to train: chooses candidates to try, to end, and the best one, from
-the journals of the runs; queues the training that confirms the best.
+"""Searches for the fastest way to train: decides from the journals of the runs which candidates to
+try, which to end, and which one is the best; queues the training that confirms the best.
 
 The race begins with the baseline. Candidates that differ from the best so far in one setting take
 turns with it. A candidate ends as soon as it surely loses at the planned length, compile time
-included, or its losses leave the band of equal trainings, or `MAX_ROUNDS` rounds show no
-difference. A candidate that surely wins becomes the best so far, and its neighbours are tried next:
-so settings that gain are combined, and their combination is measured.
+included, or its losses leave the band of equal trainings, or `MAX_ROUNDS` rounds do not show that
+it gains `MIN_GAIN`. A candidate that surely wins becomes the best so far, and its neighbours are
+tried next: so settings that gain are combined, and their combination is measured.
 
-"Surely" holds at every look. Each round compares the times of a block. If the median ratio of a
-candidate to the best is at most r, its ratio exceeds r in at most half of the rounds, and a bet on
-"above r" multiplies its stake by 1 or less on average. So the stake reaches 1/a with probability
-at most a, in any number of rounds (Ville 1939; bets mixed evenly over all odds: Robbins 1970).
+"Surely" holds however often the search tests. Each round compares the times of a block. If the
+median ratio of a candidate to the best is at most r, its ratio exceeds r in at most half of the
+rounds, and a bet on "above r" multiplies its stake by 1 or less on average. So the stake reaches
+1/a with probability at most a, in any number of rounds (Ville 1939; bets mixed evenly over all
+odds: Robbins 1970).
 """
 
 import math
@@ -45,7 +46,7 @@ from breakeven.runner.supervision.stopping_rule import Ending, JournalTails
 ERROR_RATE = 0.05
 """Upper bound of the probability that the best candidate is dropped."""
 MAX_ROUNDS = 60
-"""Rounds without a difference after which a candidate ends."""
+"""Rounds after which a candidate ends that has neither won nor lost."""
 MIN_GAIN = 0.01
 """Smallest gain, as a share of a step, that counts: two processes of the same program differ by
 about as much."""
@@ -61,13 +62,13 @@ CPUS_PER_COMPILER = 2
 """CPUs for each candidate that compiles. On 16 CPUs three BERT-base compiled at once in 60 s, and
 one alone in 59 to 68 s (benchmarks/results/gpus.md)."""
 LARGEST_GROUP = 8
-"""Most candidates that race at once because they compile together."""
+"""Largest number of candidates that compile together, and then take turns."""
 USABLE_MEMORY = 0.9
 """Share of the device's memory that all runs together may take."""
 PROCESS_BYTES = 2**30
 """Memory of a device that a process takes besides its tensors."""
 OVERTIME = 0.25
-"""Share of the budget that may follow it: candidates that have compiled are timed until decided."""
+"""Time after the budget in which compiled candidates may be decided, as a share of the budget."""
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Racer:
     """Seconds and steps of the blocks in which something compiled."""
     losses: dict[int, float] = field(default_factory=dict)
     precision: Precision | None = None
-    """In which a script computes, as its run found out."""
+    """Precision that the run of a script observed."""
     fixed: frozenset[str] = frozenset()
     """Settings that no candidate can change, because the script chooses them."""
     memory_bytes: int = 0
@@ -144,16 +145,16 @@ class Racer:
 
 
 class Family(NamedTuple):
-    """A kind of compiled code. All families are neighbours of each other: a training that waits for
-    the host may gain from CUDA graphs alone."""
+    """A compiler or none, with or without CUDA graphs. All families are neighbours of each other: a
+    training that waits for the host may gain from CUDA graphs alone."""
 
     compiler: str | None
     replays_graphs: bool
     """Whether it replays its steps as CUDA graphs."""
 
 
-class Loss(NamedTuple):
-    """A setting that brought no gain."""
+class NoGain(NamedTuple):
+    """A setting that brought no gain in a family."""
 
     family: Family
     change: Mapping[str, object]
@@ -184,7 +185,7 @@ class Race:
         """Candidates that are decided not to be the best."""
         self._broken: set[str] = set()
         """Candidates whose losses leave the band of equal trainings."""
-        self._losses: list[Loss] = []
+        self._without_gain: list[NoGain] = []
         self._utilizations: list[float] = []
         """Of the device, in the blocks before the first candidate's."""
         self._origins: dict[str, Variant] = {}
@@ -221,25 +222,26 @@ class Race:
         return timed + sum(seconds for one in racers for seconds, _ in one.compiling)
 
     def decide(self, living: Collection[str], elapsed: float) -> Decision:
-        """Decides. `living`: labels of runs that continue. `elapsed`: seconds since the start."""
+        """The decision after a round. `living`: labels of runs that continue. `elapsed`: seconds
+        since the start."""
         if "baseline" not in living:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
         self._judge_losses()
-        dropped = self._depose()
+        dropped = self._drop_wrong_best()
         for racer in self._racing(living):
             ending = self._why_dropped(racer)
             if ending is not None:
                 dropped[racer.label] = ending
                 self._end(racer)
             elif self._beats(racer, self._racers[self._best]):
-                dropped |= self._succeed(racer)
+                dropped |= self._make_best(racer)
         racing, budget = self._racing(living), self._plan.max_seconds
         if elapsed >= budget:
             is_over = elapsed >= (1 + OVERTIME) * budget or not any(map(self._is_open, racing))
             over = self._ending("seconds", budget) if is_over else None
             return Decision(dropped=dropped, over=over)
-        if self.baseline_step_seconds is None:  # A candidate needs it to know when it has lost.
+        if self.baseline_step_seconds is None:  # Needed to know which candidates have lost.
             return Decision(dropped=dropped)
         free = max(0, self._places - len(racing))
         # Candidates that compile together join together.
@@ -289,11 +291,11 @@ class Race:
         return self._total(best)
 
     def finalists(self) -> tuple[Variant, ...]:
-        """The best so far, then the fastest at the planned length of another family or batch size
-        that probably beats the baseline, or else the second best: the best may turn out to train
-        wrongly, and code of another kind seldom has the same fault. With larger batches they are
-        three, and one of them is the same training, in batches of the same size. A training
-        confirms them, so a bound per candidate suffices."""
+        """The candidates to confirm: the best so far, and the best of another family or batch size,
+        or else the second best. Another family seldom has the same fault, if the best turns out to
+        train wrongly. With larger batches there are three, and one of them has the original batch
+        size. All probably beat the baseline: each needs a stake of 1 / `ERROR_RATE`, because the
+        confirmation decides. Then the combination from `_combined`."""
         self._judge_losses()
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
@@ -312,9 +314,8 @@ class Race:
         return (*(one.variant for one in chosen), *(self._combined(ranked) if ranked else ()))
 
     def _combined(self, winners: Sequence[Racer]) -> Iterator[Variant]:
-        """The untimed candidate that adds to the best those settings with which the baseline, too,
-        is faster, such as `optimizer=fused`. Without a compiler they are timed soon; with one they
-        may come too late."""
+        """The untimed candidate that adds to the best the settings that won without a compiler,
+        such as `optimizer=fused`. The search may have had no time to try them with the best."""
         baseline, best = self._racers["baseline"].variant, winners[0].variant
         chosen = {"batch_times", *difference(best, baseline)}
         added: dict[str, object] = {}
@@ -335,8 +336,7 @@ class Race:
                 and label in living and label not in decided]  # fmt: skip
 
     def _is_open(self, racer: Racer) -> bool:
-        """Whether fewer rounds compare the candidate with the best than could decide if all of
-        them agreed."""
+        """Whether the candidate needs further rounds: too few to decide, even if all agreed."""
         rounds = len(_shared(racer, self._racers[self._best]))
         return stake(rounds, rounds) < self._bound
 
@@ -349,18 +349,18 @@ class Race:
                 self._end(racer)
 
     def _end(self, racer: Racer) -> None:
-        """Marks a candidate as not the best. If it is not faster than its origin either, records
-        the tried setting as no gain."""
+        """Ends a candidate. If it is not faster than its origin either, its setting is recorded as
+        one without gain."""
         self._ended.add(racer.label)
         origin = self._origins.get(racer.label)
-        if origin is None or origin.label not in self._racers:  # found ahead of its origin
+        if origin is None or origin.label not in self._racers:  # its origin was never tried
             return
         before, now = self._total(self._racers[origin.label]), self._total(racer)
         if racer.label in self._broken or now is None or before is None or now >= before:
             change = difference(racer.variant, origin)
-            self._losses.append(Loss(family_of(racer.variant), change))
+            self._without_gain.append(NoGain(family_of(racer.variant), change))
 
-    def _succeed(self, racer: Racer) -> dict[str, Ending]:
+    def _make_best(self, racer: Racer) -> dict[str, Ending]:
         """Makes a candidate the best so far, and ends the former one, which has lost."""
         before, self._best = self._best, racer.label
         if before == "baseline":  # stays: all speedups refer to it
@@ -414,8 +414,8 @@ class Race:
                                for step, loss in judged.items() if step in band):  # fmt: skip
                 self._broken.add(label)
 
-    def _depose(self) -> dict[str, Ending]:
-        """Replaces a best so far by the baseline if its losses turn out wrong."""
+    def _drop_wrong_best(self) -> dict[str, Ending]:
+        """Ends the best so far if its losses have left the band; the baseline takes its place."""
         if self._best not in self._broken:
             return {}
         before, self._best = self._best, "baseline"
@@ -432,19 +432,21 @@ class Race:
         return racer.compile_seconds + self._plan.steps * step * ratio
 
     def _untried(self, seconds: float = math.inf) -> list[Variant]:
-        """Untried candidates that differ in one setting from the best so far; if none is left, from
-        the best of another family. Without those that cannot compile in `seconds`. If candidates
-        compile together, a full group costs little more time: then from all of these, and from the
-        candidates that were found first, and before neighbours of the best that promise nothing."""
+        """Untried neighbours of the best so far, or else of the best of another family; without
+        candidates that cannot compile in `seconds`.
+
+        If candidates compile together, a full group costs little more time than one candidate. Then
+        neighbours of all families' best join, and neighbours of the candidates found so far fill
+        the group. They come last, with neighbours whose gain does not pay for their compiling."""
         found: dict[str, tuple[bool, float, Variant]] = {}
         origins = self._bases()
         while origins and not (found and self._group == 1):
             origin = origins.pop(0)
-            for promise, variant in self._neighbours(origin):
+            for gain, variant in self._neighbours(origin):
                 is_ahead = origin.label not in self._racers
                 if is_ahead and variant.autotunes:
                     continue  # It compiles alone.
-                place = (is_ahead or promise <= 0, -promise, variant)
+                place = (is_ahead or gain <= 0, -gain, variant)
                 is_placed = variant.label in found and found[variant.label][:2] <= place[:2]
                 if is_placed or self._shortest_compilation(variant) > seconds:
                     continue
@@ -472,9 +474,10 @@ class Race:
         return [best.variant, *(variant for _, variant in ranked)]
 
     def _neighbours(self, origin: Variant) -> list[tuple[float, Variant]]:
-        """Untried neighbours of a variant that could gain, with their promise: the most promising
-        first, then CUDA graphs if steps wait, then in the order of `MOVES`, families first. A
-        setting that brought no gain in a family is not tried again in that family."""
+        """Untried neighbours of a variant that could gain, each with its possible gain less its
+        compile time, the largest first. Ties go to the larger gain, then to CUDA graphs if steps
+        wait, then to families, then to the order of `MOVES`. A setting that brought no gain in a
+        family is not tried again in that family."""
         shares = self._shares(self._racers.get(origin.label) or Racer(origin))
         found, fixed = [], self._racers["baseline"].fixed
         for variant in self._spec.candidates:
@@ -485,18 +488,18 @@ class Race:
                 and gain >= MIN_GAIN
                 and fixed.isdisjoint(change)
                 and _are_neighbours(variant, origin, change)
-                and Loss(family_of(variant), change) not in self._losses
+                and NoGain(family_of(variant), change) not in self._without_gain
             ):
                 starts_graphs = variant.captures_cuda_graphs > origin.captures_cuda_graphs
                 saved = round(shares.waiting, 1) if starts_graphs else 0.0
-                promise = self._promise(variant, gain)
-                found.append((-promise, -gain, -saved, _rank(change), variant))
+                net_gain = self._net_gain(variant, gain)
+                found.append((-net_gain, -gain, -saved, _rank(change), variant))
         ordered = sorted(found, key=itemgetter(0, 1, 2, 3))
-        return [(-promise, variant) for promise, *_, variant in ordered]
+        return [(-negative, variant) for negative, *_, variant in ordered]
 
-    def _promise(self, variant: Variant, gain: float) -> float:
-        """`gain` without the usual time to compile, as a share of the baseline's whole training, in
-        tenths: both are rough."""
+    def _net_gain(self, variant: Variant, gain: float) -> float:
+        """`gain` less the usual compile time, as a share of the baseline's whole training. Rounded
+        to tenths, because gain and compile time are guesses."""
         step = self.baseline_step_seconds
         total = math.inf if step is None else self._plan.steps * step
         return round(gain - usual_compile_seconds(variant) / total, 1)
@@ -558,9 +561,9 @@ def stake(wins: int, rounds: int) -> float:
 
 
 UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
-STOPPED = "The search was stopped: this is its best so far, which no training has confirmed."
+STOPPED = "The search was stopped. No training has confirmed its best candidate so far."
 CONFIRMING_SHARE = 0.5
-"""Share of the search time that all runs of the confirming training together may take."""
+"""Steps of all runs of the confirming training together, as a share of the search's budget."""
 LONGEST_NAME = 100
 """Longest part of the search's name in the name of the training, in characters."""
 MIN_STEPS = 100

@@ -193,7 +193,7 @@ MESSAGES: dict[Kind, str] = {
         "{run} was resumed at {steps}: its later part <{has_compiled:?}compiled again, and compile "
         "latency, graph breaks and recompiles count the first part only><{has_compiled:!}ran in a "
         "new process>; rounds that it did without the baseline do not count.< It continued "
-        "{moves}: its step time, throughput and memory mix both.>",
+        "{moves}: its step time, throughput and memory mix both parts.>",
     "rounds not added": "Adding rounds to {runs} ended early: {reason:recorded}.",
     "rounds added":
         "Of [{num_rounds:d} rounds](round) {num_added:d} were added later by further processes of "
@@ -259,7 +259,7 @@ MESSAGES: dict[Kind, str] = {
     "candidates ended": "Candidates that ended: {runs}.",
     "search ended": "Candidates tried: {num_tried:d}. The search ended: {reason:recorded}.",
     "confirms":
-        "This training confirms what the search {experiment_id} found, in fresh processes and from "
+        "This training tests the answer of the search {experiment_id}, in fresh processes and from "
         "the beginning.",
     "wide intervals":
         "Intervals are wider than the requested [{target_width:noise_floor}](speedup): {runs}; "
@@ -313,7 +313,7 @@ PREPARE: dict[Kind, Prepare] = {
 BLOCKS_SEEN = "in {num_seen:d} of {num_looked:d} steady blocks"
 DEVICE: dict[Kind, DeviceMessage] = {
     "throttled": DeviceMessage(
-        "The device held its clocks back",
+        "The device throttled its clocks",
         f"{BLOCKS_SEEN} ([{{held_back}}](held_back))",
         "Lock its clocks at a speed that it can sustain (nvidia-smi --lock-gpu-clocks), and run "
         "again.",
@@ -335,7 +335,7 @@ DEVICE: dict[Kind, DeviceMessage] = {
         "Run again at a quieter time, or on a dedicated machine.",
     ),
     "CPU quota": DeviceMessage(
-        "The CPU quota of the container held runs back",
+        "The CPU quota of the container throttled runs",
         BLOCKS_SEEN,
         "Use fewer threads (cpu_threads), or raise the quota, and run again.",
     ),
@@ -355,6 +355,6 @@ DEVICE: dict[Kind, DeviceMessage] = {
     "many threads": DeviceMessage(
         "There were more threads than CPUs that the run may use",
         "{num_threads:.0f} threads on {num_cpus:.0f} CPUs",
-        "They wait for each other: use fewer (cpu_threads).",
+        "Threads wait for each other: use fewer (cpu_threads).",
     ),
 }

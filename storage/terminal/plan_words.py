@@ -30,7 +30,7 @@ def break_even_in_full(found: BreakEven | None, doubt: str = "may be chance") ->
     if found is None or found.verdict != "unsure":
         return _written(found, with_epochs=True)
     if found.steps_if_real is None:
-        return f"inconclusive, a step saves nothing, which {doubt}"
+        return f"inconclusive, a step saved nothing, but this {doubt}"
     return f"inconclusive, the saving {doubt}; if it is real, {_steps(found.steps_if_real)} steps"
 
 
@@ -38,15 +38,13 @@ def break_even_reason(result: Result) -> str:
     """A remark in addition to `break_even_text`; empty if there is none."""
     found = result.break_even
     if result.speed_verdict == "same":
-        return "The speed counts as the same, so compiling is never paid for."
+        return "The speed counts as the baseline's, so compiling never pays off."
     if found is None or found.verdict != "unsure":
         return " ".join(str(caution_words(doubt)) for doubt in result.break_even_doubts)
     reason = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
     if found.steps_if_real is None:
         return f"{reason}; as measured, a step saves nothing."
-    return (
-        f"{reason}. If it is real, compiling is paid for after {_steps(found.steps_if_real)} steps."
-    )
+    return f"{reason}. If it is real, compiling pays off after {_steps(found.steps_if_real)} steps."
 
 
 def speed_reason(result: Result) -> str:
@@ -90,7 +88,7 @@ class Advice:
     """The advised backend for a planned length, as the parts of a sentence."""
 
     action: str
-    """`Take inductor`."""
+    """`Use inductor`."""
     seconds: tuple[float, ...]
     """Time with the advised backend; then, if it is a compiler, time without a compiler."""
     texts: tuple[str, ...]
@@ -110,12 +108,12 @@ def advice(planned: Plan, prices: Prices) -> Advice | None:
         return Advice(action="Do not compile", seconds=(base,), texts=("the steps take ", rest))
     label = planned.best.label
     rest = f", compiling included.{costs} {others}".rstrip()
-    return Advice(action=f"Take {label}", seconds=(planned.totals[label], base),
+    return Advice(action=f"Use {label}", seconds=(planned.totals[label], base),
                   texts=("", " instead of ", rest))  # fmt: skip
 
 
 def advice_words(found: Advice) -> str:
-    """`take inductor: 12 min 10 s instead of 19 min 40 s, compiling included.`"""
+    """`use inductor: 12 min 10 s instead of 19 min 40 s, compiling included.`"""
     times = "".join(text + duration(one)
                     for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
     return f"{found.action[:1].lower()}{found.action[1:]}: {times}{found.texts[-1]}"
@@ -190,14 +188,14 @@ def other_lengths(planned: Plan) -> str:
     now = chosen_for(planned.num_steps, planned.choices)
     parts = []
     for choice, following in zip_longest(planned.choices, planned.choices[1:]):
-        takes = "do not compile" if choice.label is None else f"take {choice.label}"
+        action = "do not compile" if choice.label is None else f"use {choice.label}"
         if choice == now:
             continue
         if choice.from_steps > 0 and choice.from_steps >= (planned.num_steps or 0):
-            parts.append(f"from {_length(choice)} on, {takes}")
+            parts.append(f"from {_length(choice)} on, {action}")
         else:
             until = f"below {_length(following)}, " if following else ""
-            parts.append(f"{until}{takes}")
+            parts.append(f"{until}{action}")
     text = "; ".join(parts)
     return f"{capital(text)}." if text else ""
 

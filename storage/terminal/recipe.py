@@ -1,8 +1,8 @@
 """Writes how a training gets the settings of a run: lines of Python, or a change of the script.
 
 The change is a diff for `git apply`. Under Breakeven every call of `torch.compile` in a script does
-what the run's backend says. So the diff gives these calls the arguments of the run. In a script
-without such a call, the arguments of transformers' Trainer get them.
+what the run's backend says. So the diff gives these calls the arguments of the run; in a script
+without such a call, transformers' `TrainingArguments` get them.
 """
 
 import ast
@@ -38,7 +38,7 @@ TRAINERS_USUAL = {
 FUSED = {"optim": "'adamw_torch_fused'"}
 LOADERS = ("torch.utils.data.DataLoader",)
 MOST_POSITIONAL = 5
-"""Arguments without a name that come before all that a change sets."""
+"""Positional arguments that a call may have: none of them is one that a change sets."""
 NO_NEWLINE = "\\ No newline at end of file\n"
 
 Arguments = Mapping[str, str]
@@ -207,7 +207,7 @@ class _Script:
 
     def set(self, call: ast.expr, wanted: Arguments, usual: Arguments) -> Iterator[_Edit]:
         """Sets arguments of a call: `wanted`, and those of `usual` that the call has. Raises
-        `ValueError` for a call with a dictionary of arguments."""
+        `ValueError` for a call with a dictionary, or too many positional ones."""
         if not isinstance(call, ast.Call):  # a decorator without a call
             listed = ", ".join(_listed(wanted, usual))
             yield _Edit(self._end(call), self._end(call), f"({listed})" if listed else "")
@@ -215,7 +215,7 @@ class _Script:
         if any(one.arg is None for one in call.keywords):
             raise ValueError("arguments in a dictionary")
         if len(call.args) > MOST_POSITIONAL:  # one of them may be wanted
-            raise ValueError("arguments without a name")
+            raise ValueError("positional arguments")
         given = {one.arg: one.value for one in call.keywords if one.arg}
         for name, value in given.items():
             text = wanted.get(name) or usual.get(name)
@@ -271,7 +271,7 @@ def _diff(before: bytes, after: bytes, name: str) -> str:
 
 WITHOUT = "to train without a compiler"
 NOTHING = "{name} has these settings already: leave it as it is."
-CHANGE = "{aim}, change {name}; this command does so:"
+CHANGE = "{aim}, change {name} with this command:"
 BY_HAND = "{aim}, write:"
 FURTHER = "and change by hand:"
 MAX_SCRIPT_BYTES = 2**20
@@ -292,11 +292,11 @@ class Use:
 
 
 def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | None:
-    """How to take the plan's best backend; for a searched script also how to take no compiler. None
+    """How to use the plan's best backend; for a searched script also how to use no compiler. None
     if nothing is recommended."""
     spec, best = comparison.spec, planned.best
     if best is not None:
-        aim, (variant, _) = f"to take {best.label}", variant_of(spec, best.label)
+        aim, (variant, _) = f"to use {best.label}", variant_of(spec, best.label)
     elif spec.is_script and (spec.kind.searches or spec.confirms) and planned.baseline_seconds:
         aim, variant = WITHOUT, spec.variants[0]
     else:
@@ -340,8 +340,8 @@ def _change(
 
 
 def recipe(spec: ExperimentSpec, variant: Variant, beside: Change | None = None) -> str:
-    """Lines for the user's own training, `beside` a change of the script; empty for the baseline.
-    If users choose a name themselves, a comment explains it."""
+    """Lines for the user's own training, without what `beside`, a change of the script, does; empty
+    for the baseline. A comment explains each name that users choose themselves."""
     compiler = [*setting_lines(spec, variant)], [*_compiled(spec, variant)]
     first, last = ([], []) if beside and beside.says_compiler else compiler
     form = [] if beside and beside.says_form else _optimizer(spec, variant)

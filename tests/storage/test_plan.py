@@ -93,10 +93,10 @@ def test_the_plan_knows_the_best_choice_by_length_with_intervals(several: Compar
 @pytest.mark.parametrize(
     ("num_steps", "is_sure", "said"),
     [
-        (199, True, "from 300 steps (200 to 500) on, take cudagraphs."),
+        (199, True, "from 300 steps (200 to 500) on, use cudagraphs."),
         (201, False, "not sure: cudagraphs may take less from 200 steps on. Below 30 steps"),
         (499, False, "not sure: cudagraphs may take less than inductor only from 500 steps on."),
-        (501, True, "do not compile; below 300 steps (200 to 500), take inductor"),
+        (501, True, "do not compile; below 300 steps (200 to 500), use inductor"),
     ],
 )
 def test_changes_may_be_open(several: Comparison, num_steps: int, is_sure: bool, said: str) -> None:
@@ -108,7 +108,7 @@ def test_changes_may_be_open(several: Comparison, num_steps: int, is_sure: bool,
     words = advice_words(advised)
     taken = ("inductor: 23 s instead of 40 s" if num_steps < 300
              else "cudagraphs: 43 s instead of 1 min 40 s")  # fmt: skip
-    assert words.startswith(f"take {taken}, compiling included. ") and said in words
+    assert words.startswith(f"use {taken}, compiling included. ") and said in words
     assert ("not sure" in words) is not is_sure
 
 
@@ -173,9 +173,9 @@ def test_json_has_the_plan(data_dir: DataDir, capsys: pytest.CaptureFixture[str]
         return capsys.readouterr().out
 
     long = "--plan=20000"
-    said = "plan for 20,000 steps: take inductor: 33 min instead of 1 h 7 min, compiling"
+    said = "plan for 20,000 steps: use inductor: 33 min instead of 1 h 7 min, compiling"
     assert said in shown(data_dir, long)
-    assert "plan for 80 steps: take inductor" in shown(data_dir)
+    assert "plan for 80 steps: use inductor" in shown(data_dir)
     assert "plan for" not in shown(fast) and "plan for 20,000 steps" in shown(fast, long)
     found = json.loads(shown(data_dir, long, "--json"))["plan"]
 
@@ -194,12 +194,12 @@ CHOICES = (
 @pytest.mark.parametrize(
     ("num_steps", "said"),
     [
-        (1_000, "From 1,310 steps (1,210 to 1,400) on, take inductor; from about 84,000 steps on, "
-                "take max<autotune>."),
+        (1_000, "From 1,310 steps (1,210 to 1,400) on, use inductor; from about 84,000 steps on, "
+                "use max<autotune>."),
         (20_000, "Below 1,310 steps (1,210 to 1,400), do not compile; from about 84,000 steps on, "
-                 "take max<autotune>."),
+                 "use max<autotune>."),
         (90_000, "Below 1,310 steps (1,210 to 1,400), do not compile; below about 84,000 steps, "
-                 "take inductor."),
+                 "use inductor."),
     ],
 )  # fmt: skip
 def test_the_plan_says_what_other_lengths_of_training_call_for(num_steps: int, said: str) -> None:
@@ -215,8 +215,8 @@ def test_the_plan_says_what_other_lengths_of_training_call_for(num_steps: int, s
         (61, 60, True, "12 s, compiling included. Below 50 steps (40 to 60), do not compile."),
         (55, 60, False, "a may pay only after 60 steps. Below 50 steps (40 to 60), do not"),
         (55, math.inf, False, "a may never pay for its compiling. Below 50 steps (40 to never)"),
-        (45, 60, False, "a may pay after 40 steps. From 50 steps (40 to 60) on, take a."),
-        (39, 60, True, "the steps take 7.8 s. From 50 steps (40 to 60) on, take a."),
+        (45, 60, False, "a may pay after 40 steps. From 50 steps (40 to 60) on, use a."),
+        (39, 60, True, "the steps take 7.8 s. From 50 steps (40 to 60) on, use a."),
     ],
 )
 def test_a_break_even_may_be_open(num_steps: int, high: float, is_sure: bool, said: str) -> None:
@@ -233,7 +233,7 @@ def test_a_break_even_may_be_open(num_steps: int, high: float, is_sure: bool, sa
     advised = advice(found, Prices())
     assert advised and said in advice_words(advised)
     assert ("not sure" in advice_words(advised)) is not is_sure
-    assert advice_words(advised).startswith("take a: " if num_steps > 50 else "do not compile: ")
+    assert advice_words(advised).startswith("use a: " if num_steps > 50 else "do not compile: ")
 
 
 def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> None:
@@ -241,7 +241,7 @@ def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> No
     assert advice(known, Prices()) is None
     assert other_lengths(known) == (
         "Below 1,310 steps (1,210 to 1,400), do not compile; from 1,310 steps (1,210 to 1,400) on, "
-        "take inductor; from about 84,000 steps on, take max<autotune>."
+        "use inductor; from about 84,000 steps on, use max<autotune>."
     )
     assert other_lengths(replace(known, choices=CHOICES[:1])) == "Do not compile."
 

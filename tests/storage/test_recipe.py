@@ -166,7 +166,7 @@ def test_git_applies_what_show_prints(
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
     command = f"cd {tmp_path} && breakeven show {EXPERIMENT_ID} --diff | git apply"
-    assert f"to take none-fused, change train.py; this command does so:\n    {command}\n" in shown
+    assert f"to use none-fused, change train.py with this command:\n    {command}\n" in shown
     # The command of another length applies the diff of this length.
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=9000 steps"])
     longer = f"breakeven show {EXPERIMENT_ID} --plan '9000 steps' --diff | git apply"
@@ -200,7 +200,7 @@ def test_a_name_that_would_be_a_line_of_the_diff_has_none(
     recorded(data_dir, tmp_path / "a\n+++ b", LOOP)
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
-    assert "to take none-fused, write:" in shown and "+++" not in shown.replace("\\n+++", "")
+    assert "to use none-fused, write:" in shown and "+++" not in shown.replace("\\n+++", "")
 
 
 def test_a_form_that_the_script_gets_elsewhere_is_a_line_to_write(
@@ -218,7 +218,7 @@ def test_where_nothing_gains_the_script_is_left_without_a_compiler(
 ) -> None:
     uncompiled = LOOP.replace("breakeven.compile(model)", "model")
     for number, (code, says) in enumerate((
-        (LOOP, "to train without a compiler, change train.py; this command does so:"),
+        (LOOP, "to train without a compiler, change train.py with this command:"),
         (uncompiled, "train.py has these settings already: leave it as it is."),
     )):  # fmt: skip
         folder = DataDir(data_dir.path / str(number))

@@ -137,9 +137,9 @@ def test_speeds_beside_a_baseline_that_did_not_finish_are_those_of_the_rounds_be
 def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
     assert "It learns the same thing." in said(rated("a", 2.0, "faster"))
     unknown = said(rated("a", 2.0, "faster", "unknown"))
-    assert "It is not known whether it learns the same thing: it has not begun to train." in unknown
+    assert "Whether it learns the same thing is unknown: it has not begun to train." in unknown
     nothing = said(rated("a", 2.0, "faster", "nothing learned"))
-    assert "It cannot be tested whether it learns the same thing: the loss did not" in nothing
+    assert "Whether it learns the same thing cannot be tested: the loss did not" in nothing
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
         (pays("reached", 50, 40, 61, seconds=9.0),
          "and pays for its compiling after 50 steps (40 to 61), about 9.00 s."),
         (pays("reached", 50, 40, math.inf), "and may pay for its compiling after 50 steps (40 to"),
-        (pays("unsure", gain=-1.0), ", but it is open whether this ever pays for its compiling."),
+        (pays("unsure", gain=-1.0), ", but it is open whether compiling ever pays off."),
     ],
 )  # fmt: skip
 def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(
@@ -178,7 +178,7 @@ def test_the_headline_answers_for_the_planned_length_and_is_sure_outside_the_bre
 def test_a_plan_is_sure_of_nothing_where_it_is_open_whether_compiling_ever_pays() -> None:
     assert planned(100, pays("unsure", gain=-0.1)).startswith(
         "For 100 steps compiling probably does not pay: **a** trains at 2.00x (1.90 to 2.10) the "
-        "speed without a compiler, but it is open whether this ever pays for its compiling."
+        "speed without a compiler, but it is open whether compiling ever pays off."
     )
 
 

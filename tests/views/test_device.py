@@ -20,7 +20,7 @@ def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(folder: Da
     record(folder, throttle_reasons=["power cap"], processes=[OTHER])
     app = opened_run(part="Device")
     said = text(app)
-    assert "The device held its clocks back: in 3 of 3 steady blocks (power cap)." in said
+    assert "The device throttled its clocks: in 3 of 3 steady blocks (power cap)." in said
     assert "8 CPU threads: half of 16." in said
     assert "Device" in cards(app)
     assert '"text":["inductor: power cap"' in charts(app)
@@ -50,7 +50,7 @@ def test_a_comparison_marks_the_numbers_of_the_run_and_charts_all_runs(folder: D
     assert rows["inductor"].count('class="doubt"') == 2, "beside speedup and step time"
     assert "in 3 of 3 steady blocks (power cap)" in rows["inductor"]
     warning = opened(experiment=EXPERIMENT_ID).warning[0].value
-    assert "The device held its clocks back: inductor in 3 of 3" in warning
+    assert "The device throttled its clocks: inductor in 3 of 3" in warning
     assert "Device" in cards(app)
 
 
@@ -103,7 +103,7 @@ def test_repeats_of_a_run_are_judged_together_and_each_page_says_so(folder: Data
         for _ in range(8):
             run.block([0.1] * 10, LOSSES[:10]).device(**SAMPLE | {"throttle_reasons": reasons})
         run.end()
-    said = "The device held its clocks back: "
+    said = "The device throttled its clocks: "
     compared = opened(experiment=EXPERIMENT_ID)
     assert f"{said}inductor in 14 of 14 steady blocks" in compared.warning[0].value
     drawn = charts(opened(experiment=EXPERIMENT_ID, tab="Runs"))

@@ -158,7 +158,7 @@ def _pays(best: Result, planned: Plan, spec: ExperimentSpec) -> Markdown:
     if found is None or verdict is None:
         return ""
     if verdict != "reached" or found.steps is None:
-        return ", but it is open whether this ever pays for its compiling"
+        return ", but it is open whether compiling ever pays off"
     after = linked("break_even_steps", inert(break_even_text(best.break_even)))
     latest = found.steps if found.high is None else max(found.steps, found.high)
     if latest == float("inf"):
@@ -173,7 +173,7 @@ def _parity_of(best: Result) -> Markdown:
     """The sentence about the backend's parity."""
     parity = best.parity
     if parity is None:
-        return "It is not known whether it learns the same thing: parity was not judged."
+        return "Whether it learns the same thing is unknown: parity was not judged."
     if parity.verdict == "holds" and parity.band_ended:
         last = linked("parity", f"step {parity.last_step_in_band:,}")
         return f"It learns the same thing; single losses were checked up to {last}."
@@ -183,8 +183,8 @@ def _parity_of(best: Result) -> Markdown:
         why = inert(str(parity_words(parity)))
         return f"{why[:1].upper()}{why[1:]}."
     if parity.verdict == "nothing learned":
-        return "It cannot be tested whether it learns the same thing: the loss did not fall."
-    return f"It is not known whether it learns the same thing: {inert(str(parity_words(parity)))}."
+        return "Whether it learns the same thing cannot be tested: the loss did not fall."
+    return f"Whether it learns the same thing is unknown: {inert(str(parity_words(parity)))}."
 
 
 def _breach(result: Result) -> Markdown:
@@ -257,7 +257,7 @@ def noise_text(comparison: Comparison) -> Markdown:
     """The noise floor of this machine, or why there is none."""
     if comparison.noise_floor is None:
         return (
-            f"No {linked('noise_floor', 'noise floor')}: it takes a control and at least 6 rounds. "
+            f"No {linked('noise_floor', 'noise floor')} without a control and at least 6 rounds. "
             "Until then a small difference may be chance."
         )
     share = METRICS["noise_floor"].format(comparison.noise_floor)

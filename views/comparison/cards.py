@@ -1,5 +1,5 @@
 """Every chart of a comparison, each with its data and its download, for the runs that the reader
-picks; the devices during timed runs, other processes, and what ranks send and how long they wait.
+picks; the devices during timed runs, other processes, communication and waiting of ranks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -255,15 +255,15 @@ def _counted(store: Store, experiment_id: str) -> dict[str, float]:
 
 
 def _with_progress(counts: Mapping[str, float], steps: pd.DataFrame) -> pd.DataFrame:
-    """Adds to each step the time, samples and tokens that its run had trained by its end; `counts`:
-    the result of `_counted`."""
+    """Adds the run's time, samples and tokens up to the end of each step; `counts`: the result of
+    `_counted`."""
     seconds = steps.groupby("label")["seconds"].cumsum()
     grown = {name: (steps["step"] + 1) * count for name, count in counts.items()}
     return steps.assign(cumulative_seconds=seconds, **grown)
 
 
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
-    """Selects the rows of the results' processes, and labels them as the results."""
+    """The rows of the results' processes, with the labels of the results."""
     labels = {result.run_id: result.label for result in results}
     labelled = {run_id: label for run_id, label in labels.items() if run_id.endswith(f".{label}")}
     if set(frame["run_id"].unique()) <= set(labelled):

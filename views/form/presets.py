@@ -73,12 +73,12 @@ PRESETS = {
         "builtin:gpt2-tiny", REVIEWS, TINY, task="causal_lm",
     ),
     "masked-words": _preset(
-        "Masked words", "A tiny BERT learns to restore hidden words of the same reviews.",
+        "Masked words", "A tiny BERT learns to restore hidden words of generated reviews.",
         "builtin:bert-tiny", REVIEWS, TINY, task="masked_lm",
     ),
     "bert-base": _preset(
         "BERT-base on reviews",
-        "The full-size model, for a GPU: 12 layers of 768 on generated star reviews.",
+        "The full-size BERT, for a GPU: 12 layers of width 768, on generated star reviews.",
         "builtin:bert-base",
         DataSpec(source="builtin:reviews", num_train_samples=3200, num_eval_samples=500),
         TrainingSpec(learning_rate=5e-5, batch_size=16),
@@ -96,8 +96,9 @@ PRESETS = {
     ),
     "script": _preset(
         "Your own script",
-        "Your training script, run once under each backend. Three lines mark where its "
-        "steps end; scripts with transformers.Trainer, accelerate or lightning need no change.",
+        "Your training script, run once under each backend. Three lines say what is compiled and "
+        "where a step ends; scripts with transformers.Trainer, accelerate or lightning need no "
+        "change.",
         f"{SCRIPT_PREFIX}{SCRIPT_TO_BE_NAMED}", DataSpec(source=SCRIPT_DATA), TrainingSpec(),
         task=SCRIPT_TASK, name="My script",
     ),

@@ -19,7 +19,7 @@ from breakeven.runner.worker.turn_source import Turns
 BLOCKS_BEFORE_PROFILE = 2
 """Blocks before the profile if the script's length is unknown: one compiles, one is timed."""
 BLOCKS_BESIDE_PROFILE = 4
-"""Fewest timed blocks of a script that is profiled."""
+"""A script of known length is profiled only if this many blocks are timed besides."""
 
 
 class ScriptBlocks:
@@ -46,11 +46,11 @@ class ScriptBlocks:
         self.made = Steps()
         """Steps of the open block."""
         self.num_steps = 0
-        """Finished steps of the training, by this process if it adds rounds."""
+        """Finished steps of the training; if this process adds rounds, only its own."""
         self.is_waiting = False
         self.is_over = False
         self.ending: Ending | None = None
-        """Why the supervisor ended the run; None if the script or its number of steps did."""
+        """Why the supervisor ended the run; None if the script ended by itself or at its limit."""
         self.looks_at_inputs = False
         """Whether to hash the inputs of the next step: in the first block, whose times do not
         count, and at the start of each block, when the device is idle."""
@@ -174,8 +174,8 @@ class ScriptBlocks:
         return 0 < left <= self._profile_steps
 
     def _profiled_block(self, turn: Turn) -> Generator[int, None, None]:
-        """Trains a block that counts in no timing, like a warm-up. Makes the same steps if the
-        profiler needs no further turn, because blocks end at the same steps in every run."""
+        """Trains a block whose time does not count, like a warm-up. Without need of a profile it
+        trains the same steps, because blocks end at the same steps in every run."""
         end = self.num_steps + self._profiler.steps_of_turn
         needed = self._profiler.needs_turn()
         profiled = self._profiler.steps(turn.round) if needed else iter(())

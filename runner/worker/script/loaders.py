@@ -63,8 +63,8 @@ class LoaderClock:
 
 @contextmanager
 def loaders_with(workers: int, *, pinned: bool) -> Iterator[None]:
-    """Makes each data loader with this number of processes, and with `pinned` memory; 0 leaves the
-    script's. Raises `WorkloadError` in the script for a data set without indices."""
+    """Each data loader of the script gets this number of processes (0: no change), and `pinned`
+    memory. An iterable-style data set raises `WorkloadError` in the script."""
     make = DataLoader.__init__
     signature = inspect.signature(make)
 

@@ -60,7 +60,7 @@ def test_the_answer_is_confirmed_for_the_planned_length(
     assert (status, scenarios) == (4, ["tune", "train"])
     assert "1 candidate for a training of 5,000 steps; the search takes at most 1 min" in shown
     assert "to confirm the answer" in shown
-    assert "plan for 5,000 steps: take none-fused" in shown
+    assert "plan for 5,000 steps: use none-fused" in shown
     assert "torch.optim.Adam(model.parameters(), ..., fused=True)" in shown
 
 
@@ -88,7 +88,7 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
     assert ended == (1, ["tune"])
     shown = capfd.readouterr().out
     assert STOPPED in shown and UNCONFIRMED not in shown
-    assert "plan for 5,000 steps: take none-fused" in shown
+    assert "plan for 5,000 steps: use none-fused" in shown
     everyone = runs("baseline", "control", "none-fused", "eager-fused")
     assert [run.state for run in everyone] == 4 * [RunState.CANCELLED]
 

@@ -69,7 +69,7 @@ def test_what_gains_is_confirmed_and_the_script_can_be_changed_so(
     assert confirmation.spec.confirms == search.experiment_id
     assert "parity of none-fused: matches" in shown
     answer = shown[shown.index("confirmed: train.py") :]
-    assert "take none-fused: " in answer and "\nand change by hand:\n" in answer
+    assert "use none-fused: " in answer and "\nand change by hand:\n" in answer
     subprocess.run(["git", "apply"], input=answer.encode(), cwd=script.parent, check=True)
     ran = subprocess.run([sys.executable, script], text=True, check=True, stdout=subprocess.PIPE)
     assert ran.stdout == "compiled False\n"

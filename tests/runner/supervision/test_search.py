@@ -181,7 +181,7 @@ def test_the_budget_ends_a_search_with_the_best_so_far(data_dir: DataDir) -> Non
     ("state", "why"),
     [
         (RunState.FINISHED, "No candidate gained enough"),
-        (RunState.CANCELLED, "The search was stopped: this is its best so far"),
+        (RunState.CANCELLED, "The search was stopped. No training has confirmed"),
         (RunState.OUT_OF_MEMORY, "The baseline ended early (out of memory)"),
     ],
 )

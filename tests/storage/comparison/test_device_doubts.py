@@ -133,7 +133,7 @@ def test_throttling_counts_at_the_end_of_a_block_and_within_it(tmp_path: Path) -
     samples = {"baseline": always(**CALM_GPU), "inductor": throttling}
     comparison = compared(record(tmp_path, CUDA, samples))
     seen = (
-        "The device held its clocks back: inductor in 2 of 10 steady blocks (power cap, "
+        "The device throttled its clocks: inductor in 2 of 10 steady blocks (power cap, "
         "thermal slowdown)."
     )
     assert found(comparison, seen)
@@ -174,7 +174,7 @@ SAID: dict[str, tuple[Any, ...]] = {
     "samples that looked for processes and quotas": (
         CUDA, always(**CALM_GPU), lambda block: LOOKED if block == 4 else UNLOOKED,
         "Other processes were on the device: inductor in 1 of 1 samples; seen",
-        "The CPU quota of the container held runs back: inductor in 1 of 1 steady blocks."),
+        "The CPU quota of the container throttled runs: inductor in 1 of 1 steady blocks."),
     "another clock": (
         CUDA, always(**CALM_GPU), always(**CALM_GPU | {"sm_clock_mhz": 1881}),
         "The device's clock differed from the baseline's: inductor 1,881 MHz against 1,980 MHz "
@@ -185,7 +185,7 @@ SAID: dict[str, tuple[Any, ...]] = {
                              "cpu_frequency_mhz": 2400.0}),
         "The host of this virtual machine gave CPU time to others while steady blocks ran: "
         "inductor 5.0 % of the CPU time.",
-        "The CPU quota of the container held runs back: inductor in 10 of 10 steady blocks.",
+        "The CPU quota of the container throttled runs: inductor in 10 of 10 steady blocks.",
         "The CPU's frequency differed from the baseline's: inductor 2,400 MHz against "
         "3,000 MHz (-20.0 %).",
         "There were more threads than CPUs that the run may use: baseline and inductor 4 threads "

@@ -68,7 +68,7 @@ def test_it_is_said_where_a_run_went_on_on_another_number_of_devices(data_dir: D
     assert (measured.real_tokens_per_second, measured.flops_per_second) == (None, None)
     assert warnings_of(comparison)[1].endswith(
         "do not count. It continued at step 40 on 1 instead of 2 devices: its step time, "
-        "throughput and memory mix both."
+        "throughput and memory mix both parts."
     )
 
 

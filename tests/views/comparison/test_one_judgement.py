@@ -175,10 +175,10 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
     terminal = line(capsys.readouterr().out, "plan for ")
     main([*shown, "--json"])
     assert json.loads(capsys.readouterr().out)["plan"]["best"] == best
-    assert f": take {best}:" in terminal if best else ": do not compile:" in terminal
+    assert f": use {best}:" in terminal if best else ": do not compile:" in terminal
     page = text(app)
     assert without_links(page).count(said) == 1
-    assert f"**Take {best}**" in page if best else "**Do not compile**" in page
+    assert f"**Use {best}**" in page if best else "**Do not compile**" in page
     assert page.count('"backend-card best"') == (best is not None)
     assert not best or page.index('"backend-card best"') < page.index('"backend-card"')
     if num_steps is None:
@@ -188,8 +188,8 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
             (row,) = catalog(store).to_dict("records")
         assert (row["best"], row["speedup"]) == ("inductor", pytest.approx(2.0))
         assert without_links(whole.page.headline).startswith(said)
-        assert advice(whole.comparison).startswith("For 80 steps, take inductor: ")
-        assert "from 300 steps (300 to 300) on, take cudagraphs." in advice(whole.comparison)
+        assert advice(whole.comparison).startswith("For 80 steps, use inductor: ")
+        assert "from 300 steps (300 to 300) on, use cudagraphs." in advice(whole.comparison)
 
 
 def line(text: str, start: str) -> str:

@@ -119,7 +119,7 @@ def test_a_search_that_found_nothing_says_so_until_a_training_confirms_its_best(
     (opens,) = [one for one in app.button if one.label == "The confirmed answer"]
     app = opens.click().run()
     assert app.query_params["experiment"] == CONFIRMATION
-    assert "This training confirms what the search" in text(app)
+    assert "This training tests the answer of the search" in text(app)
     (back,) = [one for one in app.button if one.label == "The search"]
     assert back.click().run().query_params["experiment"] == EXPERIMENT_ID
 
@@ -134,7 +134,7 @@ def test_a_stopped_search_shows_its_best_so_far_unconfirmed(folder: DataDir):
         run.end(RunState.CANCELLED)
     shown = text(opened(experiment=EXPERIMENT_ID))
     assert STOPPED in shown and UNCONFIRMED not in shown
-    assert "Take inductor" in shown and "did not finish (stopped)" in shown
+    assert "Use inductor" in shown and "did not finish (stopped)" in shown
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_screens_lead_from_the_answer_to_what_to_do(page: str) -> None:
 def test_a_report_advises_what_the_plan_of_the_page_says(race: Store) -> None:
     """80 steps of 0.2 s, or of 0.1 s after 3 s of compiling: the lines cross at 30 steps."""
     assert advice(compare(race, EXPERIMENT_ID)) == (
-        "For 80 steps, take inductor: 11 s instead of 16 s, compiling included. Below 30 steps (30 "
+        "For 80 steps, use inductor: 11 s instead of 16 s, compiling included. Below 30 steps (30 "
         "to 30), do not compile."
     )
 
