@@ -48,7 +48,7 @@ def add_search_commands(add: Add) -> None:
     text = "time limit of the search, such as 90s, 30m or 2h (default: 30m); the steps of the "
     text += "training that confirms the answer take about half of this time in addition"
     command.add_argument("--budget", type=checked(read_budget), metavar="TIME", help=text)
-    text = "what candidates may change besides speed: `precision` allows coarser rounding, `batch` "
+    text = "what candidates may change besides speed: `precision` allows lower precision, `batch` "
     text += "larger batches, which are another training"
     command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
     add_spec_options(command)

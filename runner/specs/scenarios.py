@@ -166,7 +166,7 @@ class TuneSpec(Spec, path="tune."):
     at_once: Annotated[int, Bounds(1, 32, "each holds a model"), Prompt(hidden=True)] = 4
     """Number of candidates that take turns with the baseline and the best so far."""
     allow: Annotated[tuple[Allowed, ...], Prompt(hidden=True)] = ()
-    """What candidates may change besides speed: `precision` allows coarser rounding, `batch` larger
+    """What candidates may change besides speed: `precision` allows lower precision, `batch` larger
     batches, which are another training."""
 
 

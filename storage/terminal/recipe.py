@@ -53,7 +53,7 @@ class Change(NamedTuple):
     says_compiler: bool
     """Whether the changed script says what is compiled and how; else it needs further lines."""
     says_form: bool
-    """Whether it says the form of its optimizer."""
+    """Whether it says the implementation of its optimizer."""
     says_loaders: bool
     """Whether it says how many processes load its data."""
 

@@ -34,8 +34,8 @@ TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightnin
 LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
 OnCompile = Callable[[nn.Module | None, Callable[..., Any]], None]
 OnCall = Callable[[nn.Module | None, object], None]
-NO_FORM = "The script's optimizer {} has no form {!r}."
-CHOSEN = "The script itself chooses the form of its optimizer {}, so no other form is measured."
+NO_FORM = "The script's optimizer {} has no {!r} implementation."
+CHOSEN = "The script itself chooses the implementation of its optimizer {}: no other is measured."
 
 
 class ScriptCompiler:

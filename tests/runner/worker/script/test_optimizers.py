@@ -31,8 +31,11 @@ def test_a_backend_gives_the_scripts_optimizer_its_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        ("torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)", "itself chooses the form"),
-        ("torch.optim.Rprop(model.parameters(), lr=0.1)", "Rprop has no form 'fused'"),
+        (
+            "torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)",
+            "itself chooses the implementation",
+        ),
+        ("torch.optim.Rprop(model.parameters(), lr=0.1)", "Rprop has no 'fused' implementation"),
     ],
 )
 def test_a_form_that_cannot_be_measured_is_refused(tmp_path: Path, made: str, says: str) -> None:
