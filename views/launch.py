@@ -31,8 +31,8 @@ EXPERIMENT, SUITE = "experiment", "suite"
 MOST_STEPS = 1_000_000_000
 LARGER_BATCHES = (
     "Allow larger batches",
-    "A larger batch is another training: the search compares times per sample, and not what is "
-    "learned.",
+    "A larger batch is another training: the search compares times per sample; the training that "
+    "confirms its answer also compares the last evaluations.",
 )
 TF32 = "Float32 matrix products then round their inputs to 10 bits of precision."
 SUMS = "Attention without a fused kernel then adds up in half precision."
