@@ -23,6 +23,7 @@ from breakeven.runner.folders.library import size_of
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS, Labels
 from breakeven.runner.machine.environments import OWN
+from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK
 from breakeven.storage import queries
 from breakeven.storage.caches import Revision, memo, read_stored
@@ -165,7 +166,9 @@ def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
         "best": best.label or None,
         **{name: getattr(best, name) for name in OF_BEST},
         "verdict": best.speed_verdict,
-        "parity": summary.parity if summary else None,
+        # Candidates of a search may fail or be cancelled.
+        "parity": best.parity if SCENARIOS[one["scenario"]].searches or not summary
+        else summary.parity,
         "losses": list(summary.losses) if summary else None,
         "doubts": summary.num_doubts if summary else None,
     }  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog, compute
 from breakeven.storage.profile.explanation import explain
 from breakeven.views.shared.address import default_experiments
 
@@ -54,3 +55,12 @@ def test_the_page_of_bert_says_by_itself_why_inductor_gains_so_little(store: Sto
     assert reduced.low is not None and reduced.low > 1.0
     added = found.bridges["inductor"].parts.set_index("work_class")["difference"]
     assert added.idxmax() == "matmul_float32"
+
+
+def test_the_row_of_a_search_has_the_parity_of_its_best_candidate(store: Store) -> None:
+    """Three of its candidates were cancelled when the budget was spent."""
+    compute(store, seconds=60.0, only=[SEARCH])
+    rows = catalog(store).set_index("experiment_id")
+    assert rows.loc[SEARCH, ["best", "parity"]].tolist() == [
+        "inductor-reduce-overhead-blocks", "matches",
+    ]  # fmt: skip
