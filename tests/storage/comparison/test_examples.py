@@ -62,5 +62,5 @@ def test_the_row_of_a_search_has_the_parity_of_its_best_candidate(store: Store) 
     compute(store, seconds=60.0, only=[SEARCH])
     rows = catalog(store).set_index("experiment_id")
     assert rows.loc[SEARCH, ["best", "parity"]].tolist() == [
-        "inductor-reduce-overhead-blocks", "matches",
+        "inductor-reduce-overhead-blocks", "holds",
     ]  # fmt: skip
