@@ -55,14 +55,14 @@ def main() -> None:
 def show_actions(store: Store, experiment: pd.Series) -> None:
     """Buttons: stop, while active; afterwards resume, change and run again; report and files."""
     experiment_id = str(experiment["experiment_id"])
+    runs = queries.run_states(store, experiment_id)
     if ExperimentState(experiment["state"]).is_active:
-        runs = queries.list_runs(store, experiment_id)
         if running.is_stopping(runs):
             st.caption("stopping …", width="content")
         else:
             stop_button(experiment_id)
     else:
-        resume_button(experiment, queries.list_runs(store, experiment_id))
+        resume_button(experiment, runs)
         if pd.isna(experiment["investigates"]):  # an investigation has no form
             again_link(experiment_id)
     st.page_link("views/experiments.py", label="Side by side", icon=":material/compare_arrows:",

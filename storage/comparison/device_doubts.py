@@ -162,8 +162,10 @@ def _about_warming(runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Compares the temperatures of the first and the last fifth of all steady blocks, by time."""
     if not runs:  # All folders of an environment are missing.
         return
-    samples = pd.concat([run.steady_device for run in runs])
-    known = samples.dropna(subset=["temperature_celsius"]).sort_values("time")
+    columns = ["time", "temperature_celsius"]
+    samples = [run.steady_device for run in runs]
+    known = pd.concat([one.loc[one["temperature_celsius"].notna(), columns] for one in samples])
+    known = known.sort_values("time")
     fifth = len(known) // 5
     if fifth == 0:
         return
@@ -175,8 +177,8 @@ def _about_warming(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 def _cannot_tell_strangers(run: Evidence) -> bool:
     """Whether a device reports its clock, but no processes; without both it has its own note."""
-    samples = run.device[run.device["sm_clock_mhz"].notna()]
-    return len(samples) > 0 and bool(samples["processes"].isna().all())
+    tells_clock = run.device["sm_clock_mhz"].notna()
+    return bool(tells_clock.any() and run.device.loc[tells_clock, "processes"].isna().all())
 
 
 def _many(count: int, total: int) -> bool:

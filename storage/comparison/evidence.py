@@ -2,7 +2,7 @@
 random numbers, on which the judgement of parity depends."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,10 +56,11 @@ class Randomness:
 
 def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomness]:
     """Returns a function that finds a run's records by its id."""
-    numbers_of, redraws_of, rehearsals_of, dropouts_of = (
-        _by_run(query(store, experiment_id))
+    records = [
+        query(store, experiment_id)
         for query in (queries.random_numbers, queries.redraws, queries.rehearsals, queries.dropouts)
-    )
+    ]
+    numbers_of, redraws_of, rehearsals_of, dropouts_of = map(_by_run, records)
 
     def find(run_id: str) -> Randomness:
         numbers = numbers_of(run_id)
@@ -82,7 +83,9 @@ def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomn
             dropouts=dropouts_of(run_id),
         )
 
-    return find
+    without_records = find("")
+    have_records = {run_id for frame in records for run_id in frame["run_id"]}
+    return lambda run_id: find(run_id) if run_id in have_records else without_records
 
 
 def _spread(losses: pd.Series) -> float:
@@ -240,11 +243,10 @@ class Evidence:
         Only the first process of a resumed run counts: later compiling, with filled caches or
         without, is no cost of the backend.
         """
-        first = self.steps["attempt"] == 1
-        compiled = self.steps[first & self.steps["compiled"]]
-        if compiled.empty or self.step_seconds is None:
+        first = (self.steps["attempt"] == 1) & self.steps["compiled"]
+        if not first.any() or self.step_seconds is None:
             return []
-        seconds = compiled.groupby("run_id")["seconds"]
+        seconds = self.steps.loc[first, ["run_id", "seconds"]].groupby("run_id")["seconds"]
         spent = seconds.sum() - seconds.count() * self.step_seconds
         return [max(0.0, float(one)) for one in spent]
 
@@ -282,7 +284,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     }
     losses = losses_by_run(store, experiment_id)  # Fast now, because the steps are loaded.
     series = {name: _by_run(frame) for name, frame in series.items()}
-    resumptions = _by_run(queries.resumptions(store, experiment_id))
+    resumptions = queries.resumptions(store, experiment_id).to_dict("records")
     stops = _by_run(queries.stops(store, experiment_id))
     evaluations = _by_run(queries.evaluations(store, experiment_id))
     workloads = queries.fields_by_run(queries.workloads(store, experiment_id))
@@ -295,6 +297,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     for run in runs.to_dict("records"):
         mine = {name: find(run["run_id"]) for name, find in series.items()}
         workload = workloads.get(run["run_id"], {})
+        resumed = [one for one in resumptions if one["run_id"] == run["run_id"]]
         evidence.append(
             Evidence(
                 run_id=run["run_id"],
@@ -311,9 +314,9 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 inputs=inputs(run["run_id"]),
                 environment=environments.get(run["run_id"], {}),
                 randomness=randomness(run["run_id"]),
-                resumed_at=_steps(resumptions(run["run_id"]), adds_rounds=False),
-                added_at=_steps(resumptions(run["run_id"]), adds_rounds=True),
-                moved_at=moves(resumptions(run["run_id"])),
+                resumed_at=tuple(one["step"] for one in resumed if not one["adds_rounds"]),
+                added_at=tuple(one["step"] for one in resumed if one["adds_rounds"]),
+                moved_at=moves(resumed),
                 left_out=run["left_out"],
                 missing=run["missing"],
                 stop=_stop(stops(run["run_id"])),
@@ -331,19 +334,24 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
 def losses_by_run(store: Store, experiment_id: str) -> Callable[[str], pd.Series]:
     """Returns a function that finds the recorded losses of a run, by step."""
     find = _by_run(queries.losses(store, experiment_id, max_points=None))
-    return lambda run_id: _by(find(run_id), "step")["loss"]
+
+    def losses(run_id: str) -> pd.Series:
+        rows = find(run_id)
+        steps = pd.Index(rows["step"].array, name="step")
+        found = pd.Series(rows["loss"].array, steps, name="loss")
+        ascend = steps.is_monotonic_increasing and steps.is_unique
+        return found if ascend else found[~steps.duplicated(keep="last")]
+
+    return losses
 
 
-def _steps(resumptions: pd.DataFrame, *, adds_rounds: bool) -> tuple[int, ...]:
-    """Steps done when the run was resumed, or when rounds were added."""
-    return tuple(resumptions.loc[resumptions["adds_rounds"] == adds_rounds, "step"])
-
-
-def moves(resumptions: pd.DataFrame) -> tuple[tuple[int, int, int], ...]:
+def moves(resumptions: Iterable[Mapping[Any, Any]]) -> tuple[tuple[int, int, int], ...]:
     """Steps done, devices before and after, for resumptions that changed the number of devices."""
-    counts = resumptions[["step", "num_devices_before", "num_devices"]].dropna().astype(int)
-    rows = counts[counts["num_devices_before"] != counts["num_devices"]]
-    return tuple(rows.itertuples(index=False, name=None))
+    counts = [(one["step"], one["num_devices_before"], one["num_devices"]) for one in resumptions]
+    return tuple(
+        (step, int(before), int(after)) for step, before, after in counts
+        if not pd.isna(before) and not pd.isna(after) and before != after
+    )  # fmt: skip
 
 
 def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
@@ -361,7 +369,8 @@ def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
     queries return them; there may be very many."""
     ids = frame["run_id"].array
     parts = {ids[begin]: frame.iloc[begin:end] for begin, end in pairwise(ends_of_runs(frame))}
-    return lambda run_id: parts.get(run_id, frame.iloc[:0])
+    nothing = frame.iloc[:0]
+    return lambda run_id: parts.get(run_id, nothing)
 
 
 def _of_training(frame: pd.DataFrame) -> pd.DataFrame:

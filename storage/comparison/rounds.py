@@ -72,8 +72,8 @@ def device_factor(spec: ExperimentSpec, baseline: Evidence | None, pairs: pd.Dat
 def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:
     """process, round, num_steps, samples, tokens, samples_baseline, tokens_baseline of steady
     blocks from rounds in which the two runs had different amounts of work."""
-    known = [one.steady_blocks[size].notna().any() for one in (run, baseline) for size in SIZES]
-    if not (any(known[:2]) and any(known[2:])):
+    known = (one.steady_blocks[[*SIZES]].notna().to_numpy().any() for one in (run, baseline))
+    if not all(known):
         return run.steady_blocks.iloc[:0][[*KEYS, *SIZES]]
     blocks = [one.steady_blocks[[*KEYS, *SIZES]] for one in (run, baseline)]
     both = blocks[0].merge(blocks[1], on=KEYS, suffixes=("", "_baseline"))

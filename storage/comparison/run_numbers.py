@@ -80,9 +80,11 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
 def _energy_per_step(run: Evidence) -> float | None:
     """Joules of the steady blocks with measured energy, divided by their steps; None if the blocks
     were too short for the device's counter to advance."""
-    known = run.steady_device[["energy_joules", "num_steps"]].dropna()
-    joules = known["energy_joules"].sum()
-    return number(joules / known["num_steps"].sum()) if joules > 0 else None
+    names = ("energy_joules", "num_steps")
+    energy, steps = (run.steady_device[name].to_numpy(dtype=float) for name in names)
+    known = ~(np.isnan(energy) | np.isnan(steps))
+    joules = energy[known].sum()
+    return number(joules / steps[known].sum()) if joules > 0 else None
 
 
 def memory_needed(blocks: pd.DataFrame, *, on_cpu: bool) -> int | None:
@@ -124,9 +126,12 @@ def _peak_share(run: Evidence, achieved: float | None, precision: Precision | No
 
 def _last_scores(run: Evidence, split: str) -> dict[str, float]:
     """All metrics of the last evaluation of a split without a compiler, by name."""
-    mine = run.scores[(run.scores["split"] == split) & ~run.scores["compiled"]]
-    last = mine[(mine["step"] == mine["step"].max()) & (mine["name"] != "loss")]
-    return dict(zip(last["name"], last["value"], strict=True))
+    scores = run.scores
+    mine = (scores["split"] == split).to_numpy(bool) & ~scores["compiled"].to_numpy(bool)
+    steps = np.where(mine, scores["step"].to_numpy(float), np.nan)
+    last = scores[steps == np.fmax.reduce(steps, initial=np.nan)]
+    return {str(name): value for name, value in zip(last["name"], last["value"], strict=True)
+            if name != "loss"}  # fmt: skip
 
 
 def _most(bytes_of_blocks: pd.Series) -> int | None:

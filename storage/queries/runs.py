@@ -1,11 +1,13 @@
 """Reads a run: specification, machine, workload, resumptions, errors, and series over its steps."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, cause_of
 from breakeven.runner.folders.states import RunState
@@ -15,7 +17,7 @@ from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.recorded import environments, step_times, workloads
-from breakeven.storage.queries.rows import MINE, rows, timestamp
+from breakeven.storage.queries.rows import MINE, ends_of_runs, rows, timestamp
 
 
 @memo(revision)
@@ -179,20 +181,31 @@ def cumulative_times(
 
 def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
     """Every run of a frame, `thinned`."""
-    runs = [thinned(run, column, max_points)
-            for _, run in frame.groupby("run_id", sort=False, observed=True)]  # fmt: skip
-    return pd.concat(runs, ignore_index=True) if runs else frame
+    values = frame[column].to_numpy(dtype=float)
+    kept = [begin + _extremes(values[begin:end], max_points)
+            for begin, end in pairwise(ends_of_runs(frame))]  # fmt: skip
+    return frame.iloc[np.concatenate(kept)].reset_index(drop=True) if kept else frame
 
 
 def thinned(run: pd.DataFrame, column: str, max_points: int = MAX_POINTS) -> pd.DataFrame:
     """The rows of a run; of more than `max_points` the lowest and the highest of each stretch, the
     first of equal ones. A value that is not finite counts as 0, so that a line shows it."""
-    if len(run) <= max_points:
-        return run
-    stretch = np.arange(len(run)) * max(max_points // 2, 1) // len(run)
-    values = run[column].astype(float).reset_index(drop=True)
-    extremes = values.where(np.isfinite(values), 0.0).groupby(stretch)
-    return run.iloc[np.unique(np.concatenate([extremes.idxmin(), extremes.idxmax()]))]
+    return run.iloc[_extremes(run[column].to_numpy(dtype=float), max_points)]
+
+
+def _extremes(values: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
+    """The places of the values that `thinned` keeps."""
+    count, num_stretches = len(values), max(max_points // 2, 1)
+    if count <= max_points:
+        return np.arange(count)
+    stretch = np.arange(count) * num_stretches // count
+    begins = np.searchsorted(stretch, np.arange(num_stretches))
+    values = np.where(np.isfinite(values), values, 0.0)
+    found = []
+    for extreme in (np.minimum, np.maximum):
+        places = np.flatnonzero(values == extreme.reduceat(values, begins)[stretch])
+        found.append(places[np.unique(stretch[places], return_index=True)[1]])
+    return np.unique(np.concatenate(found))
 
 
 @memo(revision)

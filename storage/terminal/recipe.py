@@ -326,7 +326,7 @@ def _change(
     if not (spec.model.script or "").isprintable():
         return None
     kept = queries.sources(store, experiment_id)
-    runs = queries.list_runs(store, experiment_id).set_index("run_id")["folder"]
+    runs = queries.run_states(store, experiment_id).set_index("run_id")["folder"]
     for row in kept[kept["source"] == spec.model.script].itertuples():
         try:
             with RunDir(Path(runs[row.run_id])).open(str(row.file)) as copy:

@@ -115,7 +115,7 @@ def show_device(store: Store, experiment_id: str, active: bool) -> None:
 
 def show_failures(store: Store, experiment_id: str) -> None:
     """Why runs did not finish: one message for each reason, and a link to the first run."""
-    runs = queries.list_runs(store, experiment_id)
+    runs = queries.run_states(store, experiment_id)
     failed = runs[runs["state"].isin(FAILED_RUNS)]
     records = [queries.run_record(store, run_id) for run_id in failed["run_id"]]
     reasons = [words.why_ended(record.reason, record.error) for record in records]

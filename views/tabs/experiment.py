@@ -81,7 +81,7 @@ def add_rounds_button(store: Store, experiment: pd.Series, comparison: Compariso
     labels = comparison.unsure
     if not labels or experiment["origin"] != "local" or not permissions.may_act():
         return
-    runs = queries.list_runs(store, comparison.experiment_id)
+    runs = queries.run_states(store, comparison.experiment_id)
     folders = tuple(RunDir(Path(folder)) for folder in runs["folder"])
     try:
         refuse_rounds(
