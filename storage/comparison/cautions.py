@@ -43,12 +43,13 @@ def cautions(
     speedups: Sequence[Ratio | None],
     floor: float | None,
     differences: Sequence[float],
+    doubts: Sequence[Sequence[Caution]],
 ) -> tuple[Caution, ...]:
     """All warnings of a comparison, the gravest first.
 
     `runs` are the `processes` with repeats pooled; without repeats the two are the same.
     `differences`: the factor by which each run's interval was widened, because the run was measured
-    on one of several devices.
+    on one of several devices. `doubts`: the `device_doubts` of each run.
     """
     widths = too_wide(spec, runs, speedups)
     return (
@@ -66,7 +67,7 @@ def cautions(
         *(_about_rounds(spec, runs, speedups) if spec.kind.compares_runs else ()),
         *((*ending(spec, processes), widths) if widths else ()),
         *_about_repeats(spec, runs),
-        *device_cautions(spec, runs),
+        *device_cautions(spec, runs, doubts),
         *_notes(processes, of_all=False),
     )
 

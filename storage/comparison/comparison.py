@@ -102,7 +102,7 @@ def _band(store: Store, experiment_id: str) -> pd.DataFrame:
     baseline = of_role(found.results, "baseline")
     if baseline is None:
         return no_band()
-    find = losses_by_run(store, experiment_id)
+    find = losses_by_run(queries.losses(store, experiment_id, max_points=None))
     begun = [one for one in found.results if one.role == "control" and len(find(one.run_id))
              and found.baseline_of(one.label) == baseline]  # fmt: skip
     losses = [find(one.run_id) for one in counted(begun)]
@@ -171,13 +171,14 @@ def _compare_environment(
     ]
     equals = EqualTrainings.of(spec, baseline, controls)
     judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested))
+    doubts = [device_doubts(run, baseline) for run in runs]
     results = [
         judge.result(*each)
-        for each in zip(runs, pairs, differences, speedups, holm(tested), strict=True)
+        for each in zip(runs, pairs, differences, speedups, holm(tested), doubts, strict=True)
     ]
     return StoredComparison(
         results=tuple(results),
-        warnings=cautions(spec, processes, runs, speedups, floor, differences),
+        warnings=cautions(spec, processes, runs, speedups, floor, differences, doubts),
         notes=(*notes(spec, processes, runs, speedups), *_doubts_of_break_even(results)),
         noise_floor=floor,
     )
@@ -200,6 +201,7 @@ class _Judge:
         difference: float,
         speedup: Ratio | None,
         p_holm: float | None,
+        doubts: tuple[Caution, ...],
     ) -> Result:
         first_loss = None if run.losses.empty else float(run.losses.iloc[0])
         precision = self.spec.training.precision
@@ -222,7 +224,7 @@ class _Judge:
             batch_times=run.batch_times,
             inference_gap=gap,
             training_loss_excess=self._loss_excess(run),
-            device_doubts=device_doubts(run, self.baseline),
+            device_doubts=doubts,
         )
 
     def _speed_verdict(

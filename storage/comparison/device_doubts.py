@@ -12,7 +12,7 @@ import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.caution import Caution, Kind, note
-from breakeven.storage.comparison.evidence import Evidence, of_role
+from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 
@@ -39,11 +39,13 @@ def device_doubts(run: Evidence, baseline: Evidence | None) -> tuple[Caution, ..
     return tuple(_caution(kind, [(run, seen)]) for kind, seen in found if seen is not None)
 
 
-def device_cautions(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """The findings in all runs, one caution per rule."""
-    baseline = of_role(runs, "baseline")
-    for kind, find in RULES.items():
-        found = [(run, seen) for run in runs if (seen := find(run, baseline)) is not None]
+def device_cautions(
+    spec: ExperimentSpec, runs: Sequence[Evidence], doubts: Sequence[Sequence[Caution]]
+) -> Iterator[Caution]:
+    """The findings in all runs, one caution per rule; `doubts`: the `device_doubts` of each."""
+    for kind in RULES:
+        found = [(run, dict(one.runs[run.label])) for run, mine in zip(runs, doubts, strict=True)
+                 for one in mine if one.kind == kind]  # fmt: skip
         if found:
             yield _caution(kind, found)
     if spec.schedule == "sequential":

@@ -175,6 +175,11 @@ class Evidence:
         """The planned steps, or the steps done if the run's own rules stopped it."""
         return self.num_steps if self.stop is None else self.stop.step
 
+    @cached_property
+    def tells_sizes(self) -> bool:
+        """Whether the amount of work of any steady block is known."""
+        return bool(self.steady_blocks[["samples", "tokens"]].notna().to_numpy().any())
+
     @property
     def tells_samples(self) -> bool:
         """Whether the number of samples of every block is known."""
@@ -282,7 +287,11 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         # Omits the breaks that torch makes if several devices share a run.
         "graph_breaks": breaks[breaks["cause"] == "code"],
     }
-    losses = losses_by_run(store, experiment_id)  # Fast now, because the steps are loaded.
+    # Only the database can tell a missing loss from one that is not a number.
+    has_all = series["steps"]["loss"].notna().all()
+    losses = losses_by_run(
+        series["steps"] if has_all else queries.losses(store, experiment_id, max_points=None)
+    )
     series = {name: _by_run(frame) for name, frame in series.items()}
     resumptions = queries.resumptions(store, experiment_id).to_dict("records")
     stops = _by_run(queries.stops(store, experiment_id))
@@ -331,9 +340,9 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     return spec, evidence
 
 
-def losses_by_run(store: Store, experiment_id: str) -> Callable[[str], pd.Series]:
+def losses_by_run(frame: pd.DataFrame) -> Callable[[str], pd.Series]:
     """Returns a function that finds the recorded losses of a run, by step."""
-    find = _by_run(queries.losses(store, experiment_id, max_points=None))
+    find = _by_run(frame)
 
     def losses(run_id: str) -> pd.Series:
         rows = find(run_id)

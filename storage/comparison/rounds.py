@@ -72,9 +72,8 @@ def device_factor(spec: ExperimentSpec, baseline: Evidence | None, pairs: pd.Dat
 def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:
     """process, round, num_steps, samples, tokens, samples_baseline, tokens_baseline of steady
     blocks from rounds in which the two runs had different amounts of work."""
-    known = (one.steady_blocks[[*SIZES]].notna().to_numpy().any() for one in (run, baseline))
-    if not all(known):
-        return run.steady_blocks.iloc[:0][[*KEYS, *SIZES]]
+    if not (run.tells_sizes and baseline.tells_sizes):
+        return run.steady_blocks.iloc[:0]
     blocks = [one.steady_blocks[[*KEYS, *SIZES]] for one in (run, baseline)]
     both = blocks[0].merge(blocks[1], on=KEYS, suffixes=("", "_baseline"))
     differs = [(both[size] - both[f"{size}_baseline"]).fillna(0) != 0 for size in SIZES]

@@ -226,8 +226,9 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
 @memo(revision)
 def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
     """run_id, label, role, backend, state, reason, num_steps, folder as in `list_runs`, without
-    reading all steps. `left_out` is the number of events of the journal that are ignored because their `seq`
-    does not ascend; `missing` is the number of events that are missing between the others."""
+    reading all steps. `left_out` is the number of events of the journal that are ignored because
+    their `seq` does not ascend; `missing` is the number of those that are missing between the
+    others."""
     frame = store.query(
         f"""
         WITH {PLANNED_AND_ERRORS}

@@ -67,9 +67,8 @@ def rows(
     tables = {source} if is_table else set(of)
     is_rare = bool(tables) and tables.isdisjoint(USUAL)
     if is_rare and tables.isdisjoint(_tables_with_rows(store, experiment_id)):
-        found = _without_rows(store, sql, *parameters)
-    else:
-        found = store.query(sql, [store.number_of(experiment_id), *parameters])
+        return _without_rows(store, sql, *parameters)
+    found = store.query(sql, [store.number_of(experiment_id), *parameters])
     return with_runs(store, experiment_id, found, many=many)
 
 
@@ -86,7 +85,7 @@ def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
 @memo(always)
 def _without_rows(store: Store, sql: str, *parameters: object) -> pd.DataFrame:
     """The empty result of a query, with the types of its columns."""
-    return store.query(sql, [0, *parameters])
+    return with_runs(store, "", store.query(sql, [0, *parameters]))
 
 
 def with_runs(

@@ -16,6 +16,7 @@ Breakeven shows the result next to `storage.statistics.parity`; it is not parity
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -129,6 +130,17 @@ class Trainings:
     def num_controls(self) -> int:
         return len(self.equals) - 1
 
+    @cached_property
+    def evaluated(self) -> dict[str, Floats]:
+        """By column, what each of `equals` has at the steps of the backend's evaluations; NaN where
+        it has nothing."""
+        steps = self.evaluations.index
+        tables = [evaluations[EVALUATED].reindex(steps) for _, evaluations in self.equals]
+        return {
+            name: np.column_stack([one[name].to_numpy(float, na_value=math.nan) for one in tables])
+            for name in EVALUATED
+        }
+
     @property
     def is_the_baselines(self) -> bool:
         """Whether all losses and evaluations are the baseline's, bit for bit. Then the backend made
@@ -160,13 +172,13 @@ def readings(trainings: Trainings, after: int, least: float = 0.0) -> list[Readi
     if trainings.num_controls == 0:
         return []
     found = [*_windows(trainings, after, least)]
-    done = trainings.evaluations.index
     for quantity in ("evaluation loss", "accuracy"):
+        samples = _evaluation_samples(trainings, quantity)
         # Equal trainings have different spreads before and after they diverge.
-        early, late = (
-            _evaluation_samples(trainings, quantity, steps)
-            for steps in (done[done <= after], done[done > after])
-        )
+        early = [one for one in samples if one.last_step <= after]
+        late = [one for one in samples if one.last_step > after]
+        if quantity == "evaluation loss":
+            early, late = _smooth(early), _smooth(late)
         count = len(early) + len(late)
         for group, has_last in ((early, not late), (late, True)):
             found += _judge(trainings, quantity, group, count, has_last)
@@ -193,27 +205,29 @@ def without_spikes(found: Sequence[Reading], is_wrong: Callable[[Reading], bool]
 def _windows(trainings: Trainings, after: int, least: float) -> list[Reading]:
     series = [losses for losses, _ in trainings.equals]
     table = pd.concat([*series, trainings.losses], axis="columns", join="inner").sort_index()
-    table = table[table.index >= after]
-    table = table[np.isfinite(table.iloc[:, :-1]).all(axis="columns")]
-    size = max(MIN_WINDOW_STEPS, len(table) // NUM_WINDOWS)
-    samples = [_window(table.iloc[end - size : end]) for end in range(len(table), size - 1, -size)][
-        ::-1
-    ]
+    steps, losses = table.index.to_numpy(), table.to_numpy(dtype=float).T
+    kept = (steps >= after) & np.isfinite(losses[:-1]).all(axis=0)
+    steps, losses = steps[kept], losses.compress(kept, axis=1)
+    size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
+    ends = [*range(len(steps), size - 1, -size)][::-1]
+    samples = [_window(steps[end - size : end], losses[:, end - size : end]) for end in ends]
     return _judge(trainings, "loss", _smooth(samples), len(samples), True, least)
 
 
-def _window(steps: pd.DataFrame) -> _Sample:
-    """One window. Its error is the standard error of a mean of independent steps with the same
-    spread around the mean of the equals."""
-    equals = steps.iloc[:, :-1].to_numpy(dtype=float)
+@np.errstate(invalid="ignore")  # Infinite losses of both signs have no mean: NaN.
+def _window(steps: NDArray[np.int64], losses: Floats) -> _Sample:
+    """One window of the losses of the equals and, in the last row, the backend. Its error is the
+    standard error of a mean of independent steps with the same spread around the mean of the
+    equals."""
+    equals = losses[:-1].T
     strayed = equals - equals.mean(axis=1, keepdims=True)
     count = equals.shape[1]
     variance = strayed.var(axis=0).mean() * count / (count - 1)
     return _Sample(
-        first_step=int(steps.index[0]),
-        last_step=int(steps.index[-1]),
+        first_step=int(steps[0]),
+        last_step=int(steps[-1]),
         values=equals.mean(axis=0),
-        value=float(steps.iloc[:, -1].mean(skipna=False)),
+        value=float(losses[-1].mean()),
         error=math.sqrt(variance / len(steps)),
     )
 
@@ -227,17 +241,14 @@ def _smooth(samples: Sequence[_Sample]) -> list[_Sample]:
     ]
 
 
-def _evaluation_samples(trainings: Trainings, quantity: Quantity, steps: pd.Index) -> list[_Sample]:
+def _evaluation_samples(trainings: Trainings, quantity: Quantity) -> list[_Sample]:
     column = "accuracy" if quantity == "accuracy" else "loss"
     samples = []
-    tables = [evaluations.reindex(steps) for _, evaluations in trainings.equals]
-    values_of, right_of = (
-        np.column_stack([table[name].to_numpy(dtype=float) for table in tables])
-        for name in (column, "accuracy")
-    )
+    steps = trainings.evaluations.index
+    values_of, right_of = (trainings.evaluated[name] for name in (column, "accuracy"))
     # A script need not report the number of samples; without it the error is unknown.
-    counts = tables[0]["num_samples"].to_numpy(dtype=float, na_value=0.0)
-    own = trainings.evaluations[column].reindex(steps).to_numpy(dtype=float)
+    counts = trainings.evaluated["num_samples"][:, 0]
+    own = trainings.evaluations[column].to_numpy(dtype=float)
     for step, values, right, count, value in zip(
         steps, values_of, right_of, counts, own, strict=True
     ):
@@ -250,7 +261,7 @@ def _evaluation_samples(trainings: Trainings, quantity: Quantity, steps: pd.Inde
         else:
             error = _loss_error(trainings, step, values, right, float(count))
         samples.append(_Sample(int(step), int(step), values, float(value), error))
-    return _smooth(samples) if quantity == "evaluation loss" else samples
+    return samples
 
 
 def share_error(share: float, count: float) -> float:
@@ -287,7 +298,7 @@ def _loss_error(
 
 def _recent_spread(losses: pd.Series, step: int) -> float:
     """Standard deviation of the training losses before an evaluation."""
-    before = losses.to_numpy()[: losses.index.searchsorted(step)]
+    before = losses.to_numpy()[: losses.index.to_numpy().searchsorted(step)]
     recent = before[-max(MIN_WINDOW_STEPS, len(losses) // NUM_WINDOWS) :]
     recent = recent[np.isfinite(recent)]
     return float(recent.std(ddof=1)) if len(recent) > 1 else 0.0

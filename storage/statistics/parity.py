@@ -67,7 +67,9 @@ def loss_band(
 ) -> pd.DataFrame:
     """step, baseline, low, high: the range in which a correct backend's loss must lie. Losses are
     indexed by step."""
-    half = half_widths(baseline.to_dict(), [one.to_dict() for one in controls], precision)
+    by_step = [dict(zip(one.index.tolist(), one.tolist(), strict=True))
+               for one in (baseline, *controls)]  # fmt: skip
+    half = half_widths(by_step[0], by_step[1:], precision)
     widths = pd.Series(half, dtype=float)
     losses = baseline.loc[widths.index].astype(float)
     band = {
@@ -330,6 +332,8 @@ def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
     `answers`: as `storage.queries.answers` returns them. Ignores an entry that lacks a figure,
     because no run wrote it.
     """
+    if answers.empty:
+        return None
     whole = answers.dropna(subset=[*FIGURES, "samples"])
     wrong = whole[whole["wrong"] > 0]
     if wrong.empty:
