@@ -4,7 +4,8 @@
 
 Makes the data folders in FOLDER (kept for the next time) and prints Markdown: milliseconds of the
 first visit of an experiment (median of five) and of later visits (95th percentile), and the memory
-of the process that drew all pages. Compare ratios within one table: times depend on the machine.
+of the process that drew all pages. Removes all stored results before, so a first visit also
+compares the experiment. Compare ratios within one table: times depend on the machine.
 """
 
 import argparse
@@ -65,6 +66,7 @@ def measured(data_dir: DataDir) -> dict[str, float]:
     os.environ["BREAKEVEN_DATA"] = str(data_dir.path)
     with Store.open(data_dir) as store:
         store.ingest_all()
+        store.write("DELETE FROM results")
     ids = list(added(data_dir))[-VISITED:]
     found: dict[str, float] = {}
     for page in PAGES:

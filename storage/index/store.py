@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import duckdb
+import numpy as np
 import pandas as pd
 
 from breakeven.runner.files import FileLock
@@ -211,13 +212,22 @@ class Store:
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> pd.DataFrame:
         """Runs one query on its own cursor, because a shared connection returns wrong rows."""
+        return pd.DataFrame(self.columns(sql, parameters))
 
-        def ask() -> pd.DataFrame:
+    def columns(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> dict[str, Any]:
+        """The columns of `query` by name."""
+
+        def ask() -> dict[str, Any]:
             with self._connection.cursor() as cursor:
-                return cursor.execute(sql, parameters).df()
+                answer = cursor.execute(sql, parameters)
+                kinds = {name: str(kind) for name, kind, *_ in answer.description}
+                found = answer.fetchnumpy()
+            return {name: _array(values, kinds[name]) for name, values in found.items()}
 
         found = self._with_room(ask)
-        if len(found) >= MANY_ANSWERED:
+        if max(map(len, found.values()), default=0) >= MANY_ANSWERED:
             self.give_back()
         return found
 
@@ -315,6 +325,24 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+TEXTS = ("VARCHAR", "JSON")
+
+
+def _array(values: Any, kind: str) -> Any:
+    """A column as in DuckDB's `df()`, which takes ten times as long if a value is missing; `kind`:
+    its type in SQL."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    match values.dtype.kind:
+        case "i" | "u":
+            return pd.arrays.IntegerArray(values.data, values.mask)
+        case "b":
+            return pd.arrays.BooleanArray(values.data, values.mask)
+        case "f":
+            return values.filled(np.nan)
+    return values.data if kind in TEXTS else values.filled(pd.NA)
 
 
 def _require_unicode(data_dir: DataDir) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,7 +69,7 @@ def rows(
     is_rare = bool(tables) and tables.isdisjoint(USUAL)
     if is_rare and tables.isdisjoint(_tables_with_rows(store, experiment_id)):
         return _without_rows(store, sql, *parameters)
-    found = store.query(sql, [store.number_of(experiment_id), *parameters])
+    found = store.columns(sql, [store.number_of(experiment_id), *parameters])
     return with_runs(store, experiment_id, found, many=many)
 
 
@@ -85,25 +86,24 @@ def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
 @memo(always)
 def _without_rows(store: Store, sql: str, *parameters: object) -> pd.DataFrame:
     """The empty result of a query, with the types of its columns."""
-    return with_runs(store, "", store.query(sql, [0, *parameters]))
+    return with_runs(store, "", store.columns(sql, [0, *parameters]))
 
 
 def with_runs(
-    store: Store, experiment_id: str, frame: pd.DataFrame, *, many: bool = False
+    store: Store, experiment_id: str, columns: dict[str, Any], *, many: bool = False
 ) -> pd.DataFrame:
-    """The frame with run_id, label and role instead of `place`, the position among the variants.
+    """A frame of the columns, with run_id, label and role instead of `place`, the position among
+    the variants.
 
     Fetching three texts per row would take as long as all numbers, and twice their memory; a
     category takes one byte per row.
     """
     runs = _runs(store, experiment_id)
-    row = np.searchsorted(runs["position"], frame["place"])
-    columns = {name: column.array for name, column in frame.items() if name != "place"}
+    row = np.searchsorted(runs["position"], columns.pop("place"))
     texts = {
         name: (runs[name].astype("category") if many else runs[name]).array.take(row)
         for name in ("run_id", "label", "role")
     }
-    # A new frame from all columns: inserting three into a frame takes three times as long.
     return pd.DataFrame({**texts, **columns}, copy=False)
 
 

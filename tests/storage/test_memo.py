@@ -42,13 +42,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The queries that were asked for data frames."""
     found: list[str] = []
-    ask = Store.query
+    ask = Store.columns
 
-    def listen(store: Store, sql: str, *parameters: object) -> pd.DataFrame:
+    def listen(store: Store, sql: str, *parameters: object) -> dict[str, Any]:
         found.append(sql)
         return ask(store, sql, *parameters)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Store, "query", listen)
+    monkeypatch.setattr(Store, "columns", listen)
     yield found
 
 

@@ -224,7 +224,6 @@ def _draw(
 ) -> go.Figure:
     """Draws estimated lines, thin dotted lines of measurements, and a ring where each meets the
     baseline; `is_saved`: draws the difference to the baseline instead of the time."""
-    figure = go.Figure()
     measured = max((curve.last for curve in curves), default=0.0)
     near = {
         curve.label: curve.pays_off
@@ -235,17 +234,20 @@ def _draw(
     horizon = max(measured, num_steps, max(near.values(), default=0.0) * 1.15)
     steps = np.linspace(0.0, horizon, NUM_POINTS)
     zero = baseline if is_saved else None
+    traces = []
     for curve in curves:
         is_estimated = curve.estimate is not None and (zero is None or zero.estimate is not None)
-        _add(figure, curve, *_measured(curve, zero), named=not is_estimated, opacity=0.6,
-             line={**MEASURED, "color": curve.look.color})  # fmt: skip
+        traces.append(_line(curve, *_measured(curve, zero), named=not is_estimated, opacity=0.6,
+                            line={**MEASURED, "color": curve.look.color}))  # fmt: skip
         if is_estimated:
             heights = curve.at(steps) if zero is None else zero.at(steps) - curve.at(steps)
-            _add(figure, curve, steps, heights, named=True, line=line_style(curve.look))
+            style = line_style(curve.look)
+            traces.append(_line(curve, steps, heights, named=True, line=style))
     for curve in curves:
         if baseline is not None and curve.label in near:
             at = near[curve.label]
-            _mark(figure, curve, at, 0.0 if is_saved else float(baseline.at(at)), horizon)
+            traces.append(_mark(curve, at, 0.0 if is_saved else float(baseline.at(at)), horizon))
+    figure = go.Figure(traces)  # Adding one trace after the other takes twice as long.
     if horizon > measured > 0:
         shift = 4 if measured < horizon / 2 else -4
         figure.add_vline(x=measured, line_width=1, line_dash="dot", line_color=NEUTRAL)
@@ -266,16 +268,16 @@ def _measured(curve: Curve, baseline: Curve | None) -> tuple[Any, Any]:
     return steps, taken - curve.seconds[: len(steps)]
 
 
-def _add(figure: go.Figure, curve: Curve, x: Any, y: Any, *, named: bool, **style: Any) -> None:
-    figure.add_scatter(
+def _line(curve: Curve, x: Any, y: Any, *, named: bool, **style: Any) -> dict[str, Any]:
+    return dict(
         x=x, y=y, name=curve.label + curve.note, showlegend=named,
         legendgroup=curve.label, mode="lines", hoverinfo=None if named else "skip", **style,
     )  # fmt: skip
 
 
-def _mark(figure: go.Figure, curve: Curve, steps: float, height: float, horizon: float) -> None:
+def _mark(curve: Curve, steps: float, height: float, horizon: float) -> dict[str, Any]:
     """A ring with the run's name, on the side where it stays inside the figure."""
-    figure.add_scatter(
+    return dict(
         x=[steps], y=[height], mode="markers+text", name=f"{curve.label} pays off",
         legendgroup=curve.label, showlegend=False, text=[shortened(curve.label)],
         textposition="bottom right" if steps < horizon / 2 else "top left",
