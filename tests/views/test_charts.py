@@ -539,8 +539,8 @@ def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_
         result("baseline"),
         result("eager", speedup=ratio, speed_verdict="unsure", break_even=found),
     ])  # fmt: skip
-    reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling is paid "
-              "for after 700 steps.")  # fmt: skip
+    reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling pays "
+              "off after 700 steps.")  # fmt: skip
     assert table.endswith(f'title="{reason}">inconclusive</span></td></tr></tbody></table></div>')
 
 

@@ -63,8 +63,9 @@ def test_a_search_takes_a_script_with_the_candidates_that_apply_to_scripts(scrip
     work = read("--plan=500", str(script), "--block-steps=2", "--", "--steps", "7", command="tune")
     spec = search_spec(work, steps=500)
     assert spec.model.script == str(script) and spec.script.arguments == ("--steps", "7")
-    # No compiler with another form; inductor with two modes, two wrappers and two forms.
-    assert len(spec.backends) == 1 + 2 * 2 * 2
+    # Two implementations of the optimizer and four numbers of loader processes, without a compiler
+    # (but for the baseline) and under inductor with two modes and two wrappers.
+    assert len(spec.backends) == (2 * 4 - 1) + 2 * 2 * (2 * 4)
     assert {one.scope for one in spec.candidates} == {"iteration"}
     assert {one.optimizer for one in spec.candidates} == {None, "fused"}
     assert "scope, because the script decides what is compiled" in untried(spec)
