@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.search_trials import search
+from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.candidates import MOVES, candidates, untried
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage.terminal.setting_words import setting_words
@@ -69,3 +70,8 @@ def test_each_setting_of_a_candidate_has_plain_words() -> None:
         "not compiled; the optimizer does all its work in one kernel; batches are 8 times as large"
     )
     assert setting_words(parse_backend("aot_eager")) == ""
+
+
+def test_only_a_script_has_data_loaders() -> None:
+    with pytest.raises(InvalidSpec, match="must not have loader_workers except for a script"):
+        search(("none:loader_workers=4",))

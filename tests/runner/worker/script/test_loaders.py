@@ -85,12 +85,19 @@ def test_the_journal_has_the_time_that_steps_wait_for_their_data(tmp_path: Path)
     assert all(one["loading_seconds"] < one["seconds"] for one in blocks)
 
 
-def test_loading_for_an_evaluation_is_no_waiting_of_a_step(tmp_path: Path) -> None:
-    evaluation = """
+@pytest.mark.parametrize(
+    "evaluating",
+    [
+        "[None for points in loading]; breakeven.evaluated('validation', loss=0.5)",
+        "model.eval(); [model(points) for points in loading]; model.train()",
+    ],
+    ids=["reported", "by the model's mode"],
+)
+def test_loading_for_an_evaluation_is_no_waiting_of_a_step(tmp_path: Path, evaluating: str) -> None:
+    evaluation = f"""
     if number % 4 == 3:
-        for points in DataLoader(Slow(), batch_size=1):
-            pass
-        breakeven.evaluated("validation", loss=0.5)
+        loading = DataLoader(Slow(), batch_size=1)
+        {evaluating}
 """
     blocks = run(tmp_path, LOADING + evaluation).of("block")
     assert len(blocks) == 3
