@@ -1,4 +1,4 @@
-"""Compilers of other packages with which people train (docs/backends.md), if installed."""
+"""Compilers of other packages with which people train (docs/own-training.md), if installed."""
 
 from dataclasses import replace
 from importlib.util import find_spec
