@@ -1,1 +1,1 @@
-"""Causes faults on purpose and counts their damage: `benchmarks/README.md`."""
+"""Causes faults on purpose and counts their damage: `benchmarks/results/faults.md`."""
