@@ -20,6 +20,8 @@ from breakeven.views.shared.inert import Markdown, code, inert, plain
 ECHO_SECONDS = 3.0
 """Seconds after a choice during which an address without it is outdated: a part of the page that
 runs by itself may send the address from before the choice."""
+DRAWN_SECONDS = 30.0
+"""Seconds in which the page of a new choice begins to be drawn, also on a busy machine."""
 PREFIX = "address."
 """Prefix of the widgets' keys, because names as short as `model` may be used elsewhere."""
 
@@ -225,7 +227,7 @@ def _choose(
     what: str, options: list[str], text: Callable[[str], str], otherwise: Sequence[str] = ()
 ) -> str:
     key, picked = f"chosen_{what}", f"chosen_{what}_picked"
-    requested = st.query_params.get(what)
+    requested = _requested(what)
     st.session_state[SILENT] = requested is None
     if requested is not None and requested not in options:
         st.warning(
@@ -248,8 +250,30 @@ def _choose(
     return chosen
 
 
+def _requested(what: str) -> str | None:
+    """The id in the address, or a choice of a moment ago that the address does not have yet."""
+    requested, now = st.query_params.get(what), time.monotonic()
+    place = f"chosen_{what}_replaced"
+    replaced, until = st.session_state.get(place, (None, -math.inf))
+    if now < until:
+        if requested == replaced:
+            requested = st.session_state[what]
+            _replace(what, requested)
+        st.session_state[place] = (replaced, min(until, now + ECHO_SECONDS))
+    return requested
+
+
 def _write_to_address(what: str, key: str, picked: str) -> None:
-    if what in OF_IT:
-        st.query_params.pop(OF_IT[what], None)  # belongs to the previous choice
-    st.session_state[what] = st.query_params[what] = st.session_state[key]
+    # A part of the page that runs by itself may bring the choice before the page is drawn with it.
+    replaced = (st.query_params.get(what), time.monotonic() + DRAWN_SECONDS)
+    st.session_state[f"chosen_{what}_replaced"] = replaced
+    st.session_state[what] = st.session_state[key]
+    _replace(what, st.session_state[key])
     st.session_state.pop(picked, None)
+
+
+def _replace(what: str, chosen: str) -> None:
+    """Writes a choice to the address, without what belongs to the previous one."""
+    if what in OF_IT:
+        st.query_params.pop(OF_IT[what], None)
+    st.query_params[what] = chosen

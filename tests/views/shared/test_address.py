@@ -40,3 +40,28 @@ def test_another_address_makes_another_widget_while_the_page_is_shown() -> None:
         assert app.multiselect[0].value == [model]
         keys.append(app.multiselect[0].key)
     assert keys == ["address.model", "address.model.1", "address.model.2"]
+
+
+def selector() -> None:
+    import pandas as pd
+
+    from breakeven.views.shared.address import choose_suite_run
+
+    choose_suite_run(pd.DataFrame({"suite_run": ["newer", "older"]}))
+
+
+def test_an_address_from_before_a_choice_does_not_undo_the_choice_and_a_later_address_does() -> (
+    None
+):
+    app = AppTest.from_function(selector).run()
+    assert app.query_params["suite_run"] == "newer"
+    app.selectbox[0].select("older").run()
+    assert app.query_params["suite_run"] == "older"
+    app.query_params.update({"suite_run": "newer", "against": "of the newer one"})
+    app.run()  # As by a part of the page that runs by itself.
+    assert app.selectbox[0].value == "older"
+    assert app.query_params == {"suite_run": "older"}
+    app.session_state["chosen_suite_run_replaced"] = ("newer", 0.0)  # long ago
+    app.query_params["suite_run"] = "newer"
+    app.run()
+    assert app.selectbox[0].value == "newer"
