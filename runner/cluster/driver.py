@@ -52,7 +52,7 @@ QUEUE_SECONDS = 2.0
 """Interval between two reads of the queue."""
 OVER_SEVERAL = (
     "a run on several machines does not work with --ray or --slurm; queue it without --ray "
-    "or --slurm, and run `breakeven supervise --join` on the others (docs/several-devices.md)"
+    "or --slurm, and run `breakeven supervise --join` on the others (docs/devices.md)"
 )
 
 

@@ -64,7 +64,7 @@ def add_bisect_option(parser: argparse.ArgumentParser) -> None:
         "something else than with A: torch==A..B for the released versions, torch==A,B,C for these "
         "(default package: torch). uv makes an environment for each version that is tried; "
         "--environment NAME=REQUIREMENTS says what else is installed there; --fail-if replaces "
-        "what is bad (docs/environments.md)"
+        "what is bad (docs/devices.md)"
     )
     parser.add_argument(OPTION, type=checked(read_versions), metavar="[PACKAGE==]A..B", help=text)
 

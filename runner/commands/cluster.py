@@ -44,7 +44,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--join", action="store_true",
         help="let this machine take part in runs of several machines until stopped; the data "
-        "folder is that of the first machine (docs/several-devices.md)",
+        "folder is that of the first machine (docs/devices.md)",
     )  # fmt: skip
     parser.add_argument(
         "--same-versions", action="store_true",

@@ -86,7 +86,7 @@ class ExperimentFields(PlaceSpec):
     """Python installations in which all runs execute, side by side; the first is what the others
     are compared with. `NAME=path/to/python`; `NAME=torch==2.11.0` or `NAME=requirements.txt`, from
     which `uv` makes one in the data folder; names of those, `a,b`; `own` for Breakeven's own. Only
-    torch and what the task needs must be installed there (docs/environments.md)."""
+    torch and what the task needs must be installed there (docs/devices.md)."""
     settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
     """Settings of torch in every run. `plain`: torch's defaults, except that compiled code draws
     the random numbers of eager code and float32 products do not use TF32. `harness`: those of

@@ -68,7 +68,7 @@ class PlaceSpec(Spec):
         Prompt("Machines", "--nnodes"),
     ] = 1
     """Number of machines that every run uses, each with these devices. On every machine except the
-    first, run `breakeven supervise --join` with the same data folder (docs/several-devices.md)."""
+    first, run `breakeven supervise --join` with the same data folder (docs/devices.md)."""
     cpus: Annotated[str | None, Prompt("Dedicated CPUs", empty="near the device")] = None
     """CPUs reserved for the experiment, such as `0-3,8`; by default those near its device, and on
     the CPU all. Experiments that share no device and no CPU run at the same time."""

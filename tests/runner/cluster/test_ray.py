@@ -1,6 +1,6 @@
 """A real Ray cluster of three nodes on this machine, one of them killed in the middle of a suite.
 
-Run by `make test-slow MARK=cluster`; docs/several-devices.md describes clusters.
+Run by `make test-slow MARK=cluster`; docs/devices.md describes clusters.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Experiments as jobs through submitit: of its local executor, or of the Slurm of this machine,
 `BREAKEVEN_TEST_CLUSTER=slurm`.
 
-Run by `make test-slow MARK=cluster`; docs/several-devices.md describes clusters.
+Run by `make test-slow MARK=cluster`; docs/devices.md describes clusters.
 """
 
 import os
