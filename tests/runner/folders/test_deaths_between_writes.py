@@ -2,7 +2,7 @@
 
 Hypothesis draws what they do; whatever it is, nothing that was acknowledged is lost or doubled,
 every run has one state, and what was interrupted can be done again.
-`benchmarks/breaking/fuzz.py` draws for longer.
+`BREAKEVEN_FUZZ_EXAMPLES=40` draws for longer.
 """
 
 import json
