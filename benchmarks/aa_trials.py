@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
 
 from benchmarks.aa_recording import (  # noqa: E402
     BLOCK_STEPS,
@@ -30,6 +29,7 @@ from benchmarks.aa_recording import (  # noqa: E402
     record_fake,
     record_training,
 )
+from benchmarks.tables import markdown  # noqa: E402
 from breakeven.runner.folders.data_dir import DataDir  # noqa: E402
 from breakeven.runner.folders.states import Exit, RunState  # noqa: E402
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
@@ -110,12 +110,6 @@ def row(kind: str, third: str, comparisons: Sequence[Comparison]) -> dict[str, o
         "median speedup": f"{np.median([one.median for one in speedups]):.4f}",
         "median noise floor": f"{np.median(floors):.2%}",
     }
-
-
-def markdown(rows: Sequence[dict[str, object]]) -> str:
-    table = pd.DataFrame(rows)
-    lines = [list(table.columns), ["---"] * len(table.columns), *table.values.tolist()]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.aa_trials import markdown
+from benchmarks.tables import markdown
 from breakeven.storage.statistics.intervals import typical
 from breakeven.storage.statistics.speedups import paired_ratio
 

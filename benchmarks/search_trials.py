@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
+from benchmarks.tables import markdown
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, TuneSpec
 from breakeven.runner.specs.variants import Variant
@@ -207,8 +208,6 @@ def near_row(count: int, steps: int) -> dict[str, object]:
 
 
 def main() -> None:
-    from benchmarks.aa_trials import markdown  # Loads torch, which fast tests of this module lack.
-
     count = int(sys.argv[1]) if len(sys.argv) > 1 else USUAL_COUNT
     print("Equal candidates:\n")  # noqa: T201
     print(markdown([equal_row(count, noise) for noise in NOISES]))  # noqa: T201

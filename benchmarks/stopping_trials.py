@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.aa_trials import markdown
+from benchmarks.tables import markdown
 from breakeven.runner.specs.experiment import SpeedSpec
 from breakeven.runner.supervision.stopping_rule import LOOK_GROWTH, StoppingRule
 from breakeven.storage.statistics.speedups import (

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from benchmarks.aa_trials import markdown
+from benchmarks.tables import markdown
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite.groups import judge_means
 

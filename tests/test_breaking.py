@@ -18,9 +18,10 @@ from benchmarks.breaking.faults import FAULTS
 from benchmarks.breaking.records import Record, read
 from benchmarks.breaking.side_by_side import FORK, Trial, outcomes
 from benchmarks.breaking.slow_disk import Disk
-from benchmarks.breaking.table import BEGIN, END, is_well, told_of, write
+from benchmarks.breaking.table import BEGIN, END, is_well, told_of
 from benchmarks.breaking.trials import Break, Fault
 from benchmarks.breaking.world import FAKE, Outcome, World, lines_of
+from benchmarks.tables import write
 from breakeven.runner.folders.data_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS
@@ -102,7 +103,7 @@ def test_the_table_puts_files_of_several_machines_together_and_counts_no_trial_t
                      + record(0, "a big one", "cuda:0", left=4) + '{"fault": "to')  # fmt: skip
     document = tmp_path / "page.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write(document, told_of(read([here, there])))
+    write(document, BEGIN, END, told_of(read([here, there])))
     text = document.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     assert f"| {first.name} | 2 (1 too late) | 0 | 0 | 0 | 2.0, 2.0 | - |" in text

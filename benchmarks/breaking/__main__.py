@@ -18,7 +18,6 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.breaking import world
 from benchmarks.breaking.abilities import lacks
 from benchmarks.breaking.faults import FAULTS
 from benchmarks.breaking.kept_lines import append, appending
@@ -39,7 +38,6 @@ def main() -> int:
         if number < (options.real_times if fault.is_real else options.times)
         and fault.name not in left_out
     ]
-    world.PATIENCE_SECONDS = options.patience
     share, shares = map(int, options.share.split("/"))
     done = {one.trial for one in read([options.records])}
     todo = [one for one in trials[share - 1 :: shares]
@@ -68,8 +66,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="trials side by side")
     parser.add_argument("--seconds", type=float, default=float("inf"),
                         help="after which no further trial begins")  # fmt: skip
-    parser.add_argument("--patience", type=float, default=world.PATIENCE_SECONDS,
-                        help="seconds after which what should have happened did not")  # fmt: skip
     parser.add_argument("--share", default="1/1", help="which of how many parts of the trials")
     parser.add_argument("--device", default="cpu", help="where real trainings take place")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))

@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.breaking.faults import FAULTS
 from benchmarks.breaking.records import Record, read
 from benchmarks.breaking.world import Outcome
+from benchmarks.tables import write
 
 BEGIN = "<!-- table: python -m benchmarks.breaking.table RECORDS --write -->"
 END = "<!-- end of table -->"
@@ -29,13 +30,7 @@ def main() -> None:
     told = told_of(read(options.records))
     print(told)  # noqa: T201
     if options.write:
-        write(options.write, told)
-
-
-def write(file: Path, told: str) -> None:
-    """Replaces the text between the marks."""
-    head, rest = file.read_text().split(BEGIN)
-    file.write_text(f"{head}{BEGIN}\n\n{told}\n{END}{rest.split(END)[1]}")
+        write(options.write, BEGIN, END, told)
 
 
 def told_of(records: Sequence[Record]) -> str:

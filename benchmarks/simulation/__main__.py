@@ -1,7 +1,7 @@
 """Plays histories of the supervisor's protocol: `python -m benchmarks.simulation`.
 
-    .venv/bin/python -m benchmarks.simulation [--histories N] [--seed TEXT] [--first N]
-                                              [--jobs N] [--seconds N] [--only N] [--write FILE]
+    .venv/bin/python -m benchmarks.simulation [--histories N] [--seed TEXT] [--jobs N]
+                                              [--seconds N] [--only N] [--write FILE]
                                               [--records FILE.jsonl]
 
 Prints the number of each history that fails; `--only NUMBER` plays it again and prints its events.
@@ -24,6 +24,7 @@ from typing import Self
 
 from benchmarks.breaking.kept_lines import append, appending, read_lines
 from benchmarks.simulation.history import Result, play
+from benchmarks.tables import write
 
 MEMORY = Path("/dev/shm")
 """A folder in memory, whose files take no disk."""
@@ -72,9 +73,8 @@ def main() -> int:
     kept = read_lines(options.records) if options.records else []
     parts = [Part(**line) for line in kept if line["seed"] == options.seed]
     done = {part.first for part in parts}
-    end = options.first + options.histories
-    todo = [(options.seed, number, min(number + AT_ONCE, end), deadline)
-            for number in range(options.first, end, AT_ONCE) if number not in done]  # fmt: skip
+    todo = [(options.seed, number, min(number + AT_ONCE, options.histories), deadline)
+            for number in range(0, options.histories, AT_ONCE) if number not in done]  # fmt: skip
     # Only the main process handles Ctrl-C; it then reports the histories played so far.
     with (
         appending(options.records) if options.records else nullcontext() as file,
@@ -90,8 +90,7 @@ def main() -> int:
     told = told_of(parts)
     print(told)  # noqa: T201
     if options.write:
-        head, rest = options.write.read_text().split(BEGIN)
-        options.write.write_text(f"{head}{BEGIN}\n\n{told}\n{END}{rest.split(END)[1]}")
+        write(options.write, BEGIN, END, told)
     return any(part.failed for part in parts)
 
 
@@ -138,7 +137,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--seed", default="20261122")
-    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"),
                         help="after which no further ones are begun")  # fmt: skip
