@@ -18,13 +18,14 @@ from pathlib import Path
 
 from benchmarks.parity_recording import (
     CORRECT,
+    EARLY,
     GRAPHS,
-    NUM_TRIALS,
     Trial,
     all_trials,
     quieten,
     record,
 )
+from benchmarks.tables import markdown
 from breakeven.storage.comparison.results import Result
 from tests.faults.judging import judge_trial
 from tests.faults.trial import FIRST_EFFECTS
@@ -33,45 +34,49 @@ from tests.faults.trial import FIRST_EFFECTS
 def judged(trials: Iterable[Trial], folder: Path) -> Iterator[tuple[str, list[Result]]]:
     """The workload and the results of every experiment."""
     for trial in trials:
-        place = record(trial, folder, "cpu", "float32")
-        yield trial.workload, list(judge_trial(place).results)
+        yield trial.workload, list(judge_trial(record(trial, folder)).results)
         sys.stderr.write(f"\r{trial.workload}, seed {trial.seed} ")
 
 
 def tables(found: Iterable[tuple[str, list[Result]]]) -> str:
     """False alarms per workload and correct backend, and the result for each fault."""
-    correct: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    faulty: dict[tuple[str, str], list[Result]] = defaultdict(list)
+    of_backend: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for workload, results in found:
         for result in results:
-            kind = correct if result.label in (*CORRECT, GRAPHS) else faulty
             if result.role == "backend":
-                kind[workload, result.label].append(result)
-    lines = [
-        "| workload | correct backend | experiments | called broken | largest share of the band |",
-        "|---|---|---|---|---|",
-    ]
-    for (workload, label), results in sorted(correct.items()):
-        verdicts = [result.parity.verdict for result in results if result.parity]
-        lines.append(
-            f"| {workload} | {label} | {len(results)} | {verdicts.count('broken')} "
-            f"| {max(_ratios(results)):.2f} |"
-        )
-    lines += [
-        "",
-        "| workload | fault | experiments | called broken | first effect at step "
-        "| outside the band at step | least excess |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for (workload, label), results in sorted(faulty.items()):
-        broken = [r.parity for r in results if r.parity and r.parity.verdict == "broken"]
-        steps = [p.first_step_outside for p in broken if p.first_step_outside is not None]
-        seen = f"{min(steps)} to {max(steps)}" if steps else "never"
-        lines.append(
-            f"| {workload} | {label} | {len(results)} | {len(broken)} | {FIRST_EFFECTS[label]} "
-            f"| {seen} | {min(_ratios(results)):.3g} x |"
-        )
-    return "\n".join(lines) + "\n"
+                of_backend[workload, result.label].append(result)
+    correct, faulty = [], []
+    for (workload, label), results in sorted(of_backend.items()):
+        if label in (*CORRECT, GRAPHS):
+            correct.append(_correct(workload, label, results))
+        else:
+            faulty.append(_faulty(workload, label, results))
+    return f"{markdown(correct)}\n\n{markdown(faulty)}\n"
+
+
+def _correct(workload: str, label: str, results: list[Result]) -> dict[str, object]:
+    verdicts = [result.parity.verdict for result in results if result.parity]
+    return {
+        "workload": workload,
+        "correct backend": label,
+        "experiments": len(results),
+        "called broken": verdicts.count("broken"),
+        "largest share of the band": f"{max(_ratios(results)):.2f}",
+    }
+
+
+def _faulty(workload: str, label: str, results: list[Result]) -> dict[str, object]:
+    broken = [r.parity for r in results if r.parity and r.parity.verdict == "broken"]
+    steps = [p.first_step_outside for p in broken if p.first_step_outside is not None]
+    return {
+        "workload": workload,
+        "fault": label,
+        "experiments": len(results),
+        "called broken": len(broken),
+        "first effect at step": FIRST_EFFECTS[label],
+        "outside the band at step": f"{min(steps)} to {max(steps)}" if steps else "never",
+        "least excess": f"{min(_ratios(results)):.3g} x",
+    }
 
 
 def _ratios(results: Iterable[Result]) -> list[float]:
@@ -83,7 +88,7 @@ def _ratios(results: Iterable[Result]) -> list[float]:
 def main() -> None:
     quieten()
     first_seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    numbers = {**NUM_TRIALS, **dict(zip(NUM_TRIALS, map(int, sys.argv[3:]), strict=False))}
+    numbers = {**EARLY, **dict(zip(EARLY, map(int, sys.argv[3:]), strict=False))}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else temporary)
         sys.stdout.write(tables(judged(all_trials(numbers, first_seed), folder)))

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from unittest import mock
 
-from benchmarks.late_faults.trials import Trained, trained
+from benchmarks.late_trials import Trained, trained
 from benchmarks.parity_recording import DONE, quieten
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec

@@ -1,6 +1,6 @@
 """Planted faults are called broken, and correct backends are not, in real trainings on the CPU.
 
-One seed; hundreds are in benchmarks/parity_trials.py and late_faults/trials.py.
+One seed; hundreds are in benchmarks/parity_trials.py and late_trials.py.
 """
 
 from pathlib import Path

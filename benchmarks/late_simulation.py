@@ -1,6 +1,6 @@
 """Error rates of parity's coarse instrument in simulated trainings with known truth.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.late_faults.simulation [trials]`
+Run from the project's root: `.venv/bin/python -m benchmarks.late_simulation [trials]`
 
 Equal trainings share the course of the losses and each batch's difficulty; each has an
 autoregressive noise of its own, from independent steps (0) to almost constant (0.98). A fault
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.tables import markdown
 from breakeven.storage.statistics.outcomes import Trainings, readings, without_spikes
 
 NUM_TRIALS = 500
@@ -69,13 +70,19 @@ def rates(num_trials: int, persistence: float, num_controls: int) -> tuple[float
 
 def main() -> None:
     num_trials = int(sys.argv[1]) if len(sys.argv) > 1 else NUM_TRIALS
-    lines = ["| persistence | controls | correct called broken | faults called broken |"]
-    lines += ["|---|---|---|---|"]
+    rows = []
     for persistence in PERSISTENCE:
         for num_controls in NUMBERS_OF_CONTROLS:
             alarms, caught = rates(num_trials, persistence, num_controls)
-            lines.append(f"| {persistence} | {num_controls} | {alarms:.1%} | {caught:.1%} |")
-    sys.stdout.write("\n".join(lines) + "\n")
+            rows.append(
+                {
+                    "persistence": persistence,
+                    "controls": num_controls,
+                    "correct called broken": f"{alarms:.1%}",
+                    "faults called broken": f"{caught:.1%}",
+                }
+            )
+    sys.stdout.write(f"{markdown(rows)}\n")
 
 
 if __name__ == "__main__":

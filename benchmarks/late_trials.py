@@ -1,12 +1,12 @@
 """How often parity is wrong about late faults and about correct backends.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.late_faults.trials FOLDER [FOLDER ...]`
+Run from the project's root: `.venv/bin/python -m benchmarks.late_trials FOLDER [FOLDER ...]`
 
-`recording` fills the folders. Every experiment is judged with one, two and three of its controls.
-The backends are correct, and so is the last control, which is none of these three but another equal
-training. A fault counts if it moves the final loss (mean of the last tenth of the steps) by more
-than three times the spread of the equal trainings: their range, and also their standard deviation.
-Prints Markdown tables.
+`parity_recording` fills the folders. Every experiment is judged with one, two and three of its
+controls. The backends are correct, and so is the last control, which is none of these three but
+another equal training. A fault counts if it moves the final loss (mean of the last tenth of the
+steps) by more than three times the spread of the equal trainings: their range, and also their
+standard deviation. Prints Markdown tables.
 """
 
 import sys
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.parity_recording import CORRECT, DONE, GRAPHS
+from benchmarks.tables import markdown
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence, load_evidence
@@ -79,25 +80,23 @@ def trained(folder: Path) -> Iterator[Trained]:
         )
 
 
-def tables(experiments: list[Trained]) -> str:
-    return "\n".join([*_correct(experiments), "", *_faulty(experiments)]) + "\n"
-
-
-def _correct(experiments: list[Trained]) -> Iterator[str]:
-    yield "| workload | controls | experiments | with a false alarm | runs | broken | unknown |"
-    yield "|---|---|---|---|---|---|---|"
+def _correct(experiments: list[Trained]) -> Iterator[dict[str, object]]:
     for workload, mine in _by_workload(experiments):
         for number in NUMBERS_OF_CONTROLS:
             verdicts = [
                 [one.judged(label, number).verdict for label in _correct_labels(one)]
                 for one in mine
             ]
-            alarms = sum("broken" in found for found in verdicts)
             counts = Counter(verdict for found in verdicts for verdict in found)
-            yield (
-                f"| {workload} | {number} | {len(mine)} | {alarms} | {counts.total()} "
-                f"| {counts['broken']} | {counts['unknown']} |"
-            )
+            yield {
+                "workload": workload,
+                "controls": number,
+                "experiments": len(mine),
+                "with a false alarm": sum("broken" in found for found in verdicts),
+                "runs": counts.total(),
+                "broken": counts["broken"],
+                "unknown": counts["unknown"],
+            }
 
 
 def _correct_labels(one: Trained) -> list[str]:
@@ -108,9 +107,7 @@ def _correct_labels(one: Trained) -> list[str]:
     return labels if apart.found_in_band else [*labels, ANOTHER]
 
 
-def _faulty(experiments: list[Trained]) -> Iterator[str]:
-    yield "| workload | controls | spread | faults beyond three | broken | unknown | hold |"
-    yield "|---|---|---|---|---|---|---|"
+def _faulty(experiments: list[Trained]) -> Iterator[dict[str, object]]:
     for workload, mine in _by_workload(experiments):
         for number in NUMBERS_OF_CONTROLS:
             for spread in ("range", "standard deviation"):
@@ -120,11 +117,15 @@ def _faulty(experiments: list[Trained]) -> Iterator[str]:
                     for fault in LATE_FAULTS
                     if fault in one.backends and one.shift(fault, spread) > MANY_SPREADS
                 )
-                other = verdicts.total() - verdicts["broken"] - verdicts["unknown"]
-                yield (
-                    f"| {workload} | {number} | {spread} | {verdicts.total()} "
-                    f"| {verdicts['broken']} | {verdicts['unknown']} | {other} |"
-                )
+                yield {
+                    "workload": workload,
+                    "controls": number,
+                    "spread": spread,
+                    "faults beyond three": verdicts.total(),
+                    "broken": verdicts["broken"],
+                    "unknown": verdicts["unknown"],
+                    "hold": verdicts.total() - verdicts["broken"] - verdicts["unknown"],
+                }
 
 
 def _by_workload(experiments: list[Trained]) -> Iterator[tuple[str, list[Trained]]]:
@@ -137,7 +138,7 @@ def _by_workload(experiments: list[Trained]) -> Iterator[tuple[str, list[Trained
 
 def main() -> None:
     found = [one for folder in sys.argv[1:] for one in trained(Path(folder))]
-    sys.stdout.write(tables(found))
+    sys.stdout.write(f"{markdown(list(_correct(found)))}\n\n{markdown(list(_faulty(found)))}\n")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Faults that begin late in a training: recorded, judged, simulated."""
