@@ -23,14 +23,7 @@ import torch
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.specs.experiment import (
-    DataSpec,
-    EvaluationSpec,
-    ExperimentSpec,
-    ModelSpec,
-    RunSpec,
-    TrainingSpec,
-)
+from breakeven.runner.specs.experiment import EvaluationSpec, ExperimentSpec, RunSpec
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import Callback, TrainingState
 from breakeven.runner.worker.context import RunContext
@@ -39,14 +32,13 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.training.training import Trainer
 from breakeven.runner.worker.turn_source import Turns
+from tests.faults.trial import FOLDER, WORKLOADS
 
 NAMES = ("baseline", "control", "same", "slower")
 SLOWDOWN = 0.03
 NUM_SWEEPS = 100
 NUM_ROUNDS = {"fake steps": 200, "tiny trainings": 400}
 BLOCK_STEPS = 2
-RELU_NET = Path(__file__).parent.parent / "tests" / "faults" / "relu_net.py"
-"""Small enough for the CPU cache, because other processes affect the speed of memory."""
 PATIENCE_SECONDS = 120.0
 JOURNALS_OWN = ("v", "seq", "kind", "time")
 """Fields of an event that its journal adds."""
@@ -153,22 +145,14 @@ class ThreadTurns(Turns):
 
 
 def training_spec(seed: int) -> ExperimentSpec:
-    """A network of layer norms, relu and dropout with Adam, 16 samples per step."""
-    batch = 16
-    steps = NUM_ROUNDS["tiny trainings"] * BLOCK_STEPS
-    return ExperimentSpec(
-        name="aa",
-        task="custom",
+    """A network with Adam, 16 samples per step: small enough for the CPU cache, because other
+    processes affect the speed of memory."""
+    net = WORKLOADS["relu net"]
+    epochs = NUM_ROUNDS["tiny trainings"] * BLOCK_STEPS // net.steps_per_epoch
+    return replace(
+        net,
         backends=("eager",),
-        model=ModelSpec(source=f"{RELU_NET}:ReluNet"),
-        data=DataSpec(source=f"{RELU_NET}:samples", num_train_samples=1280, num_eval_samples=10),
-        training=TrainingSpec(
-            batch_size=batch,
-            learning_rate=1e-3,
-            seed=seed,
-            losses=("CrossEntropyLoss",),
-            epochs=steps * batch // 1280,
-        ),
+        training=replace(net.training, seed=seed, epochs=epochs, max_steps=None),
         evaluation=EvaluationSpec(when="never"),
         callbacks=(f"{Path(__file__).resolve()}:Dawdler",),
         block_steps=BLOCK_STEPS,
@@ -183,7 +167,7 @@ def record_training(folder: Path, seed: int) -> None:
     spec = training_spec(seed)
     turns = [ThreadTurns() for _ in NAMES]
     threads = []
-    with mock.patch.dict(os.environ, {CODE_VARIABLE: str(RELU_NET.parent.parent.parent)}):
+    with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER.parent.parent)}):
         workload = load_workload(spec)
         for number in range(len(NAMES)):
             mine = replace(workload, model=copy.deepcopy(workload.model))

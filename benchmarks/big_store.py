@@ -1,12 +1,9 @@
 """Makes a data folder of any size within seconds: one experiment, copied under other ids.
 
-    python -m benchmarks.big_store FOLDER --runs 1002 --steps 10000
-
 An experiment of six runs is recorded as a worker would, with a sample of the device for each block
 and ten evaluations. Its copies have ids and losses of their own, so that no two journals are alike.
 """
 
-import argparse
 import re
 import shutil
 from collections.abc import Iterator
@@ -100,18 +97,3 @@ def write_steps(
 def added(data_dir: DataDir) -> Iterator[str]:
     """Ids of the experiments in a folder, oldest first."""
     yield from dict.fromkeys(run.run_id.partition(".")[0] for run in data_dir.run_dirs())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--runs", type=int, default=1002)
-    parser.add_argument("--steps", type=int, default=10_000)
-    arguments = parser.parse_args()
-    data_dir = DataDir(arguments.folder)
-    before = len(list(added(data_dir)))
-    make_store(data_dir, -(-arguments.runs // NUM_RUNS) - before, arguments.steps, before)
-
-
-if __name__ == "__main__":
-    main()

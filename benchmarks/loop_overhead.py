@@ -5,13 +5,11 @@ From the project's root: `.venv/bin/python -m benchmarks.loop_overhead [device [
 Two trainings of one model without a compiler take turns block by block in one process: a bare
 PyTorch loop that picks its samples, does forward, backward and optimizer step, and nothing else;
 and ours, timed from the start of its turn to its end, recording included. Prints medians over the
-rounds with their 95 % interval and the middle half of the rounds, per step:
+rounds with their 95 % interval, per step:
 
-* bare / ours, and the difference;
-* the difference apart from forward, backward, optimizer and waiting for the device, and bare / ours
-  if both loops spent equal time on these four: they are the same work, and on a noisy host they
-  vary by more than all else takes;
-* the bare loop's time to pick samples, where ours sorts them once per epoch;
+* bare / ours;
+* the difference apart from forward, backward, optimizer and waiting for the device, which are the
+  same work and on a noisy host vary by more than all else takes;
 * the time to record.
 """
 
@@ -27,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import (
@@ -126,29 +123,14 @@ class BareLoop:
         order = torch.randperm(len(self._data), device=self._device.torch_device)
         self.times.start()
         for index in range(BLOCK_STEPS):
-            inputs, labels = self._picked(order, index)
+            indices = order[index * self._batch : (index + 1) * self._batch]
+            inputs = {name: tensor[indices] for name, tensor in self._data.inputs.items()}
+            labels = self._data.labels[indices]
             loss = self._model(**inputs, labels=labels).loss
             loss.backward()
             self._optimizer.step()
             self._optimizer.zero_grad()
         self.times.end()
-
-    def picking_seconds(self) -> float:
-        """Time to pick the samples of one step, without other work."""
-        order = torch.randperm(len(self._data), device=self._device.torch_device)
-        spent = []
-        for _ in range(REPEATS):
-            self._device.synchronize()
-            started = time.perf_counter()
-            for index in range(BLOCK_STEPS):
-                self._picked(order, index)
-            spent.append(time.perf_counter() - started)
-        return statistics.median(spent) / BLOCK_STEPS
-
-    def _picked(self, order: Tensor, index: int) -> tuple[dict[str, Tensor], Tensor]:
-        indices = order[index * self._batch : (index + 1) * self._batch]
-        inputs = {name: tensor[indices] for name, tensor in self._data.inputs.items()}
-        return inputs, self._data.labels[indices]
 
 
 class AlternatingTurns(Turns):
@@ -250,21 +232,14 @@ def main() -> None:
         f"{name}, {model}, torch {torch.__version__}, "
         f"{len(ours)} rounds of {BLOCK_STEPS} steps of {np.median(ours) / 1e3:.2f} ms\n"
         f"bare / ours: {described(bare / ours, '.4f')}\n"
-        f"ours - bare: {described(ours - bare, '.1f')} us per step\n"
         f"beside the work: {described(our_rest - bare_rest, '.1f')} us per step\n"
-        f"the work taken alike: {described(1 - (our_rest - bare_rest) / ours, '.4f')}\n"
-        f"picking samples: {bare_loop.picking_seconds() * 1e6:.1f} us per step of the bare loop\n"
         f"recording: {cost * 1e6:.1f} us per step\n"
     )
 
 
 def described(values: NDArray[np.float64], form: str) -> str:
     low, high = median_interval(values)
-    first, last = np.quantile(values, (0.25, 0.75))
-    return (
-        f"{np.median(values):{form}} (95 % interval {low:{form}} to {high:{form}}, "
-        f"middle half {first:{form}} to {last:{form}})"
-    )
+    return f"{np.median(values):{form}} (95 % interval {low:{form}} to {high:{form}})"
 
 
 if __name__ == "__main__":

@@ -9,19 +9,17 @@ compares the experiment. Compare ratios within one table: times depend on the ma
 """
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from benchmarks.big_store import NUM_RUNS, added, make_store
+from benchmarks.tables import markdown
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.project import PROJECT_ROOT
 
 PAGES = ("experiment", "experiments", "launch", "machine")
 OF_EXPERIMENT = ("experiment",)
@@ -35,27 +33,20 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, nargs="*", default=[12, 1002])
     parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measured(DataDir(options.folder))))  # noqa: T201
-        return
     found = {runs: of_size(options.folder, runs, options.steps) for runs in options.runs}
-    print(f"|  | {' | '.join(f'{runs:,} runs' for runs in found)} |")  # noqa: T201
-    print(f"| --- |{' ---: |' * len(found)}")  # noqa: T201
-    for name in next(iter(found.values())):
-        print(f"| {name} | {' | '.join(f'{one[name]:.0f}' for one in found.values())} |")  # noqa: T201
+    rows = [{"": name, **{f"{runs:,} runs": f"{one[name]:.0f}" for runs, one in found.items()}}
+            for name in next(iter(found.values()))]  # fmt: skip
+    print(markdown(rows))  # noqa: T201
 
 
 def of_size(parent: Path, runs: int, steps: int) -> dict[str, float]:
-    """Makes the data folder if it is missing, and measures in a separate process."""
+    """Makes the data folder if it is missing, and measures in a process that has loaded nothing."""
     data_dir = DataDir(parent / f"{runs}-runs-of-{steps}-steps")
     before = len(list(added(data_dir)))
     make_store(data_dir, runs // NUM_RUNS - before, steps, before)
-    command = [sys.executable, "-m", "benchmarks.pages_at_size", str(data_dir.path), "--measure"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    with get_context("spawn").Pool(1) as process:
+        return process.apply(measured, [data_dir])
 
 
 def measured(data_dir: DataDir) -> dict[str, float]:

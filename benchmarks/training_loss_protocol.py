@@ -4,27 +4,24 @@ Run from the project's root: `.venv/bin/python -m benchmarks.training_loss_proto
 
 The same work (tiny BERT, generated reviews, Adam) under `eager`, which is correct, and under
 `zeroed_gradients` (tests/faults), which sets all gradients to zero. First by the protocol of
-PyTorch's benchmarks/dynamo/training_loss.py, rewritten from its description; then by `breakeven
-compare`. Prints a table in Markdown.
+PyTorch's benchmarks/dynamo/training_loss.py, rewritten from its description; then by Breakeven.
+Prints a table in Markdown.
 """
 
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-FAULTS = ROOT / "tests" / "faults"
-os.environ["OMP_NUM_THREADS"] = "1"
-sys.path.append(str(FAULTS))
+import torch
 
-import torch  # noqa: E402  (reads the number of threads from the environment)
-
-from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec  # noqa: E402
-from breakeven.runner.worker.model.workload import load_workload  # noqa: E402
+from benchmarks.parity_recording import quieten
+from benchmarks.tables import markdown
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.worker.model.workload import load_workload
+from tests.faults.judging import judge_trial
+from tests.faults.trial import train_variants
 
 BACKENDS = ("eager", "zeroed_gradients")
 EPOCHS, SAMPLES, BATCH, RATE, LENGTH = 3, 1000, 8, 5e-4, 64
@@ -81,36 +78,32 @@ def original_protocol(backend: str) -> tuple[list[float], list[float], bool]:
     return native, compiled, passes
 
 
-def our_protocol() -> str:
-    """The terminal report of the same work."""
+def our_verdicts() -> Iterator[str]:
+    """The parity of each backend after the same work."""
     with tempfile.TemporaryDirectory() as folder:
-        spec_file = Path(folder) / "spec.json"
-        spec_file.write_text(workload().to_json())
-        command = [sys.executable, "-m", "breakeven", "compare", "--spec", str(spec_file)]
-        answer = subprocess.run(
-            [*command, "--data-folder", folder],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(FAULTS)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    return answer.stdout + answer.stderr
+        for _ in train_variants(Path(folder), workload()):
+            pass
+        for result in judge_trial(Path(folder)).results:
+            if result.role == "backend" and result.parity is not None:
+                step = result.parity.first_step_outside
+                yield f"{result.parity.verdict}{'' if step is None else f' from step {step} on'}"
+
+
+def row(backend: str, ours: str) -> dict[str, object]:
+    native, compiled, passes = original_protocol(backend)
+    return {
+        "backend": backend,
+        "native, per epoch": ", ".join(f"{loss:.3f}" for loss in native),
+        "compiled, per epoch": ", ".join(f"{loss:.3f}" for loss in compiled),
+        "original": "PASSED" if passes else "FAILED",
+        "Breakeven": ours,
+    }
 
 
 def main() -> None:
-    lines = [
-        "| backend | native, per epoch | compiled, per epoch | original says |",
-        "|---|---|---|---|",
-    ]
-    for backend in BACKENDS:
-        native, compiled, passes = original_protocol(backend)
-        histories = [", ".join(f"{loss:.3f}" for loss in losses) for losses in (native, compiled)]
-        verdict = "PASSED" if passes else "FAILED"
-        lines.append(f"| {backend} | {histories[0]} | {histories[1]} | {verdict} |")
-    report = our_protocol()
-    ours = [line for line in report.splitlines() if line.startswith(("parity of", "noise floor"))]
-    sys.stdout.write("\n".join([*lines, "", *(ours or [report])]) + "\n")
+    quieten()
+    rows = [row(*both) for both in zip(BACKENDS, our_verdicts(), strict=True)]
+    sys.stdout.write(f"{markdown(rows)}\n")
 
 
 if __name__ == "__main__":

@@ -43,11 +43,10 @@ def hit_dashboard(how: str, world: World, chance: random.Random) -> Outcome:
         begun = time.monotonic()
     world.wait(lambda: "breakeven_healthy 1" in _ask(address), "a healthy dashboard")
     outcome = Outcome(seconds=time.monotonic() - begun)
-    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
+    world.recorded(runs)
     told = f'breakeven_runs{{state="finished"}} {len(runs)}'
     world.wait(lambda: told in _ask(address), "finished runs on the dashboard")
-    if {run.state for run in runs} != {RunState.FINISHED}:
-        outcome.problems.append("not all runs finished")
+    outcome.expect(runs, RunState.FINISHED)
     dashboard.terminate()
     dashboard.wait(30)
     outcome.problems += _differences(world)

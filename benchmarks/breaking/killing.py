@@ -65,16 +65,14 @@ def hit_run(how: str, world: World, chance: random.Random, phase: str = "steps")
     if pid is not None and how != "deaf":
         os.kill(pid, signal.SIGKILL if how == "kill" else signal.SIGSTOP)
         before = world.acknowledged()
-    begun = time.monotonic()
     if how != "kill":
         victim.request_cancel()
-    world.wait(lambda: victim.is_recorded, "the exit record")
-    outcome = Outcome(seconds=time.monotonic() - begun, was_late=was_late)
-    world.wait(lambda: all(run.is_recorded for run in runs), "the other runs")
-    allowed = {RunState.FINISHED, RunState.FAILED if how == "kill" else RunState.CANCELLED}
-    for run in runs:
-        if run.state not in (allowed if run == victim else {RunState.FINISHED}):
-            outcome.problems.append(f"{run.run_id} is {run.state}")
+    outcome = world.recorded([victim])
+    outcome.was_late = was_late
+    world.recorded(runs)
+    outcome.expect(runs[:-1], RunState.FINISHED)
+    broken = RunState.FAILED if how == "kill" else RunState.CANCELLED
+    outcome.expect([victim], RunState.FINISHED, broken)
     return world.judge(before, outcome)
 
 
@@ -105,10 +103,8 @@ def told_and_recorded(
     if any(run.state is RunState.FINISHED for run in runs):
         allowed.add(RunState.LOST)
     world.supervise()
-    world.wait(lambda: all(run.is_recorded for run in runs), "records of the next supervisor")
-    for run in runs:
-        if run.state not in allowed:
-            outcome.problems.append(f"a run is {run.state}")
+    world.recorded(runs)
+    outcome.expect(runs, *allowed)
     return world.judge(before, outcome)
 
 
@@ -124,17 +120,16 @@ def hit_rank(how: str, world: World, chance: random.Random, phase: str = "steps"
     if ranks:
         with suppress(ProcessLookupError):
             os.kill(chance.choice(ranks), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
-    before, begun = world.acknowledged(), time.monotonic()
+    before = world.acknowledged()
     if how != "kill":
         victim.request_cancel()
-    world.wait(lambda: victim.is_recorded, "the exit record")
-    outcome = Outcome(seconds=time.monotonic() - begun, was_late=was_late)
+    outcome = world.recorded([victim])
+    outcome.was_late = was_late
     allowed = {RunState.FAILED if how == "kill" else RunState.CANCELLED}
     if was_late or phase == "end":
         allowed.add(RunState.FINISHED)
-    if victim.state not in allowed:
-        outcome.problems.append(f"the run is {victim.state}")
-    world.wait(lambda: all(run.is_recorded for run in runs), "the other runs")
+    outcome.expect([victim], *allowed)
+    world.recorded(runs)
     return world.judge(before, outcome)
 
 
@@ -152,11 +147,8 @@ def stop_supervisor(world: World, chance: random.Random) -> Outcome:
     time.sleep(chance.uniform(0.2, 1.0))
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
-    begun = time.monotonic()
-    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
-    outcome = Outcome(seconds=time.monotonic() - begun)
-    if {run.state for run in runs} != {RunState.FINISHED}:
-        outcome.problems.append("not all runs finished")
+    outcome = world.recorded(runs)
+    outcome.expect(runs, RunState.FINISHED)
     return world.judge(before, outcome)
 
 
@@ -179,10 +171,8 @@ def kill_everything(world: World, chance: random.Random) -> Outcome:
 def two_supervisors(world: World, chance: random.Random) -> Outcome:
     """Two supervisors start at the same moment: one works, the other exits."""
     runs = world.submit(toy("one", steps=60))
-    begun = time.monotonic()
     first, second = world.supervise(), world.supervise()
-    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
-    outcome = Outcome(seconds=time.monotonic() - begun)
+    outcome = world.recorded(runs)
     for process in (first, second):
         process.wait(30)
     if {run.state for run in runs} != {RunState.FINISHED} or any(run.attempt > 1 for run in runs):

@@ -91,12 +91,11 @@ def own_code(body: str, expected: RunState, world: World, chance: random.Random)
         f"        if self.steps != {chance.randint(2, 20)}:\n            return\n        {lines}\n"
     )
     runs = world.submit(small(device=world.device, callbacks=(own(world, text),)))
-    begun = time.monotonic()
     world.supervise()
-    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
-    outcome = Outcome(seconds=0.0 if expected is RunState.FINISHED else time.monotonic() - begun)
-    outcome.problems += [f"{run.state} instead of {expected}" for run in runs
-                         if run.state is not expected]  # fmt: skip
+    outcome = world.recorded(runs)
+    if expected is RunState.FINISHED:
+        outcome.seconds = 0.0
+    outcome.expect(runs, expected)
     if any(_size(run) > 70_000_000 for run in runs):
         outcome.problems.append("output.log is larger than it may be")
     return world.judge(world.acknowledged(), outcome)
@@ -106,13 +105,10 @@ def full_in_capture(world: World, chance: random.Random) -> Outcome:
     """The device is full when a CUDA graph is captured; the baseline, which captures none,
     finishes. Runs are sequential: in turns, the experiment would be repeated."""
     runs = submit(world, CAPTURE, schedule="sequential", callbacks=(own(world, FULL_IN_CAPTURE),))
-    begun = time.monotonic()
     world.supervise()
-    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
-    outcome = Outcome(seconds=time.monotonic() - begun)
-    told = [run.state for run in runs]
-    if told != [RunState.FINISHED, RunState.OUT_OF_MEMORY]:
-        outcome.problems.append(f"the runs are {', '.join(told)}")
+    outcome = world.recorded(runs)
+    outcome.expect(runs[:1], RunState.FINISHED)
+    outcome.expect(runs[1:], RunState.OUT_OF_MEMORY)
     return world.judge(world.acknowledged(), outcome)
 
 
@@ -126,15 +122,14 @@ def endless_compile(how: str, asked: bool, world: World, chance: random.Random) 
     wait_for(world, victim, "compile")
     was_late = victim.is_recorded
     time.sleep(chance.uniform(0, 1.0))
-    before, begun = world.acknowledged(), time.monotonic()
+    before = world.acknowledged()
     if asked:
         for run in runs:
             run.request_cancel()
-    world.wait(lambda: victim.is_recorded, "the exit record")
-    outcome = Outcome(seconds=time.monotonic() - begun, was_late=was_late)
-    world.wait(lambda: all(run.is_recorded for run in runs), "the other runs")
-    if victim.state is not (RunState.CANCELLED if asked else RunState.TIMEOUT):
-        outcome.problems.append(f"the run is {victim.state}")
+    outcome = world.recorded([victim])
+    outcome.was_late = was_late
+    world.recorded(runs)
+    outcome.expect([victim], RunState.CANCELLED if asked else RunState.TIMEOUT)
     return world.judge(before, outcome)
 
 

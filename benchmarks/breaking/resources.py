@@ -79,10 +79,7 @@ def fill_disk(world: World, chance: random.Random) -> Outcome:
         before = world.acknowledged()
         time.sleep(chance.uniform(0.2, 1.5))
         filler.unlink()
-        begun = time.monotonic()
-        world.wait(lambda: all(run.is_recorded for run in runs), "records once there is room")
-        outcome = Outcome(seconds=time.monotonic() - begun)
-        return world.judge(before, outcome)
+        return world.judge(before, world.recorded(runs))
 
 
 def fill_disk_to_a_level(world: World, chance: random.Random) -> Outcome:
@@ -95,13 +92,9 @@ def fill_disk_to_a_level(world: World, chance: random.Random) -> Outcome:
         time.sleep(chance.uniform(1.0, 3.0))
         before = world.acknowledged()
         filler.unlink()
-        begun = time.monotonic()
         world.supervise()  # the first may have failed to take its lock
-        world.wait(lambda: all(run.is_recorded for run in runs), "records once there is room")
-        outcome = Outcome(seconds=time.monotonic() - begun)
-        for run in runs:
-            if run.state not in (RunState.FINISHED, RunState.FAILED):
-                outcome.problems.append(f"a run is {run.state}")
+        outcome = world.recorded(runs)
+        outcome.expect(runs, RunState.FINISHED, RunState.FAILED)
         return world.judge(before, outcome)
 
 
@@ -112,16 +105,11 @@ def little_memory(world: World, chance: random.Random) -> Outcome:
     try:
         (group / "memory.limit_in_bytes").write_text(str(MEMORY_BYTES))
         runs = world.submit(small(callbacks=(own(world, TAKES_MEMORY),)))
-        begun = time.monotonic()
         world.supervise(before=lambda: _join(group))
-        world.wait(lambda: all(run.is_recorded for run in runs), "the end")
-        outcome = Outcome(seconds=time.monotonic() - begun)
-        for run in runs:
-            standing = run.status
-            if standing.state not in (RunState.FAILED, RunState.OUT_OF_MEMORY):
-                outcome.problems.append(f"a run is {standing.state}")
-            elif "memory ran out" not in str(standing.reason):
-                outcome.problems.append(f"it is told: {standing.reason}")
+        outcome = world.recorded(runs)
+        outcome.expect(runs, RunState.FAILED, RunState.OUT_OF_MEMORY)
+        reasons = [str(run.status.reason) for run in runs]
+        outcome.problems += [f"it is told: {one}" for one in reasons if "memory ran out" not in one]
         return world.judge(world.acknowledged(), outcome)
     finally:
         world.close()
@@ -145,7 +133,7 @@ def few_files(world: World, chance: random.Random) -> Outcome:
     except subprocess.TimeoutExpired:
         raise Impatience(f"a supervisor with {most} files does not end") from None
     world.supervise()  # a supervisor with more files finishes the rest
-    world.wait(lambda: all(run.is_recorded for run in runs), "records")
+    world.recorded(runs)
     return world.judge(world.acknowledged(), Outcome(seconds=time.monotonic() - begun))
 
 
@@ -159,9 +147,7 @@ def set_clock(world: World, chance: random.Random) -> Outcome:
     world.wait(lambda: "step" in kinds(runs[-1]), "steps")
     time.sleep(chance.uniform(0, 0.3))
     (site / "offset").write_text(str(chance.choice((-86_400, 86_400))))
-    before, begun = world.acknowledged(), time.monotonic()
-    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
-    outcome = Outcome(seconds=time.monotonic() - begun)
-    if {run.state for run in runs} != {RunState.FINISHED}:
-        outcome.problems.append("not all runs finished")
+    before = world.acknowledged()
+    outcome = world.recorded(runs)
+    outcome.expect(runs, RunState.FINISHED)
     return world.judge(before, outcome)

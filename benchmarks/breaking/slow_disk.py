@@ -42,7 +42,7 @@ def slow_disk(then_stop: bool, world: World, chance: random.Random) -> Outcome:
     world.supervise(disk.environment)
     world.wait(lambda: "step" in kinds(runs[-1]), "steps")
     disk.takes(milliseconds=chance.choice((20, 100, 400)))
-    before, begun = world.acknowledged(), time.monotonic()
+    before = world.acknowledged()
     if then_stop:
         for run in runs:
             run.request_cancel()
@@ -50,11 +50,8 @@ def slow_disk(then_stop: bool, world: World, chance: random.Random) -> Outcome:
         time.sleep(chance.uniform(1.0, 4.0))
         before = world.acknowledged()
         disk.takes(milliseconds=0)
-        begun = time.monotonic()
-    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
-    outcome = Outcome(seconds=time.monotonic() - begun)
-    expected = {RunState.CANCELLED, RunState.FINISHED} if then_stop else {RunState.FINISHED}
-    outcome.problems += [f"a run is {run.state}" for run in runs if run.state not in expected]
+    outcome = world.recorded(runs)
+    outcome.expect(runs, RunState.FINISHED, *([RunState.CANCELLED] if then_stop else []))
     return world.judge(before, outcome)
 
 
@@ -69,10 +66,6 @@ def used_up_quota(world: World, chance: random.Random) -> Outcome:
     before = world.acknowledged()
     time.sleep(chance.uniform(0.2, 1.5))
     disk.takes(milliseconds=0)
-    begun = time.monotonic()
-    world.wait(lambda: all(run.is_recorded for run in runs), "records once there is quota")
-    outcome = Outcome(seconds=time.monotonic() - begun)
-    for run in runs:
-        if run.state not in (RunState.FINISHED, RunState.FAILED):
-            outcome.problems.append(f"a run is {run.state}")
+    outcome = world.recorded(runs)
+    outcome.expect(runs, RunState.FINISHED, RunState.FAILED)
     return world.judge(before, outcome)

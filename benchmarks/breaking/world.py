@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity, members
 from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 
@@ -64,6 +65,10 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     """Other problems."""
 
+    def expect(self, runs: Iterable[RunDir], *states: RunState) -> None:
+        """Each run that is in another state is a problem."""
+        self.problems += [f"{run.run_id} is {run.state}" for run in runs if run.state not in states]
+
 
 class World:
     """One trial's data folder and processes."""
@@ -102,6 +107,10 @@ class World:
                 raise Impatience(f"{what}: not within {PATIENCE_SECONDS:.0f} s")
             time.sleep(LOOK_SECONDS)
         return time.monotonic() - begun
+
+    def recorded(self, runs: Sequence[RunDir]) -> Outcome:
+        """Waits until the ends of the runs are recorded, and takes the time."""
+        return Outcome(seconds=self.wait(lambda: all(run.is_recorded for run in runs), "the end"))
 
     def acknowledged(self) -> Acknowledged:
         """All complete lines of the journals, including earlier attempts."""

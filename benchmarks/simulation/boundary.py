@@ -39,7 +39,7 @@ MACHINE = Machine(
 LINGER_SECONDS = 0.6
 CHANGING = ("mkdir", "rmdir", "unlink", "remove", "rename", "replace", "utime", "chmod", "fsync")
 """Functions of `os` that change files."""
-OPEN, CLOSE, READ, WRITE, PID = os.open, os.close, os.read, os.write, os.getpid
+OPEN, CLOSE, READ, WRITE = os.open, os.close, os.read, os.write
 FLOCK = fcntl.flock
 
 
