@@ -10,34 +10,33 @@ are judged again, but not measured again.
 
 import os
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[variable] = "1"
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-import platform  # noqa: E402  (numpy and torch read the number of threads when imported)
-import shutil  # noqa: E402
-import sys  # noqa: E402
-from collections import Counter  # noqa: E402
-from collections.abc import Callable, Sequence  # noqa: E402
-from pathlib import Path  # noqa: E402
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from benchmarks.aa_recording import (  # noqa: E402
+from benchmarks.aa_recording import (
     BLOCK_STEPS,
     NUM_ROUNDS,
     SLOWDOWN,
     record_fake,
     record_training,
 )
-from benchmarks.tables import markdown  # noqa: E402
-from breakeven.runner.folders.data_dir import DataDir  # noqa: E402
-from breakeven.runner.folders.states import Exit, RunState  # noqa: E402
-from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
-from breakeven.storage.comparison.comparison import compare  # noqa: E402
-from breakeven.storage.comparison.results import Comparison  # noqa: E402
-from breakeven.storage.index.store import Store  # noqa: E402
-from breakeven.storage.numbers.formats import format_verdict  # noqa: E402
-from breakeven.storage.statistics.speedups import SIGNIFICANCE  # noqa: E402
+from benchmarks.tables import markdown
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import format_verdict
+from breakeven.storage.statistics.speedups import SIGNIFICANCE
+from tests.helpers.journals import experiment_spec
 
 KINDS: dict[str, tuple[Callable[[Path, int], None], int]] = {
     "fake steps": (record_fake, 200),
@@ -46,17 +45,6 @@ KINDS: dict[str, tuple[Callable[[Path, int], None], int]] = {
 """The function that records one trial, and the usual number of trials."""
 TRUTHS = {"same": 1.0, "slower": 1 / (1 + SLOWDOWN)}
 """True speedup of the trial's third run."""
-
-
-def experiment_spec(kind: str) -> ExperimentSpec:
-    """The specification for the journals of a trial, one sample per step."""
-    return ExperimentSpec(
-        name="aa",
-        backends=("eager",),
-        data=DataSpec(num_train_samples=NUM_ROUNDS[kind] * BLOCK_STEPS),
-        training=TrainingSpec(batch_size=1),
-        block_steps=BLOCK_STEPS,
-    )
 
 
 def record(folder: Path, kind: str, count: int) -> list[Path]:
@@ -76,8 +64,8 @@ def judge(trials: Sequence[Path], kind: str, third: str, folder: Path) -> list[C
     """Each trial as an experiment: baseline, control and a backend with the journal of `third`."""
     shutil.rmtree(folder, ignore_errors=True)
     data_dir = DataDir(folder)
+    spec = experiment_spec(NUM_ROUNDS[kind] * BLOCK_STEPS, BLOCK_STEPS, backends=("eager",))
     for trial in trials:
-        spec = experiment_spec(kind)
         for variant in spec.variants:
             run_spec = RunSpec(experiment_id=trial.name, experiment=spec, variant=variant)
             run = data_dir.run_dir(run_spec.run_id)
@@ -122,11 +110,7 @@ def main() -> None:
         for third in TRUTHS:
             comparisons = judge(trials, kind, third, folder / "judged")
             rows.append(row(kind, third, comparisons))
-    load = os.getloadavg()[2]
-    sys.stdout.write(
-        f"{markdown(rows)}\n\nPython {platform.python_version()}, numpy {np.__version__}, "
-        f"{os.cpu_count()} cores, load {load:.1f} over the last 15 minutes\n"
-    )
+    sys.stdout.write(f"{markdown(rows)}\n")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.breaking.abilities import lacks
-from benchmarks.breaking.faults import FAULTS
+from benchmarks.breaking.faults import FAULTS, lacks
 from benchmarks.breaking.records import Record, read
 from benchmarks.breaking.side_by_side import FORK, Trial, outcomes
 from benchmarks.breaking.slow_disk import Disk

@@ -18,8 +18,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.breaking.abilities import lacks
-from benchmarks.breaking.faults import FAULTS
+from benchmarks.breaking.faults import FAULTS, lacks
 from benchmarks.breaking.kept_lines import append, appending
 from benchmarks.breaking.records import Record, read, this_machine
 from benchmarks.breaking.side_by_side import Trial, outcomes

@@ -10,8 +10,8 @@ import time
 import urllib.request
 from contextlib import suppress
 
-from benchmarks.breaking.trials import toy
-from benchmarks.breaking.world import Outcome, World, kinds
+from benchmarks.breaking.trials import stepping
+from benchmarks.breaking.world import Outcome, World
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
 from tests.helpers.machine import MACHINE, keep
@@ -24,9 +24,7 @@ def hit_dashboard(how: str, world: World, chance: random.Random) -> Outcome:
     """The dashboard is killed and another one started; or it is suspended for a while. Afterwards
     its answers must be true, and its index must match the journals."""
     keep(world.data_dir, MACHINE)  # so that nothing starts torch
-    runs = world.submit(toy("one", steps=1500))
-    world.supervise()
-    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    runs, _ = stepping(world, steps=1500)
     dashboard, address = _serve(world)
     deadline = time.monotonic() + chance.uniform(0, STARTING_SECONDS)
     while time.monotonic() < deadline:

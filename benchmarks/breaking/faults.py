@@ -1,6 +1,9 @@
 """The faults: each breaks a world at a random moment and waits until reported states are true."""
 
+import os
+import shutil
 from functools import partial
+from importlib.util import find_spec
 
 from benchmarks.breaking.dashboards import hit_dashboard
 from benchmarks.breaking.killing import (
@@ -22,6 +25,7 @@ from benchmarks.breaking.own_code import (
     own_code,
 )
 from benchmarks.breaking.resources import (
+    MEMORY_GROUPS,
     few_files,
     fill_disk,
     fill_disk_to_a_level,
@@ -30,6 +34,7 @@ from benchmarks.breaking.resources import (
 )
 from benchmarks.breaking.slow_disk import slow_disk, used_up_quota
 from benchmarks.breaking.trials import CAPTURE, PHASES, Fault
+from benchmarks.breaking.world import HAS_DUCKDB
 
 ON_CUDA = ("captured graphs", CAPTURE)
 """Phases that exist only on a CUDA device."""
@@ -94,3 +99,21 @@ FAULTS = [
     ),
     Fault(name=f"CUDA out of memory in {CAPTURE}", is_real=True, act=full_in_capture, needs="CUDA"),
 ]  # fmt: skip
+
+
+def lacks(need: str | None, device: str) -> bool:
+    """Whether a fault, with real trainings on that device, cannot be tried on this machine."""
+    match need:
+        case None:
+            return False
+        case "dashboard":
+            return not HAS_DUCKDB or find_spec("streamlit") is None
+        case "CUDA":
+            return not device.startswith("cuda")
+        case "mounting":
+            return os.geteuid() != 0
+        case "compiler":
+            return shutil.which("cc") is None
+        case "memory groups":
+            return os.geteuid() != 0 or not MEMORY_GROUPS.exists()
+    raise ValueError(f"nobody knows what {need!r} is")

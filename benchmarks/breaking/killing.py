@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.breaking.trials import submit, toy, wait_for
-from benchmarks.breaking.world import REAL, Acknowledged, Outcome, World, kinds, leader
+from benchmarks.breaking.trials import stepping, submit, toy, wait_for
+from benchmarks.breaking.world import REAL, Acknowledged, Outcome, World, leader
 from breakeven.runner.folders.process import command_line, members
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
@@ -135,9 +135,7 @@ def hit_rank(how: str, world: World, chance: random.Random, phase: str = "steps"
 
 def stop_supervisor(world: World, chance: random.Random) -> Outcome:
     """The supervisor, or the whole machine, is suspended for a while and continues."""
-    runs = world.submit(toy("one"))
-    supervisor = world.supervise()
-    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    runs, supervisor = stepping(world)
     time.sleep(chance.uniform(0, 0.3))
     everything = [supervisor.pid, *filter(None, map(leader, runs))]
     stopped = everything if chance.random() < 0.5 else everything[:1]
@@ -154,9 +152,7 @@ def stop_supervisor(world: World, chance: random.Random) -> Outcome:
 
 def kill_everything(world: World, chance: random.Random) -> Outcome:
     """Supervisor, runs and readers are killed at once, as by a power cut."""
-    runs = world.submit(toy("one"))
-    supervisor = world.supervise()
-    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    runs, supervisor = stepping(world)
     reader = subprocess.Popen([sys.executable, "-c", READ, str(world.data_dir.path)])
     time.sleep(chance.uniform(0, 2.0))
     before = world.acknowledged()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import breakeven.runner.folders.queue
 from benchmarks.breaking.killing import searched_first
-from benchmarks.breaking.trials import own, small, toy
-from benchmarks.breaking.world import Impatience, Outcome, World, kinds
+from benchmarks.breaking.trials import own, small, stepping, toy
+from benchmarks.breaking.world import Impatience, Outcome, World
 from breakeven.runner.folders.states import RunState
 
 CLOCK = """
@@ -71,9 +71,7 @@ def _fill(filler: Path, but: int = 0) -> None:
 def fill_disk(world: World, chance: random.Random) -> Outcome:
     """The disk is full for a while; the ends of runs are recorded once there is space."""
     with _small_disk(world) as filler:
-        runs = world.submit(toy("one", steps=400))
-        world.supervise()
-        world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+        runs, _ = stepping(world, steps=400)
         time.sleep(chance.uniform(0, 0.5))
         _fill(filler)
         before = world.acknowledged()
@@ -142,9 +140,7 @@ def set_clock(world: World, chance: random.Random) -> Outcome:
     site = world.data_dir.path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(CLOCK)
-    runs = world.submit(toy("one"))
-    world.supervise(searched_first(site))
-    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    runs, _ = stepping(world, searched_first(site))
     time.sleep(chance.uniform(0, 0.3))
     (site / "offset").write_text(str(chance.choice((-86_400, 86_400))))
     before = world.acknowledged()

@@ -9,8 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from benchmarks.breaking.trials import toy
-from benchmarks.breaking.world import Outcome, World, kinds
+from benchmarks.breaking.trials import stepping
+from benchmarks.breaking.world import Outcome, World
 from breakeven.runner.folders.states import RunState
 
 SHIM = Path(__file__).with_name("disk_shim.c")
@@ -38,9 +38,7 @@ class Disk:
 def slow_disk(then_stop: bool, world: World, chance: random.Random) -> Outcome:
     """Writes are so slow that runs wait for the disk for a while; or they are stopped meanwhile."""
     disk = Disk(world)
-    runs = world.submit(toy("one"))
-    world.supervise(disk.environment)
-    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    runs, _ = stepping(world, disk.environment)
     disk.takes(milliseconds=chance.choice((20, 100, 400)))
     before = world.acknowledged()
     if then_stop:
@@ -58,9 +56,7 @@ def slow_disk(then_stop: bool, world: World, chance: random.Random) -> Outcome:
 def used_up_quota(world: World, chance: random.Random) -> Outcome:
     """For a while the folder's owner may write nothing more (EDQUOT), as on a full disk."""
     disk = Disk(world)
-    runs = world.submit(toy("one", steps=400))
-    world.supervise(disk.environment)
-    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    runs, _ = stepping(world, disk.environment, steps=400)
     time.sleep(chance.uniform(0, 0.5))
     disk.takes(milliseconds=0, is_used_up=True)
     before = world.acknowledged()

@@ -2,7 +2,8 @@
 
 import os
 import random
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from benchmarks.breaking.world import Outcome, World, kinds, leader
@@ -50,7 +51,7 @@ class Fault:
     is_real: bool = False
     """Whether it needs real training, so that a trial takes many seconds."""
     needs: str | None = None
-    """Requirement on the machine: a name of `abilities.py`."""
+    """Requirement on the machine: a name in `lacks` of `faults.py`."""
     on_device: bool = True
     """Whether its training may use a device other than the CPU."""
 
@@ -85,6 +86,16 @@ def toy(*backends: str, steps: int = 300) -> ExperimentSpec:
     return ExperimentSpec(name="trial", backends=backends, controls=0,
                           data=DataSpec(num_train_samples=steps),
                           training=TrainingSpec(batch_size=1))  # fmt: skip
+
+
+def stepping(
+    world: World, environment: Mapping[str, str] | None = None, steps: int = 300
+) -> tuple[list[RunDir], "subprocess.Popen[bytes]"]:
+    """Such runs, a baseline and a backend, which make steps; and their supervisor."""
+    runs = world.submit(toy("one", steps=steps))
+    supervisor = world.supervise(environment)
+    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    return runs, supervisor
 
 
 def small(phase: str = "steps", device: str = "cpu", **changes: object) -> ExperimentSpec:

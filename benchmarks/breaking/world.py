@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.breaking.device_memory import still_held
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity, members
+from breakeven.runner.folders.process import members
 from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
@@ -38,6 +37,8 @@ from breakeven.runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), tuple(sys.argv[2:]))
 """
+HOLDERS = ("nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader")
+"""A line for each process that holds memory of a CUDA device, according to the driver."""
 PATIENCE_SECONDS = 240.0
 LOOK_SECONDS = 0.02
 Acknowledged = dict[str, list[str]]
@@ -134,7 +135,7 @@ class World:
             outcome.doubled += self._steps_doubled()
         outcome.left = self.alive()
         if self.device.startswith("cuda"):
-            outcome.problems += still_held(PATIENCE_SECONDS)
+            self.wait(lambda: not _held_by_the_dead(), "free memory of the device")
         return outcome
 
     def _steps_doubled(self) -> int:
@@ -163,15 +164,17 @@ class World:
                 os.kill(member.pid, signal.SIGKILL)
 
 
+def _held_by_the_dead() -> list[str]:
+    """Dead processes that hold memory of a device; living ones are counted elsewhere."""
+    found = subprocess.run(HOLDERS, capture_output=True, text=True, check=True)
+    return [pid for pid in found.stdout.split() if not os.path.exists(f"/proc/{pid}")]
+
+
 def leader(run: RunDir) -> int | None:
     """The process that a supervisor started for a run, if it is alive."""
     claim = run.read_claim()
     alive = claim is not None and claim.process.is_alive
     return claim.process.pid if alive and claim is not None else None
-
-
-def is_alive(pid: int) -> bool:
-    return ProcessIdentity.of(pid).is_alive
 
 
 def kinds(run: RunDir) -> list[str]:

@@ -175,10 +175,7 @@ class History:
             process.killed_at_call = self.chance.choice((40, 400, 4000))
             process.killed_at_call = self.chance.randint(1, process.killed_at_call)
         self.kernel.say(f"supervisor {process.pid} begins")
-        self.kernel.spawn(process, lambda: self._supervise())
-
-    def _supervise(self) -> None:
-        supervise(self.data_dir, COMMAND)
+        self.kernel.spawn(process, lambda: supervise(self.data_dir, COMMAND))
 
     def _submit(self) -> None:
         experiment_id = submit(self.data_dir, self.chance.choice(SPECS))

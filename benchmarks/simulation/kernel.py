@@ -114,7 +114,7 @@ class Kernel:
         return next((one for one in reversed(self.processes)
                      if one.pid == pid and not one.is_reaped), None)  # fmt: skip
 
-    def spawn(self, process: Process, work: Callable[[], None]) -> Task:
+    def spawn(self, process: Process, work: Callable[[], object]) -> Task:
         """Starts a thread of a process."""
 
         def run() -> None:
