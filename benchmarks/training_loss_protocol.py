@@ -34,6 +34,7 @@ def workload() -> ExperimentSpec:
         data=DataSpec(num_train_samples=SAMPLES, num_eval_samples=400, sequence_length=LENGTH),
         training=TrainingSpec(learning_rate=RATE, batch_size=BATCH, epochs=EPOCHS),
         cpu_threads=1,
+        profile_steps=0,
     )
 
 

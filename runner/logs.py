@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.runner.masking import mask
-from breakeven.runner.texts import printable, read_json
+from breakeven.runner.texts import json_lines, printable
 
 MAX_BYTES = 5_000_000
 """Size of a file after which a new one begins."""
@@ -140,8 +140,4 @@ def read_log(folder: Path, most: int = 500) -> list[dict[str, Any]]:
 def _tail(file: Path) -> Iterator[dict[str, Any]]:
     with suppress(OSError), file.open("rb") as opened:
         opened.seek(max(0, file.stat().st_size - TAIL_BYTES))
-        for line in opened.read(TAIL_BYTES).splitlines():
-            with suppress(ValueError):
-                entry = read_json(line)
-                if isinstance(entry, dict):
-                    yield entry
+        yield from json_lines(opened.read(TAIL_BYTES))

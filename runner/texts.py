@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 MAX_CHARACTERS = 500
@@ -25,6 +26,15 @@ def read_json(text: str | bytes) -> Any:
         if not level:
             return content
     raise ValueError(TOO_DEEP)
+
+
+def json_lines(content: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON objects in lines; skips all other lines, such as one that a killed writer left."""
+    for line in content.splitlines():
+        with suppress(ValueError):
+            found = read_json(line)
+            if isinstance(found, dict):
+                yield found
 
 
 def printable(text: object, limit: int = MAX_CHARACTERS) -> str:

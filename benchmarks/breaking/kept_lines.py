@@ -6,18 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from breakeven.runner.texts import json_lines
+
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
     """The records; empty without a file. Skips a line that a killed process left incomplete."""
-    if not file.exists():
-        return []
-    found = []
-    for line in file.read_text().splitlines():
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return found
+    return list(json_lines(file.read_bytes())) if file.exists() else []
 
 
 @contextmanager

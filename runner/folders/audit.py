@@ -21,7 +21,7 @@ from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.logs import log
 from breakeven.runner.masking import mask
-from breakeven.runner.texts import printable, read_json
+from breakeven.runner.texts import json_lines, printable
 
 MAX_BYTES = 5_000_000
 KEPT_FILES = 9
@@ -127,11 +127,7 @@ def _read(file: Path) -> Iterator[dict[str, Any]]:
     with suppress(OSError):
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as opened:
-            for line in opened.read(2 * MAX_BYTES).splitlines():
-                with suppress(ValueError):
-                    entry = read_json(line)
-                    if isinstance(entry, dict):
-                        yield entry
+            yield from json_lines(opened.read(2 * MAX_BYTES))
 
 
 def _short(value: object) -> str:
