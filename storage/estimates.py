@@ -62,7 +62,6 @@ class RunCosts:
     seconds_of_steps: float = 0.0
     step_seconds: float | None = None
     first_step_seconds: float | None = None
-    compiled_steps: int = 0
     compile_seconds: float | None = None
     seconds_of_evaluations: float = 0.0
     evaluations: int = 0

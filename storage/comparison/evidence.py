@@ -23,8 +23,6 @@ from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.rows import ends_of_runs
 
-Rows = Callable[[str], pd.DataFrame]
-
 
 @dataclass(frozen=True)
 class Randomness:

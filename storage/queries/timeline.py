@@ -194,7 +194,7 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
             coalesce(checking_seconds, 0) AS checking_seconds,
             coalesce(nullif(num_steps, 0), reported) AS num_steps,
             coalesce(steps, 0) AS steps, coalesce(seconds_of_steps, 0) AS seconds_of_steps,
-            step_seconds, first_step_seconds, coalesce(compiled_steps, 0) AS compiled_steps,
+            step_seconds, first_step_seconds,
             seconds_of_compiled_steps
                 - compiled_steps * coalesce(step_seconds, first_step_seconds) AS compile_seconds,
             coalesce(seconds_of_evaluations, 0) AS seconds_of_evaluations,

@@ -41,7 +41,7 @@ EARLIER = Costs(
         RunCosts(
             label="inductor", role="backend", state="finished", started=0.0, first_turn=8.0,
             worked_until=68.0, ended=70.0, steps=100, seconds_of_steps=30.0, step_seconds=0.1,
-            compiled_steps=1, compile_seconds=20.0, evaluations=2, seconds_of_evaluations=8.0,
+            compile_seconds=20.0, evaluations=2, seconds_of_evaluations=8.0,
             evaluation_seconds=1.0, compiled_evaluations=2, first_compiled_evaluation_seconds=5.5,
             compiled_evaluation_seconds=0.5,
         ),
@@ -88,7 +88,7 @@ def test_what_was_measured_here_outweighs_what_was_measured_earlier() -> None:
     # 100 x 0.2 + 20 + 5 + 2 x (3 + 3) + 2.
     assert remaining_seconds(costs, [EARLIER], 200.0) == pytest.approx(59)
     # Compiling took twice as long here, so it will for evaluation: 5 / 20 of 40 s.
-    costs = now(running("inductor", 100, step_seconds=0.1, compiled_steps=1, compile_seconds=40.0,
+    costs = now(running("inductor", 100, step_seconds=0.1, compile_seconds=40.0,
                         evaluations=2, evaluation_seconds=1.0))  # fmt: skip
     assert remaining_seconds(costs, [EARLIER], 200.0) == pytest.approx(10 + 2 * 1 + 2)
 
@@ -190,7 +190,7 @@ def test_the_same_script_with_the_same_arguments_comes_first(data_dir: DataDir) 
 
 def test_without_an_earlier_experiment_runs_tell_of_each_other() -> None:
     costs = now(running("baseline", 50, step_seconds=0.2, evaluations=1, evaluation_seconds=1.0),
-                running("inductor", 10, step_seconds=0.1, compiled_steps=1,
+                running("inductor", 10, step_seconds=0.1,
                         compile_seconds=20.0))  # fmt: skip
     # 50 x 0.2 + 1 x 1; 90 x 0.1, 0.2 x 20 s of compiling for evaluation, 2 x (1 + 1).
     assert remaining_seconds(costs, [], 150.0) == pytest.approx(11 + 9 + 4 + 4)
@@ -221,7 +221,7 @@ def test_costs_are_those_of_the_journal(data_dir: DataDir) -> None:
     run.log.flush()
     with Store.in_memory(data_dir) as store:
         (found,) = costs_of(store, EXPERIMENT_ID).runs
-    assert (found.steps, found.compiled_steps, found.step_seconds) == (40, 1, pytest.approx(0.2))
+    assert (found.steps, found.step_seconds) == (40, pytest.approx(0.2))
     # The first block has 10 steps of 0.1 s and 3 s of compiling; the others are steady at 0.2 s.
     assert found.seconds_of_steps == pytest.approx(1 + 3 + 6)
     assert found.compile_seconds == pytest.approx(3.1 - 0.2)
