@@ -29,11 +29,15 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+UNFINISHED = ".tmp"
+"""Suffix of a file that is renamed once it is complete."""
+
+
 @contextmanager
-def replacement(path: Path, suffix: str) -> Iterator[Path]:
-    """Yields the path of a new file, `path` plus `suffix`, which replaces `path` once it is on the
-    disk. An error removes the new file."""
-    new = path.with_name(path.name + suffix)
+def replacement(path: Path) -> Iterator[Path]:
+    """Yields the path of a new file beside `path`, which replaces `path` once it is on the disk. An
+    error removes the new file."""
+    new = path.with_name(path.name + UNFINISHED)
     try:
         yield new
         with new.open("rb") as file:

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
+from breakeven.runner.files import UNFINISHED
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.inside import open_inside, walk
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment
-from breakeven.runner.folders.run_dir import UNFINISHED, RunDir
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim
 from breakeven.runner.machine.capabilities import version_of
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
-from breakeven.runner.files import lacks_room, write_atomically
+from breakeven.runner.files import UNFINISHED, lacks_room, write_atomically
 from breakeven.runner.folders.events import open_journal
 from breakeven.runner.folders.inside import (
     open_inside,
@@ -57,8 +57,6 @@ from breakeven.runner.texts import printable
 
 CHECKPOINT_ENDINGS = (".pt", ".sharded")
 """Suffixes of a file from one device, and of a folder from several devices."""
-UNFINISHED = ".tmp"
-"""Suffix of a file that is renamed once it is complete."""
 
 
 Document = TypeVar("Document", bound=Spec)

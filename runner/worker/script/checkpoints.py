@@ -20,7 +20,7 @@ import torch
 
 from breakeven.runner.files import replacement
 from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.run_dir import UNFINISHED, RunDir
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.random_state import set_random_state
@@ -71,7 +71,7 @@ class ScriptCheckpoints:
         """Saves as `torch.save` does, completely or not at all."""
         since = time.perf_counter()
         # With a stream, a full disk raises an OSError.
-        with replacement(path, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
+        with replacement(path) as unfinished, unfinished.open("wb") as stream:
             torch.save(state, stream)
             # Renaming keeps the file's identity. Until then the note is invalid, and the previous
             # checkpoint still counts.
@@ -92,7 +92,7 @@ class ScriptCheckpoints:
         self.run.checkpoints.mkdir(parents=True, exist_ok=True)
         note = self.run.checkpoints / f"step-{saved.step:08d}-{of_path}.pt"
         # With a stream, a full disk raises an OSError.
-        with replacement(note, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
+        with replacement(note) as unfinished, unfinished.open("wb") as stream:
             torch.save(content, stream)
 
     def _log(self, step: int, path: Path, seconds: float) -> None:

@@ -18,7 +18,7 @@ from torch import nn
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.files import replacement
-from breakeven.runner.folders.run_dir import CHECKPOINT_ENDINGS, UNFINISHED, RunDir
+from breakeven.runner.folders.run_dir import CHECKPOINT_ENDINGS, RunDir
 from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.random_state import random_state, set_random_state
@@ -69,7 +69,7 @@ class Checkpointed:
         file = run.checkpoints / f"{_name(step)}{WHOLE}"
         file.parent.mkdir(parents=True, exist_ok=True)
         # With a stream, a full disk raises an OSError.
-        with replacement(file, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
+        with replacement(file) as unfinished, unfinished.open("wb") as stream:
             torch.save(state, stream)
         return file, file.stat().st_size
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.files import replacement
-from breakeven.runner.folders.run_dir import UNFINISHED
 from breakeven.runner.specs.training import Precision, SplitName
 from breakeven.runner.worker.callbacks import Callback, TrainingState
 from breakeven.runner.worker.context import ALONE, RankGroup, RunContext
@@ -176,7 +175,7 @@ def write_predictions(
     import pyarrow.parquet
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    with replacement(file, UNFINISHED) as unfinished:
+    with replacement(file) as unfinished:
         pyarrow.parquet.write_table(pa.table(columns), unfinished)
 
 

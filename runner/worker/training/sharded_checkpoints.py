@@ -31,7 +31,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.run_dir import UNFINISHED
+from breakeven.runner.files import UNFINISHED
 from breakeven.runner.worker.context import RankGroup, on_rank_0
 
 REST = "rest.pt"
