@@ -14,9 +14,10 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.compiling.ladder import Ladder, RungResult
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
-from breakeven.views.charts.layers import in_rows, shortened
+from breakeven.views.charts.layers import in_rows
 from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
+from breakeven.views.shared.words import shortened
 
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles of a box: whisker, box edge, median, box edge, whisker."""

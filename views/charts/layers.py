@@ -18,9 +18,9 @@ import plotly.graph_objects as go
 from breakeven.storage.queries import MAX_POINTS, thinned
 from breakeven.views.charts.palette import FAINT, Look, run_looks
 from breakeven.views.shared import links
+from breakeven.views.shared.words import shortened
 
 HEIGHT = 310
-LONG_LABEL = 26
 BESIDE_DAYS = pd.Timedelta(hours=12)
 """Space before the first and after the last experiment; a single experiment spans a day."""
 COUNTED, FEW_STEPS = ("step", "round", "epoch"), 8
@@ -174,14 +174,6 @@ def over_days(figure: go.Figure, when: Iterable[Any]) -> go.Figure:
     known = [one for one in when if not pd.isna(one)]
     reach = [min(known) - BESIDE_DAYS, max(known) + BESIDE_DAYS] if known else None
     return figure.update_xaxes(gridcolor=FAINT, range=reach)
-
-
-def shortened(label: str) -> str:
-    """A long label without its middle, to leave room for the chart: backends differ at the end."""
-    if len(label) <= LONG_LABEL:
-        return label
-    half = LONG_LABEL // 2
-    return f"{label[:half]}…{label[-half:]}"
 
 
 def _loss_range(frame: pd.DataFrame) -> list[float] | None:

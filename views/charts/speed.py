@@ -22,9 +22,10 @@ from breakeven.storage.difference.sides import LETTERS, Side, labels
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.bars import per_run
-from breakeven.views.charts.layers import by_run, in_rows, line_style, over_steps, shortened
+from breakeven.views.charts.layers import by_run, in_rows, line_style, over_steps
 from breakeven.views.charts.palette import FAINT, KNOWN, NEUTRAL, Look, run_looks
 from breakeven.views.shared import links
+from breakeven.views.shared.words import shortened
 
 ROW_HEIGHT, SIDE_HEIGHT = 58, 30
 LOOKS: dict[str, Look] = dict(

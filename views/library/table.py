@@ -40,6 +40,8 @@ MAX_HEIGHT = 560
 """Pixels; a longer table scrolls."""
 KEY = "experiments-table"
 """Key of the card that holds the table; opening.js looks for it."""
+LONGEST_NAME = 28
+"""Letters that fit into the column of names."""
 PENDING = "comparing …"
 PICKED = "experiments picked"
 """Key in the session state: the ids of the selected rows."""
@@ -64,6 +66,10 @@ class Column:
 
 def _text(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda row: plain(row[name]) if isinstance(row[name], str) else row[name]
+
+
+def _name(row: dict[str, Any]) -> str:
+    return words.shortened(plain(row["name"]), LONGEST_NAME)
 
 
 def _verdict(name: str) -> Callable[[dict[str, Any]], Any]:
@@ -95,7 +101,7 @@ def _whose(row: dict[str, Any]) -> str | None:
 
 
 COLUMNS = {
-    "name": Column("Name", _text("name"), config=st.column_config.ButtonColumn, settings=(
+    "name": Column("Name", _name, config=st.column_config.ButtonColumn, settings=(
         ("pinned", True), ("width", 195), ("type", "tertiary"), ("alignment", "left"))),
     "state": Column("State", lambda row: words.STATES[row["state"]][0], settings=(("width", 90),)),
     "best": Column("Best backend", _text("best"), settings=(("width", 110),)),

@@ -151,6 +151,12 @@ def plural(count: int, word: Markdown) -> Markdown:
     return f"{count:,} {word}{ending}"
 
 
+def shortened(name: str, longest: int = 26) -> str:
+    """A long name without its middle: names of experiments and backends differ at the end."""
+    half = longest // 2
+    return name if len(name) <= longest else f"{name[:half]}…{name[-half:]}"
+
+
 def timezone() -> str:
     """The reader's time zone, or UTC if unknown."""
     if get_script_run_ctx(suppress_warning=True) is None:  # a report, which has many readers

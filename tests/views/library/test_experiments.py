@@ -266,6 +266,15 @@ def test_what_was_deleted_under_one_name_in_one_minute_is_told_apart(folder: Dat
     assert sorted(line[-4:] for line in lines if line.startswith("Twice")) == ["7f3a", "7f3b"]
 
 
+def test_long_names_keep_their_beginning_and_their_end_in_the_list(folder: DataDir):
+    shared = "bert-base on reviews, bf16, batch 128, cuda:0"
+    for name, experiment_id in ((shared, EXPERIMENT_ID), (f"{shared}, confirmed", OTHER)):
+        record_experiment(folder.runs, experiment_spec(name=name), experiment_id=experiment_id)
+    with Store.in_memory(folder) as store:
+        shown = table.written(catalog(store), ["name"])["name"]
+    assert set(shown) == {"bert-base on r…ch 128, cuda:0", "bert-base on r…a:0, confirmed"}
+
+
 def test_the_list_says_whose_a_speedup_is_and_that_is_in_sight_on_a_phone(folder: DataDir):
     record_experiment(folder.runs)
     with Store.in_memory(folder) as store:
