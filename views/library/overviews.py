@@ -239,7 +239,7 @@ def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: i
     if told_first:
         st.markdown(f"### {', '.join(told_first)}")
     elif pending:
-        st.markdown("### No step so far")
+        st.markdown("### No number became worse so far")
     elif not long:
         st.markdown("### Too few experiments to detect a change")
         most = words.plural(max(len(one.points) for one in series), "experiment")
