@@ -33,7 +33,7 @@ def test_definitions_are_read_by_chapter_and_end_at_the_next_heading() -> None:
     )
     titles = {chapter.title: chapter for chapter in read_chapters()}
     assert next(iter(titles)) == "What the numbers mean"
-    assert "the reference" in titles["Correctness"].introduction
+    assert "**The reference**" in titles["Correctness"].introduction
     assert "speedup_high" in [one.anchor for one in titles["Time"].definitions]
 
 
