@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert, plain
@@ -117,11 +118,18 @@ def _given(name: str) -> list[str]:
     """The value in the address, or a choice of a moment ago, which it writes to the address
     again."""
     given, known = st.query_params.get_all(name), _known(name)
-    is_echo = known is not None and time.monotonic() - known.chosen_at < ECHO_SECONDS
-    if known is None or not is_echo or known.seen == given or known.key not in st.session_state:
+    if known is None or known.seen == given or _goes_back():
+        return given
+    if time.monotonic() - known.chosen_at >= ECHO_SECONDS or known.key not in st.session_state:
         return given
     st.query_params[name] = known.seen
     return list(known.seen)
+
+
+def _goes_back() -> bool:
+    """Whether the reader went back or forward in the browser: then the address is what counts."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
 
 
 def _first(start: Any, options: Sequence[str] | None) -> dict[str, Any]:
@@ -254,6 +262,8 @@ def _requested(what: str) -> str | None:
     """The id in the address, or a choice of a moment ago that the address does not have yet."""
     requested, now = st.query_params.get(what), time.monotonic()
     place = f"chosen_{what}_replaced"
+    if _goes_back():
+        st.session_state.pop(place, None)
     replaced, until = st.session_state.get(place, (None, -math.inf))
     if now < until:
         if requested == replaced:
