@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.commands import EXAMPLES
+from breakeven.storage.index.store import Store
 from breakeven.views.parts import downloads
 from tests.helpers.pages import shown
 
@@ -22,6 +24,13 @@ def kept_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
     """One for all tests of a file that only look at what was recorded there once."""
     with shown(tmp_path_factory.mktemp("kept")) as data_dir:
         yield data_dir
+
+
+@pytest.fixture(scope="session")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """The recorded examples, which take seconds to be taken in."""
+    with Store.in_memory(DataDir(tmp_path_factory.mktemp("examples")), EXAMPLES) as store:
+        yield store
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Figures show the data they are given, under titles and units of the registry of metrics."""
 
 import math
-from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -10,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
+from breakeven.storage.commands import EXAMPLES
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH
@@ -23,50 +21,48 @@ from breakeven.views.charts import layers as charts
 from breakeven.views.charts import profile as cache_charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.palette import KNOWN
-from breakeven.views.charts.run import mark_compiler_events, mark_resumptions
 from breakeven.views.comparison import answers, leaderboard
-from breakeven.views.comparison.answers import doubts
-from breakeven.views.parts.pictures import Origin, to_html
 from breakeven.views.shared import links
 from tests.helpers.comparisons import comparison, pays, result, series
+
+RACED = sorted({path.parent for path in EXAMPLES.glob("*/*.baseline")})
+FASTER = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
 
 
 def trace(figure, name: str):
     return next(entry for entry in figure.data if entry.name == name)
 
 
-def test_losses_are_one_line_per_run_with_the_loss_of_each_step():
-    frame = series("loss", baseline=[2.0, 1.5], control=[2.0, 1.4], inductor=[2.0, 1.6])
-    figure = charts.losses(frame)
+def drawn(one) -> tuple[list, list]:
+    return list(one.x), list(one.y)
+
+
+def losses(**runs: list[float]):
+    return charts.losses(series("loss", **runs))
+
+
+def test_losses_are_one_line_per_run_in_its_dashes_with_the_loss_of_each_step():
+    figure = losses(baseline=[2.0, 1.5], control=[2.0, 1.4], inductor=[2.0, 1.6])
     assert [entry.name for entry in figure.data] == ["baseline", "control", "inductor"]
     assert list(trace(figure, "inductor").y) == [2.0, 1.6]
+    assert trace(figure, "baseline").line.dash == "solid"
+    assert trace(figure, "control").line.dash == KNOWN["control"].dash
     assert figure.layout.yaxis.title.text == links.axis("loss")
     assert figure.layout.xaxis.title.text == links.axis("step")
+    assert figure.layout.xaxis.dtick == 1, "few steps have a mark each, and no halves between"
+    assert losses(baseline=[2.0] * 300).layout.xaxis.dtick is None
 
 
-def test_a_few_steps_have_a_mark_each_and_no_halves_between_them():
-    few, many = (charts.losses(series("loss", baseline=[2.0] * count)) for count in (3, 300))
-    assert few.layout.xaxis.dtick == 1 and many.layout.xaxis.dtick is None
-
-
-def test_the_controls_band_lies_between_its_low_and_high_beneath_the_lines():
-    frame = series("loss", baseline=[2.0, 1.5])
-    band = pd.DataFrame({"step": [0, 1], "baseline": [2.0, 1.5], "low": [1.9, 1.3],
-                         "high": [2.1, 1.7]})  # fmt: skip
-    figure = charts.losses(frame, band)
-    lower, upper, line = figure.data
-    assert list(lower.y) == [1.9, 1.3]
-    assert list(upper.y) == [2.1, 1.7]
-    assert upper.fill == "tonexty"
-    assert line.name == "baseline"
-
-
-def test_of_a_long_band_the_outermost_points_of_each_stretch_are_drawn():
+def test_the_controls_band_lies_beneath_the_lines_and_keeps_its_outermost_points():
     steps = range(10_000)
     low = [-5.0 if step == 4321 else 0.1 * (step % 7) for step in steps]
     high = [9.0 if step == 8765 else 1.0 + 0.1 * (step % 7) for step in steps]
     band = pd.DataFrame({"step": steps, "baseline": 0.5, "low": low, "high": high})
-    lower, upper, *_ = charts.losses(series("loss", baseline=[0.5] * 3), band).data
+    frame = series("loss", baseline=[2.0, 1.5])
+    lower, upper, line = charts.losses(frame, band[:2]).data
+    assert (list(lower.y), list(upper.y)) == ([0.0, 0.1], [1.0, 1.1])
+    assert (upper.fill, line.name) == ("tonexty", "baseline")
+    lower, upper, *_ = charts.losses(frame, band).data
     assert 500 <= len(lower.x) <= 2 * charts.MAX_POINTS
     assert list(lower.x) == list(upper.x)
     assert lower.y[list(lower.x).index(4321)] == min(lower.y) == -5.0
@@ -80,35 +76,25 @@ def test_a_long_training_shows_its_moving_average_over_the_steps_themselves():
     faint, average = charts.losses(frame).data
     assert (faint.opacity, len(faint.y)) == (0.25, 300)
     assert list(average.y[10:290]) == pytest.approx([1.0] * 280)
-    faint, average = charts.losses(frame, over="cumulative_seconds").data
-    assert (faint.x[0], average.x[0]) == (5.0, 5.0)
-    assert average.x[-1] == pytest.approx(154.5)
+    figure = charts.losses(frame, over="cumulative_seconds")
+    faint, average = figure.data
+    assert (faint.x[0], average.x[0], average.x[-1]) == (5.0, 5.0, pytest.approx(154.5))
+    assert "Training time (s)" in figure.layout.xaxis.title.text
     run = series("loss", baseline=[1.0, math.inf, 3.0])
     assert list(charts.moving_average(run, 3)["loss"]) == [1.0, 2.0, 3.0]
-
-
-def test_losses_stand_over_the_time_that_a_person_waits_for() -> None:
-    """The compiled run's first step takes 10 s, and both come to a loss of 1 in their third."""
-    frame = series("loss", baseline=[3.0, 2.0, 1.0], inductor=[3.0, 2.0, 1.0])
-    frame["cumulative_seconds"] = [1.0, 2.0, 3.0, 10.0, 10.5, 11.0]
-    figure = charts.losses(frame, over="cumulative_seconds")
-    assert list(trace(figure, "baseline").x) == [1.0, 2.0, 3.0]
-    assert list(trace(figure, "inductor").x) == [10.0, 10.5, 11.0]
-    assert "Training time (s)" in figure.layout.xaxis.title.text
 
 
 def test_differences_are_distances_to_the_baseline_at_the_same_step():
     frame = series("loss", baseline=[2.0, 1.5, 1.0], inductor=[2.0, 1.25, 1.5])
     figure = charts.loss_differences(frame)
     # |2 - 2| = 0 has no place on a log scale; |1.25 - 1.5| = 0.25; |1.5 - 1| = 0.5
-    assert list(trace(figure, "inductor").x) == [1, 2]
-    assert list(trace(figure, "inductor").y) == [0.25, 0.5]
+    assert drawn(trace(figure, "inductor")) == ([1, 2], [0.25, 0.5])
     assert figure.layout.yaxis.type == "log"
 
 
 def test_a_run_that_diverges_does_not_flatten_the_others_and_has_no_differences():
-    figure = charts.losses(series("loss", baseline=[2.0, 1.0], inductor=[2.0, 1e6]))
     # The baseline spans 1 to 2; one more span and a margin of 5 % are shown: up to 3.05.
+    figure = losses(baseline=[2.0, 1.0], inductor=[2.0, 1e6])
     assert figure.layout.yaxis.range == (pytest.approx(0.95), pytest.approx(3.05))
     frame = series("loss", baseline=[2.0, 1.5], inductor=[math.inf, math.nan])
     assert len(trace(charts.loss_differences(frame), "inductor").y) == 0
@@ -117,45 +103,34 @@ def test_a_run_that_diverges_does_not_flatten_the_others_and_has_no_differences(
 def test_steps_that_compiled_stand_out_in_the_times_of_runs():
     frame = series("seconds", baseline=[0.1, 0.1], inductor=[9.0, 0.1])
     figure = run_charts.step_series(frame.assign(compiled=[False, False, True, False]))
-    compiled = trace(figure, "compiled during this step")
     # The median step takes 0.1 s, so the axis counts milliseconds.
-    assert (list(compiled.x), list(compiled.y)) == ([0], pytest.approx([9000]))
+    assert drawn(trace(figure, "compiled during this step")) == ([0], pytest.approx([9000]))
     assert figure.layout.yaxis.title.text == links.axis("step_seconds", "Step time (ms)")
     lines = {one.name: list(one.y) for one in figure.data if one.mode == "lines"}
     assert lines == {"baseline": pytest.approx([100, 100]), "inductor": pytest.approx([9000, 100])}
 
 
-def test_the_compilers_work_is_marked_at_its_steps_and_leaves_the_range_alone():
-    figure = charts.losses(series("loss", eager=[2.0, 1.5, 1.0], inductor=[2.0, 1.5, 1.0]))
+def test_the_compilers_work_is_marked_at_its_steps_in_the_colours_of_runs_and_leaves_the_range():
+    labels = {f"mine-{number}": [2.0, 1.5, 1.0] for number in range(9)}
+    figure = losses(eager=[2.0, 1.5, 1.0], inductor=[2.0, 1.5, 1.0], **labels)
     span = figure.layout.yaxis.range
     rows = [
         ("inductor", 0, "training", "compiled", 3, "forward"),
-        ("inductor", 2, "training", "recompiled", 1, "0/0: expected <2>, actual 3"),
+        ("mine-8", 2, "training", "recompiled", 1, "0/0: expected <2>, actual 3"),
         ("eager", 2, "evaluating", "graph break", 2, None),
     ]
-    columns = ["label", "step", "phase", "kind", "count", "detail"]
-    mark_compiler_events(figure, pd.DataFrame(rows, columns=columns))
-    told = {name: trace(figure, name) for name in ("compiled", "recompiled", "graph break")}
-    assert {name: list(one.x) for name, one in told.items()} == {
-        "compiled": [0], "recompiled": [2], "graph break": [2],
-    }  # fmt: skip
-    assert told["compiled"].text[0] == "inductor, 3 x compiled: forward"
-    assert told["recompiled"].text[0].endswith("expected <2>, actual 3")
-    assert told["graph break"].text[0] == "eager, 2 x graph break while evaluating"
-    assert told["graph break"].marker.color[0] == trace(figure, "eager").line.color
-    assert {one.yaxis for one in told.values()} == {"y2"}
+    events = pd.DataFrame(rows, columns=["label", "step", "phase", "kind", "count", "detail"])
+    assert "yaxis2" not in run_charts.mark_compiler_events(figure, events[:0]).layout
+    run_charts.mark_compiler_events(figure, events)
+    told = [trace(figure, kind) for kind in events["kind"]]
+    assert [list(one.x) for one in told] == [[0], [2], [2]]
+    assert told[0].text[0] == "inductor, 3 x compiled: forward"
+    assert told[1].text[0].endswith("expected <2>, actual 3")
+    assert told[2].text[0] == "eager, 2 x graph break while evaluating"
+    colours = [trace(figure, label).line.color for label in events["label"]]
+    assert [one.marker.color[0] for one in told] == colours
+    assert {one.yaxis for one in told} == {"y2"}
     assert figure.layout.yaxis.range == span and figure.layout.yaxis2.range == (0, 1)
-
-
-def test_marks_have_the_colour_of_their_runs_line_whichever_runs_compiled_and_no_axis_without():
-    labels = {f"mine-{number}": [2.0, 1.0] for number in range(9)}
-    figure = charts.losses(series("loss", **labels))
-    event = {"label": "mine-8", "step": 0, "phase": "training", "kind": "compiled", "count": 1,
-             "detail": None}  # fmt: skip
-    assert len(mark_compiler_events(figure, pd.DataFrame(columns=list(event))).data) == 9
-    assert "yaxis2" not in figure.layout
-    mark_compiler_events(figure, pd.DataFrame([event]))
-    assert trace(figure, "compiled").marker.color[0] == trace(figure, "mine-8").line.color
 
 
 def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
@@ -171,40 +146,58 @@ def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
     assert len(own.x) <= 1000 and 777_777 in own.x
 
 
-def line_of(figure, label: str):
+def line_of(figure, label: str, measured: bool = False):
+    """The line of a run, or the one of what was measured of it."""
     return next(entry for entry in figure.data if entry.legendgroup == label
-                and entry.mode == "lines" and entry.line.dash != speed.MEASURED["dash"]
-                )  # fmt: skip
+                and (entry.line.dash == speed.MEASURED["dash"]) == measured
+                and entry.mode == "lines")  # fmt: skip
 
 
-def measured_of(figure, label: str):
-    return next(entry for entry in figure.data if entry.legendgroup == label
-                and entry.line.dash == speed.MEASURED["dash"])  # fmt: skip
+BASELINE = result("baseline", step_seconds=2.0)
+
+
+def paying(steps: float) -> list:
+    """Steps of 2 s, and of 1 s under a compiler that so many steps repay."""
+    return [BASELINE, result("inductor", step_seconds=1.0, speed_verdict="faster",
+                             break_even=pays("reached", steps))]  # fmt: skip
 
 
 def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
     # The baseline takes 2 s a step; inductor 1 s, after 6 s of compiling in its first step.
-    frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
-    results = [result("baseline", step_seconds=2.0),
-               result("inductor", step_seconds=1.0, speed_verdict="faster",
-                      break_even=pays("reached", 6.0))]  # fmt: skip
+    frame, results = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0]), paying(6.0)
     figure = speed.cumulative(frame, results)
-    ring = trace(figure, "inductor pays off")
     # 6 + n = 2 n at n = 6: both have then taken 12 s.
-    assert (list(ring.x), list(ring.y)) == ([6.0], [12.0])
+    assert drawn(trace(figure, "inductor pays off")) == ([6.0], [12.0])
     # Up to 1.15 x 6 = 6.9 steps: baseline 6.9 x 2 = 13.8 s, inductor 6 + 6.9 = 12.9 s.
     lines = [line_of(figure, label) for label in ("baseline", "inductor")]
     assert [(line.x[0], line.x[-1]) for line in lines] == [(0.0, pytest.approx(6.9))] * 2
     assert [line.y[-1] for line in lines] == [pytest.approx(13.8), pytest.approx(12.9)]
     assert figure.layout.yaxis.title.text == links.axis("cumulative_seconds")
+    figure = speed.saved(frame, results)
+    assert list(line_of(figure, "inductor", measured=True).y) == [-5.0, -4.0]
+    assert list(trace(figure, "inductor pays off").y) == [0.0]
+    # It gains 1 s a step: after 6.9 steps -6 + 6.9 = 0.9 s.
+    line = line_of(figure, "inductor")
+    assert (line.y[0], line.y[-1]) == (-6.0, pytest.approx(0.9))
 
 
-def test_lines_reach_as_far_as_the_plan():
-    frame = series("seconds", baseline=[2.0, 4.0], inductor=[3.0, 6.0])
-    results = [result("baseline", step_seconds=2.0), result("inductor", step_seconds=3.0)]
+def test_what_was_measured_is_told_apart_from_what_is_estimated():
+    times = {"baseline": [2.0, 4.0, 6.0, 8.0], "inductor": [3.5, 4.0, 5.0, 6.5]}
+    figure = speed.cumulative(series("seconds", **times), paying(2.0))
+    assert times == {label: list(line_of(figure, label, measured=True).y) for label in times}
+    assert list(trace(figure, "inductor pays off").y) == [4.0]
+    assert line_of(figure, "inductor").x[-1] == 4.0, "the crossing lies within"
+
+
+def test_lines_reach_as_far_as_the_plan_and_what_is_unsure_has_no_ring_and_draws_none_longer():
+    frame = series("seconds", baseline=[2.0] * 20, eager=[5.0] * 20)
+    results = [BASELINE, result("eager", step_seconds=1.0, break_even=pays("unsure", 10.0))]
     for draw, last in ((speed.cumulative, 200.0), (speed.saved, 0.0)):
         line = line_of(draw(frame, results, 100), "baseline")
         assert (line.x[-1], line.y[-1]) == (100.0, pytest.approx(last))
+        figure = draw(frame, results)
+        assert not [entry for entry in figure.data if "pays off" in (entry.name or "")]
+        assert line_of(figure, "eager").x[-1] == 20.0
 
 
 def test_bars_on_the_axis_of_time_lie_from_start_to_end_in_the_row_of_their_run():
@@ -222,80 +215,28 @@ def test_bars_on_the_axis_of_time_lie_from_start_to_end_in_the_row_of_their_run(
     assert list(bars_of)[-1] == "compiling", "it is drawn over the turn that it lies in"
 
 
-def test_what_was_measured_is_told_apart_from_what_is_estimated():
-    frame = series("seconds", baseline=[2.0, 4.0, 6.0, 8.0], inductor=[3.5, 4.0, 5.0, 6.5])
-    results = [result("baseline", step_seconds=2.0),
-               result("inductor", step_seconds=1.0, speed_verdict="faster",
-                      break_even=pays("reached", 2.0))]  # fmt: skip
-    figure = speed.cumulative(frame, results)
-    thin = [list(measured_of(figure, label).y) for label in ("baseline", "inductor")]
-    assert thin == [[2.0, 4.0, 6.0, 8.0], [3.5, 4.0, 5.0, 6.5]]
-    assert list(trace(figure, "inductor pays off").y) == [4.0]
-    assert line_of(figure, "inductor").x[-1] == 4.0, "the crossing lies within"
-
-
 def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not():
-    frame = series("seconds", baseline=[2.0], inductor=[7.0], eager=[3.0], aot_eager=[9.0],
-                   mine=[3.0])  # fmt: skip
-    results = [
-        result("baseline", step_seconds=2.0),
-        result("inductor", step_seconds=1.0, break_even=pays("reached", 1234.0)),
-        result("eager", step_seconds=2.5, break_even=pays("never")),
-        result("aot_eager", step_seconds=1.9, break_even=pays("reached", 500.0, high=math.inf)),
-        result("mine", step_seconds=1.9, break_even=pays("unsure", 700.0)),
-    ]  # fmt: skip
-    figure = speed.cumulative(frame, results)
+    found = {
+        "inductor": (1.0, pays("reached", 1234.0), "after 1,234 steps"),
+        "eager": (2.5, pays("never"), "never"),
+        "aot_eager": (1.9, pays("reached", 500.0, high=math.inf), "after 500 steps, perhaps never"),
+        "mine": (1.9, pays("unsure", 700.0), "inconclusive"),
+    }
+    results = [result(label, step_seconds=seconds, break_even=break_even)
+               for label, (seconds, break_even, _) in found.items()]  # fmt: skip
+    frame = series("seconds", baseline=[2.0], **{label: [7.0] for label in found})
+    figure = speed.cumulative(frame, [BASELINE, *results])
     assert [entry.name for entry in figure.data if entry.showlegend is not False] == [
-        "baseline",
-        "inductor: after 1,234 steps",
-        "eager: never",
-        "aot_eager: after 500 steps, perhaps never",
-        "mine: inconclusive",
-    ]
+        "baseline", *(f"{label}: {said}" for label, (*_, said) in found.items())
+    ]  # fmt: skip
 
 
 def test_the_line_of_what_compiled_nothing_follows_its_speedup():
     """A control with quicker steps than the baseline, which rounds call slower all the same."""
     slower = Ratio(median=0.8, low=0.7, high=0.9, p_value=0.01, n=9)
     frame = series("seconds", baseline=[2.0] * 10, control=[1.9] * 10)
-    figure = speed.saved(
-        frame,
-        [result("baseline", step_seconds=2.0), result("control", step_seconds=1.9, speedup=slower)],
-    )
+    figure = speed.saved(frame, [BASELINE, result("control", step_seconds=1.9, speedup=slower)])
     assert line_of(figure, "control").y[-1] == pytest.approx(10 * (2.0 - 2.0 / 0.8))
-
-
-def test_what_is_unsure_has_no_ring_and_draws_no_line_longer():
-    frame = series("seconds", baseline=[2.0] * 20, eager=[5.0] * 20)
-    results = [result("baseline", step_seconds=2.0),
-               result("eager", step_seconds=1.0, break_even=pays("unsure", 10.0))]  # fmt: skip
-    for draw in (speed.cumulative, speed.saved):
-        figure = draw(frame, results)
-        assert not [entry for entry in figure.data if "pays off" in (entry.name or "")]
-        assert line_of(figure, "eager").x[-1] == 20.0
-
-
-def test_time_saved_starts_below_zero_by_the_compile_and_is_zero_at_break_even():
-    frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
-    results = [result("baseline", step_seconds=2.0),
-               result("inductor", step_seconds=1.0, speed_verdict="faster",
-                      break_even=pays("reached", 6.0))]  # fmt: skip
-    figure = speed.saved(frame, results)
-    assert list(measured_of(figure, "inductor").y) == [-5.0, -4.0]
-    assert list(trace(figure, "inductor pays off").y) == [0.0]
-    # It gains 1 s a step: after 6.9 steps -6 + 6.9 = 0.9 s.
-    line = line_of(figure, "inductor")
-    assert (line.y[0], line.y[-1]) == (-6.0, pytest.approx(0.9))
-
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-RACED = sorted(path.parent for path in EXAMPLES.glob("*/*.baseline"))
-
-
-@pytest.fixture(scope="module")
-def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.in_memory(DataDir(tmp_path_factory.mktemp("examples")), EXAMPLES) as store:
-        yield store
 
 
 @pytest.mark.parametrize("example", RACED, ids=lambda path: path.name)
@@ -306,10 +247,10 @@ def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
     (experiment_id,) = {path.name.partition(".")[0] for path in example.iterdir()}
     results = compare(examples, experiment_id).results
     times = queries.cumulative_times(examples, experiment_id)
-    found = {one.label: one for one in results if one.role == "backend"}
     far = speed.MAX_EXTRAPOLATION * (times["step"].max() + 1)
-    reached = {label: one.break_even.steps for label, one in found.items()
-               if one.break_even_verdict == "reached" and one.break_even.steps < far}  # fmt: skip
+    reached = {one.label: one.break_even.steps for one in results
+               if one.role == "backend" and one.break_even_verdict == "reached"
+               and one.break_even.steps < far}  # fmt: skip
     saved, spent = speed.saved(times, results), speed.cumulative(times, results)
     rings = {entry.legendgroup: entry.x[0] for figure in (saved, spent) for entry in figure.data
              if (entry.name or "").endswith("pays off")}  # fmt: skip
@@ -322,50 +263,25 @@ def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
         assert np.interp(0.0, apart, mine.x) == pytest.approx(reached[label], abs=1.0)
 
 
-def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles():
-    frame = series("seconds", baseline=[float(value) for value in range(101)])
-    box = bars.step_times(frame).data[0]
+def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles_in_a_fitting_unit():
+    figure = bars.step_times(series("seconds", baseline=[float(value) for value in range(101)]))
+    (box,) = figure.data
     shown = (box.lowerfence[0], box.q1[0], box.median[0], box.q3[0], box.upperfence[0])
     assert shown == (5.0, 25.0, 50.0, 75.0, 95.0)
-
-
-def test_step_times_are_drawn_in_the_unit_in_which_their_median_is_written():
+    assert figure.layout.xaxis.title.text == links.axis("step_seconds")
     short = bars.step_times(series("seconds", baseline=[0.25, 0.5, 0.75]))
-    assert (short.data[0].median[0], short.layout.xaxis.title.text) == (
-        500.0,
-        links.axis("step_seconds", "Step time (ms)"),
-    )
-    long = bars.step_times(series("seconds", baseline=[0.5, 1.0, 1.5]))
-    assert (long.data[0].median[0], long.layout.xaxis.title.text) == (
-        1.0,
-        links.axis("step_seconds"),
-    )
+    assert short.data[0].median[0] == 500.0
+    assert short.layout.xaxis.title.text == links.axis("step_seconds", "Step time (ms)")
 
 
 def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefined():
-    results = [result("baseline"), result("inductor", compile_seconds=12.5)]
+    results = [result("baseline"), result("inductor", compile_seconds=12.5, metrics={"f1": 0.5})]
     figure = bars.metric(results, "compile_seconds")
     bar, text = figure.data
-    assert list(bar.x) == [0.0, 12.5]
-    assert list(text.text) == ["\N{EN DASH}", "12.5 s"]
+    assert (list(bar.x), list(text.text)) == ([0.0, 12.5], [DASH, "12.5 s"])
     assert figure.layout.xaxis.title.text == links.axis("compile_seconds")
-
-
-@pytest.mark.parametrize(
-    ("label", "share"),
-    [
-        # 32 characters of 4.6 pixels and the gap: 163 of the 430 that a short label leaves.
-        ("inductor", 0.37),
-        ("skipped_update_own_numbers", 0.49),  # of 331, as measured in a browser
-    ],
-)
-def test_what_memory_comes_to_fits_beside_its_marks_on_half_a_page(label: str, share: float):
-    """The longest text there is, beside the longest bar."""
-    results = [result("baseline", peak_memory_bytes=2**30),
-               result(label, peak_memory_bytes=3 * 2**30, compile_peak_memory_bytes=2 * 2**30,
-                      allocated_memory_bytes=2**30)]  # fmt: skip
-    _, highest = bars.peak_memory(results).layout.xaxis.range
-    assert 1 - 3 * 2**30 / highest >= share
+    bar, text = run_charts.last_scores(results, "f1").data
+    assert (list(bar.x), list(text.text)) == ([0.0, 0.5], [DASH, "50.0 %"])
 
 
 def test_memory_tells_what_is_needed_from_what_was_allocated_between_round_binary_ticks():
@@ -377,28 +293,28 @@ def test_memory_tells_what_is_needed_from_what_was_allocated_between_round_binar
     assert list(figure.layout.xaxis.ticktext) == ["0 MiB", "2 GiB", "4 GiB"]
     assert list(text.text) == ["1.00 GiB", "1.00 GiB, \N{WHITE DIAMOND} 5.00 GiB, | 512.0 MiB"]
     assert list(text.x) == [2**30, 5 * 2**30], "the text stands beyond the last mark"
-    assert (list(compiling.x), list(compiling.y)) == ([5 * 2**30], ["inductor"])
-    assert (list(allocated.x), list(allocated.y)) == ([2**29], ["inductor"])
+    # 32 characters of 4.6 pixels and the gap: 163 of the 430 that the label leaves.
+    assert 1 - 5 * 2**30 / figure.layout.xaxis.range[1] >= 0.37, "and fits beside it"
+    assert drawn(compiling) == ([5 * 2**30], ["inductor"])
+    assert drawn(allocated) == ([2**29], ["inductor"])
+    explained = {trace.name: trace.marker.symbol for trace in figure.data if trace.showlegend}
+    assert explained == {"Memory needed to compile": "diamond-open", "Allocated memory": "line-ns"}
+    assert figure.layout.showlegend
+    plain = bars.peak_memory(results[:1])
+    assert not [trace for trace in plain.data if trace.showlegend], "nothing to explain"
 
 
 def test_a_score_stands_at_its_epochs_and_several_of_one_epoch_at_their_steps():
     frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [1, 2],
                           "step": [50, 100], "value": [0.5, 0.75]})  # fmt: skip
     figure = run_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
-    assert (list(figure.data[0].x), list(figure.data[0].y)) == ([1, 2], [0.5, 0.75])
+    assert drawn(figure.data[0]) == ([1, 2], [0.5, 0.75])
     assert figure.layout.shapes[0].y0 == 0.2
     assert figure.layout.yaxis.tickformat.endswith("%")
     figure = run_charts.scores_of_runs(frame.assign(epoch=0), "loss")
-    assert (list(figure.data[0].x), list(figure.data[0].y)) == ([50, 100], [0.5, 0.75])
+    assert drawn(figure.data[0]) == ([50, 100], [0.5, 0.75])
     assert figure.layout.xaxis.title.text == links.axis("step")
     assert figure.layout.yaxis.title.text == links.axis("eval_loss")
-
-
-def test_a_single_evaluation_is_a_bar_whatever_the_task_is_judged_by():
-    results = [result("baseline", metrics={"f1": 0.5}), result("inductor", metrics={})]
-    bar, text = run_charts.last_scores(results, "f1").data
-    assert list(bar.x) == [0.5, 0.0]
-    assert list(text.text) == ["50.0 %", "\N{EN DASH}"]
 
 
 def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_model():
@@ -408,7 +324,7 @@ def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_
         columns=["step", "split", "compiled", "value"],
     )  # fmt: skip
     plain, compiled, test, test_compiled = run_charts.scores(frame, "f1").data
-    assert (plain.name, list(plain.x), list(plain.y)) == ("validation", [20, 40], [0.5, 0.8])
+    assert (plain.name, drawn(plain)) == ("validation", ([20, 40], [0.5, 0.8]))
     assert (compiled.line.dash, list(compiled.y)) == ("dash", [0.4])
     assert compiled.line.color == plain.line.color != test.line.color
     assert compiled.name == "under the compiled model"
@@ -418,12 +334,12 @@ def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_
 def test_a_confusion_matrix_counts_samples_and_colours_shares_of_each_label():
     counts = pd.DataFrame([[3, 1], [0, 2]], index=["low", "high"], columns=["low", "high"])
     (cells,) = run_charts.confusion(counts).data
-    assert (list(cells.x), list(cells.y)) == (["low", "high"], ["low", "high"])
+    assert drawn(cells) == (["low", "high"], ["low", "high"])
     assert cells.text.tolist() == [[3, 1], [0, 2]]
     assert cells.z.tolist() == [[0.75, 0.25], [0.0, 1.0]]
 
 
-def test_numbers_by_name_are_lines_and_a_single_one_needs_no_legend():
+def test_numbers_by_name_are_lines_with_gaps_and_a_single_one_needs_no_legend():
     frame = pd.DataFrame({"step": [0, 1, 0, 1], "name": ["a", "a", "b", "b"],
                           "value": [1.0, math.inf, 3.0, 4.0]})  # fmt: skip
     figure = run_charts.named_series(frame, "Loss")
@@ -442,7 +358,7 @@ def test_gradients_are_coloured_by_their_power_of_ten_and_zeros_by_their_share()
                           "norm": [100.0, 0.01, 0.0, 1.0],
                           "zeros": [0.0, 0.5, 1.0, 0.0]})  # fmt: skip
     (cells,) = run_charts.gradient_norms(frame, "norm").data
-    assert (list(cells.x), list(cells.y)) == ([0, 5], ["in", "out"])
+    assert drawn(cells) == ([0, 5], ["in", "out"])
     assert cells.z[0].tolist() == [2.0, -2.0]
     assert math.isnan(cells.z[1][0]), "a gradient of 0 has no power of ten"
     assert list(cells.colorbar.ticktext) == [f"10<sup>{power}</sup>" for power in range(-2, 3)]
@@ -456,12 +372,12 @@ def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
     resumed = pd.DataFrame({"label": ["inductor", "eager", "a", "b", "c", "d"],
                             "step": [40, 40, 80, 80, 80, 900]})  # fmt: skip
     resumed["adds_rounds"] = resumed["label"] == "d"
-    figure = mark_resumptions(charts.losses(series("loss", inductor=[1.0] * 90)), resumed)
+    figure = run_charts.mark_resumptions(losses(inductor=[1.0] * 90), resumed)
     # 40 steps were done, 0 to 39: the line lies between 39 and 40.
     assert [shape.x0 for shape in figure.layout.shapes] == [39.5, 79.5]
     said = [note.text for note in figure.layout.annotations]
     assert said == ["inductor, eager resumed", "3 runs resumed"]
-    one = mark_resumptions(charts.losses(series("loss", a=[1.0] * 90)), resumed[:1], named=False)
+    one = run_charts.mark_resumptions(losses(a=[1.0] * 90), resumed[:1], named=False)
     assert [note.text for note in one.layout.annotations] == ["resumed"]
 
 
@@ -471,76 +387,45 @@ def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart()
     written = {
         "baseline": "baseline",
         "inductor-reduce-overhead": "inductor-<br>reduce-overhead",
-        "inductor-forward": "inductor-<br>forward",
         "inductor-math_attention_reduced-triton.cudagraphs_true-fallback_random_false":
             "inductor-<br>math_attentio…_random_false",
         "a_backend_of_somebodys_own_with_a_long_name": "a_backend_of_…h_a_long_name",
+        "eager": "eager",
     }  # fmt: skip
     figure = bars.metric([result(label, compile_seconds=1.0) for label in written],
                          "compile_seconds")  # fmt: skip
     assert list(figure.layout.yaxis.ticktext) == list(written.values())
-    few, many = (
-        charts.losses(series("loss", **{label: [2.0, 1.0] for label in [*written][:count]}))
-        for count in (4, 5)
-    )
+    few, many = (losses(**{label: [2.0, 1.0] for label in [*written][:n]}) for n in (4, 5))
     assert (few.layout.height, many.layout.height) == (310, 326)  # 16 for each run beyond four
 
 
-ABOUT = Origin(name="mine-7f3a", facts=("Mine · 7f3a", "bert on <b>reviews</b> · cpu · float32"))
-
-
-def test_html_export_needs_no_network_and_says_what_it_shows():
-    figure = charts.losses(series("loss", baseline=[1.0, 2.0]))
-    page = to_html(figure, "Losses", ["loss"], ABOUT, "Few points.").decode()
-    assert "<h1>Losses</h1>" in page and "<title>Losses</title>" in page
-    shown = unescape(page)
-    assert "Mine · 7f3a<br>bert on <b>reviews</b> · cpu · float32<br>Few points." in shown
-    assert "<b>reviews" not in page, "foreign text is inert"
-    assert "<script src=" not in page
-    assert len(page) > 1_000_000, "plotly.js must be inside"
-
-
-def test_a_run_stands_behind_a_piece_of_its_line_of_which_the_controls_has_dashes():
-    mark = unquote(leaderboard.run_mark("mine", KNOWN["eager"]))
-    assert "stroke='#1f7a5c'" in mark and "stroke-dasharray='6,3'" in mark
-    assert "dasharray" not in leaderboard.run_mark("inductor", KNOWN["inductor"])
-    figure = charts.losses(series("loss", baseline=[1.0, 2.0], control=[1.0, 2.0]))
-    assert trace(figure, "baseline").line.dash == "solid"
-    assert trace(figure, "control").line.dash == KNOWN["control"].dash
-
-
-def test_energy_has_a_column_where_a_run_has_it_and_none_elsewhere():
+def test_a_column_without_any_value_is_left_out_once_all_runs_are_over():
+    over = [result("baseline", step_seconds=0.2), result("inductor", step_seconds=0.1)]
+    running = [over[0], result("inductor", step_seconds=0.1, state="running")]
+    shown, meanwhile = leaderboard.html(over), leaderboard.html(running)
+    assert "Step" in shown and "Energy" not in shown
+    for title in ("Accuracy", "Parity", "Compile", "Speed"):
+        assert f">{title}" not in shown and f">{title}" in meanwhile
     known = leaderboard.html([result("baseline", energy_per_step=42.4), result("inductor")])
     assert "Energy per step" in known and "<td>42.4 J</td>" in known
-    assert "Energy" not in leaderboard.html([result("baseline"), result("inductor")])
-
-
-@pytest.mark.parametrize("title", ["Accuracy", "Parity", "Compile", "Speed"])
-def test_a_column_without_any_value_is_left_out_once_all_runs_are_over(title: str):
-    over = [result("baseline", step_seconds=0.2), result("inductor", step_seconds=0.1)]
-    assert "Step" in leaderboard.html(over) and f">{title}" not in leaderboard.html(over)
-    running = [over[0], result("inductor", step_seconds=0.1, state="running")]
-    assert f">{title}" in leaderboard.html(running)
 
 
 def test_parity_is_among_the_first_columns_which_the_fixed_one_does_not_cover():
-    faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
     holds = Parity(verdict="holds", first_step_outside=None, max_ratio_to_band=None,
                    steps_compared=900, findings=(), last_step_in_band=240)  # fmt: skip
-    table = leaderboard.html([result("inductor", step_seconds=0.1, speedup=faster, parity=holds)])
+    table = leaderboard.html([result("inductor", step_seconds=0.1, speedup=FASTER, parity=holds)])
     assert table.index(">Speedup<") < table.index(">Parity<") < table.index(">Step time<")
     assert ">matches <small>(checked to step 240)</small></span>" in table, "in two lines"
+    mark = unquote(leaderboard.run_mark("mine", KNOWN["eager"]))
+    assert "stroke='#1f7a5c'" in mark and "stroke-dasharray='6,3'" in mark
 
 
 def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_on_hover():
     ratio = Ratio(median=1.02, low=0.99, high=1.05, p_value=0.2, n=9)
-    found = pays("unsure", 700.0)
-    table = leaderboard.html([
-        result("baseline"),
-        result("eager", speedup=ratio, speed_verdict="unsure", break_even=found),
-    ])  # fmt: skip
+    eager = result("eager", speedup=ratio, speed_verdict="unsure", break_even=pays("unsure", 700.0))
     reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling pays "
               "off after 700 steps.")  # fmt: skip
+    table = leaderboard.html([result("baseline"), eager])
     assert table.endswith(f'title="{reason}">inconclusive</span></td></tr></tbody></table></div>')
 
 
@@ -552,26 +437,21 @@ def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_
         ("broken", None, 1240, "broken"),
         ("nothing learned", None, 1240, "not testable"),
         ("holds", None, 1989, "matches"),  # of 2,000 steps; the last ten never have a band
-        ("broken", None, None, "broken"),
     ],
 )
 def test_parity_says_how_far_losses_could_tell(
     verdict: str, outside: int | None, in_band: int | None, said: str
 ):
     parity = Parity(verdict=verdict, first_step_outside=outside, max_ratio_to_band=None,
-                    steps_compared=2000, findings=(),
-                    last_step_in_band=in_band)  # fmt: skip
+                    steps_compared=2000, findings=(), last_step_in_band=in_band)  # fmt: skip
     assert parity_text(parity) == said
 
 
 def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_has():
     ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9, effect_size=0.8)
-    found = answers.statistics_table(comparison(
-        result("baseline"), result("control", speedup=ratio),
-        result("inductor", speedup=ratio, p_holm=0.02, training_loss_excess=0.2),
-        result("eager"),
-    ))  # fmt: skip
-    assert found.to_dict("list") == {
+    inductor = result("inductor", speedup=ratio, p_holm=0.02, training_loss_excess=0.2)
+    results = [result("baseline"), result("control", speedup=ratio), inductor, result("eager")]
+    assert answers.statistics_table(comparison(*results)).to_dict("list") == {
         "run": ["control", "inductor"],
         "p_holm": [DASH, "0.020"],
         "effect_size": ["0.80", "0.80"],
@@ -583,9 +463,8 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
 
 
 def test_a_doubt_that_several_runs_share_is_said_once():
-    found = doubts([result("eager", parity=unknown("no control")),
-                    result("inductor", parity=unknown("no control"))])  # fmt: skip
-    assert found == [
+    results = [result(label, parity=unknown("no control")) for label in ("eager", "inductor")]
+    assert answers.doubts(results) == [
         "**eager, inductor**, [parity](definitions#parity): without a control "
         "it is not known how far rounding alone drives losses apart"
     ]
@@ -594,9 +473,8 @@ def test_a_doubt_that_several_runs_share_is_said_once():
 def test_phases_of_compiling_are_stacked_cold_and_warm():
     rows = [("inductor", cache, phase, seconds) for cache, seconds in (("cold", 4.0), ("warm", 1.0))
             for phase in ("Dynamo", "Triton and C++")]  # fmt: skip
-    figure = cache_charts.phases(
-        pd.DataFrame(rows, columns=["backend", "cache", "phase", "seconds"])
-    )
+    frame = pd.DataFrame(rows, columns=["backend", "cache", "phase", "seconds"])
+    figure = cache_charts.phases(frame)
     assert figure.layout.barmode == "stack"
     assert list(trace(figure, "Dynamo").y) == ["inductor, cold", "inductor, warm"]
     assert list(trace(figure, "Triton and C++").x) == [4.0, 1.0]

@@ -1,7 +1,6 @@
 """The command palette: what it offers, and that it stays open until the reader has chosen."""
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
@@ -11,45 +10,29 @@ from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experi
 from tests.helpers.pages import opened
 
 pytestmark = pytest.mark.heavy
-LABEL = "Page, experiment or action"
 
 
-def searching(page: str = "machine") -> AppTest:
-    return opened(page).button(key="palette-search").click().run()
+def searching(page: str = "machine", **query: str):
+    return opened(page, **query).button(key="palette-search").click().run()
 
 
-def field_of(app: AppTest):
-    return next(one for one in app.selectbox if one.label == LABEL)
+def field_of(app):
+    return next(one for one in app.selectbox if one.label == "Page, experiment or action")
 
 
-def test_the_palette_stays_open_when_the_page_draws_itself_again(folder: DataDir):
-    app = searching().run()
-    assert field_of(app).options[-1] == "Definitions"
-
-
-def test_the_tabs_of_the_experiment_on_the_page_come_first(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_tabs_of_the_experiment_on_the_page_come_first(folder: DataDir):
     assert not [one for one in field_of(searching()).options if one.startswith("This")]
-    record_experiment(folder.runs)
-    app = opened(experiment=EXPERIMENT_ID).button(key="palette-search").click().run()
+    record_experiment(folder.runs, experiment_spec(name="Launch"))
+    app = searching("experiment", experiment=EXPERIMENT_ID).run()  # stays open
     field = field_of(app)
     assert field.options[1:6] == [f"This experiment: {tab}" for tab in actions.TABS]
     assert field.options[6] == actions.AGAIN
+    named = [one for one in field.options if one.startswith("Launch")]
+    assert named[0] == "Launch" and named[1].startswith("Launch · ") and len(named) == 2
+    assert EXPERIMENT_ID not in "".join(field.options), "people know names and times"
     field.set_value("This experiment: Settings").run()
     assert app.query_params["tab"] == "Settings"
     assert app.query_params["experiment"] == EXPERIMENT_ID
-    monkeypatch.setattr(permissions, "may_act", lambda: False)
-    app = opened(experiment=EXPERIMENT_ID).button(key="palette-search").click().run()
-    assert actions.AGAIN not in field_of(app).options
-
-
-def test_an_experiment_named_like_a_page_is_told_apart_from_it(folder: DataDir):
-    record_experiment(folder.runs, experiment_spec(name="Launch"))
-    options = field_of(searching()).options
-    named = [one for one in options if one.startswith("Launch")]
-    assert named[0] == "Launch" and named[1].startswith("Launch · ") and len(named) == 2
-    assert EXPERIMENT_ID not in "".join(options), "people know names and times"
 
 
 def test_a_race_starts_from_the_palette_and_whoever_may_not_start_one_is_not_offered_it(
@@ -61,4 +44,5 @@ def test_a_race_starts_from_the_palette_and_whoever_may_not_start_one_is_not_off
     (started,) = experiments(folder)
     assert started.spec.name == "Quick race"
     monkeypatch.setattr(permissions, "may_act", lambda: False)
-    assert actions.RACE not in field_of(searching()).options
+    offered = field_of(searching("experiment", experiment=started.experiment_id)).options
+    assert offered and not {actions.RACE, actions.AGAIN} & {*offered}

@@ -11,7 +11,6 @@ from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import imported
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.views.access import permissions
-from breakeven.views.parts import exchange
 from breakeven.views.parts.exchange import accepted, import_upload
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
@@ -24,30 +23,22 @@ def runs(tmp_path: Path) -> bytes:
     return pack(recorded.runs.iterdir())
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
-    data_dir = DataDir(tmp_path / "data")
-    data_dir.path.mkdir()
-    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
-    monkeypatch.setattr(exchange.permissions, "may_act", lambda: True)
-    return data_dir
-
-
 HARNESS = b"dev,name,batch_size,speedup,abs_latency\ncuda,bert,32,1.5,41.2\n"
 
 
-def test_a_file_is_what_it_holds_whatever_it_is_called(data_dir: DataDir, runs: bytes) -> None:
+def test_a_file_is_what_it_holds_whatever_it_is_called(folder: DataDir, runs: bytes) -> None:
     page = f"<!DOCTYPE html>{reports.report_element(runs)}".encode()
-    assert import_upload(data_dir, "../../Mein Bericht.html", page).brought.runs.new_runs
-    again = import_upload(data_dir, "runs.zip", runs)
+    assert import_upload(folder, "../../Mein Bericht.html", page).brought.runs.new_runs
+    assert {"zip", "tar", "tar.gz", "tgz", "html", "csv", "json", "parquet"} <= set(accepted())
+    again = import_upload(folder, "runs.zip", runs)
     assert again.brought.runs.experiments == (EXPERIMENT_ID,) and not again.brought.runs.new_runs
-    assert import_upload(data_dir, "in/ductor (1).csv", HARNESS).brought.rows
-    assert imported(data_dir)[0]["file"].tolist() == ["ductor-1.csv"]
-    kept = import_upload(data_dir, "reviews.csv", b"text,label\ngood,1\n").data_file
-    assert kept is not None and kept.parent == data_dir.path / "uploads"
+    assert import_upload(folder, "in/ductor (1).csv", HARNESS).brought.rows
+    assert imported(folder)[0]["file"].tolist() == ["ductor-1.csv"]
+    kept = import_upload(folder, "reviews.csv", b"text,label\ngood,1\n").data_file
+    assert kept is not None and kept.parent == folder.path / "uploads"
 
 
-def test_what_is_wrong_is_said_without_paths_of_this_machine(data_dir: DataDir) -> None:
+def test_what_is_wrong_is_said_without_paths_of_this_machine(folder: DataDir) -> None:
     hostile = io.BytesIO()
     with zipfile.ZipFile(hostile, "w") as archive:
         archive.writestr("../../evil", b"x")
@@ -56,20 +47,16 @@ def test_what_is_wrong_is_said_without_paths_of_this_machine(data_dir: DataDir) 
         "x.csv": b"dev,name,batch_size\n", "x.tar.gz": b"\x1f\x8b",
     }  # fmt: skip
     for name, content in files.items():
-        problem = import_upload(data_dir, name, content).problem
-        assert problem and "/tmp" not in problem and str(data_dir.path) not in problem, name
-    assert not data_dir.runs.exists() or not list(data_dir.runs.iterdir())
-    assert imported(data_dir)[0].empty
+        problem = import_upload(folder, name, content).problem
+        assert problem and "/tmp" not in problem and str(folder.path) not in problem, name
+    assert not folder.runs.exists() or not list(folder.runs.iterdir())
+    assert imported(folder)[0].empty
 
 
 def test_who_may_only_look_brings_nothing_in(
-    data_dir: DataDir, runs: bytes, monkeypatch: pytest.MonkeyPatch
+    folder: DataDir, runs: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     with pytest.raises(permissions.NotAllowed):
-        import_upload(data_dir, "runs.zip", runs)
-    assert not data_dir.runs.exists()
-
-
-def test_every_ending_that_is_understood_is_accepted() -> None:
-    assert {"zip", "tar", "tar.gz", "tgz", "html", "csv", "json", "parquet"} <= set(accepted())
+        import_upload(folder, "runs.zip", runs)
+    assert not folder.runs.exists()
