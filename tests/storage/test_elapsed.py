@@ -1,6 +1,5 @@
 """What an experiment has spent its time on, worked out by hand from the times of its journals."""
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main
-from breakeven.storage.commands import EXAMPLES
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.timeline import elapsed
 from tests.helpers.journals import EXPERIMENT_ID, GONE, Recording, experiment_spec
@@ -84,17 +82,6 @@ def test_every_second_counts_once(data_dir: DataDir, capsys: pytest.CaptureFixtu
     })  # fmt: skip
     assert told == T0 + 100 and sum(seconds.values()) == pytest.approx(100)
     assert runs["compiled_seconds"].to_dict() == pytest.approx({"baseline": 0, "inductor": 44})
-
-
-def test_the_parts_of_each_recorded_example_add_up_to_its_whole(data_dir: DataDir) -> None:
-    """From the first claim to the last end, within 2 %."""
-    with Store.in_memory(data_dir, EXAMPLES) as store:
-        for example in sorted(EXAMPLES.glob("*/*.baseline")):
-            folders = list(example.parent.iterdir())
-            begun = min(json.loads((one / "claim.json").read_text())["time"] for one in folders)
-            ended = max(json.loads((one / "exit.json").read_text())["time"] for one in folders)
-            seconds, _ = elapsed(store, example.name.removesuffix(".baseline"))
-            assert sum(seconds.values()) == pytest.approx(ended - begun, rel=0.02), example.name
 
 
 def test_what_each_run_did_when_lies_on_one_axis_of_time(data_dir: DataDir) -> None:

@@ -1,4 +1,4 @@
-"""Formats of PyTorch's own benchmarks: files written by hand read in, experiments written out."""
+"""Experiments are written in the formats of PyTorch's own benchmarks."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import CacheSpec
 from breakeven.storage.__main__ import main
-from breakeven.storage.exchange.imports import imported
+from breakeven.storage.exchange.imports import bring, imported
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -34,39 +34,17 @@ ACCURACY_HEADER = (
     "graph_breaks,unique_graph_breaks,autograd_captures,autograd_compiles,cudagraph_skips,"
     "compilation_latency"
 )
-# As the harness writes it: without a tag, an older set of columns, a failed model filled with 0.
-HARNESS_PERFORMANCE = """\
-dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio,eager_peak_mem,\
-dynamo_peak_mem,calls_captured,unique_graphs,graph_breaks,unique_graph_breaks,autograd_captures,\
-autograd_compiles,cudagraph_skips
-cuda,BertForMaskedLM,32,1.524100,41.250000,18.720000,1.110000,5.550000,5.000000,420,1,0,0,0,0,0
-cuda,OPTForCausalLM,4,0.0,0.0,0,0,0,0,0,0,0,0,0,0,0
-"""
-HARNESS_ACCURACY = """\
-dev,name,batch_size,accuracy,calls_captured,unique_graphs,graph_breaks,unique_graph_breaks,\
-autograd_captures,autograd_compiles,cudagraph_skips,compilation_latency
-cuda,BertForMaskedLM,1,pass,420,1,0,0,0,0,0,12.5
-cuda,OPTForCausalLM,1,fail_accuracy,300,1,0,0,0,0,0,9.0
-cuda,XLNetLMHeadModel,1,eager_two_runs_differ,0,0,0,0,0,0,0,0
-"""
 
 
-def export(data_dir: DataDir, name: str, status: int = 0) -> str:
+def export(data_dir: DataDir, name: str) -> str:
     output = data_dir.path / "exported"
     arguments = ["--format", name, "--output", str(output), "--data-folder", str(data_dir.path)]
-    assert main(["export", EXPERIMENT_ID, *arguments]) == status
+    assert main(["export", EXPERIMENT_ID, *arguments]) == 0
     return output.read_text()
 
 
 def table(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
-
-
-def bring(data_dir: DataDir, name: str, content: str) -> int:
-    file = data_dir.path.parent / name
-    data_dir.path.mkdir(exist_ok=True)
-    file.write_text(content)
-    return main(["import", str(file), "--data-folder", str(data_dir.path)])
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +87,9 @@ def test_csv_files_have_the_harness_columns_and_units_and_are_read_back(compiler
             "cudagraph_skips": "",
         }
     ]  # fmt: skip
-    assert bring(compiler, "ours.csv", text) == 0
+    file = compiler.path / "ours.csv"
+    file.write_text(text)
+    bring(compiler, file)
     (row,) = imported(compiler)[0].to_dict("records")
     assert (row["file"], row["name"], row["tag"]) == ("ours.csv", "builtin:bert-tiny", "inductor")
     assert (row["dev"], row["batch_size"], row["outcome"]) == ("cpu", 8, "measured")
@@ -192,52 +172,6 @@ def test_environments_and_further_controls_leave_each_row_its_own_run(data_dir: 
     assert versions == {"inductor@old": "2.11.0", "inductor@new": "2.13.0"}
     statuses = [row["accuracy"] for row in table(export(data_dir, "harness-accuracy-csv"))]
     assert statuses == ["pass", "eager_1st_run_fail"]
-
-
-def test_a_failure_row_of_the_harness_is_a_failure_and_no_number(data_dir: DataDir) -> None:
-    assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
-    rows, _ = imported(data_dir)
-    assert rows["name"].tolist() == ["BertForMaskedLM", "OPTForCausalLM"]
-    assert rows["outcome"].tolist() == ["measured", "failed"]
-    assert rows["speedup"].mean() == pytest.approx(1.5241), "0.0 takes no part in a mean"
-    assert rows["compilation_latency"].tolist()[0] == 18.72
-    assert rows["abs_latency"].isna().tolist() == [False, True]
-    assert rows["graph_breaks"].isna().tolist() == [False, True]
-
-
-def test_statuses_of_an_accuracy_file_are_kept_in_the_harness_words(data_dir: DataDir) -> None:
-    assert bring(data_dir, "accuracy.csv", HARNESS_ACCURACY) == 0
-    rows, _ = imported(data_dir)
-    assert rows["outcome"].tolist() == ["pass", "fail_accuracy", "eager_two_runs_differ"]
-    assert rows["has_failed"].tolist() == [False, True, True]
-    assert rows["compilation_latency"].tolist()[0] == 12.5
-
-
-def test_imports_replace_no_file(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
-    for _ in range(2):
-        assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
-    printed = capsys.readouterr().out
-    assert "BertForMaskedLM" in printed and "1.524" in printed and "failed" in printed
-    assert bring(data_dir, "inductor.csv", HARNESS_ACCURACY) == 2
-    assert "holds something else; rename" in capsys.readouterr().err
-    assert imported(data_dir)[0]["outcome"].tolist() == ["measured", "failed"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("model,seconds\na,1\n", "it has the columns model, seconds; needed are dev, name"),
-        ("", "it has the columns of an empty file"),
-        ("dev,name,batch_size,speedup\ncpu,a,8,fast\n", "line 2: speedup = 'fast' is no number"),
-        ("dev,name,batch_size,speedup\ncpu,a,1e308,2\n", "line 2: batch_size = 1e+308 is none"),
-    ],
-)
-def test_a_file_that_is_none_of_the_harness_is_refused(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str], content: str, message: str
-) -> None:
-    assert bring(data_dir, "other.csv", content) == 2
-    assert message in capsys.readouterr().err
-    assert imported(data_dir)[0].empty
 
 
 def test_cachebench_json_is_exact(compiler: DataDir, capsys: pytest.CaptureFixture[str]) -> None:

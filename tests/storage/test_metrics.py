@@ -35,74 +35,50 @@ def test_definitions_are_read_by_chapter_and_end_at_the_next_heading() -> None:
     assert next(iter(titles)) == "What the numbers mean"
     assert "**The reference**" in titles["Correctness"].introduction
     assert "speedup_high" in [one.anchor for one in titles["Time"].definitions]
+    # A number without a heading is defined within the text of another.
+    assert NUMBERS["hits"].anchor == "compile_cache"
+    assert NUMBERS["hits"].definition == "Look-ups that the cache answered."
 
 
-def test_a_number_without_a_heading_is_defined_within_the_text_of_another() -> None:
-    number = NUMBERS["hits"]
-    assert (number.anchor, number.definition) == (
-        "compile_cache", "Look-ups that the cache answered.",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) -> None:
-    metric = NUMBERS[name]
-    assert metric.name == name
-    assert metric.axis_title.startswith(metric.title)
-    assert metric.definition.endswith(".")
-    assert metric.format(None) == DASH
+def test_every_number_is_registered_under_its_name_and_writes_a_dash() -> None:
+    for name, metric in NUMBERS.items():
+        assert metric.name == name
+        assert metric.axis_title.startswith(metric.title)
+        assert metric.definition.endswith(".")
+        assert metric.format(None) == DASH
 
 
 @pytest.mark.parametrize(
     ("name", "value", "written"),
     [
         ("step_seconds", 0.00085, "0.850 ms"),
-        ("step_seconds", 0.036, "36.0 ms"),  # under 23.5 ms: as many digits
         ("step_seconds", 0.0, "0 s"),
-        ("step_seconds", 0.9999, "1.00 s"),
-        ("compile_seconds", 119.97, "2 min 0 s"),
         ("compile_seconds", 119.5, "2 min 0 s"),  # rounded; 120 s would be as many
         ("compile_seconds", 59.96, "60.0 s"),  # seconds go on to two minutes
-        ("compile_seconds", 0.99949, "999 ms"),
         ("compile_seconds", 0.9995, "1.00 s"),
         ("compile_seconds", 9.996, "10.0 s"),
-        ("compile_seconds", 99.96, "100 s"),
         ("compile_seconds", 7199.4, "119 min 59 s"),
         ("compile_seconds", 7199.6, "2 h 0 min"),
         ("compile_seconds", 2 * 3600 + 59 * 60 + 59.0, "3 h 0 min"),
-        ("compile_seconds", 7500.0, "2 h 5 min"),
-        ("break_even_steps", 1234.4, "1,234"),
         ("break_even_steps", math.inf, "never"),
-        ("peak_memory_bytes", 3 * 2**29, "1.50 GiB"),
-        ("peak_memory_bytes", 2**30 - 1, "1.00 GiB"),
         ("peak_memory_bytes", 1023.94 * 2**20, "1023.9 MiB"),
         ("peak_memory_bytes", 1023.96 * 2**20, "1.00 GiB"),
         ("peak_memory_bytes", 0, "0.0 MiB"),
-        ("break_even_steps", 0.0, "0"),
         ("break_even_steps", 999_999.6, "1,000,000"),
         ("speedup", 1.325, "1.32x"),
         ("speedup", math.nan, DASH),
         ("p_holm", 0.0004, "<0.001"),
-        ("p_holm", 0.0312, "0.031"),
         ("accuracy", 0.875, "87.5 %"),
-        ("samples_per_second", 12.345, "12.3"),
-        ("flops_per_second", 9.5e8, "950 MFLOP/s"),
-        ("energy_per_step", 999.7, "1.00 kJ"),
         ("energy_per_step", 1.02e6, "1,020 kJ"),
-        ("flops_per_second", 9.994e11, "999 GFLOP/s"),
         ("flops_per_second", 9.9996e8, "1.00 GFLOP/s"),
-        ("flops_per_second", math.inf, "inf TFLOP/s"),
         ("flops_per_second", 9.996e14, "1,000 TFLOP/s"),
         ("samples_per_second", 99.96, "100"),
-        ("flops_per_second", 1.02e15, "1,020 TFLOP/s"),
-        ("peak_share", 0.415, "41.5 %"),
         ("inference_gap", 0.000123, "0.00012"),
         ("roc_auc", 0.91234, "0.9123"),
         ("perplexity", 5321.0, "5321"),
         ("loss", 1.38629, "1.386"),
         ("loss", math.nan, "NaN"),
         ("final_loss", math.inf, "inf"),
-        ("max_ratio_to_band", 0.123, "0.12"),
         ("max_ratio_to_band", math.inf, "infinite"),
         ("first_step_outside", 0, "0"),
         ("parity", "holds", "matches"),

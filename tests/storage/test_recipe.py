@@ -50,76 +50,67 @@ def changed(code: str, backend: str | None, name: str = "train.py") -> Change | 
     return change(code.encode(), name, variant, [*setting_lines(spec, variant)])
 
 
-def applied(folder: Path, code: str, backend: str | None, name: str = "train.py") -> str:
-    """The code after `git apply` of its change."""
-    found = changed(code, backend, name)
-    assert found is not None
-    file = folder / name
-    file.write_bytes(code.encode())
-    if found.diff:
-        subprocess.run(["git", "apply"], input=found.diff.encode(), cwd=folder, check=True)
-    return file.read_bytes().decode()
-
-
 CALL = "import breakeven\nmodel = breakeven.compile(model{})\n"
+CHANGED: list[tuple[str, str | None, str]] = [
+    (CALL.format(""), "eager", CALL.format(", backend='eager'")),
+    # No compiler was measured, so the script must not compile when it runs by itself.
+    (CALL.format(""), None, CALL.format(", disable=True")),
+    (CALL.format(", dynamic=True"), "eager", CALL.format(", dynamic=True, backend='eager'")),
+    ("import torch as t\nf = t.compile(f, mode='max-autotune')\n", "eager",
+     "import torch as t\nf = t.compile(f, mode=None, backend='eager')\n"),
+    ("from torch import compile\n@compile\ndef step(): ...\n", "eager",
+     "from torch import compile\n@compile(backend='eager')\ndef step(): ...\n"),
+    ("import torch\n@torch.compile()\ndef step(): ...\n", None,
+     "import torch\n@torch.compile(disable=True)\ndef step(): ...\n"),
+    ("net.compile()\n", "eager", "net.compile(backend='eager')\n"),
+    ("import re\nre.compile('x')\n", None, "import re\nre.compile('x')\n"),
+    # Bytes outside of ASCII before a call, Windows' ends of lines, no end of the last line.
+    ("import torch\nä = 'ü'; m = torch.compile(ä)\r\nend = 1", "eager",
+     "import torch\nä = 'ü'; m = torch.compile(ä, backend='eager')\r\nend = 1"),
+    ("from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n)\n",
+     "none:optimizer=fused",
+     "from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n    fused=True,\n)\n"),
+    ("import breakeven\nmodel = breakeven.compile(model)\n", "inductor",
+     "import breakeven\n\nimport torch\n"
+     "torch._inductor.config.fallback_random = True  # dropout as without a compiler\n"
+     "model = breakeven.compile(model)\n"),
+    ("from transformers import TrainingArguments\na = TrainingArguments('out')\n", "eager",
+     "from transformers import TrainingArguments\n"
+     "a = TrainingArguments('out', torch_compile=True, torch_compile_backend='eager')\n"),
+    ("from transformers import TrainingArguments as A\na = A(optim='adamw_torch')\n",
+     "none:optimizer=fused",
+     "from transformers import TrainingArguments as A\na = A(optim='adamw_torch_fused')\n"),
+    ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=0)\n",
+     "none:loader_workers=4",
+     "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=4)\n"),
+    ("from transformers import TrainingArguments as A\na = A()\n", "none:loader_workers=2",
+     "from transformers import TrainingArguments as A\na = A(dataloader_num_workers=2)\n"),
+    ("from transformers import TrainingArguments as A\na = A(torch_compile=True)\n", None,
+     "from transformers import TrainingArguments as A\na = A(torch_compile=False)\n"),
+    ("import torch\nfrom transformers import TrainingArguments\nTrainingArguments()\n",
+     "inductor:mode=max-autotune+cpp_wrapper=true",
+     "import torch\nfrom transformers import TrainingArguments\n\n"
+     "torch._inductor.config.fallback_random = True  # dropout as without a compiler\n"
+     "torch._inductor.config.cpp_wrapper = True\n"
+     "TrainingArguments(torch_compile=True, torch_compile_mode='max-autotune')\n"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("before", "backend", "after"),
-    [
-        (CALL.format(""), "eager", CALL.format(", backend='eager'")),
-        # No compiler was measured, so the script must not compile when it runs by itself.
-        (CALL.format(""), None, CALL.format(", disable=True")),
-        (CALL.format(", dynamic=True"), "eager", CALL.format(", dynamic=True, backend='eager'")),
-        ("import torch as t\nf = t.compile(f, mode='max-autotune')\n", "eager",
-         "import torch as t\nf = t.compile(f, mode=None, backend='eager')\n"),
-        ("from torch import compile\n@compile\ndef step(): ...\n", "eager",
-         "from torch import compile\n@compile(backend='eager')\ndef step(): ...\n"),
-        ("import torch\n@torch.compile()\ndef step(): ...\n", None,
-         "import torch\n@torch.compile(disable=True)\ndef step(): ...\n"),
-        ("net.compile()\n", "eager", "net.compile(backend='eager')\n"),
-        ("import re\nre.compile('x')\n", None, "import re\nre.compile('x')\n"),
-        # Bytes outside of ASCII before a call, Windows' ends of lines, no end of the last line.
-        ("import torch\nä = 'ü'; m = torch.compile(ä)\r\nend = 1", "eager",
-         "import torch\nä = 'ü'; m = torch.compile(ä, backend='eager')\r\nend = 1"),
-        ("from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n)\n",
-         "none:optimizer=fused",
-         "from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n    fused=True,\n)\n"),
-        ("import breakeven\nmodel = breakeven.compile(model)\n", "inductor",
-         "import breakeven\n\nimport torch\n"
-         "torch._inductor.config.fallback_random = True  # dropout as without a compiler\n"
-         "model = breakeven.compile(model)\n"),
-        ("from transformers import TrainingArguments\na = TrainingArguments('out')\n", "eager",
-         "from transformers import TrainingArguments\n"
-         "a = TrainingArguments('out', torch_compile=True, torch_compile_backend='eager')\n"),
-        ("from transformers import TrainingArguments as A\na = A(optim='adamw_torch')\n",
-         "none:optimizer=fused",
-         "from transformers import TrainingArguments as A\na = A(optim='adamw_torch_fused')\n"),
-        ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=0)\n",
-         "none:loader_workers=4",
-         "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=4)\n"),
-        ("from transformers import TrainingArguments as A\na = A()\n", "none:loader_workers=2",
-         "from transformers import TrainingArguments as A\na = A(dataloader_num_workers=2)\n"),
-        ("from transformers import TrainingArguments as A\na = A(torch_compile=True)\n", None,
-         "from transformers import TrainingArguments as A\na = A(torch_compile=False)\n"),
-    ],
-)  # fmt: skip
-def test_git_applies_a_change(tmp_path: Path, before: str, backend: str | None, after: str) -> None:
-    assert applied(tmp_path, before, backend, name="my train.py") == after
+def test_git_applies_changes(tmp_path: Path) -> None:
+    diffs = []
+    for number, (before, backend, _) in enumerate(CHANGED):
+        name = f"my train {number}.py"
+        (tmp_path / name).write_bytes(before.encode())
+        found = changed(before, backend, name)
+        assert found is not None
+        diffs.append(found.diff)
+    git_apply(tmp_path, "".join(diffs))
+    for number, (_, _, after) in enumerate(CHANGED):
+        assert (tmp_path / f"my train {number}.py").read_bytes().decode() == after
 
 
-def test_a_trainer_gets_its_mode_and_what_its_arguments_cannot_say(tmp_path: Path) -> None:
-    before = "import torch\nfrom transformers import TrainingArguments\nTrainingArguments()\n"
-    after = applied(tmp_path, before, "inductor:mode=max-autotune+cpp_wrapper=true")
-    assert "TrainingArguments(torch_compile=True, torch_compile_mode='max-autotune')" in after
-    assert "\ntorch._inductor.config.cpp_wrapper = True\n" in after
-
-
-def test_a_changed_script_trains_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    applied(tmp_path, LOOP, "none:optimizer=fused")
-    runpy.run_path(str(tmp_path / "train.py"), run_name="__main__")
-    # A compiled model would be an `OptimizedModule`.
-    assert capsys.readouterr().out == "True Linear\n"
+def git_apply(folder: Path, diff: str) -> None:
+    subprocess.run(["git", "apply"], input=diff.encode(), cwd=folder, check=True)
 
 
 def test_what_cannot_be_changed_is_left_to_the_reader() -> None:
@@ -174,9 +165,10 @@ def test_git_applies_what_show_prints(
     assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 0
     diff = capsys.readouterr().out
     assert diff in shown and diff.startswith("--- a/train.py")
-    subprocess.run(["git", "apply"], input=diff.encode(), cwd=tmp_path, check=True)
-    after = (tmp_path / "train.py").read_text()
-    assert "lr=0.1, fused=True)" in after and "compile(model, disable=True)" in after
+    git_apply(tmp_path, diff)
+    runpy.run_path(str(tmp_path / "train.py"), run_name="__main__")
+    # A compiled model would be an `OptimizedModule`.
+    assert capsys.readouterr().out == "True Linear\n"
 
 
 def test_without_a_script_no_diff(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +228,6 @@ SPEC = ExperimentSpec(
     ("backend", "lines"),
     [
         ("inductor:scope=forward", ["model.compile()"]),
-        ("inductor:scope=forward+mode=max-autotune", ["model.compile(mode='max-autotune')"]),
         ("aot_eager:scope=forward+dynamic=true",
          ["model.compile(backend='aot_eager', dynamic=True)"]),
         ("inductor:scope=forward+mode=max-autotune+cpp_wrapper=true",
@@ -270,7 +261,4 @@ def test_dropout_is_drawn_as_it_was_measured() -> None:
     kept = ExperimentSpec(name="x", model=ModelSpec(dropout="keep"))
     assert "fallback_random = True" in recipe(kept, parse_backend("inductor"))
     assert "fallback_random" not in recipe(kept, parse_backend("aot_eager"))
-
-
-def test_the_baseline_needs_no_line() -> None:
-    assert recipe(SPEC, SPEC.variants[0]) == ""
+    assert recipe(SPEC, SPEC.variants[0]) == "", "the baseline needs no line"

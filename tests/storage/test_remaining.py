@@ -196,7 +196,7 @@ def test_without_an_earlier_experiment_runs_tell_of_each_other() -> None:
     assert remaining_seconds(costs, [], 150.0) == pytest.approx(11 + 9 + 4 + 4)
 
 
-def test_a_run_that_ended_takes_no_more_and_no_step_known_is_no_answer() -> None:
+def test_a_run_that_ended_takes_no_more_and_no_known_step_is_no_answer() -> None:
     done = RunCosts(label="baseline", role="baseline", state="failed", steps=10, step_seconds=0.2)
     assert remaining_seconds(now(done), [], 150.0) == 0.0
     assert remaining_seconds(now(running("baseline", 0)), [], 150.0) is None

@@ -28,14 +28,14 @@ def recorded(tmp_path: Path) -> DataDir:
     data_dir = DataDir(tmp_path / "recorded")
     record_experiment(data_dir.runs, experiment_spec(num_steps=80))
     backend = RunDir(data_dir.runs / RUNS[2])
-    backend.artifacts.mkdir()
-    (backend.artifacts / "predictions.parquet").write_bytes(b"PAR1")
-    backend.checkpoints.mkdir()
-    (backend.checkpoints / "step-80.pt").write_bytes(b"weights")
-    backend.workplace.mkdir()
-    (backend.workplace / "private.csv").write_text("of a script's folder")
-    backend.compile_cache.mkdir()
-    (backend.compile_cache / "kernel.so").write_bytes(b"code")
+    for folder in (
+        backend.artifacts,
+        backend.checkpoints,
+        backend.workplace,
+        backend.compile_cache,
+    ):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"content")
     backend.write_labels(Labels(name="Mine", tags=("one",)))
     return data_dir
 

@@ -1,4 +1,4 @@
-"""What was asked of an experiment is remembered until something new of it arrives."""
+"""Answers in memory and in the database: computed once, and believed only as long as they hold."""
 
 import gc
 import math
@@ -6,6 +6,8 @@ import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,10 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.storage import caches, queries
+from breakeven.storage.comparison import comparison
 from breakeven.storage.comparison.evidence import load_evidence
+from breakeven.storage.compiling import ladder
+from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
@@ -39,7 +44,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The queries that were asked for data frames."""
     found: list[str] = []
     ask = Store.columns
@@ -49,7 +54,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return ask(store, sql, *parameters)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Store, "columns", listen)
-    yield found
+    return found
 
 
 def test_what_did_not_change_is_not_asked_again(data_dir: DataDir, asked: list[str]) -> None:
@@ -58,26 +63,14 @@ def test_what_did_not_change_is_not_asked_again(data_dir: DataDir, asked: list[s
         store.ingest()
         first = queries.losses(store, EXPERIMENT_ID)
         asked.clear()
-        store.ingest()
-        pd.testing.assert_frame_equal(queries.losses(store, EXPERIMENT_ID), first)
-        assert asked == []
-        assert len(queries.losses(store, EXPERIMENT_ID, max_points=10)) < len(first)
-        assert asked == []  # Thinned from the same.
-        queries.blocks(store, EXPERIMENT_ID)
-        assert asked
-
-
-def test_another_experiment_changes_nothing(data_dir: DataDir, asked: list[str]) -> None:
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        queries.losses(store, EXPERIMENT_ID)
         Recording(data_dir.runs, "baseline", experiment_id=OTHER).block([0.1] * 2, [1.0] * 2)
         store.ingest()
-        asked.clear()
-        queries.losses(store, EXPERIMENT_ID)
-        assert asked == []
+        pd.testing.assert_frame_equal(queries.losses(store, EXPERIMENT_ID), first)
+        assert len(queries.losses(store, EXPERIMENT_ID, max_points=10)) < len(first)
+        assert asked == [], "another experiment changes nothing, and fewer points are of the same"
         assert len(queries.losses(store, OTHER)) == 2
+        queries.blocks(store, EXPERIMENT_ID)
+        assert len(asked) > 1
 
 
 def test_who_changes_an_answer_changes_it_for_nobody_else(shared: Store) -> None:
@@ -122,9 +115,8 @@ def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.Monke
     with Store.open(data_dir) as store:
         store.ingest()
         before = caches.standing(store, EXPERIMENT_ID)
-        assert before.states == {"lost"} and before.revision == queries.revision(
-            store, EXPERIMENT_ID
-        )
+        assert before.states == {"lost"}
+        assert before.revision == queries.revision(store, EXPERIMENT_ID)
         assert sum("FROM progress" in sql for sql in told) == 1
         run.end(RunState.FINISHED)
         store.ingest()
@@ -141,6 +133,7 @@ def test_readers_of_the_same_have_it_asked_once(shared: Store, asked: list[str])
 
 
 def test_old_answers_go(shared: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not one that is made of a dozen other answers, each of them newer than the question."""
     monkeypatch.setattr(caches, "MAX_BYTES", 20_000)
     queries.step_times(shared, EXPERIMENT_ID)  # 120 rows of 11 columns: 10 kB
     queries.losses(shared, EXPERIMENT_ID)
@@ -153,11 +146,6 @@ def test_old_answers_go(shared: Store, asked: list[str], monkeypatch: pytest.Mon
     queries.blocks(shared, EXPERIMENT_ID)
     queries.step_times(shared, EXPERIMENT_ID)
     assert len(asked) > 1
-
-
-def test_big_answers_stay(shared: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The evidence is made of a dozen other answers, each of them newer than the question."""
-    monkeypatch.setattr(caches, "MAX_BYTES", 1)
     load_evidence(shared, EXPERIMENT_ID)
     asked.clear()
     load_evidence(shared, EXPERIMENT_ID)
@@ -173,18 +161,14 @@ def test_asking_often_leaves_no_references(shared: Store) -> None:
             assert all(run.steps["seconds"].sum() > 0 for run in runs)
             assert queries.blocks(shared, EXPERIMENT_ID)["seconds"].sum() > 0
             assert queries.stops(shared, EXPERIMENT_ID)["reason"].empty
-        return num_references()
+        gc.collect()
+        return sum(type(one) is weakref.ref for one in gc.get_objects())
 
     first = load_evidence(shared, EXPERIMENT_ID)
     most = notes_after(caches.MAX_ANSWERS - 1)
     assert load_evidence(shared, EXPERIMENT_ID) is not first
     del first
     assert notes_after(20 * caches.MAX_ANSWERS) < most + 100
-
-
-def num_references() -> int:
-    gc.collect()
-    return sum(type(one) is weakref.ref for one in gc.get_objects())
 
 
 @pytest.mark.parametrize(("num_frames", "num_rows"), [(300, 3), (3, 20_000)])
@@ -197,39 +181,141 @@ def test_counted_sizes_of_frames_are_real(shared: Store, num_frames: int, num_ro
         texts = pd.Series([f"{number:3}{step:7}" for step in steps], dtype="str")
         return pd.DataFrame({"step": steps, "steady": steps % 2 == 0, "text": texts})
 
-    taken = taken_by(lambda: [ask(shared, EXPERIMENT_ID, one) for one in range(num_frames)])
-    size = counted()
-    assert num_frames * num_rows * (8 + 1 + 10 + 8) < size
-    assert taken / 1.3 < size < taken * 1.3
-
-
-def taken_by(act: Callable[[], object]) -> int:
-    """Bytes that are held afterwards and were not before."""
     gc.collect()
     tracemalloc.start()
     try:
-        act()
+        for one in range(num_frames):
+            ask(shared, EXPERIMENT_ID, one)
         gc.collect()
-        return tracemalloc.get_traced_memory()[0]
+        taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-
-
-def counted() -> int:
-    return sum(entry.size for entry in caches._memory._entries.values())
-
-
-def test_a_frame_in_a_record_counts_as_fifteen_kilobytes_and_its_numbers() -> None:
-    frame = pd.DataFrame({"loss": [1.0] * 100, "step": range(100)})
-    assert caches._size([frame, frame["step"]]) == 15_000 + 2 * 800 + 15_000 + 800
+    size = sum(entry.size for entry in caches._memory._entries.values())
+    assert num_frames * num_rows * (8 + 1 + 10 + 8) < size
+    assert taken / 1.3 < size < taken * 1.3
 
 
 def test_texts_beside_many_rows_take_a_byte_each(shared: Store) -> None:
     for ask in (queries.step_times, queries.losses, queries.blocks, queries.step_settings):
         frame = ask(shared, EXPERIMENT_ID)
         told = frame.drop_duplicates("run_id")
-        ids = [f"{EXPERIMENT_ID}.{label}" for label in told["label"]]
-        assert told["run_id"].tolist() == ids and len(ids) == 3
-        texts = frame[["run_id", "label", "role"]]
-        of_row = [texts[name].array.codes.nbytes / len(texts) for name in texts]
-        assert of_row == [1, 1, 1]
+        assert told["run_id"].tolist() == [f"{EXPERIMENT_ID}.{label}" for label in told["label"]]
+        for name in ("run_id", "label", "role"):
+            assert frame[name].array.codes.nbytes == len(frame)
+
+
+@pytest.fixture
+def compared(data_dir: DataDir, computed: list[str]) -> DataDir:
+    """A finished experiment that a process compared, which has ended since."""
+    record_experiment(data_dir.runs)
+    compare_anew(data_dir)
+    assert computed == [EXPERIMENT_ID]
+    computed.clear()
+    return data_dir
+
+
+def compare_anew(
+    data_dir: DataDir, change: Callable[[Store], object] = lambda _: None
+) -> comparison.Comparison:
+    """As the next process of the dashboard does, once something was changed."""
+    with Store.open(data_dir) as store:
+        change(store)
+        store.ingest_all()
+        return comparison.compare(store, EXPERIMENT_ID)
+
+
+@pytest.mark.heavy
+def test_the_next_process_reads_what_was_computed(compared: DataDir, computed: list[str]) -> None:
+    with Store.open(compared) as store:
+        store.ingest_all()
+        found = comparison.compare(store, EXPERIMENT_ID)
+        band = found.loss_band
+    assert computed == []
+    with Store.in_memory(compared) as store:
+        again = comparison.compare(store, EXPERIMENT_ID)
+        assert computed == [EXPERIMENT_ID]  # A database in memory holds what it computed itself.
+        assert repr(found) == repr(again)
+        assert len(again.loss_band) > 0
+        assert band.equals(again.loss_band)
+        assert found.table().equals(again.table())
+
+
+@pytest.mark.heavy
+def test_other_code_computes_anew_and_the_ladder_is_read_too(
+    compared: DataDir, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caches, "code_version", lambda: "of tomorrow")
+    compare_anew(compared)
+    assert computed == [EXPERIMENT_ID]
+    first: list[object] = []
+    compare_anew(compared, lambda store: first.append(ladder.find_ladder(store, EXPERIMENT_ID)))
+    monkeypatch.setattr(ladder, "on_rungs", lambda *_: pytest.fail("computed again"))
+    compare_anew(compared, lambda store: first.append(ladder.find_ladder(store, EXPERIMENT_ID)))
+    assert first[0] == first[1] and computed == [EXPERIMENT_ID]
+
+
+@pytest.mark.heavy
+def test_a_later_run_counts(data_dir: DataDir, computed: list[str], tmp_path: Path) -> None:
+    """As of runs that are imported one after the other."""
+    record_experiment(data_dir.runs)
+    (later,) = data_dir.runs.glob("*.inductor")
+    later.rename(tmp_path / later.name)
+    assert [one.label for one in compare_anew(data_dir).results] == ["baseline", "control"]
+    (tmp_path / later.name).rename(later)
+    assert "inductor" in [one.label for one in compare_anew(data_dir).results]
+    assert computed == [EXPERIMENT_ID] * 2
+
+
+@pytest.mark.heavy
+def test_what_cannot_be_read_is_computed_anew(compared: DataDir, computed: list[str]) -> None:
+    for number, content in enumerate(("content[:-2]", "'[]'", '\'{"os.system":["true"]}\''), 1):
+        query = f"UPDATE results SET content = {content}"
+        compare_anew(compared, lambda store, query=query: store.write(query))
+        assert computed == [EXPERIMENT_ID] * number, content
+
+
+@pytest.mark.heavy
+def test_what_a_full_disk_has_no_room_for_is_computed_once_for_this_process(
+    data_dir: DataDir, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(data_dir.runs)
+
+    def full(*_: object) -> None:
+        raise StoreUnusable("no space left")
+
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        monkeypatch.setattr(store, "write", full)
+        comparison.compare(store, EXPERIMENT_ID)
+        caches.forget()
+        comparison.compare(store, EXPERIMENT_ID)
+    assert computed == [EXPERIMENT_ID]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    number: float
+    inner: object = None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Told(number=math.inf, inner=(1, [2.5, None], {"a": True, 3: ()})),
+        [math.nan, -0.0, 1e-320, 2**70, "ü\n\ud800", np.float64(0.1), np.int64(3), np.bool_(True)],
+        {"tuple": [1], "Told": {"dict": {}}},
+        RunState.FAILED,
+    ],
+)
+def test_a_result_comes_back_as_it_was(value: object) -> None:
+    classes = (Told, RunState)
+    assert repr(caches.read(caches.written(value, classes), classes)) == repr(value)
+
+
+def test_only_named_classes_are_written_and_made() -> None:
+    for value in ([Told(number=1.0)], {1, 2}):
+        with pytest.raises(caches.NotStorable):
+            caches.written(value, ())
+    for text in ('{"Told":[1,2]}', '{"os.system":["true"]}', '{"a":1,"b":2}', "{}", "x"):
+        with pytest.raises((ValueError, TypeError)):
+            caches.read(text, ())
