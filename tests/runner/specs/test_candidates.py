@@ -1,16 +1,19 @@
-"""Candidates of a search."""
+"""Candidates of a search, and how much of a training each can save at most."""
 
 from dataclasses import replace
 
 import pytest
 
-from benchmarks.search_trials import search
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.candidates import MOVES, candidates, untried
-from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.specs.candidates import MOVES, Shares, candidates, potential, untried
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TuneSpec
+from breakeven.runner.specs.variants import Variant, parse_backend
 from breakeven.storage.terminal.setting_words import setting_words
 
-pytestmark = pytest.mark.heavy  # The module of trials imports torch.
+SEARCH = ExperimentSpec(name="search", scenario="tune", backends=(), tune=TuneSpec(steps=10_000))
+BASELINE = Variant(label="baseline", role="baseline")
+# A step waits for the host for two thirds of its time, as BERT-base with small batches does.
+WAITING = Shares(working=0.33, waiting=0.67, compiling=0.1, loading=0.05)
 
 
 @pytest.mark.parametrize(
@@ -29,13 +32,10 @@ pytestmark = pytest.mark.heavy  # The module of trials imports torch.
 def test_coarser_rounding_is_tried_on_cuda_if_the_precision_may_change(
     precision: str, allow: tuple[str, ...], device: str, tried: set[str]
 ) -> None:
-    usual = search()
     spec = replace(
-        usual,
-        devices=(device,),
-        training=replace(usual.training, precision=precision),
-        tune=replace(usual.tune, allow=allow),
-    )
+        SEARCH, devices=(device,), training=replace(SEARCH.training, precision=precision),
+        tune=replace(SEARCH.tune, allow=allow),
+    )  # fmt: skip
     found = {name for name in ("tf32", "math_attention")
              if any(f"{name}=" in text for text in candidates(spec))}  # fmt: skip
     assert found == tried
@@ -43,11 +43,9 @@ def test_coarser_rounding_is_tried_on_cuda_if_the_precision_may_change(
 
 def test_larger_batches_are_tried_where_they_are_allowed_and_fit_the_samples() -> None:
     def sizes(allow: tuple[str, ...], **training: int) -> set[str]:
-        spec = search()
-        spec = replace(spec, data=replace(spec.data, num_train_samples=100),
-                       training=replace(spec.training, batch_size=8, **training),
-                       speed=replace(spec.speed, batches=1),
-                       tune=replace(spec.tune, allow=allow), backends=())  # fmt: skip
+        spec = replace(SEARCH, data=DataSpec(num_train_samples=100), speed=SpeedSpec(batches=1),
+                       training=replace(SEARCH.training, batch_size=8, **training),
+                       tune=replace(SEARCH.tune, allow=allow))  # fmt: skip
         assert ("larger batches" in untried(spec)) == ("batch" not in allow)
         accepted = replace(spec, backends=candidates(spec))
         return {str(one.batch_times) for one in accepted.candidates} - {"1"}
@@ -74,4 +72,40 @@ def test_each_setting_of_a_candidate_has_plain_words() -> None:
 
 def test_only_a_script_has_data_loaders() -> None:
     with pytest.raises(InvalidSpec, match="must not have loader_workers except for a script"):
-        search(("none:loader_workers=4",))
+        replace(SEARCH, backends=("none:loader_workers=4",))
+
+
+@pytest.mark.parametrize(
+    ("name", "origin", "share"),
+    [
+        ("inductor", "", 1.0),
+        ("inductor:mode=reduce-overhead", "", 1.0),
+        ("cudagraphs", "", 0.67),
+        ("none:optimizer=fused", "", 1.0),
+        ("none:tf32=true", "", 0.33),
+        ("inductor:cpp_wrapper=true", "inductor", 0.67),
+        ("inductor:coordinate_descent_tuning=true", "inductor", 0.33),
+        ("inductor:mode=max-autotune-no-cudagraphs", "inductor", 0.33),
+        ("inductor:mode=max-autotune", "inductor", 1.0),
+        ("inductor:scope=forward", "inductor", 1.0),
+        # A compiler, or CUDA graphs, may have made any part slower.
+        ("none:optimizer=fused", "inductor:optimizer=fused", 1.0),
+        ("cudagraphs", "inductor", 1.0),
+        ("inductor", "inductor:mode=reduce-overhead", 1.0),
+        # Steps that are replayed from graphs do not wait.
+        ("inductor:mode=max-autotune", "inductor:mode=reduce-overhead", 1.0),
+        ("inductor:mode=reduce-overhead+cpp_wrapper=true", "inductor:mode=reduce-overhead", 0.0),
+        ("aot_eager", "", 1.0),
+        ("none:loader_workers=4", "", 0.05),
+        ("inductor:mode=reduce-overhead+loader_workers=4", "inductor:mode=reduce-overhead", 0.05),
+    ],
+)
+def test_a_candidates_potential_is_the_share_of_what_it_shortens(
+    name: str, origin: str, share: float
+) -> None:
+    before = parse_backend(origin) if origin else BASELINE
+    assert potential(parse_backend(name), before, WAITING) == pytest.approx(share)
+
+
+def test_a_part_of_unknown_length_counts_as_the_whole_training() -> None:
+    assert potential(parse_backend("cudagraphs"), BASELINE, Shares()) == 1

@@ -7,14 +7,9 @@ from typing import Any
 import pytest
 
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.specs.experiment import (
-    ExperimentSpec,
-    ModelSpec,
-    RunSpec,
-    SpeedSpec,
-    TrainingSpec,
-)
+from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, RunSpec, SpeedSpec
 from breakeven.runner.specs.investigations import investigation, replay
+from breakeven.runner.specs.training import TrainingSpec
 from tests.helpers.journals import experiment_spec
 
 ASKED = ExperimentSpec.from_dict({
@@ -27,13 +22,18 @@ ASKED = ExperimentSpec.from_dict({
 LABEL = "inductor-max-autotune"
 
 
-def test_one_run_of_the_backend_without_baseline_or_control_makes_all_trials() -> None:
+def test_one_run_of_the_backend_does_the_work_of_the_run_whose_fault_is_named() -> None:
     found = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
     (variant,) = found.variants
     assert variant == next(one for one in ASKED.variants if one.label == LABEL)
     # 32 samples in batches of 4 are 8 steps of one epoch.
     assert (found.num_steps, found.further_controls, found.profiles) == (8, (), False)
     assert RunSpec(experiment_id="x", experiment=found, variant=variant).run_id == f"x.{LABEL}"
+    assert found.investigates == f"20261126.{LABEL}"
+    assert (found.investigation.problem, found.investigation.step) == ("differs", 12)
+    assert (found.name, found.time_limit_seconds) == (f"cause of {LABEL} in nightly", 600)
+    assert (found.training, found.data, found.suite_run) == (ASKED.training, ASKED.data, None)
+    assert ExperimentSpec.from_json(found.to_json()) == found
 
 
 def test_a_run_with_larger_batches_is_investigated_in_its_own_batch_size() -> None:
@@ -43,15 +43,6 @@ def test_a_run_with_larger_batches_is_investigated_in_its_own_batch_size() -> No
     assert (found.training.batch_size, found.num_steps) == (16, 2)
     assert found.backends == ("inductor:mode=max-autotune",)
     assert found.model.dropout == ("keep" if spec.has_dropout else "off")
-
-
-def test_the_work_is_that_of_the_run_and_the_fault_is_named() -> None:
-    found = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
-    assert found.investigates == f"20261126.{LABEL}"
-    assert (found.investigation.problem, found.investigation.step) == ("differs", 12)
-    assert (found.name, found.time_limit_seconds) == (f"cause of {LABEL} in nightly", 600)
-    assert (found.training, found.data, found.suite_run) == (ASKED.training, ASKED.data, None)
-    assert ExperimentSpec.from_json(found.to_json()) == found
 
 
 def test_dropout_is_off_where_another_backend_of_the_experiment_had_decided_so() -> None:
@@ -78,7 +69,6 @@ def test_of_an_experiment_that_is_spread_over_devices_the_run_keeps_its_own() ->
     ("changes", "label", "why"),
     [
         ({}, "baseline", "baseline has no compiler, so no compiler is to blame"),
-        ({}, "control", "control has no compiler"),
         ({"backends": ("none:tf32=true",)}, "none-tf32_true", "has no compiler"),
         ({}, "onnx", "no run 'onnx'"),
         ({"devices": ("cpu", "cpu")}, LABEL, "must name one device for an investigation"),
