@@ -98,7 +98,7 @@ def test_json_of_a_stranger_is_refused_with_words(content: str, said: str) -> No
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: TrainingSpec(max_steps=10**9), "at most 100,000,000: the run's journal has a line"),
+        (lambda: TrainingSpec(max_steps=10**9), "at most 100,000,000: the run's journal has"),
         (lambda: TrainingSpec(clip_norm=1e39), r"at most 3.4e\+38: float32 holds no larger"),
         (lambda: TrainingSpec(losses=("1e300*model",)), "a weight within the range of float32"),
         (lambda: TrainingSpec(parameter_groups=("*:lr=1e9",)), "and at most 10,000"),

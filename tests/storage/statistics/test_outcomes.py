@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,27 +45,19 @@ def evaluations(*accuracies: float, loss: float = 1.0, num_samples: int = 400) -
 
 
 def trainings(
-    backend: pd.Series,
-    backend_evaluations: pd.DataFrame | None = None,
-    controls: int = 1,
-    learned: float | None = None,
-    learned_accuracy: float | None = None,
+    backend: pd.Series, evaluated: pd.DataFrame | None = None, controls: int = 1, **known: Any
 ) -> Trainings:
     """The baseline's losses wave up when the controls' wave down; all were right in 80 %."""
     right = evaluations(0.8, 0.8)
-    equals = [(losses(), right), *[(losses(phase=1), right)] * controls]
     return Trainings(
-        equals=equals,
-        losses=backend,
-        evaluations=right if backend_evaluations is None else backend_evaluations,
-        samples_per_step=4,
-        learned=learned,
-        learned_accuracy=learned_accuracy,
-    )
+        **{"equals": [(losses(), right), *[(losses(phase=1), right)] * controls],
+           "losses": backend, "evaluations": right if evaluated is None else evaluated,
+           "samples_per_step": 4, "learned": None, "learned_accuracy": None, **known}
+    )  # fmt: skip
 
 
-def judged(*of: object, **more: object) -> Parity:
-    return judge_outcomes(HOLDS, readings(trainings(*of, **more), after=20))  # type: ignore[arg-type]
+def judged(*of: Any, **more: Any) -> Parity:
+    return judge_outcomes(HOLDS, readings(trainings(*of, **more), after=20))
 
 
 def test_a_prediction_interval_is_a_multiple_of_the_error_of_one_further_draw() -> None:
@@ -79,20 +72,16 @@ def test_a_prediction_interval_is_a_multiple_of_the_error_of_one_further_draw() 
     assert shown == pytest.approx(2.776 * 2 * 0.1 * 1.0954, rel=1e-3)
 
 
-def test_the_steps_after_the_band_are_read_in_ten_windows_to_the_last_step() -> None:
+def test_windows_after_the_band_have_the_interval_that_independent_steps_explain() -> None:
     windows = [one for one in readings(trainings(losses()), after=20) if one.quantity == "loss"]
     assert [one.first_step for one in windows] == [20, 28, 36, 44, 52, 60, 68, 76, 84, 92]
     assert [one.last_step for one in windows] == [27, 35, 43, 51, 59, 67, 75, 83, 91, 99]
     assert {one.value for one in windows} == {1.0}
-
-
-def test_a_windows_interval_is_what_independent_steps_explain() -> None:
     # Two trainings that lie 0.1 on either side of their mean at every step: each strays from it by
     # a standard deviation of 0.1 x sqrt(2), so the mean of 8 steps has an error of 0.05, and one
     # further draw beside two 0.06124. Half of 1 % for losses, half of that for the last window,
     # two-sided: 3.0233; the rest for nine others, 0.0025 / 9: 3.6354. The windows' own means are
     # all alike, so nothing more was shown.
-    windows = [one for one in readings(trainings(losses()), after=20) if one.quantity == "loss"]
     assert windows[-1].interval == pytest.approx(3.0233 * 0.06124, rel=1e-3)
     assert windows[0].interval == pytest.approx(3.6354 * 0.06124, rel=1e-3)
 
@@ -112,12 +101,10 @@ def test_an_equal_training_holds() -> None:
 def test_the_baselines_own_numbers_match(backend: pd.Series, accuracy: float, verdict: str) -> None:
     """Equal trainings end at 90, 50 and 20 %, on average 53 %, of which 40 % were learned: 37 % off
     is more than a quarter of that, and less than what equal trainings differ by."""
-    given = replace(
-        trainings(backend, evaluations(accuracy), learned_accuracy=0.4),
-        equals=[(losses(), evaluations(0.9)), (losses(phase=1), evaluations(0.5)),
-                (losses(), evaluations(0.2))],
-    )  # fmt: skip
-    assert judge_outcomes(HOLDS, readings(given, after=20)).verdict == verdict
+    equals = [(losses(), evaluations(0.9)), (losses(phase=1), evaluations(0.5)),
+              (losses(), evaluations(0.2))]  # fmt: skip
+    found = judged(backend, evaluations(accuracy), equals=equals, learned_accuracy=0.4)
+    assert found.verdict == verdict
 
 
 def test_a_lower_loss_is_no_fault_where_equal_trainings_have_not_learned() -> None:
@@ -197,20 +184,21 @@ def learned_quickly(loss: float, accuracy: float) -> Parity:
         (pd.Series(0.2 + by_heart * waves), table([0.193, 0.131, 0.1454], [0.94, 0.975, 0.975])),
         (pd.Series(0.2 - 0.15 * waves), table([0.244, 0.302, 0.1404], [0.94, 0.93, 0.98])),
     ]
-    given = Trainings(
-        equals=equals,
-        losses=equals[1][0],
-        evaluations=table([0.178, 0.092, loss], [0.95, 0.975, accuracy]),
-        samples_per_step=16,
-        learned=1.44,
-        learned_accuracy=0.695,
-    )
+    given = trainings(
+        equals[1][0], table([0.178, 0.092, loss], [0.95, 0.975, accuracy]),
+        equals=equals, samples_per_step=16, learned=1.44, learned_accuracy=0.695,
+    )  # fmt: skip
     return judge_outcomes(HOLDS, readings(given, after=94))
 
 
 def test_two_trainings_that_end_close_together_say_not_how_far_a_third_may_be() -> None:
-    assert learned_quickly(0.0947, 0.98).verdict == "holds"
+    found = learned_quickly(0.0947, 0.98)
+    assert found.verdict == "holds"
     assert learned_quickly(0.25, 0.97).verdict == "holds", "on the other side"
+    # 2.5 % of 200 wrong, pulled 6 / 202: 0.14 x sqrt(0.0297 x 0.9703 / 200) / 0.0297 = 0.0566. All
+    # three have nearly that error, so half of 1 % x 1/4, two-sided: 3.2272 x 1.2247 x the error.
+    last = [one for one in found.readings if one.quantity == "evaluation loss"][-1]
+    assert last.explained == pytest.approx(3.2272 * 1.2247 * 0.0566, rel=0.15)
 
 
 @pytest.mark.parametrize(
@@ -220,18 +208,11 @@ def test_a_late_fault_is_still_not_called_the_same(loss: float, accuracy: float)
     assert learned_quickly(loss, accuracy).verdict in ("broken", "unknown")
 
 
-def test_an_evaluation_errs_by_its_own_samples() -> None:
-    # 2.5 % of 200 wrong, pulled 6 / 202: 0.14 x sqrt(0.0297 x 0.9703 / 200) / 0.0297 = 0.0566. All
-    # three have nearly that error, so half of 1 % x 1/4, two-sided: 3.2272 x 1.2247 x the error.
-    found = learned_quickly(0.0947, 0.98).readings
-    last = [one for one in found if one.quantity == "evaluation loss"][-1]
-    assert last.explained == pytest.approx(3.2272 * 1.2247 * 0.0566, rel=0.15)
-
-
 def reading(value: float, quantity: Quantity = "accuracy", **changes: float | None) -> Reading:
     """Of an accuracy of 0.7 where 0.4 were learned and one control tells nothing: 50."""
-    given = {"interval": 50.0, "learned": 0.4, "explained": 0.05, **changes}
-    return Reading(quantity=quantity, first_step=9, last_step=9, value=value, expected=0.7, **given)  # type: ignore[arg-type]
+    usual: dict[str, Any] = {"first_step": 9, "last_step": 9, "expected": 0.7, "interval": 50.0,
+                             "learned": 0.4, "explained": 0.05}  # fmt: skip
+    return Reading(**{**usual, "quantity": quantity, "value": value, **changes})
 
 
 OPEN = {"interval": math.inf}
@@ -291,11 +272,8 @@ def test_steps_that_only_some_did_or_that_diverged_in_the_equals_are_left_out() 
 
 
 def test_lasting_are_the_last_one_and_neighbours() -> None:
-    found = [
-        Reading(quantity="loss", first_step=step, last_step=step, value=value, expected=0.0,
-                interval=1.0, learned=None)
-        for step, value in enumerate([2, 0, 2, 2, 0, 2])
-    ]  # fmt: skip
+    found = [reading(value, "loss", first_step=step, expected=0.0, interval=1.0, learned=None)
+             for step, value in enumerate([2, 0, 2, 2, 0, 2])]  # fmt: skip
     lasting = without_spikes(found, lambda one: one.is_outside)
     assert [one.first_step for one in lasting] == [2, 3, 5]
 
