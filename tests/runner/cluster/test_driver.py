@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import breakeven.runner.supervision.run_process
 from breakeven.runner import notifications
+from breakeven.runner.cluster import driver
 from breakeven.runner.cluster.driver import JobLost, drive
 from breakeven.runner.cluster.host import Delivery, HomeFile, Host, NodeFacts, Part, facts
 from breakeven.runner.folders import queue_order
@@ -21,6 +21,7 @@ from breakeven.runner.folders.queue import cancel, experiments, find_experiment,
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.specs.experiment import CheckpointSpec, TrainingSpec
+from breakeven.runner.supervision import run_process
 from breakeven.runner.supervision.heartbeat import read_heartbeat
 from tests.helpers.serving import Receiver
 from tests.helpers.waiting import wait_until
@@ -66,11 +67,6 @@ class LocalEngine:
         self.leaving: set[str] = set()
         """Machines that are gone when something is started there."""
 
-    def _leave(self, node: str) -> None:
-        if node in self.leaving:
-            self.names.remove(node)
-            raise JobLost("its machine has left the cluster")
-
     def nodes(self) -> dict[str, NodeFacts]:
         self.num_looks += 1
         own = facts()
@@ -80,7 +76,9 @@ class LocalEngine:
     def start(
         self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]
     ) -> LocalJob:
-        self._leave(node)
+        if node in self.leaving:
+            self.names.remove(node)
+            raise JobLost("its machine has left the cluster")
         host = Host(key.rpartition(".")[0], files, place, WORKER, give_up=lambda: None)
         self.jobs[key] = LocalJob(host, node)
         return self.jobs[key]
@@ -90,21 +88,17 @@ class LocalEngine:
 
 
 @pytest.fixture(autouse=True)
-def folders_of_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines that are lost leave theirs behind."""
+def impatience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines that are lost leave their folders behind."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(driver, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(driver, "QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(run_process, "GRACE_SECONDS", 1.0)
 
 
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("breakeven.runner.cluster.driver.POLL_SECONDS", 0.05)
-    monkeypatch.setattr("breakeven.runner.cluster.driver.QUEUE_SECONDS", 0.1)
-    monkeypatch.setattr(breakeven.runner.supervision.run_process, "GRACE_SECONDS", 1.0)
-
-
-def driving(data_dir: DataDir, engine: LocalEngine) -> Callable[[], None]:
+def driving(data_dir: DataDir, engine: LocalEngine, **how: Any) -> Callable[[], None]:
     """Starts a driver; what is given back waits for its end."""
-    thread = threading.Thread(target=drive, args=(data_dir, engine), kwargs={"linger": 0.0})
+    thread = threading.Thread(target=drive, args=(data_dir, engine), kwargs={"linger": 0.0, **how})
     thread.start()
     return thread.join
 
@@ -210,33 +204,26 @@ def test_a_run_is_stopped_where_it_is_and_no_lost_machine_has_it_begin_again(
     data_dir: DataDir,
 ) -> None:
     engine = LocalEngine("one")
-    key = submit(data_dir, experiment("hang"))
-    wait = driving(data_dir, engine)
-    wait_until(lambda: states(data_dir, key)["hang"] is RunState.RUNNING)
-    engine.jobs[f"{key}.1"].is_cut = True
-    cancel(find_experiment(data_dir, key))
-    wait()
-    assert states(data_dir, key)["hang"] is RunState.CANCELLED
-    assert len(engine.jobs) == 1
-    key = submit(data_dir, experiment("hang"))
-    wait = driving(data_dir, engine)
-    wait_until(lambda: states(data_dir, key)["hang"] is RunState.RUNNING)
-    cancel(find_experiment(data_dir, key))
-    wait()
-    assert states(data_dir, key)["hang"] is RunState.CANCELLED
+    for is_lost in (True, False):
+        key = submit(data_dir, experiment("hang"))
+        wait = driving(data_dir, engine)
+        wait_until(lambda key=key: states(data_dir, key)["hang"] is RunState.RUNNING)
+        engine.jobs[f"{key}.1"].is_cut = is_lost
+        cancel(find_experiment(data_dir, key))
+        wait()
+        assert states(data_dir, key)["hang"] is RunState.CANCELLED
+        assert len(engine.jobs) == (1 if is_lost else 2)
     assert (run_dirs(data_dir, key)["hang"].path / "exit.json").exists()
 
 
 def test_a_machine_with_other_versions_is_left_out_if_that_was_asked(data_dir: DataDir) -> None:
     engine = LocalEngine("other", versions={"python": "2.7"})
     key = submit(data_dir, experiment())
-    thread = threading.Thread(target=drive, args=(data_dir, engine),
-                              kwargs={"linger": 0.3, "same_versions": True})  # fmt: skip
-    thread.start()
+    wait = driving(data_dir, engine, linger=0.3, same_versions=True)
     wait_until(lambda: engine.num_looks > 5)
     assert not engine.jobs
     engine.versions = None
-    thread.join()
+    wait()
     assert set(states(data_dir, key).values()) == {RunState.FINISHED}
 
 

@@ -9,7 +9,6 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,9 @@ from torch._inductor import config as inductor_config
 from breakeven.runner import notifications
 from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.doctor import look, write_bundle
-from breakeven.runner.doctor import data_folder, machine
+from breakeven.runner.doctor import data_folder, machine, processes
 from breakeven.runner.doctor.findings import Finding, Health, worst
-from breakeven.runner.doctor.processes import (
-    check_orphaned_processes,
-    check_orphaned_runs,
-    check_supervisor,
-)
+from breakeven.runner.doctor.processes import check_supervisor
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.folders.queue import submit
@@ -36,7 +31,8 @@ from tests.helpers.journals import EXPERIMENT_ID, GONE, record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
-
+CANARY = "canary-0f9e8d7c6b5a"
+STEP = json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n"
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -176,17 +172,17 @@ def test_a_supervisor_that_was_stopped_or_hangs_is_wrong_though_it_holds_the_loc
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir, stopped: bool) -> None:
     run = data_dir.run_dir(claimed(data_dir))
-    run.events_file.write_text(json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n")
+    run.events_file.write_text(STEP)
     if stopped:
         run.request_cancel()
-    found = check_orphaned_runs(data_dir)
+    found = processes.check_orphaned_runs(data_dir)
     assert found.health is Health.WRONG and run.run_id in found.evidence
     assert found.repair is not None
     said = found.repair()
     assert said.startswith("1 recorded as ended" if stopped else "0 recorded as ended, 1 queued")
     assert run.state is (RunState.CANCELLED if stopped else RunState.QUEUED)
     assert run.is_recorded is stopped
-    assert check_orphaned_runs(data_dir).health is Health.OK
+    assert processes.check_orphaned_runs(data_dir).health is Health.OK
 
 
 def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_dir: DataDir) -> None:
@@ -198,12 +194,12 @@ def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_di
     try:
         # `Popen` returns a little before the process has its variables.
         wait_until(lambda: Path(f"/proc/{left.pid}/environ").read_bytes() != b"")
-        found = check_orphaned_processes(data_dir)
+        found = processes.check_orphaned_processes(data_dir)
         assert found.health is Health.WRONG and f" {left.pid} " in found.evidence
         assert str(elsewhere.pid) not in found.evidence and found.repair is not None
         assert found.repair() == "1 processes ended"
         assert left.wait(PATIENCE_SECONDS) == -signal.SIGKILL and elsewhere.poll() is None
-        assert check_orphaned_processes(data_dir).health is Health.OK
+        assert processes.check_orphaned_processes(data_dir).health is Health.OK
     finally:
         for process in (left, elsewhere):
             process.kill()
@@ -229,11 +225,11 @@ def test_settings_that_cannot_be_used_are_wrong(data_dir: DataDir) -> None:
 def test_a_test_notification_that_does_not_arrive_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.check_notifications(notify=True).evidence == "addresses: none (BREAKEVEN_NOTIFY)"
     monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setenv("BREAKEVEN_NOTIFY", "json://127.0.0.1:9/canary-0f9e8d7c6b5a")
+    monkeypatch.setenv("BREAKEVEN_NOTIFY", f"json://127.0.0.1:9/{CANARY}")
     assert machine.check_notifications().health is Health.OK
     found = machine.check_notifications(notify=True)
     assert found.health is Health.WRONG and "the test did not arrive: " in found.evidence
-    assert "addresses: JSON" in found.evidence and "canary" not in found.evidence
+    assert "addresses: JSON" in found.evidence and CANARY not in found.evidence
 
 
 def test_a_check_that_fails_itself_is_told_and_hides_no_other(
@@ -247,17 +243,10 @@ def test_a_check_that_fails_itself_is_told_and_hides_no_other(
 
 
 def test_what_is_wrong_outweighs_what_is_doubtful_and_that_what_is_unknown() -> None:
-    ok = Finding(subject="one", health=Health.OK, evidence="")
-    unknown, doubtful, wrong = (
-        replace(ok, health=health) for health in (Health.UNKNOWN, Health.DOUBTFUL, Health.WRONG)
-    )
-    assert worst([ok, unknown]) is Health.UNKNOWN
-    assert worst([doubtful, ok, unknown]) is Health.DOUBTFUL
-    assert worst([doubtful, wrong]) is Health.WRONG
-    assert worst([]) is Health.OK
-
-
-CANARY = "canary-0f9e8d7c6b5a"
+    order = [Health.OK, Health.UNKNOWN, Health.DOUBTFUL, Health.WRONG]
+    found = [Finding(subject="one", health=health, evidence="") for health in order]
+    assert [worst(found[:count]) for count in range(1, 5)] == order
+    assert worst(found[::-1]) is Health.WRONG and worst([]) is Health.OK
 
 
 def printed_a_secret(data_dir: DataDir) -> str:
@@ -297,7 +286,7 @@ def test_the_command_repairs_what_is_safe_tells_the_rest_and_bundles_without_a_s
     run_id = printed_a_secret(data_dir)
     lost = data_dir.run_dir(claimed(data_dir))
     lost.request_cancel()  # or it would begin anew, which the doctor cannot do
-    lost.events_file.write_text(json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n")
+    lost.events_file.write_text(STEP)
     file = tmp_path / "bundle.zip"
     command = [sys.executable, "-m", "breakeven", "doctor", f"--data-folder={data_dir.path}"]
     said = subprocess.run(

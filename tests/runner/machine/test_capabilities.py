@@ -1,4 +1,4 @@
-"""What a machine has no backend for is refused with what it has, and what mends it."""
+"""What a machine is seen to have; what it has no backend for is refused with what mends it."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.machine.capabilities import PROVIDERS, Capabilities, is_of_this_machine
+from breakeven.runner.machine import capabilities
+from breakeven.runner.machine.capabilities import Capabilities, is_of_this_machine
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE
 
@@ -26,20 +27,16 @@ def test_of_an_unknown_backend_the_nearest_is_named_and_those_listed_that_train(
     machine.check(ExperimentSpec(name="trial", backends=("ts", "error_TESTING_ONLY")))
 
 
-@pytest.mark.parametrize(("backend", "package"), [("openxla", "torch_xla"), ("tvm", "tvm")])
 def test_a_backend_that_torch_lists_without_its_package_is_not_there(
-    backend: str, package: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = asdict(MACHINE)
-    listed = Capabilities.from_dict({**told, "backends": ["inductor", backend]})
-    assert listed.backends == ("inductor",)
-    assert refusal(backend, listed).startswith(f"needs the package {package}, which is not ")
-
-
-def test_a_backend_whose_package_is_installed_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROVIDERS, "tvm", "json")
-    told = asdict(MACHINE)
-    assert Capabilities.from_dict({**told, "backends": ["inductor", "tvm"]}).backends[1] == "tvm"
+    for backend, package in (("openxla", "torch_xla"), ("tvm", "tvm")):
+        told = {**asdict(MACHINE), "backends": ["inductor", backend]}
+        listed = Capabilities.from_dict(told)
+        assert listed.backends == ("inductor",)
+        assert refusal(backend, listed).startswith(f"needs the package {package}, which is not ")
+    monkeypatch.setitem(capabilities.PROVIDERS, "tvm", "json")
+    assert Capabilities.from_dict(told).backends == ("inductor", "tvm"), "its package is installed"
 
 
 def test_a_backend_that_was_installed_since_has_torch_asked_again(
@@ -53,3 +50,30 @@ def test_a_backend_that_was_installed_since_has_torch_asked_again(
     monkeypatch.syspath_prepend(tmp_path)
     assert not is_of_this_machine(MACHINE)
     assert is_of_this_machine(replace(MACHINE, backends=("inductor", "thunder")))
+
+
+def test_what_is_seen_is_devices_their_driver_and_what_hides_some_of_them(tmp_path: Path) -> None:
+    assert capabilities.seen({"HOME": "/root"}, tmp_path) == ()
+    driver = tmp_path / "proc/driver/nvidia"
+    for address in ("0000:81:00.0", "0000:01:00.0"):
+        (driver / "gpus" / address).mkdir(parents=True)
+    (driver / "version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n"
+        "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"
+    )
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidiactl"):
+        (tmp_path / "dev" / name).touch()
+    assert capabilities.seen({"CUDA_VISIBLE_DEVICES": "", "HOME": "/root"}, tmp_path) == (
+        "gpu proc/driver/nvidia/gpus/0000:01:00.0",
+        "gpu proc/driver/nvidia/gpus/0000:81:00.0",
+        "device file dev/nvidia0",
+        "driver 580.159.04",
+        "CUDA_VISIBLE_DEVICES=",
+    )
+
+
+def test_a_gpu_is_there_whether_its_driver_or_its_device_file_shows_it() -> None:
+    assert capabilities.shows_gpu(("gpu proc/driver/nvidia/gpus/0000:01:00.0",))
+    assert capabilities.shows_gpu(("device file dev/nvidia0",))
+    assert not capabilities.shows_gpu(("driver 580.159.04", "CUDA_VISIBLE_DEVICES=0"))

@@ -13,10 +13,8 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
 ONE_GPU: Sight = ("gpu proc/driver/nvidia/gpus/0000:01:00.0",)
-FOR_CPU, FOR_GPU = (
-    ResourceRequest(key="1", devices=("cpu",)),
-    ResourceRequest(key="2", devices=("cuda:0",)),
-)
+FOR_CPU = ResourceRequest(key="1", devices=("cpu",))
+FOR_GPU = ResourceRequest(key="2", devices=("cuda:0",))
 
 
 class Torch:

@@ -148,32 +148,21 @@ def nothing_is_shared(held: Sequence[Place]) -> bool:
 
 
 @given(JOBS)
-def test_all_begin_none_share_and_none_is_delayed_by_one_that_came_later(
+def test_all_begin_none_share_none_is_delayed_by_a_later_one_and_what_waits_names_what_for(
     asked: list[tuple[tuple[str, ...], frozenset[int] | None, bool, int]],
 ) -> None:
     jobs = [
         (ResourceRequest(key=str(place), devices=devices, cpus=cpus, exclusive=alone), length)
         for place, (devices, cpus, alone, length) in enumerate(asked)
     ]
+    found = plan([one for one, _ in jobs], {}, MACHINE)
+    assert found.begins.keys() | found.waits.keys() == {one.key for one, _ in jobs}
+    assert not found.begins.keys() & found.waits.keys() and all(found.waits.values())
     began = worked_off(jobs)
     assert len(began) == len(jobs)
     for size in range(len(jobs)):
         earlier = worked_off(jobs[:size])
         assert earlier == {key: began[key] for key in earlier}
-
-
-@given(JOBS)
-def test_nothing_waits_without_naming_what_for(
-    asked: list[tuple[tuple[str, ...], frozenset[int] | None, bool, int]],
-) -> None:
-    requests = [
-        ResourceRequest(key=str(place), devices=devices, cpus=cpus, exclusive=alone)
-        for place, (devices, cpus, alone, _) in enumerate(asked)
-    ]
-    found = plan(requests, {}, MACHINE)
-    assert found.begins.keys() | found.waits.keys() == {one.key for one in requests}
-    assert not found.begins.keys() & found.waits.keys()
-    assert all(found.waits.values())
 
 
 def test_a_place_is_split_by_devices_or_into_as_many_whole_cores_each() -> None:

@@ -18,7 +18,6 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.workload import SUITE_SOURCES
 from breakeven.runner.suites import SUITES
-from breakeven.runner.suites.matrix import Suite
 from tests.helpers.journals import GONE
 from tests.helpers.machine import MACHINE, keep
 
@@ -32,45 +31,32 @@ def cells(*arguments: str, suite: str = "huggingface", run: str = "r") -> list[E
     return read_cells(options)[1]
 
 
-def size(name: str) -> tuple[int, int | None]:
-    (model,) = SUITES["huggingface"].choose([name])
-    return model.batch_size, model.sequence_length
-
-
-@pytest.mark.parametrize(
-    ("name", "batch_size", "sequence_length"),
-    [
-        ("BertForMaskedLM", 16, 512),  # 32 / 2
-        ("DistilBertForMaskedLM", 128, 128),  # 256 / 2; no rule has its name
-        ("GPT2ForSequenceClassification", 4, 1024),  # 8 / 2
-        ("BlenderbotForCausalLM", 4, 128),  # 32 / 8
-        ("OPTForCausalLM", 2, 2048),  # 4 / 2
-        ("MT5ForConditionalGeneration", 16, 128),  # begins with MT5, not T5
-        ("T5Small", 4, 1024),
-        ("MBartForConditionalGeneration", 4, 1024),  # undivided
-        ("TrOCRForCausalLM", 32, 256),
-        ("MegatronBertForCausalLM", 4, 512),
-        ("AllenaiLongformerBase", 4, 1024),
-    ],
-)
-def test_models_have_the_sizes_of_the_harness(
-    name: str, batch_size: int, sequence_length: int
-) -> None:
-    assert size(name) == (batch_size, sequence_length)
+def test_models_have_the_sizes_of_the_harness() -> None:
+    sizes = {
+        "BertForMaskedLM": (16, 512),  # 32 / 2
+        "DistilBertForMaskedLM": (128, 128),  # 256 / 2; no rule has its name
+        "GPT2ForSequenceClassification": (4, 1024),  # 8 / 2
+        "BlenderbotForCausalLM": (4, 128),  # 32 / 8
+        "OPTForCausalLM": (2, 2048),  # 4 / 2
+        "MT5ForConditionalGeneration": (16, 128),  # begins with MT5, not T5
+        "T5Small": (4, 1024),
+        "MBartForConditionalGeneration": (4, 1024),  # undivided
+        "TrOCRForCausalLM": (32, 256),
+        "MegatronBertForCausalLM": (4, 512),
+        "AllenaiLongformerBase": (4, 1024),
+    }
+    chosen = SUITES["huggingface"].choose(list(sizes))
+    assert {one.name: (one.batch_size, one.sequence_length) for one in chosen} == sizes
 
 
 def test_every_combination_is_an_experiment_of_its_own_that_names_every_backend() -> None:
     found = cells(f"--models={NAMED}", "--precision=float32,bf16", "--backends=eager,inductor")
     assert len(found) == len({cell.name for cell in found}) == 2 * 2 * 2 * 2
     combinations = {
-        (
-            cell.model.source,
-            cell.training.precision,
-            cell.speed.part if cell.scenario == "speed" else cell.accuracy.parts[0],
-            cell.scenario,
-        )
+        (cell.model.source, cell.training.precision, cell.scenario,
+         cell.speed.part if cell.scenario == "speed" else cell.accuracy.parts[0])
         for cell in found
-    }
+    }  # fmt: skip
     assert len(combinations) == 16
     assert {cell.backends for cell in found} == {("eager", "inductor")}
     assert {cell.suite_run for cell in found} == {"r"}
@@ -84,15 +70,13 @@ def test_speed_takes_the_whole_batch_and_accuracy_one_sample_at_the_harness_tole
     assert (accuracy.training.batch_size, accuracy.data.num_train_samples) == (1, 1)
     assert accuracy.accuracy.tolerance == 2e-2
     assert found["accuracy", False].accuracy.tolerance is None
-
-
-def test_a_tolerance_may_hold_on_one_device_only() -> None:
+    # A tolerance may hold on one device only.
     asked = ("--models=GPT2ForSequenceClassification", "--scenarios=accuracy", "--parts=inference")
     assert [cell.accuracy.tolerance for cell in cells(*asked)] == [5e-3]
     assert [cell.accuracy.tolerance for cell in cells(*asked, "--device=cuda:0")] == [4e-3]
 
 
-OPTIMIZER_CASES = [
+@pytest.mark.parametrize(("suite", "model", "device", "expected"), [
     ("huggingface", "MobileBertForMaskedLM", "cpu", {"accuracy": "none", "speed": "none"}),
     ("huggingface", "OPTForCausalLM", "cpu", {"accuracy": "SGD", "speed": "SGD"}),
     ("huggingface", "BertForMaskedLM", "cuda:0", {"accuracy": "Adam", "speed": "Adam"}),
@@ -100,10 +84,7 @@ OPTIMIZER_CASES = [
     ("timm", "vit_base_patch14_dinov2.lvd142m", "cuda:0", {"accuracy": "SGD", "speed": "Adam"}),
     ("timm", "vit_base_patch14_dinov2.lvd142m", "cpu", {"accuracy": "Adam", "speed": "Adam"}),
     ("torchbench", "resnet18", "cpu", {"accuracy": "SGD", "speed": "SGD"}),
-]
-
-
-@pytest.mark.parametrize(("suite", "model", "device", "expected"), OPTIMIZER_CASES)
+])  # fmt: skip
 def test_a_model_is_trained_by_the_optimizer_of_the_harness(
     suite: str, model: str, device: str, expected: dict[str, str]
 ) -> None:
@@ -140,11 +121,13 @@ def test_without_names_all_models_take_part_that_the_harness_runs() -> None:
     assert len(cells(*asked, "--models=GPTJForCausalLM")) == 1
 
 
-@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
-def test_a_suite_names_two_of_its_models_to_begin_with(suite: Suite) -> None:
-    chosen = suite.choose(suite.begin_with)
-    assert len({model.name for model in chosen}) == 2
-    assert not any(model.skipped for model in chosen)
+def test_a_suite_names_two_of_its_models_to_begin_with_as_specifications_name_them() -> None:
+    for suite in SUITES.values():
+        chosen = suite.choose(suite.begin_with)
+        assert len({model.name for model in chosen}) == 2, suite.name
+        assert not any(model.skipped for model in chosen), suite.name
+    named = {model.source.partition(":")[0] for suite in SUITES.values() for model in suite.models}
+    assert named == set(SUITE_SOURCES)
 
 
 def test_cachebench_times_compiling_cold_and_warm() -> None:
@@ -185,16 +168,12 @@ def test_what_cannot_be_is_refused_with_its_name(arguments: Sequence[str], said:
         ({"task": "suite"}, "must be a model of a benchmark suite"),
         ({"model": {"source": "timm:resnet18"}}, "and only then"),
         ({"data": {"source": "builtin:random"}}, "and only then"),
-        (
-            {"task": "suite", "model": {"source": "timm:resnet18/2"}},
-            "must be a name such as timm:resnet18",
-        ),
-        (
-            {"task": "suite", "model": {"source": "huggingface:a b"}},
-            "must be a name such as huggingface:Bert",
-        ),
+        ({"task": "suite", "model": {"source": "timm:resnet18/2"}},
+         "must be a name such as timm:resnet18"),
+        ({"task": "suite", "model": {"source": "huggingface:a b"}},
+         "must be a name such as huggingface:Bert"),
     ],
-)
+)  # fmt: skip
 def test_a_suite_model_stands_with_its_task_and_random_samples(
     changes: dict[str, Spec], said: str
 ) -> None:
@@ -219,8 +198,7 @@ def command(data_dir: DataDir, *arguments: str) -> int:
 
 
 def end_all(data_dir: DataDir, experiment_id: str, state: RunState) -> None:
-    (experiment,) = [e for e in experiments(data_dir) if e.experiment_id == experiment_id]
-    for run in experiment.runs:
+    for run in find_experiment(data_dir, experiment_id).runs:
         run.write_exit(Exit.now(state, "as the test says", 0))
 
 
@@ -272,8 +250,3 @@ def test_nothing_is_queued_whose_package_is_not_installed(
     said = capsys.readouterr().err
     assert "needs the package timm, which is not installed here: pip install timm" in said
     assert list(experiments(data_dir)) == []
-
-
-def test_models_of_all_suites_are_named_as_specifications_name_them() -> None:
-    named = {model.source.partition(":")[0] for suite in SUITES.values() for model in suite.models}
-    assert named == set(SUITE_SOURCES)

@@ -14,7 +14,7 @@ from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.correctness import Check, checks
 from breakeven.storage.index.store import Store
 from tests.helpers.correctness_journals import SPEC, passing, record, tensor
-from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
+from tests.helpers.journals import EXPERIMENT_ID
 
 
 @pytest.fixture
@@ -75,9 +75,7 @@ def test_an_unfinished_run_has_the_status_of_its_end(data_dir: DataDir, store: S
 
 
 def test_only_parts_that_were_asked_for_are_missed(data_dir: DataDir, store: Store) -> None:
-    spec = experiment_spec(
-        scenario="accuracy", backends=("eager",), accuracy=AccuracySpec(parts=("inference",))
-    )
+    spec = replace(SPEC, accuracy=AccuracySpec(parts=("inference",)))
     record(data_dir, "eager", passing("inference"), spec=spec)
     assert list(found(store, spec)) == [("eager", "inference")]
 

@@ -21,13 +21,12 @@ def blocks(rows: Blocks) -> pd.DataFrame:
 
 
 def joined(mine: pd.DataFrame, its: pd.DataFrame) -> list[tuple[object, ...]]:
-    found = [
+    return [
         (*key, seconds, other)
         for *key, seconds in mine.itertuples(index=False)
         for *same, other in its.itertuples(index=False)
         if key == same
     ]
-    return [tuple(row) for row in found]
 
 
 CASES: dict[str, tuple[Blocks, Blocks]] = {
@@ -100,28 +99,19 @@ def rounds_of(store: Store) -> dict[str, list[int]]:
     return {label: list(of_run["round"]) for label, of_run in frame.groupby("label")}
 
 
-def test_the_first_round_of_a_training_is_in_no_speedup(data_dir: DataDir) -> None:
-    losses = falling_losses(40)
-    for label, seconds in (("baseline", 0.2), ("control", 0.2), ("inductor", 0.1)):
-        # Nothing compiles, so that being the first is all that speaks against the first round.
-        Recording(data_dir.runs, label).claim().start().blocks(
-            [10 * seconds, seconds, seconds, seconds], losses
-        ).evaluation(0.8).end()
-    with Store.in_memory(data_dir) as store:
-        assert rounds_of(store) == {"control": [2, 3, 4], "inductor": [2, 3, 4]}
-        results = {one.label: one for one in compare(store, EXPERIMENT_ID).results}
-        assert results["inductor"].speedup.median == 2.0
-
-
-def test_the_first_round_after_a_resumption_is_in_no_speedup(data_dir: DataDir) -> None:
-    spec = experiment_spec(num_steps=80)
+def test_the_first_round_of_a_training_and_after_a_resumption_is_in_no_speedup(
+    data_dir: DataDir,
+) -> None:
+    """Nothing compiles, so that being the first is all that speaks against the first round."""
     losses = falling_losses(80)
     for label, seconds in (("baseline", 0.2), ("control", 0.2), ("inductor", 0.1)):
-        run = Recording(data_dir.runs, label, spec).claim().start()
-        run.blocks([seconds] * 3, losses).checkpoint().resume(30)
-        run.blocks([10 * seconds, *[seconds] * 4], losses[30:]).evaluation(0.8).end()
+        run = Recording(data_dir.runs, label, experiment_spec(num_steps=80)).claim().start()
+        run.blocks([10 * seconds, seconds, seconds], losses).checkpoint().resume(30)
+        run.blocks([10 * seconds, *[seconds] * 4], losses[30:]).end()
     with Store.in_memory(data_dir) as store:
-        assert rounds_of(store)["inductor"] == [2, 3, 5, 6, 7, 8]
+        steady = [2, 3, 5, 6, 7, 8]
+        assert rounds_of(store) == {"control": steady, "inductor": steady}
+        assert row_of(compare(store, EXPERIMENT_ID), "inductor").speedup.median == 2.0
 
 
 def test_processes_are_told_apart_without_a_baseline(data_dir: DataDir) -> None:
