@@ -6,17 +6,8 @@ import pandas as pd
 import PIL.Image
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedTokenizerFast,
-    ViTConfig,
-    ViTForImageClassification,
-    ViTImageProcessorPil,
-)
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.worker.data.splits import IGNORE
@@ -30,12 +21,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
 
 
-def tokenizer(**special: str) -> PreTrainedTokenizerFast:
+def tokenizer(**special: str) -> transformers.PreTrainedTokenizerFast:
     names = ["<end>", "<pad>", "<mask>", "<unknown>"]
     vocabulary = {word: number for number, word in enumerate([*names, *WORDS])}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unknown>", **special)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unknown>", **special
+    )
 
 
 @pytest.fixture
@@ -43,12 +36,16 @@ def gpt(tmp_path: Path) -> Path:
     """A local model that writes text, with no token for padding."""
     folder = tmp_path / "gpt"
     size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32}
-    GPT2LMHeadModel(GPT2Config(vocab_size=16, **size)).save_pretrained(folder)
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=16, **size)).save_pretrained(
+        folder
+    )
     tokenizer(eos_token="<end>").save_pretrained(folder)
     return folder
 
 
-def test_a_local_causal_model_pads_with_the_end_of_a_text(tmp_path: Path, gpt: Path) -> None:
+def test_a_local_causal_model_pads_with_the_end_of_a_text_and_needs_two_tokens_of_each(
+    tmp_path: Path, gpt: Path
+) -> None:
     data = texts_file(tmp_path, ["the cat sat"] * 8)
     loaded = load("causal_lm", gpt, data, **SMALL)
     # the cat sat <end> <end> <end> <end> <end>: the first word is no target, nor is padding.
@@ -58,26 +55,27 @@ def test_a_local_causal_model_pads_with_the_end_of_a_text(tmp_path: Path, gpt: P
     assert loaded.model.config.vocab_size == 16 and loaded.data.vocabulary_size == 12
     batch = loaded.data.train.batch(torch.arange(2))
     assert loaded.model(**batch).loss.isfinite()
-
-
-def test_a_text_of_one_token_is_refused_by_its_place(tmp_path: Path, gpt: Path) -> None:
-    data = texts_file(tmp_path, ["mat"] * 8)
+    short = texts_file(tmp_path, ["mat"] * 8)
     with pytest.raises(WorkloadError, match="6 of the 6 train samples, the first at position 0"):
-        load("causal_lm", gpt, data, **SMALL)
+        load("causal_lm", gpt, short, **SMALL)
 
 
 def test_a_model_that_writes_text_can_classify_it(tmp_path: Path, gpt: Path) -> None:
-    frame = pd.DataFrame({"text": ["the cat sat", "a mat"] * 4, "label": [0, 1] * 4})
+    """The folder's configuration knows of two classes; the data has three."""
+    frame = pd.DataFrame({"text": ["the cat sat", "a mat"] * 6, "label": [0, 1, 2] * 4})
     frame.to_csv(tmp_path / "data.csv", index=False)
-    loaded = load("text_classification", gpt, tmp_path / "data.csv", **SMALL)
+    sizes = {**SMALL, "num_train_samples": 9, "num_eval_samples": 3}
+    loaded = load("text_classification", gpt, tmp_path / "data.csv", **sizes)
     batch = loaded.data.train.batch(torch.arange(4))
-    assert loaded.model(**batch).logits.shape == (4, 2)
+    assert loaded.model(**batch).logits.shape == (4, 3)
 
 
 def test_a_local_masked_model(tmp_path: Path) -> None:
     folder = tmp_path / "bert"
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    BertForMaskedLM(BertConfig(vocab_size=12, intermediate_size=16, **size)).save_pretrained(folder)
+    transformers.BertForMaskedLM(
+        transformers.BertConfig(vocab_size=12, intermediate_size=16, **size)
+    ).save_pretrained(folder)
     data = texts_file(tmp_path, ["the cat sat on a mat"] * 8)
     tokenizer(pad_token="<pad>").save_pretrained(folder)
     with pytest.raises(WorkloadError, match="no token that masks others"):
@@ -91,12 +89,12 @@ def test_a_local_masked_model(tmp_path: Path) -> None:
 def vit(tmp_path: Path) -> Path:
     """A local model for images of 16 x 16 pixels."""
     folder = tmp_path / "vit"
-    config = ViTConfig(
+    config = transformers.ViTConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
         image_size=16, patch_size=8,
     )  # fmt: skip
-    ViTForImageClassification(config).save_pretrained(folder)
-    ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(folder)
+    transformers.ViTForImageClassification(config).save_pretrained(folder)
+    transformers.ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(folder)
     return folder
 
 
@@ -111,7 +109,9 @@ def image_folder(folder: Path) -> Path:
     return folder
 
 
-def test_a_local_image_model_on_a_folder_of_images(tmp_path: Path, vit: Path) -> None:
+def test_a_local_image_model_on_a_folder_of_images_or_their_paths_in_a_table(
+    tmp_path: Path, vit: Path
+) -> None:
     photos = image_folder(tmp_path / "photos")
     loaded = load("image_classification", vit, photos, text_column="image",
                   **{**SMALL, "num_test_samples": 2})  # fmt: skip
@@ -122,15 +122,11 @@ def test_a_local_image_model_on_a_folder_of_images(tmp_path: Path, vit: Path) ->
     assert pixels.mean((1, 2, 3)).tolist() == pytest.approx((train.labels * 2 - 1).tolist())
     assert loaded.data.labels == ("black", "white")
     assert loaded.model(**train.batch(torch.arange(2))).logits.shape == (2, 2)
-
-
-def test_images_may_be_paths_in_a_table(tmp_path: Path, vit: Path) -> None:
-    files = sorted(image_folder(tmp_path / "photos").glob("*/*.png"))
-    table = {"photo": list(map(str, files)), "label": [file.parent.name for file in files]}
-    pd.DataFrame(table).to_csv(tmp_path / "photos.csv", index=False)
-    fields = {**SMALL, "text_column": "photo"}
-    loaded = load("image_classification", vit, tmp_path / "photos.csv", **fields)
+    files = sorted(photos.glob("*/*.png"))
+    rows = {"photo": list(map(str, files)), "label": [file.parent.name for file in files]}
+    table = tmp_path / "photos.csv"
+    pd.DataFrame(rows).to_csv(table, index=False)
+    loaded = load("image_classification", vit, table, text_column="photo", **SMALL)
     assert loaded.data.train.inputs["pixel_values"].shape == (6, 3, 16, 16)
     with pytest.raises(WorkloadError, match="column 'label' does not hold images"):
-        load("image_classification", vit, tmp_path / "photos.csv",
-             **{**fields, "text_column": "label"})  # fmt: skip
+        load("image_classification", vit, table, text_column="label", **SMALL)

@@ -77,25 +77,19 @@ def test_each_kind_of_head_has_samples_and_a_loss(
     assert len(targets) == len(labels)
 
 
-def test_models_are_built_as_the_harness_builds_them() -> None:
+def test_models_and_tokens_are_as_the_harness_makes_them() -> None:
     # It switches the cache off when the model is there: T5's decoder has its own settings by then.
     t5: Any = load_workload(spec("huggingface:T5Small/32")).model
     assert not t5.config.use_cache and t5.decoder.config.use_cache
     # GPT-2 is left to settle its loss in the forward pass, which breaks the compiler's graph.
     gpt2: Any = load_workload(spec("huggingface:DistillGPT2/32")).model
     assert gpt2.loss_type is None
-
-
-def test_tokens_are_as_the_harness_draws_them() -> None:
     bart = load_workload(spec("huggingface:BartForCausalLM/32")).data.train.inputs["input_ids"]
     assert set(bart[:, -1].tolist()) == {2}, "a text of Bart ends with its eos token"
-    roberta = load_workload(spec("huggingface:RobertaForCausalLM/32")).data.train
-    assert roberta.inputs["input_ids"].count_nonzero() == 0
-    assert roberta.labels.count_nonzero() > 0
-
-
-def test_the_same_seed_gives_the_same_model_and_samples() -> None:
-    one, other = (load_workload(spec("huggingface:BertForMaskedLM/32")) for _ in range(2))
+    one, other = (load_workload(spec("huggingface:RobertaForCausalLM/32")) for _ in range(2))
+    assert one.data.train.inputs["input_ids"].count_nonzero() == 0
+    assert one.data.train.labels.count_nonzero() > 0
+    # The same seed gives the same model and samples.
     assert one.data.sha256 == other.data.sha256
     pairs = zip(one.model.parameters(), other.model.parameters(), strict=True)
     assert all(torch.equal(left, right) for left, right in pairs)
@@ -110,21 +104,16 @@ def test_a_shrunk_model_keeps_the_size_of_its_heads() -> None:
     assert (config.n_layer, config.n_head, config.n_embd) == (1, 1, 64)
 
 
-def test_a_name_that_transformers_does_not_have_is_said_with_near_ones() -> None:
-    with pytest.raises(
-        WorkloadError, match=r"has no model 'BertForMaskedLMs'; did you mean 'BertForM"
-    ):
-        load_workload(spec("huggingface:BertForMaskedLMs"))
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [
+        ("huggingface:BertForMaskedLMs",
+         r"has no model 'BertForMaskedLMs'; did you mean 'BertForM"),
         ("timm:resnet18", "needs the packages timm and torchvision"),
         ("torchbench:resnet18", "needs the package torchbenchmark with this model"),
     ],
-)
-def test_a_suite_whose_package_is_missing_says_what_to_install(
+)  # fmt: skip
+def test_a_model_that_is_missing_is_said_with_near_ones_or_what_to_install(
     source: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("timm", "torchbenchmark"):
@@ -162,17 +151,16 @@ def test_a_model_of_timm_sees_images_of_its_own_size(
     assert 0 <= int(workload.data.train.labels.min()) <= int(workload.data.train.labels.max()) < 5
 
 
-class Tripled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.full((1,), 3.0))
-
-    def forward(self, values: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        answer = self.weight * values * scale
-        return answer, answer + 10
-
-
 def test_a_model_of_torchbench_repeats_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tripled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((1,), 3.0))
+
+        def forward(self, values: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+            answer = self.weight * values * scale
+            return answer, answer + 10
+
     class Model:
         def __init__(self, test: str, device: str, batch_size: int) -> None:
             torch.manual_seed = lambda seed: None  # type: ignore[assignment]  # as TorchBench does

@@ -1,4 +1,4 @@
-"""What the tasks make of built-in models and data."""
+"""What the tasks make of built-in models and data, and the targets of language models."""
 
 import runpy
 import shutil
@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import breakeven.runner.worker.tasks
 from breakeven.runner.errors import InvalidSpec, WorkloadError
@@ -24,18 +24,25 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.specs.training import EvaluationSpec, Metric
 from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
 from breakeven.runner.worker import probe
+from breakeven.runner.worker.data.splits import IGNORE, Split
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS, perturb, weights_sha256
 from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.probe import tasks
+from breakeven.runner.worker.tasks.masked_lm import hide_tokens
 from tests.helpers.machine import TASKS
-from tests.helpers.workloads import BUILTIN, load, spec
+from tests.helpers.workloads import BUILTIN, SMALL, load, spec, texts_file
 
 ONE_LAYER = {
     name: (kind, {size: 1 if "layer" in size else number for size, number in sizes.items()})
     for name, (kind, sizes) in BUILTIN_CONFIGURATIONS.items()
 }
 CLASS_METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
 
 
 @pytest.mark.parametrize(
@@ -152,6 +159,92 @@ def test_weights_that_are_no_numbers_are_hashed_but_not_perturbed() -> None:
     perturb(model, 1e-3, seed=0)
     assert model.table.tolist() == [0, 1, 2]
     assert weights_sha256(model) != before
+
+
+def test_the_targets_of_a_causal_model_are_all_tokens_but_the_first_and_padding(
+    tmp_path: Path,
+) -> None:
+    file = texts_file(tmp_path, ["the cat sat", "a mat"] * 4)
+    train = load("causal_lm", None, file, **{**SMALL, "sequence_length": 6}).data.train
+    lengths = train.inputs["attention_mask"].sum(1).tolist()
+    assert set(lengths) == {5, 4}  # [CLS] the cat sat [SEP], and [CLS] a mat [SEP]
+    assert train.num_targets.tolist() == [length - 1 for length in lengths]
+    for tokens, labels, length in zip(
+        train.inputs["input_ids"].tolist(), train.labels.tolist(), lengths, strict=True
+    ):
+        assert labels == [IGNORE, *tokens[1:length], *[IGNORE] * (6 - length)]
+    assert train.num_targets.device.type == "cpu" and train.num_targets.dtype == torch.int64
+
+
+def test_a_causal_models_loss_is_the_mean_over_its_targets() -> None:
+    loaded = load("causal_lm", **SMALL)
+    split, model = loaded.data.train, loaded.model.eval()
+
+    def loss(*indices: int) -> float:
+        return model(**split.batch(torch.tensor(indices))).loss.item()
+
+    first, second = int(split.num_targets[0]), int(split.num_targets[1])
+    mean = (first * loss(0) + second * loss(1)) / (first + second)
+    assert loss(0, 1) == pytest.approx(mean, rel=1e-5)
+
+
+def test_language_models_pass_over_blank_texts_and_need_no_labels(tmp_path: Path) -> None:
+    texts = ["the cat sat", "", None, "  ", "a mat", "and slept"]
+    sizes = {"num_train_samples": 2, "num_eval_samples": 1, "num_test_samples": 0}
+    for task in ("causal_lm", "masked_lm"):
+        loaded = load(task, None, texts_file(tmp_path, texts), **sizes)
+        assert (loaded.data.train.num_targets > 0).all() and loaded.data.labels == ()
+    with pytest.raises(WorkloadError, match="has 3 usable samples, but 4 are requested"):
+        load("causal_lm", None, texts_file(tmp_path, texts), **{**sizes, "num_eval_samples": 2})
+
+
+def hidden_in(num_samples: int, num_tokens: int) -> tuple[Tensor, Split]:
+    """Tokens 10 to 99 behind a start (1), before an end (2) and one of padding (0); and what is
+    left of them."""
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(10, 100, (num_samples, num_tokens), generator=generator)
+    start, end, padding = (torch.full((num_samples, 1), token) for token in (1, 2, 0))
+    tokens = torch.cat([start, words, end, padding], dim=1)
+    inputs = {"input_ids": tokens, "attention_mask": (tokens > 0).long()}
+    return tokens, hide_tokens(inputs, tokens < 3, 4, 100, 3)
+
+
+def test_a_share_of_the_words_is_hidden_as_in_bert_and_of_every_text_at_least_one() -> None:
+    assert hidden_in(300, 1)[1].num_targets.tolist() == [1] * 300
+    tokens, split = hidden_in(200, 500)
+    shown = split.inputs["input_ids"]
+    chosen = split.labels != IGNORE
+    assert torch.equal(split.labels[chosen], tokens[chosen])
+    assert torch.equal(shown[~chosen], tokens[~chosen])
+    assert not (chosen & (tokens < 3)).any()
+    assert torch.equal(split.num_targets, chosen.sum(1))
+    # 100,000 words: the standard error of the shares is at most 0.4 %.
+    assert chosen.sum().item() / 100_000 == pytest.approx(0.15, abs=0.005)
+    hidden, kept = (shown == 4)[chosen], (shown == tokens)[chosen]
+    assert hidden.float().mean().item() == pytest.approx(0.8, abs=0.015)
+    # One in 100 of the replaced tenth is the word itself by chance.
+    assert kept.float().mean().item() == pytest.approx(0.1 + 0.1 / 100, abs=0.015)
+    replaced = shown[chosen & (shown != 4) & (shown != tokens)]
+    assert replaced.min() < 3 and replaced.max() > 95  # any token of the vocabulary
+
+
+def test_every_epoch_hides_other_words_and_the_seed_says_which() -> None:
+    data = load("masked_lm", **SMALL).data
+    assert data.validation.for_epoch(5) is data.validation, "held-out ones once for all"
+    first, again, other = (data.train.for_epoch(seed) for seed in (1, 1, 2))
+    assert torch.equal(first.inputs["input_ids"], again.inputs["input_ids"])
+    assert torch.equal(first.labels, again.labels)
+    assert not torch.equal(first.labels, other.labels)
+    assert first.num_targets.tolist() == (first.labels != IGNORE).sum(1).tolist()
+    # An epoch starts from the words, not from what the epoch before it has left of them.
+    after_another = other.for_epoch(1)
+    assert torch.equal(first.inputs["input_ids"], after_another.inputs["input_ids"])
+    words = torch.where(first.labels == IGNORE, first.inputs["input_ids"], first.labels)
+    others = torch.where(other.labels == IGNORE, other.inputs["input_ids"], other.labels)
+    assert torch.equal(words, others)
+    moved = data.train.to(torch.device("meta")).for_epoch(1)
+    assert moved.labels.device.type == moved.inputs["input_ids"].device.type == "meta"
+    assert moved.num_targets.device.type == "cpu"
 
 
 def test_what_tests_of_pages_take_for_the_probes_tasks_is_what_it_lists() -> None:

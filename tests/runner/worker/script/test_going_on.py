@@ -1,4 +1,5 @@
-"""Scripts that failed go on from their own checkpoints. Killed ones: `test_libraries.py`."""
+"""Scripts that failed go on from their own checkpoints (killed ones: `test_libraries.py`), and
+finished ones run again for added rounds."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,17 @@ import pytest
 import torch
 
 import breakeven
-from tests.runner.worker.script.scripts import NET, Ran, run
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import Claim, RunState
+from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.script.checkpoints import SavedCheckpoint, ScriptCheckpoints
+from tests.helpers.journals import GONE
+from tests.helpers.loop import TurnsOnPaper, of_kind
+from tests.runner.worker.script.scripts import NET, Ended, Ran, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 
@@ -32,6 +43,25 @@ for number in range(first, 12):
 """
 )
 """Fails once, in its tenth step; there is one checkpoint, in the middle of its second block."""
+
+
+FINISHING = (
+    NET
+    + """
+from pathlib import Path
+model = breakeven.compile(model)
+first = (breakeven.load("last.pt") or {"done": 0})["done"]
+for number in range(first, 12):
+    breakeven.step(made(torch.randn(8, 4)), samples=8)
+    breakeven.record("number", number)
+    if number == 5:
+        breakeven.evaluated(loss=1.0)
+        breakeven.save({"done": 6}, "last.pt")
+with Path("seen.txt").open("a") as seen:
+    seen.write("end ")
+"""
+)
+"""Twelve steps in blocks of four, of which a checkpoint cuts the second one: 4, 2, 2 and 4."""
 
 
 def failed_once(folder: Path, code: str = FAILING, label: str = "baseline", **changes: Any) -> Ran:
@@ -102,3 +132,81 @@ def test_by_hand_saving_and_loading_are_torchs(tmp_path: Path) -> None:
     breakeven.save({"weights": torch.ones(2)}, file)
     assert torch.equal(breakeven.load(file)["weights"], torch.ones(2))
     assert breakeven.load(file, weights_only=False).keys() == torch.load(file).keys()
+
+
+def test_a_folder_that_a_library_overwrites_counts_no_more_and_others_still_do(
+    tmp_path: Path,
+) -> None:
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    checkpoints = ScriptCheckpoints(run, EventLog(run.events_file))
+    for step, name in ((10, "first"), (20, "last")):
+        folder = run.path / name
+        folder.mkdir(parents=True)
+        (folder / "weights").write_bytes(b"whole")
+        saved = SavedCheckpoint(step=step, by="library", path=folder, random={})
+        checkpoints.written(saved, seconds=0.1)
+    # Nobody sees from outside that a file in the folder changes in its place.
+    last = run.path / "last"
+    checkpoints.forget(last)
+    (last / "weights").write_bytes(b"half")
+    found = checkpoints.latest()
+    assert found is not None and (found.step, found.path.name) == (10, "first")
+
+
+def add_rounds(ran: Ran, folder: Path, code: str, turns: TurnsOnPaper | None = None) -> Ran:
+    ran.folder.write_claim(Claim.by(GONE))
+    ExitRecords().write(ran.folder, RunState.FINISHED, "", 0)
+    write_atomically(ran.folder.rounds_file, AddedRounds().to_json())
+    return run(folder, code, turns=turns, again=True)
+
+
+def places(events: list[dict[str, int]]) -> list[tuple[int, int]]:
+    return [(one["first_step"], one["num_steps"]) for one in of_kind(events, "block")]
+
+
+def test_a_script_runs_again_from_its_beginning_and_only_its_blocks_are_recorded(
+    tmp_path: Path,
+) -> None:
+    ran = run(tmp_path, FINISHING)
+    checkpoint = (ran.folder.workplace / "last.pt").read_bytes()
+    again = add_rounds(ran, tmp_path, FINISHING)
+    later = again.events[len(ran.events) :]
+    assert places(ran.events) == [(0, 4), (4, 2), (6, 2), (8, 4)]
+    assert places(later) == [(12, 4), (16, 2), (18, 2), (20, 4)]
+    (resumed,) = of_kind(later, "resumed")
+    assert (resumed["step"], resumed["file"], resumed["attempt"]) == (12, None, 2)
+    assert not {one["kind"] for one in later} & {
+        "step", "value", "evaluation", "checkpoint", "inputs", "workload", "stopped", "profile"
+    }  # fmt: skip
+    assert again.turns.said[-1] == "finished"
+    # The finished training's files stay; those of the further process go with its caches.
+    assert (ran.folder.workplace / "seen.txt").read_text() == "end "
+    assert (ran.folder.workplace / "last.pt").read_bytes() == checkpoint
+    ran.folder.drop_leftovers()
+    assert not ran.folder.compile_cache.exists()
+
+
+def test_a_script_that_adds_rounds_ends_with_the_last_turn(tmp_path: Path) -> None:
+    ran = run(tmp_path, FINISHING)
+    again = add_rounds(ran, tmp_path, FINISHING, Ended(1))
+    assert places(again.events[len(ran.events) :]) == [(12, 4), (16, 2)]
+    assert again.turns.said == ["ready", "done", "finished"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("Linear(4, 2)", "Linear(4, 2, False)",
+         "train.py, the model, the data, the code are others"),
+        ("torch.randn(8, 4)", "torch.randn(9, 4)", "train.py, the data, the code are others"),
+        ("range(first, 12)", "range(first, 13)", "train.py, the code are others"),
+    ],
+)  # fmt: skip
+def test_a_script_that_was_changed_since_adds_no_rounds(
+    tmp_path: Path, old: str, new: str, changed: str
+) -> None:
+    ran = run(tmp_path, FINISHING)
+    assert old in FINISHING
+    with pytest.raises(WorkloadError, match=f"{changed} than in the first process"):
+        add_rounds(ran, tmp_path, FINISHING.replace(old, new))

@@ -16,16 +16,18 @@ from breakeven.runner.specs.experiment import (
     ExperimentSpec,
     StoppingSpec,
 )
-from breakeven.runner.worker.training.checkpoints import latest_checkpoint, load_checkpoint
+from breakeven.runner.worker.training.checkpoints import load_checkpoint
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, folder_of, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
+DRAWING = replace(NET["model"], source=NET["model"].source.replace("Scored", "Drawing"))
+"""Draws from Python and NumPy; torch's own numbers are seeded in every step."""
 
 
 def saving(every: int = 3, **changes: Any) -> ExperimentSpec:
     """12 steps of a small network in blocks of at most 4, with a checkpoint every few steps."""
-    spec = experiment(**NET, checkpoints=CheckpointSpec(every=every, unit="steps", keep_last=2))
-    return replace(spec, **changes)
+    checkpoints = CheckpointSpec(every=every, unit="steps", keep_last=2)
+    return experiment(**{**NET, "checkpoints": checkpoints, **changes})
 
 
 def curve(events: list[dict[str, Any]]) -> dict[int, Any]:
@@ -36,89 +38,69 @@ def curve(events: list[dict[str, Any]]) -> dict[int, Any]:
     }
 
 
-def interrupted(
-    spec: ExperimentSpec, journal: Path, num_turns: int, label: str = "baseline"
-) -> list[dict[str, Any]]:
-    """Trains for some turns, forgets everything but the folder, and trains to the end."""
-    run(spec, journal, label, TurnsOnPaper(num_turns))
-    torch._dynamo.reset()
-    # Whatever another process would draw next must not matter.
-    random.seed(99)
-    np.random.seed(99)
-    torch.manual_seed(99)
-    return run(spec, journal, label)
-
-
 @pytest.mark.parametrize(
-    "training",
+    ("label", "turns", "changes", "training"),
     [
-        {},
-        {"optimizer": "SGD", "optimizer_options": {"momentum": 0.9}, "scheduler": "cosine",
-         "warmup_steps": 3},
-        {"gradient_accumulation": 2, "clip_norm": 0.5, "scheduler": "step",
-         "scheduler_options": {"step_size": 2}, "max_steps": 12},
-        {"parameter_groups": ("head.*:optimizer=SGD+lr=0.1+momentum=0.5",),
-         "losses": ("model", "0.5*CrossEntropyLoss:label_smoothing=0.2")},
-        {"precision": "bf16", "last_batch": "pad", "max_steps": 12},
+        ("eager-forward", 2, {"backends": ("eager:scope=forward",)}, {}),
+        ("baseline", 2, {"model": DRAWING},
+         {"optimizer": "SGD", "optimizer_options": {"momentum": 0.9}, "scheduler": "cosine",
+          "warmup_steps": 3}),
+        # Three steps an epoch: it goes on in the middle of the second.
+        ("baseline", 3, {},
+         {"gradient_accumulation": 2, "clip_norm": 0.5, "scheduler": "step",
+          "scheduler_options": {"step_size": 2}, "max_steps": 12}),
+        ("baseline", 2, {},
+         {"parameter_groups": ("head.*:optimizer=SGD+lr=0.1+momentum=0.5",), "precision": "bf16",
+          "losses": ("model", "0.5*CrossEntropyLoss:label_smoothing=0.2"), "last_batch": "pad",
+          "max_steps": 12}),
     ],
-    ids=["adam", "sgd-cosine", "accumulation", "groups", "bf16-pad"],
+    ids=["compiled", "sgd-cosine-drawing", "accumulation", "groups-bf16-pad"],
 )  # fmt: skip
 def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
-    tmp_path: Path, training: dict[str, Any]
+    tmp_path: Path, label: str, turns: int, changes: dict[str, Any], training: dict[str, Any]
 ) -> None:
-    spec = saving()
+    spec = saving(every=4, **changes)
     spec = replace(spec, training=replace(spec.training, record_gradient_norm=True, **training))
-    whole = run(spec, tmp_path / "whole")
-    parts = interrupted(spec, tmp_path / "parts", num_turns=3)
-    assert len(of_kind(parts, "resumed")) == 1
+    whole = run(spec, tmp_path / "whole", label)
+    begun = run(spec, tmp_path / "parts", label, TurnsOnPaper(turns))
+    assert "done" not in [phase["phase"] for phase in of_kind(begun, "phase")]
+    torch._dynamo.reset()
+    # Whatever another process would draw next must not matter.
+    random.seed(99), np.random.seed(99), torch.manual_seed(99)
+    parts = run(spec, tmp_path / "parts", label)
+    (resumed,) = of_kind(parts, "resumed")
+    assert resumed["step"] == 4 and resumed["file"].endswith("step-00000004.pt")
+    # Steps behind the checkpoint are recorded again behind the line that voids them.
+    done = len(curve(begun))
+    assert done > 4
+    assert [one["step"] for one in of_kind(parts, "step")] == [*range(done), *range(4, 12)]
     assert curve(parts) == curve(whole)
-    scores = [
-        [(e["step"], e["loss"], e["accuracy"]) for e in of_kind(events, "evaluation")]
-        for events in (whole, parts)
+    last, other = (of_kind(events, "evaluation")[-1] for events in (whole, parts))
+    assert [last[name] for name in ("step", "loss", "accuracy")] == [
+        other[name] for name in ("step", "loss", "accuracy")
     ]
-    assert scores[0][-1] == scores[1][-1]
 
 
-def test_a_model_that_draws_from_python_and_numpy_goes_on_with_the_same_numbers(
+def test_the_latest_checkpoints_are_kept_and_a_run_that_ends_behind_its_last_step_goes_on_there(
     tmp_path: Path,
 ) -> None:
-    # Torch's own numbers are seeded in every step; these continue from the checkpoint.
-    model = replace(saving().model, source=saving().model.source.replace("Scored", "Drawing"))
-    spec = saving(model=model)
-    parts = interrupted(spec, tmp_path / "parts", num_turns=3)
-    assert curve(parts) == curve(run(spec, tmp_path / "whole"))
-
-
-def test_a_compiled_training_is_resumed_bit_for_bit(tmp_path: Path) -> None:
-    spec = saving(backends=("eager:scope=forward",))
-    whole = run(spec, tmp_path / "whole", "eager-forward")
-    parts = interrupted(spec, tmp_path / "parts", num_turns=2, label="eager-forward")
-    assert curve(parts) == curve(whole)
-
-
-def test_steps_after_the_last_checkpoint_are_done_again(tmp_path: Path) -> None:
-    # Blocks of 4, 2, 4, 2 steps; a checkpoint every 4 steps cuts them into 4, 2, 2, 4.
-    events = interrupted(saving(every=4), tmp_path / "e.jsonl", num_turns=2)
-    (resumed,) = of_kind(events, "resumed")
-    assert resumed["step"] == 4 and resumed["file"].endswith("step-00000004.pt")
-    # Steps 4 and 5 were recorded before, and are recorded again behind the line that voids them.
-    assert [step["step"] for step in of_kind(events, "step")] == [0, 1, 2, 3, 4, 5, *range(4, 12)]
-
-
-def test_the_latest_checkpoints_are_kept_and_older_ones_removed(tmp_path: Path) -> None:
-    events = run(saving(), tmp_path / "e.jsonl")
-    saved = of_kind(events, "checkpoint")
+    spec = saving(evaluation=EvaluationSpec(predictions=("validation",)))
+    journal, folder = tmp_path / "e.jsonl", folder_of(tmp_path / "e.jsonl")
+    saved = of_kind(run(spec, journal), "checkpoint")
     assert [event["step"] for event in saved] == [3, 6, 9, 12]
     assert [len(event["removed"]) for event in saved] == [0, 0, 1, 1]
-    folder = folder_of(tmp_path / "e.jsonl")
     kept = sorted(file.name for file in folder.checkpoints.iterdir())
     assert kept == ["step-00000009.pt", "step-00000012.pt"]
     assert saved[-1]["bytes"] == (folder.path / saved[-1]["file"]).stat().st_size
+    (folder.artifacts / "predictions-validation.parquet").unlink()
+    turns = TurnsOnPaper()
+    events = run(spec, journal, turns=turns)
+    assert of_kind(events, "resumed")[0]["step"] == 12 and turns.said == ["ready", "finished"]
+    assert (folder.artifacts / "predictions-validation.parquet").exists()
 
 
 def test_the_best_checkpoints_are_kept_by_the_metric(tmp_path: Path) -> None:
     spec = saving(
-        every=2,
         checkpoints=CheckpointSpec(every=2, unit="steps", keep_last=1, keep_best=2),
         evaluation=EvaluationSpec(when="steps", every=2, metric="loss"),
     )
@@ -132,40 +114,14 @@ def test_the_best_checkpoints_are_kept_by_the_metric(tmp_path: Path) -> None:
 
 
 def test_training_that_stops_early_leaves_a_checkpoint_at_its_end(tmp_path: Path) -> None:
-    spec = saving(
-        every=50,
-        evaluation=EvaluationSpec(when="steps", every=5),
-        stopping=StoppingSpec(threshold=100.0),
-    )
-    events = run(spec, tmp_path / "e.jsonl")
+    evaluation, stopping = EvaluationSpec(when="steps", every=5), StoppingSpec(threshold=100.0)
+    events = run(saving(50, evaluation=evaluation, stopping=stopping), tmp_path / "e.jsonl")
     assert [event["step"] for event in of_kind(events, "checkpoint")] == [5]
     (stopped,) = of_kind(events, "stopped")
     assert stopped["step"] == 5 and "has reached the threshold 100" in stopped["reason"]
 
 
-def test_a_run_interrupted_behind_its_last_step_ends_when_resumed(tmp_path: Path) -> None:
-    spec = saving(evaluation=EvaluationSpec(predictions=("validation",)))
-    run(spec, tmp_path / "e.jsonl")
-    (folder_of(tmp_path / "e.jsonl").artifacts / "predictions-validation.parquet").unlink()
-    turns = TurnsOnPaper()
-    events = run(spec, tmp_path / "e.jsonl", turns=turns)
-    assert of_kind(events, "resumed")[0]["step"] == 12 and turns.said == ["ready", "finished"]
-    assert (folder_of(tmp_path / "e.jsonl").artifacts / "predictions-validation.parquet").exists()
-
-
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
-    run(saving(), tmp_path / "e.jsonl")
-    found = latest_checkpoint(folder_of(tmp_path / "e.jsonl"))
-    assert found is not None
-    torch.save({"format": 99}, found[1])
+    torch.save({"format": 99}, tmp_path / "step-00000012.pt")
     with pytest.raises(WorkloadError, match="has format 99, but this version reads 1"):
-        load_checkpoint(found[1])
-
-
-def test_samples_left_over_need_no_place_in_a_checkpoint(tmp_path: Path) -> None:
-    """The position in the data follows from the step, in the middle of an epoch, too."""
-    spec = saving(every=4, data=replace(NET["data"], num_train_samples=60))
-    spec = replace(spec, training=replace(spec.training, max_steps=20))
-    whole = run(spec, tmp_path / "whole")
-    parts = interrupted(spec, tmp_path / "parts", num_turns=4)
-    assert curve(parts) == curve(whole) and len(curve(whole)) == 20
+        load_checkpoint(tmp_path / "step-00000012.pt")

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,12 @@ from breakeven.runner.worker.device.base import WallClock
 from breakeven.runner.worker.device.devices import CpuDevice
 from breakeven.runner.worker.training import blocks as timing
 from breakeven.runner.worker.training.blocks import Collector
-from tests.helpers.loop import UNFREEZE, experiment, of_kind, run
+from tests.helpers.loop import NET, UNFREEZE, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
-TRAINING = experiment()
+TRAINING = experiment(**NET)
 FORWARD_PASSES = experiment(
+    **NET,
     scenario="speed",
     speed=SpeedSpec(part="inference", batches=3, warm_up_blocks=1, min_rounds=6, max_rounds=6),
 )
@@ -87,16 +87,6 @@ def test_in_a_long_block_collections_stand_between_steps_and_are_part_of_none(
     assert timeline[start + 1 : timeline.index("read", start)] == steps
 
 
-@contextmanager
-def registered(backend: Any) -> Iterator[str]:
-    registry.register_backend(backend, name="watched")
-    try:
-        yield "watched"
-    finally:
-        registry._BACKENDS.pop("watched")
-        registry._COMPILER_FNS.pop("watched")
-
-
 @pytest.mark.slow
 def test_while_something_compiles_the_collector_is_as_in_anybodys_process(
     tmp_path: Path, timeline: list[str], monkeypatch: pytest.MonkeyPatch
@@ -108,21 +98,18 @@ def test_while_something_compiles_the_collector_is_as_in_anybodys_process(
         found.append((gc.isenabled(), gc.get_freeze_count()))
         return graph.forward
 
-    with registered(watched) as name:
-        run(experiment(backends=(name,)), tmp_path / "e.jsonl", name)
+    registry.register_backend(watched, name="watched")
+    run(experiment(**NET, backends=("watched",)), tmp_path / "e.jsonl", "watched")
     assert found and set(found) == {(True, 0)}
     steps = [what for what in timeline if what.startswith("step")]
     assert steps == ["step"] * 12
 
 
-class Node:
-    """Holds itself, so that only a collection frees it."""
-
-    def __init__(self) -> None:
-        self.me = self
-
-
 def test_what_only_cycles_hold_is_gone_at_the_next_block_or_when_ones_own_code_collects() -> None:
+    class Node:
+        def __init__(self) -> None:
+            self.me = self
+
     collector = Collector()
     try:
         with collector.held_back():

@@ -9,11 +9,11 @@ import torch
 
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.supervision.stopping_rule import Ending
-from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.training import training
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run, torch_afresh
+from tests.runner.worker.script.scripts import ENDING, Ended
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 PARTS = ("training", "inference")
@@ -38,22 +38,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Events, l
     return found
 
 
-ENOUGH = Ending(cause="exact", target_width=0.02)
-
-
-class LastTurn(TurnsOnPaper):
-    """Says at a turn, counted from 1, that none will follow."""
-
-    def __init__(self, last: int) -> None:
-        super().__init__()
-        self._last = last
-
-    def wait(self) -> Turn | None:
-        turn = super().wait()
-        assert turn is not None
-        return replace(turn, last=ENOUGH if turn.round + 1 == self._last else None)
-
-
 def test_training_steps_go_over_the_same_few_batches(tmp_path: Path) -> None:
     # At a learning rate of almost nothing the loss of a step tells which batch it was.
     spec = speed()
@@ -69,28 +53,18 @@ def test_training_steps_go_over_the_same_few_batches(tmp_path: Path) -> None:
     assert losses == (losses[:3] * 10)[:28]
 
 
-def test_fixed_batches_are_the_first_full_windows_whatever_the_last_batch_is() -> None:
-    spec = experiment(scenario="speed", speed=SpeedSpec(batches=6))
+def test_fixed_batches_are_the_first_full_windows_and_hold_no_other_samples_in_memory() -> None:
+    """Of 24 samples of 32 numbers each takes 4."""
+    spec = replace(speed(), speed=SpeedSpec(batches=6))
     split = load_workload(spec).data.train
-    whole = FixedBatches(split, spec)
     padded = replace(spec, training=replace(spec.training, last_batch="pad"))
-    again = FixedBatches(split, padded)
+    whole, again = FixedBatches(split, spec), FixedBatches(split, padded)
     for index in range(6):
-        (batch,), (same,), (later,) = (
-            whole.window(index), again.window(index), whole.window(index + 6),
-        )  # fmt: skip
+        (batch,), (same,) = whole.window(index), again.window(index)
         assert len(batch.inputs["labels"]) == 4
-        assert torch.equal(batch.inputs["input_ids"], same.inputs["input_ids"])
-        assert later is batch
-
-
-def test_fixed_batches_hold_no_other_samples_in_memory() -> None:
-    """Of 24 samples of 16 tokens a fixed batch takes 4."""
-    spec = experiment(scenario="speed", speed=SpeedSpec(batches=2))
-    ((batch,), _) = map(FixedBatches(load_workload(spec).data.train, spec).window, range(2))
-    tokens = batch.inputs["input_ids"]
-    assert tokens.shape == (4, 16)
-    assert tokens.untyped_storage().nbytes() == 4 * 16 * 8
+        assert torch.equal(batch.inputs["x"], same.inputs["x"])
+        assert batch.inputs["x"].untyped_storage().nbytes() == 4 * 32 * 4
+        assert whole.window(index + 6)[0] is batch
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -106,15 +80,19 @@ def test_the_first_blocks_are_a_warm_up_and_the_compile_step_is_among_them(
     assert {step["step"] for step in of_kind(events, "step") if step["compiled"]} <= set(range(8))
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_run_ends_with_the_turn_that_is_the_last_and_says_why(part: str, tmp_path: Path) -> None:
-    turns = LastTurn(3)
-    events = run(speed(part), tmp_path / "journal", turns=turns)
+@pytest.mark.parametrize(("part", "samples"), [("training", 8), ("inference", 4)])
+def test_a_run_ends_with_the_turn_that_is_the_last_and_an_accumulated_step_takes_several_batches(
+    part: str, samples: int, tmp_path: Path
+) -> None:
+    turns, spec = Ended(2), speed(part)
+    spec = replace(spec, training=replace(spec.training, gradient_accumulation=2))
+    events = run(spec, tmp_path / "journal", turns=turns)
     assert turns.said == ["ready", "done", "done", "finished"]
     assert len(of_kind(events, "block")) == 3
-    (stopped,) = of_kind(events, "stopped")
-    assert (stopped["step"], stopped["reason"]) == (12, ENOUGH.reason)
-    assert Ending.from_dict(stopped["ending"]) == ENOUGH
+    (stopped,), (workload,) = of_kind(events, "stopped"), of_kind(events, "workload")
+    assert (stopped["step"], stopped["reason"]) == (12, ENDING.reason)
+    assert Ending.from_dict(stopped["ending"]) == ENDING
+    assert workload["samples_per_step"] == samples
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -159,11 +137,3 @@ def test_forward_passes_cost_a_third_of_the_operations_of_a_step(
     assert 0.30 < share < 0.40
     assert "A step is a forward pass, without gradients; steps go over the same 3 batches again " \
            "and again." in answered["notes"]  # fmt: skip
-
-
-def test_an_accumulated_step_takes_several_batches_and_a_forward_pass_one(tmp_path: Path) -> None:
-    for part, samples in (("training", 8), ("inference", 4)):
-        spec = speed(part)
-        spec = replace(spec, training=replace(spec.training, gradient_accumulation=2))
-        (workload,) = of_kind(run(spec, tmp_path / part), "workload")
-        assert workload["samples_per_step"] == samples

@@ -1,5 +1,5 @@
-"""The data loaders of a script: their processes work in the run's turns only, their number is a
-setting of a backend, and the journal has how long steps wait for them."""
+"""What backends set in a script: the processes of its data loaders, which work in the run's turns
+only and whose waiting the journal has, and the form of its optimizer."""
 
 import time
 from pathlib import Path
@@ -115,3 +115,46 @@ def test_a_stream_is_not_loaded_by_several_processes(tmp_path: Path) -> None:
     code = LOADING.replace("Slow(), batch_size=1", "Stream(), batch_size=1")
     with pytest.raises(WorkloadError, match=r"IterableDataset \(Stream\)"):
         run(tmp_path, code, "none-loader_workers_2", backends=("none:loader_workers=2",))
+
+
+SGD = "torch.optim.SGD(model.parameters(), lr=0.1"
+FUSED_OR_NOT = (
+    NET
+    + """
+model = breakeven.compile(model)
+for number in range(8):
+    breakeven.record("fused", bool(optimizer.param_groups[0]["fused"]))
+    breakeven.step(made(torch.randn(8, 4)))
+"""
+)
+
+
+def test_a_backend_gives_the_scripts_optimizer_its_form(tmp_path: Path) -> None:
+    def fused(label: str) -> float:
+        changes = {"backends": ("none:optimizer=fused",)}
+        return run(tmp_path, FUSED_OR_NOT, label, **changes).of("value")[0]["value"]
+
+    assert (fused("baseline"), fused("none-fused")) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [(f"{SGD}, foreach=True)", "itself chooses the implementation"),
+     ("torch.optim.Rprop(model.parameters())", "Rprop has no 'fused' implementation")],
+)  # fmt: skip
+def test_a_form_that_cannot_be_measured_is_refused(tmp_path: Path, made: str, says: str) -> None:
+    with pytest.raises(WorkloadError, match=says):
+        run(tmp_path, FUSED_OR_NOT.replace(f"{SGD})", made), "none-fused",
+            backends=("none:optimizer=fused",))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("made", "fixed"),
+    [(f"{SGD})", []), (f"{SGD}, fused=True)", ["optimizer"]),
+     ("torch.optim.Rprop(model.parameters())", ["optimizer"])],
+)  # fmt: skip
+def test_a_run_without_a_form_says_which_settings_no_candidate_can_change(
+    tmp_path: Path, made: str, fixed: list[str]
+) -> None:
+    code = FUSED_OR_NOT.replace(f"{SGD})", made).replace('"fused", bool', '"x", 1 or bool')
+    assert run(tmp_path, code).workload["fixed_settings"] == fixed
