@@ -51,6 +51,17 @@ def supervisor_of(tmp_path: Path) -> Iterator[Callable[[DataDir], "subprocess.Po
         process.wait()
 
 
+@contextmanager
+def file_system(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of its own, of so many megabytes."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root may mount a file system of its own")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 def hurry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(supervisor, "LINGER_SECONDS", 0.0)
     patch.setattr(supervisor, "POLL_SECONDS", 0.05)

@@ -50,6 +50,10 @@ class Net(torch.nn.Module):
 SOON = AddedRounds(processes=2, max_seconds=0.4)
 
 
+def events_of(run: RunDir, kind: str) -> list[dict[str, Any]]:
+    return [event for event in read_events(run.events_file)[0] if event["kind"] == kind]
+
+
 def facts(data_dir: DataDir, experiment: Experiment) -> list[Any]:
     """What the training came to, which rounds do not touch."""
     with Store.in_memory(data_dir) as store:
@@ -80,19 +84,14 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
     monkeypatch.setenv(CODE_VARIABLE, f"{tmp_path}:{FAULTS}")
     net = tmp_path / "net.py"
     net.write_text(NET)
+    data = DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=80,
+                    num_eval_samples=8)  # fmt: skip
+    training = TrainingSpec(batch_size=4, max_steps=40, learning_rate=1e-3,
+                            losses=("CrossEntropyLoss",))  # fmt: skip
     spec = ExperimentSpec(
-        name="trial",
-        backends=("eager:scope=forward",),
-        controls=0,
-        task="custom",
-        model=ModelSpec(source=f"{net}:Net"),
-        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=80,
-                      num_eval_samples=8),
-        training=TrainingSpec(batch_size=4, max_steps=40, learning_rate=1e-3,
-                              losses=("CrossEntropyLoss",)),
-        block_steps=5,
-        cpu_threads=1,
-        profile_steps=0,
+        name="trial", backends=("eager:scope=forward",), controls=0, task="custom",
+        model=ModelSpec(source=f"{net}:Net"), data=data, training=training,
+        block_steps=5, cpu_threads=1, profile_steps=0,
     )  # fmt: skip
     experiment = trained(data_dir, spec)
     before = {run: run.events_file.read_bytes() for run in experiment.runs}
@@ -189,78 +188,75 @@ def test_further_processes_of_a_script_add_rounds(
     assert eager.speedup is not None and eager.speedup.n == 21
 
 
+def recorded(data_dir: DataDir, torch: str = version("torch"), **changes: Any) -> Experiment:
+    """A finished experiment of this machine and this torch."""
+    environment = {"versions": {"torch": torch}}
+    record_experiment(data_dir.runs, experiment_spec(**changes), environment=environment)
+    return find_experiment(data_dir, EXPERIMENT_ID)
+
+
+def asked(data_dir: DataDir) -> Experiment:
+    """One to which rounds are to be added."""
+    experiment = recorded(data_dir)
+    add_rounds(experiment, ["inductor"], SOON)
+    assert {run.state for run in experiment.runs} == {RunState.QUEUED}
+    return experiment
+
+
+def ends(experiment: Experiment) -> list[str]:
+    """How all runs finished."""
+    found = [run.status for run in experiment.runs]
+    assert {one.state for one in found} == {RunState.FINISHED}
+    return [str(one.reason) for one in found]
+
+
 @pytest.mark.heavy
 def test_runs_that_can_no_longer_be_made_remain_finished(data_dir: DataDir) -> None:
     experiment = recorded(data_dir)
     known = facts(data_dir, experiment)
     add_rounds(experiment, ["inductor"], SOON)
     supervise(data_dir, ("/bin/false",))
-    ends = [run.read_exit() for run in experiment.runs]
-    assert {one.state for one in ends if one} == {RunState.FINISHED}
-    assert all("adding rounds ended early: exit status 1" in one.reason for one in ends if one)
+    assert all("adding rounds ended early: exit status 1" in one for one in ends(experiment))
     assert {run.attempt for run in experiment.runs} == {2}, "no second process was tried"
     assert facts(data_dir, experiment) == known
 
 
 @pytest.mark.heavy
 def test_each_further_process_begins_when_the_one_before_it_has_ended(data_dir: DataDir) -> None:
-    experiment = recorded(data_dir)
-    add_rounds(experiment, ["inductor"], SOON)
+    experiment = asked(data_dir)
     supervise(data_dir, FAKE_WORKER)
-    assert {run.state for run in experiment.runs} == {RunState.FINISHED}
-    assert {run.attempt for run in experiment.runs} == {3}
+    assert ends(experiment) and {run.attempt for run in experiment.runs} == {3}
 
 
-def events_of(run: RunDir, kind: str) -> list[dict[str, Any]]:
-    return [event for event in read_events(run.events_file)[0] if event["kind"] == kind]
-
-
-def recorded(data_dir: DataDir, **changes: Any) -> Experiment:
-    """A finished experiment of this machine and this torch."""
-    environment = {"versions": {"torch": version("torch")}}
-    record_experiment(data_dir.runs, experiment_spec(**changes), environment=environment)
-    return find_experiment(data_dir, EXPERIMENT_ID)
-
-
-def test_what_is_stopped_before_its_process_begins_is_finished_still(data_dir: DataDir) -> None:
-    experiment = recorded(data_dir)
+def test_what_is_stopped_or_lost_before_its_process_begins_is_finished_still(
+    data_dir: DataDir,
+) -> None:
+    """Other orphans without a checkpoint begin anew, and their journals are put aside."""
+    experiment = asked(data_dir)
+    before = [run.events_file.read_bytes() for run in experiment.runs]
+    for run in experiment.runs:
+        run.write_claim(replace(Claim.by(GONE), supervisor=GONE))
+    close_orphans(data_dir, ExitRecords())
+    assert ends(experiment)
+    assert [run.events_file.read_bytes() for run in experiment.runs] == before
     add_rounds(experiment, ["inductor"], SOON)
-    assert {run.state for run in experiment.runs} == {RunState.QUEUED}
     cancel(experiment)
     assert {run.state for run in experiment.runs} == {RunState.FINISHED}
-
-
-def test_a_supervisor_that_died_costs_nothing_that_was_recorded(data_dir: DataDir) -> None:
-    """Other orphans without a checkpoint begin anew, and their journals are put aside."""
-    experiment = recorded(data_dir)
-    before = [run.events_file.read_bytes() for run in experiment.runs]
-    add_rounds(experiment, ["inductor"], SOON)
-    for run in experiment.runs:
-        claim = Claim.by(GONE)
-        run.write_claim(replace(claim, supervisor=GONE))
-    close_orphans(data_dir, ExitRecords())
-    assert {run.state for run in experiment.runs} == {RunState.FINISHED}
-    assert [run.events_file.read_bytes() for run in experiment.runs] == before
 
 
 def test_a_request_that_cannot_be_read_ends_with_a_sentence_and_nothing_is_lost(
     data_dir: DataDir,
 ) -> None:
-    experiment = recorded(data_dir)
-    add_rounds(experiment, ["inductor"], SOON)
+    experiment = asked(data_dir)
     for run in experiment.runs:
         run.rounds_file.write_text('{"processes": 0}')
     supervise(data_dir, FAKE_WORKER)
-    ends = [run.read_exit() for run in experiment.runs]
-    assert {one.state for one in ends if one} == {RunState.FINISHED}
-    assert all("rounds.json cannot be used: rounds.processes" in one.reason for one in ends if one)
+    assert all("rounds.json cannot be used: rounds.processes" in one for one in ends(experiment))
 
 
 def test_a_finished_run_that_begins_anew_adds_no_rounds_and_can_fail(data_dir: DataDir) -> None:
     """As on a cluster that lost a machine: all runs of the experiment begin anew elsewhere."""
-    (run, *_) = recorded(data_dir).runs
-    add_rounds(find_experiment(data_dir, EXPERIMENT_ID), ["inductor"], SOON)
-    assert run.adds_rounds
+    run = asked(data_dir).runs[0]
     run.begin_anew()
     assert not run.adds_rounds
     ExitRecords().write(run, RunState.FAILED, "the device is gone", 1)
@@ -278,9 +274,7 @@ def test_only_the_backends_that_are_named_run_again(data_dir: DataDir) -> None:
 def test_runs_of_all_environments_can_run_again_whatever_torch_is_installed_here(
     data_dir: DataDir,
 ) -> None:
-    spec = experiment_spec(environments=("a=/a/python", "b=/b/python"))
-    record_experiment(data_dir.runs, spec, environment={"versions": {"torch": "1.0.0"}})
-    experiment = find_experiment(data_dir, EXPERIMENT_ID)
+    experiment = recorded(data_dir, "1.0.0", environments=("a=/a/python", "b=/b/python"))
     assert add_rounds(experiment, ["inductor@b"], SOON) == [
         "baseline@a", "control@a", "baseline@b", "control@b", "inductor@b"
     ]  # fmt: skip
@@ -292,6 +286,7 @@ def test_runs_of_all_environments_can_run_again_whatever_torch_is_installed_here
         ({"schedule": "sequential"}, "its runs do not take turns"),
         ({"callbacks": ("hooks.py:Hook",)}, "its steps do more than train"),
         ({"scenario": "accuracy"}, "its runs do not take turns"),
+        ({"torch": "1.0.0"}, r"torch 1.0.0 measured it, and torch .* is installed"),
     ],
 )
 def test_rounds_that_could_not_be_compared_are_refused(
@@ -301,21 +296,14 @@ def test_rounds_that_could_not_be_compared_are_refused(
         add_rounds(recorded(data_dir, **changes), [], SOON)
 
 
-def test_another_torch_or_machine_or_an_open_end_is_refused(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, environment={"versions": {"torch": "1.0.0"}})
-    old = find_experiment(data_dir, EXPERIMENT_ID)
-    with pytest.raises(RunnerError, match=r"torch 1.0.0 measured it, and torch .* is installed"):
-        add_rounds(old, ["inductor"], SOON)
-    other = "20261122-093015-123456-7f3b"
-    environment = {"versions": {"torch": version("torch")}}
-    record_experiment(data_dir.runs, experiment_id=other, environment=environment)
-    elsewhere = find_experiment(data_dir, other)
-    claim = elsewhere.runs[0].read_claim()
+def test_another_machine_or_an_open_end_is_refused(data_dir: DataDir) -> None:
+    experiment = recorded(data_dir)
+    claim = experiment.runs[0].read_claim()
     assert claim is not None
-    elsewhere.runs[0].write_claim(replace(claim, host="another"))
+    experiment.runs[0].write_claim(replace(claim, host="another"))
     with pytest.raises(RunnerError, match="it ran on another machine"):
-        add_rounds(elsewhere, ["inductor"], SOON)
-    elsewhere.runs[0].write_claim(claim)
-    add_rounds(elsewhere, ["inductor"], SOON)
+        add_rounds(experiment, ["inductor"], SOON)
+    experiment.runs[0].write_claim(claim)
+    add_rounds(experiment, ["inductor"], SOON)
     with pytest.raises(RunnerError, match="it has not ended"):
-        add_rounds(elsewhere, ["inductor"], SOON)
+        add_rounds(experiment, ["inductor"], SOON)

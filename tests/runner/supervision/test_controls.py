@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import breakeven.runner.supervision.controls
 from breakeven.runner.commands.waiting import Storage, _watch
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments, find_experiment, listed, submit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import leaves_open
 from breakeven.runner.specs.experiment import SpeedSpec
-from breakeven.runner.supervision.controls import distance, judged_in, why_another_control
+from breakeven.runner.supervision import controls
+from breakeven.runner.supervision.controls import distance, judged_in
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
@@ -34,41 +34,36 @@ FALLS = {step: 2.0 - step / 100 for step in range(100)}
 """The first five steps are 1.98 on average, the last ten 1.055: 0.925 were learned."""
 
 
+def raised(by: float, since: int = 70) -> dict[int, float]:
+    return {step: loss + by * (step >= since) for step, loss in FALLS.items()}
+
+
 def test_a_distance_is_a_share_of_what_was_learned() -> None:
     assert distance([FALLS, FALLS], FALLS) == 0
-    late = {step: loss + (0.185 if step >= 70 else 0) for step, loss in FALLS.items()}
+    late, apart = raised(0.185), raised(0.37)
     assert distance([FALLS, FALLS], late) == pytest.approx(0.2)
     # Halfway between two trainings that lie 0.37 apart from step 70 on.
-    apart = {step: loss + (0.37 if step >= 70 else 0) for step, loss in FALLS.items()}
     assert distance([FALLS, apart], late) == pytest.approx(0.0)
     nearly = {**FALLS, 99: FALLS[99] + 1e-9}
     assert distance([FALLS, apart], nearly) == pytest.approx(0.2)
     assert distance([FALLS, apart], FALLS) == 0, "it is the baseline's training"
-
-
-def test_a_backend_that_learned_far_more_gets_a_control_and_one_that_lost_all_does_not() -> None:
-    """Equal trainings learned 0.925. A training may begin to learn earlier than all of these."""
-    for offset, share in ((-1.85, 1.0), (1.85, 2.0)):
-        apart = {step: loss + (offset if step >= 70 else 0) for step, loss in FALLS.items()}
-        assert distance([FALLS, FALLS], apart) == pytest.approx(share)
+    # A training may begin to learn earlier than all of these; one that lost all is a fault.
+    assert distance([FALLS, FALLS], raised(-1.85)) == pytest.approx(1.0)
+    assert distance([FALLS, FALLS], raised(1.85)) == pytest.approx(2.0)
 
 
 def test_nothing_is_asked_of_what_is_short_or_learned_nothing_and_no_number_is_near() -> None:
     short = {step: FALLS[step] for step in range(49)}
     assert distance([short, short], {step: 9.0 for step in short}) == 0
-    early = {step: loss + 0.2 for step, loss in FALLS.items()}
-    assert distance([FALLS, FALLS], early) == 0, "the band tells, or it draws other numbers"
+    assert distance([FALLS, FALLS], raised(0.2, 0)) == 0, "the band tells, or it draws others"
     flat = dict.fromkeys(range(100), 1.0)
     assert distance([flat, flat], {step: 9.0 for step in flat}) == 0
     assert math.isnan(distance([FALLS, FALLS], {**FALLS, 90: math.nan}))
 
 
-ALONE = ["baseline", "control", "apart"]
-
-
 def test_a_backend_that_hardly_leaves_the_band_is_left_open() -> None:
     # Half width in float32: 10 x 0.001 from step 0 on, whose first loss is 2: 0.5 % of it.
-    control = {step: loss + 0.001 for step, loss in FALLS.items()}
+    control = raised(0.001, 0)
     for off, is_open in ((0.009, False), (0.011, True), (0.019, True), (0.021, False)):
         backend = {**FALLS, 30: FALLS[30] + off}
         assert leaves_open([FALLS, control], backend, "float32") == is_open
@@ -80,7 +75,7 @@ def test_in_bf16_one_control_calls_nothing_a_fault_below_twenty_times_what_it_st
     times: float, is_open: bool
 ) -> None:
     # Half width: 4 x 0.001, where the floor is 2.5e-4 x 2.
-    control = {step: loss + 0.001 for step, loss in FALLS.items()}
+    control = raised(0.001, 0)
     backend = {**FALLS, 30: FALLS[30] + times * 0.001}
     assert leaves_open([FALLS, control], backend, "bf16") == is_open
     # Two controls call it a fault from twice the half width on.
@@ -88,17 +83,25 @@ def test_in_bf16_one_control_calls_nothing_a_fault_below_twenty_times_what_it_st
     assert two == (4 < times < 8)
 
 
-@pytest.mark.parametrize(("precision", "takes_one"), [("bf16", True), ("float32", False)])
-def test_the_band_is_that_of_the_precision_in_which_the_baseline_computed(
-    data_dir: DataDir, precision: str, takes_one: bool
-) -> None:
-    """Half width 4 x 0.001 in bf16, 10 x 0.001 in float32, which the specification names."""
+@pytest.mark.parametrize(
+    ("precision", "off", "most_seconds", "takes_one"),
+    [("bf16", 0.006, 20.0, True), ("float32", 0.006, 20.0, False), ("float32", 0.4, 20.0, True),
+     ("float32", 2.0, 20.0, False), ("bf16", 0.006, 19.9, False)],
+)  # fmt: skip
+def test_a_backend_takes_one_that_lies_off_too_little_to_call_it_a_fault_if_nobody_waits_long(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch,
+    precision: str, off: float, most_seconds: float, takes_one: bool,
+) -> None:  # fmt: skip
+    """Half width 4 x 0.001 in bf16, 10 x 0.001 in float32, which the specification names. A control
+    takes 20 s."""
+    monkeypatch.setattr(controls, "MAX_SECONDS", most_seconds)
     runs = []
-    for role, off in (("baseline", 0.0), ("control", 0.001), ("inductor", 0.006)):
-        run = Recording(data_dir.runs, role).claim().start(precision=precision)
-        run.blocks([0.2] * 10, [loss + off for loss in FALLS.values()])
-        runs.append((role if off < 0.006 else "backend", run.end()))
-    assert (why_another_control(runs, "float32") is not None) == takes_one
+    for label, role, by in (("baseline", "baseline", 0.0), ("control", "control", 0.001),
+                            ("inductor", "backend", off)):  # fmt: skip
+        run = Recording(data_dir.runs, label).claim().start(precision=precision)
+        run.blocks([0.2] * 10, [*raised(by, 0 if by < 0.1 else 70).values()])
+        runs.append((role, run.end()))
+    assert (controls.why_another_control(runs, "float32") is not None) == takes_one
 
 
 @pytest.mark.heavy
@@ -114,10 +117,8 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
     runs = run_dirs(data_dir, experiment_id)
     assert states_of(runs) == dict.fromkeys([*alone, "control-2", "control-3"], RunState.FINISHED)
     ends = [max(event["time"] for event in events(runs[label], "step")) for label in alone]
-    (first, *_), (second, *_) = (
-        [block["began"] for block in events(runs[label], "block")]
-        for label in ("control-2", "control-3")
-    )
+    first, second = (events(runs[label], "block")[0]["began"]
+                     for label in ("control-2", "control-3"))  # fmt: skip
     assert max(ends) < first < second
     (shown,) = listed(data_dir)
     assert [label for label, _, _ in shown.runs] == list(runs)
@@ -129,39 +130,12 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
     assert [one.perturbation_seed for one in grown.variants] == [0, 0, 0, 1, 2]
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("backends", "changes"),
-    [
-        (("eager", "crash", "farther"), {}),  # the last is a fault, whatever controls would say
-        (("apart",), {"more_controls": 0}),
-        (("apart",), {"controls": 0}),
-    ],
-)
-def test_nothing_more_is_run_where_it_would_tell_nothing(
-    data_dir: DataDir, backends: tuple[str, ...], changes: dict[str, int]
-) -> None:
-    before = ran(data_dir, *backends, steps=60, **{"controls": 1, **changes})
-    (after,) = experiments(data_dir)
-    assert len(after.runs) == len(before)
-
-
-@pytest.mark.heavy
-def test_nobody_is_made_to_wait_longer_than_so_many_seconds(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # 60 steps of a millisecond: a second control more would make it 0.12 s.
-    monkeypatch.setattr(breakeven.runner.supervision.controls, "MAX_SECONDS", 0.1)
-    ran(data_dir, "apart", steps=60, controls=1)
-    (grown,) = experiments(data_dir)
-    assert [one.label for one in grown.variants] == [*ALONE, "control-2"]
-
-
 def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
     spec = experiment("eager", controls=1)
     assert [one.label for one in spec.further_controls] == ["control-2", "control-3", "control-4"]
     assert replace(spec, controls=4).further_controls[0].label == "control-5"
-    assert replace(spec, scenario="speed", speed=SpeedSpec()).further_controls == ()
+    none = ({"controls": 0}, {"more_controls": 0}, {"scenario": "speed", "speed": SpeedSpec()})
+    assert not any(replace(spec, **changes).further_controls for changes in none)
     assert spec.repeats_by_label["control-4"] == ("control-4",)
 
 
@@ -198,7 +172,8 @@ def test_each_environment_takes_controls_of_its_own(
     grown = _watch(data_dir, submitted, Storage(data_dir))
     assert len(grown.runs) == 8, "whoever cancels a control cancels the experiment"
     assert "Further controls (control-2@a, control-2@b): " in capfd.readouterr().out
-    labels = [f"{label}@{name}" for name in "ab" for label in ALONE]
+    alone = ("baseline", "control", "apart")
+    labels = [f"{label}@{name}" for name in "ab" for label in alone]
     assert states(data_dir, experiment_id) == dict.fromkeys(
         [*labels, "control-2@a", "control-2@b"], RunState.FINISHED
     )

@@ -3,66 +3,48 @@
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-import breakeven.runner.folders.queue
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.commands.cli import main
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import start_in_own_session
-from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.experiment import (
-    CheckpointSpec,
-    DataSpec,
-    ExperimentSpec,
-    RunSpec,
-    TrainingSpec,
-)
+from breakeven.runner.specs import experiment as specs
+from breakeven.runner.supervision import supervisor
 from breakeven.runner.supervision.exits import ExitRecords, WorkerExit, explain
-from breakeven.runner.supervision.supervisor import WORKER_COMMAND, supervise
 from breakeven.storage import queries
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
-from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
+from tests.runner.supervision import test_supervisor as fake
+from tests.runner.supervision.supervised import file_system
 from tests.runner.supervision.supervised import supervisor_of as supervisor_of
 
 pytestmark = pytest.mark.heavy
 
-FIRST, SECOND = "20261121-093015-000000-aaaa", "20261121-093016-000000-bbbb"
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with file_system(tmp_path / "disk", 20) as folder:
+        yield folder
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Mounts a file system of so many megabytes."""
-    mounted: list[Path] = []
-
-    def mount(megabytes: int) -> Path:
-        folder = tmp_path / "disk"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
-        if subprocess.run(command, capture_output=True).returncode:
-            pytest.skip("only root may mount a file system of its own")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+def data_dir(disk: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
+    monkeypatch.setattr("breakeven.runner.folders.queue.MIN_FREE_BYTES", 1_000_000)
+    return DataDir(disk / "data")
 
 
-def fill(disk: Path) -> Path:
+def fill(data_dir: DataDir) -> Path:
     """Leaves not a byte."""
-    filler = disk / "filler"
+    filler = data_dir.path / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (2**20, 2**12, 1):
             with suppress(OSError):
@@ -71,15 +53,9 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def submit_slow(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> tuple[RunDir, RunDir]:
+def submit_slow(data_dir: DataDir) -> list[RunDir]:
     """A baseline of a second and a run of a second a block."""
-    monkeypatch.setattr(breakeven.runner.folders.queue, "MIN_FREE_BYTES", 1_000_000)
-    experiment_id = submit(data_dir, ExperimentSpec(
-        name="full", backends=("slow",), controls=0, data=DataSpec(num_train_samples=500),
-        training=TrainingSpec(batch_size=1),
-    ))  # fmt: skip
-    baseline, slow = find_experiment(data_dir, experiment_id).runs
-    return baseline, slow
+    return [*fake.queued(data_dir, "slow", steps=500).values()]
 
 
 def has_begun(run: RunDir) -> bool:
@@ -89,15 +65,12 @@ def has_begun(run: RunDir) -> bool:
 
 
 def test_how_a_run_ended_is_recorded_once_there_is_room(
-    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]],
-) -> None:  # fmt: skip
-    disk = small_disk(20)
-    data_dir = DataDir(disk / "data")
-    baseline, slow = submit_slow(data_dir, monkeypatch)
+    data_dir: DataDir, tmp_path: Path, supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]]
+) -> None:
+    baseline, slow = submit_slow(data_dir)
     process = supervisor_of(data_dir)
     wait_until(lambda: has_begun(slow))
-    filler = fill(disk)
+    filler = fill(data_dir)
     claim = slow.read_claim()
     assert claim is not None
     with suppress(ProcessLookupError):  # It may have met the full disk already.
@@ -113,23 +86,20 @@ def test_how_a_run_ended_is_recorded_once_there_is_room(
 
 
 def test_a_full_disk_is_told_as_what_runs_wait_for_and_who_stops_them_then_has_cancelled_them(
-    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch,
+    data_dir: DataDir,
     capsys: pytest.CaptureFixture[str],
     supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]],
-) -> None:  # fmt: skip
-    disk = small_disk(20)
-    data_dir = DataDir(disk / "data")
-    runs = submit_slow(data_dir, monkeypatch)
+) -> None:
+    runs = submit_slow(data_dir)
     supervisor_of(data_dir)
     wait_until(lambda: all(map(has_begun, runs)))
-    filler = fill(disk)
+    filler = fill(data_dir)
     assert main(["list", "--runs", "--data-folder", str(data_dir.path)]) == 0
     said = capsys.readouterr().out
     lack = f": 0.00 MB free in {data_dir.runs}, 1 MB needed"
     assert said.count("running: waits for disk space to ") == said.count(lack) == 2
     assert {run.status.state for run in runs} == {RunState.RUNNING}
-    (experiment,) = experiments(data_dir)
-    cancel(experiment)
+    fake.cancel_all(data_dir)
     ends = f"waits for disk space to record how it ended{lack}"
     wait_until(lambda: {run.status.reason for run in runs} == {ends})
     filler.unlink()
@@ -139,40 +109,29 @@ def test_a_full_disk_is_told_as_what_runs_wait_for_and_who_stops_them_then_has_c
         assert "stopped on request" in str(run.status.reason)
 
 
-@pytest.mark.parametrize("ended", ["failed", "finished"])
 def test_what_the_disk_ended_and_somebody_stopped_before_it_was_recorded_was_cancelled(
-    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, ended: str
+    data_dir: DataDir,
 ) -> None:
-    disk = small_disk(20)
-    run, _ = submit_slow(DataDir(disk / "data"), monkeypatch)
+    finished, failed = submit_slow(data_dir)
     exits = ExitRecords()
-    filler = fill(disk)
-    status = WorkerExit.DISK_FULL if ended == "failed" else WorkerExit.FINISHED
-    exits.write(run, *explain(status), status)
-    assert exits.is_owing
-    run.request_cancel()
+    filler = fill(data_dir)
+    for run, status in ((finished, WorkerExit.FINISHED), (failed, WorkerExit.DISK_FULL)):
+        exits.write(run, *explain(status), status)
+        assert exits.owes(run)
+        run.request_cancel()
     filler.unlink()
     exits.write_owed()
-    stands = run.status
-    if ended == "finished":
-        assert stands.state is RunState.FINISHED
-    else:
-        assert stands.state is RunState.CANCELLED
-        assert "waited for disk space; before: the disk was full" in str(stands.reason)
+    assert (finished.state, failed.state) == (RunState.FINISHED, RunState.CANCELLED)
+    why = str(failed.status.reason)
+    assert "waited for disk space; before: the disk was full" in why
 
 
 def test_nothing_begins_on_a_full_disk_and_all_begins_once_there_is_room(
-    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = small_disk(20)
-    monkeypatch.setattr(breakeven.runner.folders.queue, "MIN_FREE_BYTES", 1_000_000)
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "POLL_SECONDS", 0.02)
-    data_dir = DataDir(disk / "data")
-    submit(data_dir, ExperimentSpec(name="full", backends=(), controls=0,
-                                    data=DataSpec(num_train_samples=20),
-                                    training=TrainingSpec(batch_size=1)))  # fmt: skip
-    (run,) = data_dir.run_dirs()
-    filler = fill(disk)
+    monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.02)
+    (run,) = fake.queued(data_dir, steps=20).values()
+    filler = fill(data_dir)
     looks = 0
 
     def look(folder: Path) -> str | None:
@@ -186,52 +145,48 @@ def test_nothing_begins_on_a_full_disk_and_all_begins_once_there_is_room(
             filler.unlink()
         return lacks_room(folder)
 
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "lacks_room", look)
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 60.0)
-    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
-    supervising.start()
-    wait_until(lambda: run.state is RunState.FINISHED)
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    supervising.join()
+    monkeypatch.setattr(supervisor, "lacks_room", look)
+    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 60.0)
+    with fake.supervised(data_dir, lambda: run.state is RunState.FINISHED):
+        monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
     assert looks > 10
 
 
 def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk_was_full(
-    small_disk: Callable[[int], Path], tmp_path: Path
+    disk: Path, tmp_path: Path
 ) -> None:
-    disk = small_disk(12)
-    spec = ExperimentSpec(
+    (disk / "filler").write_bytes(bytes(8 * 2**20))
+    spec = specs.ExperimentSpec(
         name="full", backends=(), controls=0,
-        data=DataSpec(num_train_samples=64, num_eval_samples=8, sequence_length=16),
-        training=TrainingSpec(batch_size=8, optimizer="AdamW"),
-        checkpoints=CheckpointSpec(every=2, unit="steps"), block_steps=2, cpu_threads=1,
+        data=specs.DataSpec(num_train_samples=64, num_eval_samples=8, sequence_length=16),
+        training=specs.TrainingSpec(batch_size=8, optimizer="AdamW"),
+        checkpoints=specs.CheckpointSpec(every=2, unit="steps"), block_steps=2, cpu_threads=1,
     )  # fmt: skip
-    run_spec = RunSpec(experiment_id="full", experiment=spec, variant=spec.variants[0])
+    run_spec = specs.RunSpec(experiment_id="full", experiment=spec, variant=spec.variants[0])
     run = RunDir(disk / "runs" / run_spec.run_id)
     run.write_spec(run_spec)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     said = tmp_path / "said"
-    process = start_in_own_session((*WORKER_COMMAND, str(run.path)), said, environment)
-    assert process.wait() == 78, said.read_text()
+    command = (*supervisor.WORKER_COMMAND, str(run.path))
+    assert start_in_own_session(command, said, environment).wait() == 78, said.read_text()
     assert "the disk was full" in str(run.status.reason)
     # The first one fits; of the second one nothing stays.
     assert [file.name for file in run.checkpoints.iterdir()] == ["step-00000002.pt"]
 
 
 def test_a_dashboard_on_a_full_disk_shows_what_it_knows_and_goes_on_later(
-    small_disk: Callable[[int], Path],
+    data_dir: DataDir,
 ) -> None:
-    disk = small_disk(20)
-    data_dir = DataDir(disk / "data")
-    record_experiment(data_dir.runs, experiment_id=FIRST)
+    first, second = "20261121-093015-000000-aaaa", "20261121-093016-000000-bbbb"
+    record_experiment(data_dir.runs, experiment_id=first)
     with Store.open(data_dir) as store:
         store.ingest()
-        record_experiment(data_dir.runs, experiment_id=SECOND)
-        filler = fill(disk)
+        record_experiment(data_dir.runs, experiment_id=second)
+        filler = fill(data_dir)
         for _ in range(2):
             with pytest.raises(StoreUnusable, match="free some space"):
                 store.ingest()
-            assert queries.list_experiments(store)["experiment_id"].tolist() == [FIRST]
+            assert queries.list_experiments(store)["experiment_id"].tolist() == [first]
         filler.unlink()
         store.ingest()
         assert len(queries.list_experiments(store)) == 2

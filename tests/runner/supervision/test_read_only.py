@@ -21,6 +21,7 @@ from breakeven.views.shared import resources
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.pages import close_store
+from tests.runner.supervision.supervised import file_system
 
 pytestmark = pytest.mark.heavy
 
@@ -32,17 +33,17 @@ WITHOUT_PRIVILEGE = ("setpriv", "--bounding-set=-dac_override,-dac_read_search",
 def disk(tmp_path: Path) -> Iterator[DataDir]:
     """A data folder on a file system of its own, with an experiment that ended and one that waits;
     `freeze` makes it read-only."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("only root may mount a file system of its own")
-    data_dir = DataDir(folder / "data")
-    record_experiment(data_dir.runs)
-    keep(data_dir, MACHINE)
-    submit(data_dir, ExperimentSpec(name="waits"))
-    yield data_dir
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with file_system(tmp_path / "disk", 300) as folder:
+        data_dir = DataDir(folder / "data")
+        record_experiment(data_dir.runs)
+        keep(data_dir, MACHINE)
+        submit(data_dir, ExperimentSpec(name="waits"))
+        yield data_dir
+
+
+def waiting(data_dir: DataDir) -> str:
+    (one,) = {run.run_id.partition(".")[0] for run in data_dir.run_dirs()} - {EXPERIMENT_ID}
+    return one
 
 
 def freeze(data_dir: DataDir) -> None:
@@ -57,10 +58,9 @@ def command(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.Complet
 def test_commands_on_a_read_only_data_folder_answer_or_say_so_in_a_sentence(
     disk: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (waiting,) = {run.run_id.partition(".")[0] for run in disk.run_dirs()} - {EXPERIMENT_ID}
     freeze(disk)
     place = ("--data-folder", str(disk.path))
-    for arguments in (("supervise",), ("cancel", waiting), ("submit", "--name=x")):
+    for arguments in (("supervise",), ("cancel", waiting(disk)), ("submit", "--name=x")):
         assert main([*arguments, *place]) == 2
         refused = capsys.readouterr().err
         assert "cannot be written: Read-only file system. Make " in refused
@@ -93,8 +93,7 @@ def test_pages_on_a_read_only_data_folder_say_so_and_no_button_ends_in_a_traceba
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
     keep(data_dir, MACHINE)
     app = AppTest.from_file(PROJECT_ROOT / "dashboard.py", default_timeout=120).run()
-    (waiting,) = {run.run_id.partition(".")[0] for run in disk.run_dirs()} - {EXPERIMENT_ID}
-    app.query_params["experiment"] = waiting
+    app.query_params["experiment"] = waiting(disk)
     app.switch_page("views/experiment.py").run()
     freeze(disk)  # while the page is open
     next(button for button in app.button if button.label == "Stop it").click().run()

@@ -4,23 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-import breakeven.runner.supervision.run_process
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices
-from breakeven.runner.specs.experiment import (
-    DataSpec,
-    ExperimentSpec,
-    ModelSpec,
-    ScriptSpec,
-    SpeedSpec,
-    TrainingSpec,
-    TuneSpec,
-)
+from breakeven.runner.specs import experiment as specs
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.search import Search, confirming_steps, why_unconfirmed
 from breakeven.runner.supervision.supervisor import supervise
@@ -29,72 +18,59 @@ from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.report import report
-from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
-from tests.runner.supervision.test_supervisor import allow_cpus
+from tests.runner.supervision import test_supervisor as fake
+from tests.runner.supervision.supervised import impatience as impatience
 
 pytestmark = pytest.mark.heavy
+SCRIPT = {"task": "script", "model": specs.ModelSpec(source="script:/home/me/train.py"),
+          "data": specs.DataSpec(source="script")}  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(breakeven.runner.supervision.run_process, "GRACE_SECONDS", 1.0)
+def search(*backends: str, steps: int = 10_000, seconds: float = 60.0) -> specs.ExperimentSpec:
+    return fake.experiment(
+        *backends, steps=40, scenario="tune", block_steps=2, controls=1, more_controls=0,
+        speed=specs.SpeedSpec(batches=2, warm_up_blocks=1),
+        tune=specs.TuneSpec(steps=steps, max_seconds=seconds),
+    )  # fmt: skip
 
 
-def search(*backends: str, steps: int = 10_000, seconds: float = 60.0) -> ExperimentSpec:
-    return ExperimentSpec(
-        name="trial",
-        scenario="tune",
-        backends=backends,
-        data=DataSpec(num_train_samples=40),
-        training=TrainingSpec(batch_size=1),
-        block_steps=2,
-        more_controls=0,
-        speed=SpeedSpec(batches=2, warm_up_blocks=1),
-        tune=TuneSpec(steps=steps, max_seconds=seconds),
-    )
-
-
-def ran(data_dir: DataDir, spec: ExperimentSpec) -> tuple[dict[str, RunDir], Experiment | None]:
+def ran(
+    data_dir: DataDir, spec: specs.ExperimentSpec
+) -> tuple[dict[str, RunDir], Experiment | None]:
     """The search's runs by label, and the training that confirms it."""
     experiment_id = submit(data_dir, spec)
-    supervise(data_dir, FAKE_WORKER)
-    runs = find_experiment(data_dir, experiment_id).runs
+    supervise(data_dir, fake.FAKE_WORKER)
     confirmations = [one for one in experiments(data_dir) if one.spec.confirms == experiment_id]
     assert len(confirmations) <= 1
-    return by_label(runs), confirmations[0] if confirmations else None
+    return fake.run_dirs(data_dir, experiment_id), next(iter(confirmations), None)
 
 
-def by_label(runs: tuple[RunDir, ...]) -> dict[str, RunDir]:
-    return {run.run_id.partition(".")[2]: run for run in runs}
+def id_of(runs: dict[str, RunDir]) -> str:
+    return runs["baseline"].run_id.partition(".")[0]
 
 
 def test_what_gains_is_combined_confirmed_by_a_whole_training_and_reported(
     data_dir: DataDir,
 ) -> None:
     spec = search("none:optimizer=fused", "swift", "swift:optimizer=fused", "eager", steps=12_345)
-    spec = replace(spec, compile="together")
-    runs, confirmation = ran(data_dir, spec)
+    runs, confirmation = ran(data_dir, replace(spec, compile="together"))
     assert set(runs) == {"baseline", "control", "none-fused", "swift", "swift-fused", "eager"}
     assert {run.state for run in runs.values()} == {RunState.FINISHED}
-    assert confirmation is not None
-    assert confirmation.spec.scenario == "train"
+    assert confirmation is not None and confirmation.spec.scenario == "train"
     assert confirmation.spec.backends[0] == "swift:optimizer=fused"
     assert confirmation.spec.compile == "alone", "compile latencies are confirmed, too"
     assert {run.state for run in confirmation.runs} == {RunState.FINISHED}
-    experiment_id = runs["baseline"].run_id.partition(".")[0]
     with Store.in_memory(data_dir) as store:
-        comparison = compare(store, experiment_id)
-        assert own_steps(comparison) == 12_345
+        comparison = compare(store, id_of(runs))
         confirmed = compare(store, confirmation.experiment_id)
-        assert own_steps(confirmed) == 12_345
+        assert own_steps(comparison) == own_steps(confirmed) == 12_345
         assert plan(confirmed, own_steps(confirmed)).num_steps == 12_345
     text = report(comparison)
     assert "search for the fastest 12,345 steps" in text
     assert "for 12,345 steps it surely takes longer than swift" in text
     assert "no candidate is left" in text
     # Another supervisor goes on from what the journals say.
-    found = find_experiment(data_dir, experiment_id)
+    found = find_experiment(data_dir, id_of(runs))
     again = Search(spec, dict(zip(found.runs, found.variants, strict=True)), 1)
     decision = again.decide([found.runs[0]])
     assert decision.joining == ()
@@ -105,28 +81,25 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_trai
     data_dir: DataDir,
 ) -> None:
     """Every step of a fake run takes 1 ms, so that batches of two samples take half as long."""
-    spec = search("none:batch_times=2", "eager", steps=5_000)
-    runs, confirmation = ran(data_dir, spec)
+    runs, confirmation = ran(data_dir, search("none:batch_times=2", "eager", steps=5_000))
     assert runs["none-batch_times_2"].state is RunState.FINISHED
     assert confirmation is not None and confirmation.spec.backends == ("none:batch_times=2",)
-    done = {label: sum(one["kind"] == "step" for one in each_event(run.events_file))
-            for label, run in by_label(confirmation.runs).items()}  # fmt: skip
+    confirming = fake.run_dirs(data_dir, confirmation.experiment_id)
+    done = {label: len(fake.events(run, "step")) for label, run in confirming.items()}
     # The larger batch makes as many steps as the experiment's own training of 40.
     assert done == {"baseline": 80, "control": 80, "none-batch_times_2": 40}
     with Store.in_memory(data_dir) as store:
-        for experiment_id in (runs["baseline"].run_id.partition(".")[0],
-                              confirmation.experiment_id):  # fmt: skip
+        for experiment_id in (id_of(runs), confirmation.experiment_id):
             found = compare(store, experiment_id)
             larger = found.result_of("none-batch_times_2")
             assert larger.speedup is not None and larger.speedup.median == pytest.approx(2)
             planned = plan(found, own_steps(found))
-            assert planned.totals == pytest.approx(
+            assert {label: planned.totals[label] for label in done} == pytest.approx(
                 {"baseline": 5, "control": 5, "none-batch_times_2": 2.5}
-                | ({"eager": 5} if "eager" in planned.totals else {})
             )
             assert "its batches have 2 samples instead of 1" in report(found)
-            assert not {one.kind for one in found.warnings} & {"different setting",
-                                                              "different lengths"}  # fmt: skip
+            kinds = {one.kind for one in found.warnings}
+            assert not kinds & {"different setting", "different lengths"}
         given = advice(planned, Prices())
         assert given is not None and "This is another training" in advice_words(given)
 
@@ -135,17 +108,19 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_trai
 def test_candidates_compile_together_with_two_cpus_for_each(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, cpus: int, overlap: bool
 ) -> None:
-    allow_cpus(monkeypatch, *range(cpus))
+    """The budget ends the search with the best so far."""
+    fake.allow_cpus(monkeypatch, *range(cpus))
     runs, _ = ran(data_dir, replace(search("slow", "slower", seconds=3.0), compile="together"))
-    first = [next(one for one in each_event(runs[label].events_file) if one["kind"] == "block")
-             for label in ("slow", "slower")]  # fmt: skip
+    first = [fake.events(runs[label], "block")[0] for label in ("slow", "slower")]
     (one, other) = ((block["began"], block["time"]) for block in first)
     assert (one[0] < other[1] and other[0] < one[1]) == overlap
+    assert runs["baseline"].state is RunState.FINISHED
+    assert "the budget of 3 s is spent" in runs["baseline"].events_file.read_text()
 
 
 def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> None:
     runs, confirmation = ran(data_dir, search("crash", "greedy", "swift"))
-    states = {label: run.state for label, run in runs.items()}
+    states = fake.states_of(runs)
     assert states["crash"] is RunState.FAILED
     assert states["greedy"] is RunState.OUT_OF_MEMORY
     assert states["baseline"] is states["swift"] is RunState.FINISHED
@@ -154,9 +129,8 @@ def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> 
 
 def test_wrong_losses_end_a_candidate(data_dir: DataDir) -> None:
     runs, confirmation = ran(data_dir, search("farther"))
-    events = runs["farther"].events_file.read_text()
-    assert "its losses leave the band of equal trainings" in events
-    assert confirmation is None
+    wrong = runs["farther"].events_file.read_text()
+    assert "its losses leave the band of equal trainings" in wrong and confirmation is None
 
 
 def test_a_candidate_that_compiles_longer_than_the_training_takes_is_stopped(
@@ -164,17 +138,11 @@ def test_a_candidate_that_compiles_longer_than_the_training_takes_is_stopped(
 ) -> None:
     # 500 steps of 1 ms each: what compiles for half a second has lost.
     runs, _ = ran(data_dir, search("hang", "swift", steps=500))
-    ended = runs["hang"].read_exit()
-    assert ended is not None and ended.state is RunState.CANCELLED
-    assert ended.reason is not None
-    assert ended.reason.startswith("compiling took longer than the whole training of 500 steps")
+    ended = runs["hang"].status
+    assert ended.state is RunState.CANCELLED
+    why = "compiling took longer than the whole training of 500 steps"
+    assert str(ended.reason).startswith(why)
     assert runs["swift"].state is RunState.FINISHED
-
-
-def test_the_budget_ends_a_search_with_the_best_so_far(data_dir: DataDir) -> None:
-    runs, _ = ran(data_dir, search("slow", "swift", seconds=2.0))
-    assert runs["baseline"].state is RunState.FINISHED
-    assert "the budget of 2 s is spent" in runs["baseline"].events_file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -190,33 +158,27 @@ def test_a_search_without_a_confirmation_says_why(state: RunState, why: str) -> 
 
 
 def test_a_search_needs_a_control_and_turns() -> None:
-    with pytest.raises(Exception, match="controls"):
-        replace(search("swift"), controls=0)
-    with pytest.raises(Exception, match="schedule"):
-        replace(search("swift"), schedule="sequential")
+    for field, value in (("controls", 0), ("schedule", "sequential")):
+        with pytest.raises(Exception, match=field):
+            replace(search("swift"), **{field: value})
 
 
 def test_the_best_of_a_script_is_confirmed_within_the_scripts_own_length(data_dir: DataDir) -> None:
-    spec = replace(
-        search("swift"), task="script", model=ModelSpec(source="script:/home/me/train.py"),
-        data=DataSpec(source="script"), script=ScriptSpec(steps=300, arguments=("--lr", "1")),
-    )  # fmt: skip
+    script = specs.ScriptSpec(steps=300, arguments=("--lr", "1"))
+    spec = replace(search("swift"), **SCRIPT, script=script)
     runs, confirmation = ran(data_dir, spec)
     assert runs["swift"].state is RunState.FINISHED
     assert confirmation is not None and confirmation.spec.backends == ("swift",)
     # The budget would allow more than the 300 steps.
-    assert confirmation.spec.script == spec.script and confirmation.spec.training == spec.training
+    assert confirmation.spec.script == script and confirmation.spec.training == spec.training
 
 
 def test_a_confirmation_has_enough_blocks_for_an_interval_however_small_the_budget() -> None:
-    spec = replace(
-        search(seconds=60.0), task="script", data=DataSpec(source="script"), block_steps=20,
-        model=ModelSpec(source="script:/home/me/train.py"),
-    )  # fmt: skip
+    spec = replace(search(seconds=60.0), **SCRIPT, block_steps=20)
     finalists = [parse_backend("eager")]
     # Half of the budget for three runs: 10 s each.
     assert confirming_steps(spec, finalists, step_seconds=0.01) == 1_000
     assert confirming_steps(spec, finalists, step_seconds=0.1) == 16 * 20
     assert confirming_steps(replace(spec, block_steps=5), finalists, step_seconds=0.5) == 100
-    ends = replace(spec, script=ScriptSpec(steps=300))
+    ends = replace(spec, script=specs.ScriptSpec(steps=300))
     assert confirming_steps(ends, finalists, step_seconds=0.01) == 300

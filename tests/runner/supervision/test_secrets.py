@@ -11,7 +11,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import submit
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.run_environment import for_runs, hint, withheld
 from breakeven.runner.project import PROJECT_ROOT
@@ -75,15 +75,8 @@ def files_with(folder: Path, *words: str) -> list[str]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Spied:
-    folder: Path
-    data_dir: DataDir
-    experiment_id: str
-
-
 @pytest.fixture(scope="module")
-def spied(tmp_path_factory: pytest.TempPathFactory) -> Spied:
+def spied(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """A run of code that looks for secrets and says what it finds, in every way that there is."""
     folder = tmp_path_factory.mktemp("spied")
     code = folder / "code"
@@ -102,44 +95,43 @@ def spied(tmp_path_factory: pytest.TempPathFactory) -> Spied:
     with (data_dir.path / "supervisor.log").open("w") as output:
         subprocess.run([sys.executable, "-c", SUPERVISE, str(data_dir.path)], cwd=PROJECT_ROOT,
                        env=environment, stdout=output, stderr=output, check=True)  # fmt: skip
-    return Spied(folder, data_dir, experiment_id)
+    return data_dir.run_dir(f"{experiment_id}.baseline")
 
 
-def test_no_file_has_a_secret_that_hostile_code_saw_or_looked_for(spied: Spied) -> None:
-    run = spied.data_dir.run_dir(f"{spied.experiment_id}.baseline")
-    assert run.state is RunState.FAILED
-    printed = run.output_file.read_text()
+def test_no_file_has_a_secret_that_hostile_code_saw_or_looked_for(spied: RunDir) -> None:
+    assert spied.state is RunState.FAILED
+    printed = spied.output_file.read_text()
     assert "HF_TOKEN=[masked]" in printed and "https://[masked]@example.org" in printed
     assert "0 characters of the other" in printed and "MY_DATA_ROOT=" not in printed
-    events = {event["kind"]: event for event in read_events(run.events_file)[0]}
+    events = {event["kind"]: event for event in read_events(spied.events_file)[0]}
     assert events["environment"]["variables"]["HF_TOKEN"] == "[masked]"
     assert {"CLOUD_SECRET_KEY", "MY_DATA_ROOT"} <= {*events["environment"]["withheld_variables"]}
     assert "the token is [masked]" in events["error"]["message"]
-    logged = (spied.data_dir.logs / "supervisor.jsonl").read_text()
-    assert f"{run.run_id}: failed" in logged
+    data_dir = DataDir(spied.path.parents[1])
+    assert f"{spied.run_id}: failed" in (data_dir.logs / "supervisor.jsonl").read_text()
     # The spy itself has the names of variables only.
-    assert not files_with(spied.folder, PASSED, WITHHELD)
+    assert not files_with(data_dir.path.parent, PASSED, WITHHELD)
 
 
 def test_nothing_that_leaves_the_machine_has_a_secret(
-    spied: Spied, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spied: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", PASSED)
     monkeypatch.setenv("CLOUD_SECRET_KEY", WITHHELD)
-    out, asked = tmp_path / "out", [spied.experiment_id]
+    data_dir, asked = DataDir(spied.path.parents[1]), spied.run_id.partition(".")[0]
+    out = tmp_path / "out"
     out.mkdir()
-    write_bundle(spied.data_dir, [], out / "bundle.zip")
-    with Store.open(spied.data_dir) as store:
+    write_bundle(data_dir, [], out / "bundle.zip")
+    with Store.open(data_dir) as store:
         store.ingest_all()
-        (out / "report.html").write_text(report_of(store, asked))
-        told = content(store, spied.experiment_id)
+        (out / "report.html").write_text(report_of(store, [asked]))
+        told = content(store, asked)
         (out / "all.zip").write_bytes(everything(store, told, pictures=()))
-        for name, table in (("runs", queries.list_runs(store, spied.experiment_id)),
+        for name, table in (("runs", queries.list_runs(store, asked)),
                             ("experiments", queries.list_experiments(store))):  # fmt: skip
             for kind in TABLE_FORMATS.values():
                 (out / f"{name}.{kind.suffix}").write_bytes(kind.to_bytes(table))
-    folders = [run.path for run in spied.data_dir.run_dirs()]
-    (out / "runs.zip").write_bytes(pack(folders))
+    (out / "runs.zip").write_bytes(pack([spied.path]))
     # What was looked through is what hostile code said.
     for file in (out / "report.html", out / "runs.zip", out / "bundle.zip"):
         assert any(b"the token is [masked]" in layer for layer in layers(file.read_bytes())), file

@@ -37,43 +37,28 @@ def kinds(run: RunDir) -> list[str]:
     return [event["kind"] for event in read_events(run.events_file)[0]]
 
 
-@pytest.fixture
-def compiling(data_dir: DataDir) -> dict[str, RunDir]:
-    """A real experiment whose compiled run is in the middle of its compilation."""
-    spec = ExperimentSpec(
-        name="trial",
-        backends=("inductor",),
-        controls=0,
-        data=DataSpec(num_train_samples=400, num_eval_samples=20, sequence_length=16),
-        training=TrainingSpec(batch_size=4, seed=1),
-        block_steps=2,
-    )
-    experiment = find_experiment(data_dir, submit(data_dir, spec))
-    ensure_supervisor(data_dir)
-    runs = {run.run_id.partition(".")[2]: run for run in experiment.runs}
-    wait_until(lambda: "compile_started" in kinds(runs["inductor"]))
-    return runs
-
-
 def test_sigkill_of_the_supervisor_ends_a_compilation_with_all_its_children(
-    data_dir: DataDir, compiling: dict[str, RunDir]
+    data_dir: DataDir,
 ) -> None:
-    claims = {label: run.read_claim() for label, run in compiling.items()}
-    leaders = {claim.process.pid for claim in claims.values() if claim is not None}
-    (supervisor,) = {claim.supervisor.pid for claim in claims.values() if claim is not None}
-    written = {label: kinds(run).count("step") for label, run in compiling.items()}
+    data = DataSpec(num_train_samples=400, num_eval_samples=20, sequence_length=16)
+    spec = ExperimentSpec(name="trial", backends=("inductor",), controls=0, data=data,
+                          training=TrainingSpec(batch_size=4, seed=1), block_steps=2)  # fmt: skip
+    experiment_id = submit(data_dir, spec)
+    runs = find_experiment(data_dir, experiment_id).runs
+    ensure_supervisor(data_dir)
+    wait_until(lambda: "compile_started" in kinds(runs[1]))
+    claims = [run.read_claim() for run in runs]
+    leaders = {claim.process.pid for claim in claims if claim is not None}
+    (supervisor,) = {claim.supervisor.pid for claim in claims if claim is not None}
+    written = [kinds(run).count("step") for run in runs]
     assert leaders <= sessions()
     os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: not leaders & sessions())
-    assert {run.state for run in compiling.values()} == {RunState.LOST}
-    for label, run in compiling.items():
-        assert kinds(run).count("step") >= written[label]
-    subprocess.run(
-        [sys.executable, "-m", "breakeven", "cancel",
-         compiling["baseline"].run_id.partition(".")[0],
-         f"--data-folder={data_dir.path}"],
-        cwd=PROJECT_ROOT, check=True,
-    )  # fmt: skip
+    assert {run.state for run in runs} == {RunState.LOST}
+    for run, steps in zip(runs, written, strict=True):
+        assert kinds(run).count("step") >= steps
+    command = [sys.executable, "-m", "breakeven", "cancel", experiment_id]
+    subprocess.run([*command, f"--data-folder={data_dir.path}"], cwd=PROJECT_ROOT, check=True)
     ensure_supervisor(data_dir)
-    wait_until(lambda: all(run.exit_file.exists() for run in compiling.values()))
-    assert {run.state for run in compiling.values()} == {RunState.CANCELLED}
+    wait_until(lambda: all(run.exit_file.exists() for run in runs))
+    assert {run.state for run in runs} == {RunState.CANCELLED}

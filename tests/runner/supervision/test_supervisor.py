@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-import breakeven.runner.supervision.scheduler
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
@@ -24,13 +23,7 @@ from breakeven.runner.folders.queue import cancel, experiments, find_experiment,
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.machine.cpus import CpuAllowance
-from breakeven.runner.specs.experiment import (
-    CacheSpec,
-    DataSpec,
-    ExperimentSpec,
-    ModelSpec,
-    TrainingSpec,
-)
+from breakeven.runner.specs import experiment as specs
 from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
@@ -39,18 +32,17 @@ from tests.helpers.journals import Recording
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.supervised import impatience as impatience
 from tests.runner.supervision.supervised import supervisor_of as supervisor_of
+from tests.runner.supervision.witness import Witness
 
 pytestmark = pytest.mark.heavy
+SCHEDULER = "breakeven.runner.supervision.scheduler"
 
 
-def experiment(*backends: str, steps: int = 30, **changes: Any) -> ExperimentSpec:
+def experiment(*backends: str, steps: int = 30, **changes: Any) -> specs.ExperimentSpec:
     """One sample a step, blocks of 10 steps: 3 rounds unless told otherwise; no control."""
-    spec = ExperimentSpec(
-        name="trial",
-        backends=backends,
-        controls=0,
-        data=DataSpec(num_train_samples=steps),
-        training=TrainingSpec(batch_size=1),
+    data, training = specs.DataSpec(num_train_samples=steps), specs.TrainingSpec(batch_size=1)
+    spec = specs.ExperimentSpec(
+        name="trial", backends=backends, controls=0, data=data, training=training
     )
     return replace(spec, **changes)
 
@@ -83,16 +75,6 @@ def states_of(runs: dict[str, RunDir]) -> dict[str, RunState]:
     return {label: run.state for label, run in runs.items()}
 
 
-def phases(run: RunDir) -> list[str]:
-    return [one["phase"] for one in events(run, "phase")]
-
-
-def found_in_cache(run: RunDir) -> list[str]:
-    (waits,) = (one for one in events(run, "phase") if one["phase"] == "waiting")
-    names: list[str] = waits["found_in_cache"]
-    return names
-
-
 @contextmanager
 def supervised(data_dir: DataDir, until: Callable[[], bool]) -> Iterator[None]:
     """While a supervisor is at work, from a moment on; waits for its end."""
@@ -101,6 +83,10 @@ def supervised(data_dir: DataDir, until: Callable[[], bool]) -> Iterator[None]:
     wait_until(until)
     yield
     supervising.join()
+
+
+def journal(run: RunDir) -> str:
+    return run.events_file.read_text() if run.events_file.exists() else ""
 
 
 def cancel_all(data_dir: DataDir) -> None:
@@ -114,15 +100,14 @@ def is_alive(pid: int) -> bool:
 
 def allow_cpus(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
     allowance = CpuAllowance(in_machine=8, cpus=frozenset(numbers), quota=None)
-    scheduler = breakeven.runner.supervision.scheduler
-    monkeypatch.setattr(scheduler, "cpu_allowance", lambda: allowance)
+    monkeypatch.setattr(f"{SCHEDULER}.cpu_allowance", lambda: allowance)
 
 
-def test_what_no_run_can_load_ends_the_experiment_with_the_first_failure_and_its_sentence(
+def test_what_no_run_can_load_ends_the_experiment_with_the_first_failure(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow_cpus(monkeypatch, 3, 4)
-    model = ModelSpec(source="no-such/model")
+    model = specs.ModelSpec(source="no-such/model")
     runs = ran(data_dir, "eager", model=model, time_limit_seconds=20.0, controls=1)
     ends = {label: run.status for label, run in runs.items()}
     first = ends.pop("control")
@@ -134,29 +119,20 @@ def test_what_no_run_can_load_ends_the_experiment_with_the_first_failure_and_its
 
 
 @pytest.mark.parametrize("schedule", ["turns", "sequential"])
-def test_what_others_could_load_is_one_runs_own_failure_and_the_others_go_on(
+def test_a_run_that_cannot_load_leaves_early_or_cannot_be_started_ends_alone(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, schedule: str
 ) -> None:
     allow_cpus(monkeypatch, 3)
-    found = states_of(ran(data_dir, "unloadable", "eager", schedule=schedule))
-    assert found.pop("unloadable") is RunState.FAILED
-    assert set(found.values()) == {RunState.FINISHED}
-
-
-def test_one_run_leaves_politely_one_has_a_nonsensical_specification_and_the_others_go_on(
-    data_dir: DataDir,
-) -> None:
-    runs = queued(data_dir, "quit", "eager")
+    runs = queued(data_dir, "unloadable", "quit", "eager", schedule=schedule)
     content = json.loads(runs["eager"].spec_file.read_text())
     content["experiment"]["training"]["batch_size"] = -1
     runs["eager"].spec_file.write_text(json.dumps(content))
     supervise(data_dir, FAKE_WORKER)
+    others = dict.fromkeys(("unloadable", "quit", "eager"), RunState.FAILED)
+    assert states_of(runs) == {"baseline": RunState.FINISHED, **others}
     left, edited = runs["quit"].read_exit(), runs["eager"].read_exit()
-    assert left is not None and (left.state, left.returncode) == (RunState.FAILED, 0)
-    assert "before the training was over" in left.reason
-    assert edited is not None and edited.state is RunState.FAILED
-    assert "batch_size" in edited.reason and "-1" in edited.reason
-    assert runs["baseline"].state is RunState.FINISHED
+    assert left and left.returncode == 0 and "before the training was over" in left.reason
+    assert edited and "batch_size" in edited.reason and "-1" in edited.reason
 
 
 def test_cancelling_stops_all_processes_and_kills_a_run_that_ignores_sigterm(
@@ -173,29 +149,19 @@ def test_cancelling_stops_all_processes_and_kills_a_run_that_ignores_sigterm(
     with supervised(data_dir, all_work):
         cancel_all(data_dir)
     ended = runs["stubborn"].read_exit()
-    assert ended is not None
-    assert (ended.state, ended.returncode) == (RunState.CANCELLED, -signal.SIGKILL)
+    assert ended and (ended.state, ended.returncode) == (RunState.CANCELLED, -signal.SIGKILL)
     assert runs["child"].state.is_final
     assert runs["hang"].state is RunState.CANCELLED
     wait_until(lambda: not is_alive(int(child_file.read_text())))
 
 
-def test_a_run_that_is_stopped_during_its_profile_is_cancelled_and_did_not_fail(
-    data_dir: DataDir,
-) -> None:
+def test_a_run_that_is_stopped_during_its_profile_is_cancelled(data_dir: DataDir) -> None:
     run = queued(data_dir, "profiled")["profiled"]
-    with supervised(data_dir, lambda: "profiling" in phases(run)):
+    with supervised(data_dir, lambda: '"profiling"' in journal(run)):
         cancel_all(data_dir)
     ended = run.read_exit()
-    assert ended is not None and ended.returncode == 0
-    assert (ended.state, ended.reason) == (RunState.CANCELLED, "stopped on request")
-
-
-def test_a_queued_experiment_can_be_cancelled(data_dir: DataDir) -> None:
-    runs = queued(data_dir)
-    cancel_all(data_dir)
-    supervise(data_dir, FAKE_WORKER)
-    assert states_of(runs) == {"baseline": RunState.CANCELLED}
+    assert ended and (ended.state, ended.returncode) == (RunState.CANCELLED, 0)
+    assert ended.reason == "stopped on request"
 
 
 def test_runs_that_do_not_fit_together_are_repeated_one_after_another(data_dir: DataDir) -> None:
@@ -203,17 +169,16 @@ def test_runs_that_do_not_fit_together_are_repeated_one_after_another(data_dir: 
     first, repeat = experiments(data_dir)
     assert (repeat.spec.fallback_of, repeat.spec.schedule) == (first.experiment_id, "sequential")
     assert {run.state for run in repeat.runs} == {RunState.FINISHED}
-    exits = [run.read_exit() for run in repeat.runs]
-    claims = [run.read_claim() for run in repeat.runs]
-    for ended, claimed in zip(exits, claims[1:], strict=False):
-        assert ended is not None and claimed is not None and ended.time <= claimed.time
+    (ended, *_), (_, claimed) = zip(
+        *((run.read_exit(), run.read_claim()) for run in repeat.runs), strict=True
+    )
+    assert ended and claimed and ended.time <= claimed.time
 
 
 def test_what_needs_more_memory_than_there_is_ends_alone(data_dir: DataDir) -> None:
-    found = states_of(ran(data_dir, "bottomless", "eager"))
+    found = states_of(ran(data_dir, "bottomless"))
     assert len(list(experiments(data_dir))) == 1, "nothing is repeated"
-    assert found.pop("bottomless") is RunState.OUT_OF_MEMORY
-    assert set(found.values()) == {RunState.FINISHED}
+    assert found == {"baseline": RunState.FINISHED, "bottomless": RunState.OUT_OF_MEMORY}
 
 
 @pytest.mark.parametrize(
@@ -238,11 +203,11 @@ def test_an_error_of_a_device_says_whether_its_memory_would_suffice_for_the_run_
     assert lacks_memory_alone(run.run) == is_too_much
 
 
-def test_what_is_killed_with_its_supervisor_before_a_checkpoint_begins_anew_and_nobody_is_left(
+def test_what_dies_with_its_supervisor_begins_anew_and_a_run_that_dies_alone_has_failed(
     data_dir: DataDir, supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]]
 ) -> None:
     # Nobody finishes in the first attempt: one run keeps its second turn.
-    runs = queued(data_dir, "stuck", "child")
+    runs = queued(data_dir, "stuck", "child", "slow")
     process = supervisor_of(data_dir)
     child_file = runs["child"].artifacts / "child"
     wait_until(lambda: all(events(run, "block") for run in runs.values()))
@@ -254,7 +219,15 @@ def test_what_is_killed_with_its_supervisor_before_a_checkpoint_begins_anew_and_
     pids = [claim.process.pid for claim in claims if claim] + [int(child_file.read_text())]
     wait_until(lambda: not any(is_alive(pid) for pid in pids))
     assert set(states_of(runs).values()) == {RunState.LOST}
-    supervise(data_dir, FAKE_WORKER)
+
+    slow = runs.pop("slow")
+    with supervised(data_dir, lambda: slow.attempt == 2 and len(events(slow, "step")) >= 10):
+        before, claim = len(events(slow, "step")), slow.read_claim()
+        assert claim is not None
+        os.kill(claim.process.pid, signal.SIGKILL)
+    ended = slow.read_exit()
+    assert ended and (ended.state, ended.returncode) == (RunState.FAILED, -signal.SIGKILL)
+    assert "SIGKILL" in ended.reason and len(events(slow, "step")) >= before
     assert set(states_of(runs).values()) == {RunState.FINISHED}
     for label, run in runs.items():
         assert [block["round"] for block in events(run, "block")] == [0, 1, 2]
@@ -264,10 +237,11 @@ def test_what_is_killed_with_its_supervisor_before_a_checkpoint_begins_anew_and_
         assert steps[: len(written[label])] == written[label], "nothing is lost"
 
 
-def vanish(run: RunDir) -> None:
-    """As if a supervisor had begun it and both had been killed."""
+def vanish(*runs: RunDir) -> None:
+    """As if a supervisor had begun them and all had been killed."""
     gone = ProcessIdentity(pid=2**31 - 1, started="another-boot/1")
-    run.write_claim(replace(Claim.by(gone), supervisor=gone))
+    for run in runs:
+        run.write_claim(replace(Claim.by(gone), supervisor=gone))
 
 
 def leave_checkpoint(run: RunDir) -> None:
@@ -280,11 +254,14 @@ def test_after_five_supervisors_died_with_the_baseline_the_experiment_ends_with_
 ) -> None:
     # One CPU: the baseline alone had begun each time, and the others have attempts left.
     runs = queued(data_dir, "eager")
+    alone = queued(data_dir, "eager", schedule="sequential")
     for attempt in range(1, 6):
         assert states_of(runs) == dict.fromkeys(runs, RunState.QUEUED)
         assert runs["baseline"].attempt == attempt
-        vanish(runs["baseline"])
+        vanish(runs["baseline"], alone["eager"])
         close_orphans(data_dir, ExitRecords())
+    assert states_of(alone) == {"baseline": RunState.QUEUED, "eager": RunState.LOST}
+    cancel(find_experiment(data_dir, alone["eager"].read_spec().experiment_id))
     supervise(data_dir, FAKE_WORKER)
     ends = {label: run.status for label, run in runs.items()}
     assert (ends["baseline"].state, runs["baseline"].attempt) == (RunState.LOST, 5)
@@ -293,22 +270,11 @@ def test_after_five_supervisors_died_with_the_baseline_the_experiment_ends_with_
     assert "no baseline to compare with: its process and" in str(ends["eager"].reason)
 
 
-def test_a_backend_that_takes_turns_with_nobody_is_lost_alone_after_five_attempts(
-    data_dir: DataDir,
-) -> None:
-    runs = queued(data_dir, "eager", schedule="sequential")
-    for _ in range(5):
-        vanish(runs["eager"])
-        close_orphans(data_dir, ExitRecords())
-    assert states_of(runs) == {"baseline": RunState.QUEUED, "eager": RunState.LOST}
-
-
 def test_runs_that_took_turns_all_begin_anew_if_one_of_them_has_no_checkpoint(
     data_dir: DataDir,
 ) -> None:
     runs = queued(data_dir, "eager")
-    for run in runs.values():
-        vanish(run)
+    vanish(*runs.values())
     leave_checkpoint(runs["baseline"])
     close_orphans(data_dir, ExitRecords())
     assert states_of(runs) == dict.fromkeys(runs, RunState.QUEUED)
@@ -321,75 +287,35 @@ def test_runs_that_took_turns_all_begin_anew_if_one_of_them_has_no_checkpoint(
     assert not runs["baseline"].has_checkpoint
 
 
-def finish_baseline(data_dir: DataDir, runs: dict[str, RunDir]) -> None:
-    ExitRecords().write(runs["baseline"], RunState.FINISHED, "training is over", 0)
-    leave_checkpoint(runs["inductor"])
-
-
-CACHE = CacheSpec(repeats=1, steps=2)
-
-
-@pytest.mark.parametrize(
-    ("spec", "happens", "after"),
-    [
-        # Beside one that has finished none begins anew, and those with checkpoints go on.
-        (experiment("eager", "inductor"), finish_baseline,
-         {"baseline": RunState.FINISHED, "eager": RunState.LOST, "inductor": RunState.QUEUED}),
-        (experiment("eager"), lambda data_dir, runs: cancel_all(data_dir),
-         {"baseline": RunState.CANCELLED, "eager": RunState.CANCELLED}),
-        # The caches that a warm run began with are gone.
-        (experiment("eager", scenario="cache", cache=CACHE), lambda data_dir, runs: None,
-         {"baseline": RunState.QUEUED, "eager-cold-1": RunState.QUEUED,
-          "eager-warm-1": RunState.LOST}),
-    ],
-)  # fmt: skip
-def test_what_becomes_of_runs_that_vanished_with_their_supervisor(
-    data_dir: DataDir, spec: ExperimentSpec, happens: Callable[..., None],
-    after: dict[str, RunState],
-) -> None:  # fmt: skip
-    runs = run_dirs(data_dir, submit(data_dir, spec))
-    for run in runs.values():
-        vanish(run)
-    happens(data_dir, runs)
+def test_what_becomes_of_runs_that_vanished_with_their_supervisor(data_dir: DataDir) -> None:
+    finished, stopped = queued(data_dir, "eager", "inductor"), queued(data_dir, "eager")
+    cache = queued(data_dir, "eager", scenario="cache", cache=specs.CacheSpec(repeats=1, steps=2))
+    vanish(*finished.values(), *stopped.values(), *cache.values())
+    ExitRecords().write(finished["baseline"], RunState.FINISHED, "training is over", 0)
+    leave_checkpoint(finished["inductor"])
+    cancel(find_experiment(data_dir, stopped["eager"].read_spec().experiment_id))
     close_orphans(data_dir, ExitRecords())
-    assert states_of(runs) == after
-    assert [run.has_checkpoint for run in runs.values()] == [
-        label == "inductor" for label in runs
-    ]  # fmt: skip
+    # Beside one that has finished none begins anew, and those with checkpoints go on.
+    assert [*states_of(finished).values()] == [RunState.FINISHED, RunState.LOST, RunState.QUEUED]
+    assert [run.has_checkpoint for run in finished.values()] == [False, False, True]
+    assert [*states_of(stopped).values()] == [RunState.CANCELLED] * 2
+    # The caches that a warm run began with are gone.
+    assert [*states_of(cache).values()] == [RunState.QUEUED, RunState.QUEUED, RunState.LOST]
 
 
-def test_sigkill_of_a_run_is_recorded_and_loses_no_written_step(
-    data_dir: DataDir, supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]]
-) -> None:
-    runs = queued(data_dir, "slow", "eager", steps=40)
-    supervisor_of(data_dir)
-    wait_until(lambda: len(events(runs["slow"], "step")) >= 10)
-    claim = runs["slow"].read_claim()
-    assert claim is not None
-    written = len(events(runs["slow"], "step"))
-    os.kill(claim.process.pid, signal.SIGKILL)
-    wait_until(lambda: all(run.state.is_final for run in runs.values()))
-    ended = runs["slow"].read_exit()
-    assert ended is not None and (ended.state, ended.returncode) == (RunState.FAILED, -9)
-    assert "SIGKILL" in ended.reason
-    assert len(events(runs["slow"], "step")) >= written
-    assert runs["eager"].state == runs["baseline"].state == RunState.FINISHED
-
-
-@pytest.mark.parametrize("host", ["this one", "another"])
 def test_a_claim_of_a_strangers_pid_is_lost_and_one_of_another_machine_is_left_alone(
-    data_dir: DataDir, host: str
+    data_dir: DataDir,
 ) -> None:
-    (run,) = queued(data_dir).values()
+    (here,), (elsewhere,) = (queued(data_dir).values() for _ in range(2))
     stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     gone = ProcessIdentity(pid=stranger.pid, started="another-boot/1")
-    here = os.uname().nodename if host == "this one" else host
     try:
-        run.write_claim(Claim(host=here, process=gone, supervisor=gone, time=time.time()))
-        assert run.state is (RunState.LOST if host == "this one" else RunState.ELSEWHERE)
+        for run, host in ((here, os.uname().nodename), (elsewhere, "another")):
+            run.write_claim(Claim(host=host, process=gone, supervisor=gone, time=time.time()))
+        assert (here.state, elsewhere.state) == (RunState.LOST, RunState.ELSEWHERE)
         supervise(data_dir, FAKE_WORKER)
         assert stranger.poll() is None, "a stranger's process was killed"
-        assert run.state is (RunState.FINISHED if host == "this one" else RunState.ELSEWHERE)
+        assert (here.state, elsewhere.state) == (RunState.FINISHED, RunState.ELSEWHERE)
     finally:
         stranger.kill()
         stranger.wait()
@@ -399,41 +325,72 @@ def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
     data_dir: DataDir,
 ) -> None:
     """Though the folders came with compile caches, which are code of a stranger."""
-    runs = queued(data_dir, "eager", scenario="cache", cache=replace(CACHE, repeats=3))
+    cache = specs.CacheSpec(repeats=3, steps=2)
+    runs = queued(data_dir, "eager", scenario="cache", cache=cache)
     for run in runs.values():
         run.compile_cache.mkdir()
         (run.compile_cache / "stranger").touch()
-    runs["eager-cold-3"].write_exit(Exit.now(RunState.FINISHED, "all steps done", 0))
+    runs.pop("eager-cold-3").write_exit(Exit.now(RunState.FINISHED, "all steps done", 0))
     supervise(data_dir, FAKE_WORKER)
-    ran_here = {label: run for label, run in runs.items() if label != "eager-cold-3"}
-    assert {label: found_in_cache(run) for label, run in ran_here.items()} == {
-        "baseline": [],
-        "eager-cold-1": [],
-        "eager-warm-1": ["eager-cold-1"],
-        "eager-cold-2": [],
-        "eager-warm-2": ["eager-cold-2"],
+    found = {
+        label: one["found_in_cache"] for label, run in runs.items()
+        for one in events(run, "phase") if one["phase"] == "waiting"
+    }  # fmt: skip
+    assert found == {
+        "baseline": [], "eager-cold-1": [], "eager-warm-1": ["eager-cold-1"],
+        "eager-cold-2": [], "eager-warm-2": ["eager-cold-2"],
         "eager-warm-3": [],  # the cold one ended elsewhere
-    }
-    assert not any(run.compile_cache.exists() for run in ran_here.values())
+    }  # fmt: skip
+    assert not any(run.compile_cache.exists() for run in runs.values())
 
 
 def test_the_queue_is_worked_off_in_its_order_without_what_is_held_until_it_is_let_go(
     data_dir: DataDir,
 ) -> None:
-    first, second, third = (submit(data_dir, experiment("plain", steps=10)) for _ in range(3))
-    queue_order.move(data_dir, third)
-    queue_order.hold(data_dir, first)
+    """A higher priority comes first, and a move by hand before it."""
+    held, low, high, moved = (submit(data_dir, experiment(steps=10, priority=priority))
+                              for priority in (0, 0, 5, -5))  # fmt: skip
+    queue_order.move(data_dir, moved)
+    queue_order.hold(data_dir, held)
+    order = [one.experiment_id for one in queue_order.startable(data_dir)]
+    assert order == [moved, high, low]
     assert supervise(data_dir, FAKE_WORKER)
 
     def claimed(experiment_id: str) -> float | None:
-        claims = [run.read_claim() for run in find_experiment(data_dir, experiment_id).runs]
-        return min((claim.time for claim in claims if claim is not None), default=None)
+        (run,) = find_experiment(data_dir, experiment_id).runs
+        claim = run.read_claim()
+        return claim and claim.time
 
-    times = [claimed(third), claimed(second)]
-    assert None not in times and times == sorted(times)  # type: ignore[type-var]
-    assert claimed(first) is None
+    times = [claimed(one) or 0.0 for one in order]
+    assert all(times) and times == sorted(times) and claimed(held) is None
     queue_order.pause(data_dir)
-    queue_order.release(data_dir, first)
-    assert supervise(data_dir, FAKE_WORKER) and claimed(first) is None
+    queue_order.release(data_dir, held)
+    assert supervise(data_dir, FAKE_WORKER) and claimed(held) is None
     queue_order.pause(data_dir, paused=False)
-    assert supervise(data_dir, FAKE_WORKER) and claimed(first) is not None
+    assert supervise(data_dir, FAKE_WORKER) and claimed(held) is not None
+
+
+def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_out(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What pages are told of experiments while a supervisor works at them, look by look."""
+    monkeypatch.setattr("tests.runner.supervision.witness.LOOK_SECONDS", 0.05)
+    keys = [submit(data_dir, experiment("slow", steps=steps)) for steps in (20, 5)]
+    witness = Witness(data_dir, dict(zip(keys, (20, 5), strict=True)))
+    witness.start()
+    wait_until(lambda: witness.num_looks > 0)
+    supervise(data_dir, FAKE_WORKER)
+    before = witness.num_looks
+    wait_until(lambda: witness.num_looks > before + 1)
+    assert witness.wrong == []
+    first, second = ([states for _, states, _ in witness.told[key]] for key in keys)
+    assert second[0] == {"queued"}, "it waits for the first"
+    assert first[-1] == second[-1] == {"finished"}
+    assert any("running" in states for states in first)
+    # Told to be finished, though a step of it is missing from the journal.
+    run = run_dirs(data_dir, keys[0])["slow"]
+    whole = run.events_file.read_text().splitlines(keepends=True)
+    run.events_file.write_text("".join(line for line in whole if '"step":4,' not in line))
+    wait_until(lambda: bool(witness.wrong))
+    witness.stop()
+    assert any("told to be finished after 19 steps" in one for one in witness.wrong)
