@@ -91,20 +91,6 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, way: str, name: 
     assert [path.name for path in (tmp_path / "box").iterdir()] == ["into"]
 
 
-def test_nul_and_halves_of_characters_in_names_are_refused(tmp_path: Path) -> None:
-    whole = zipped([("a-b", b"x")])
-    for number, odd in enumerate((b"a\0b", b"a\xffb")):
-        with pytest.raises(ImportUnusable):
-            unpacked(whole.replace(b"a-b", odd), folder_in(tmp_path, f"zip{number}"))
-        with pytest.raises(ImportUnusable):
-            unpacked(tarred([("a\udcffb", b"x")]), folder_in(tmp_path, f"tar{number}"))
-
-
-def folder_in(parent: Path, name: str) -> Path:
-    (parent / name).mkdir()
-    return parent / name
-
-
 @pytest.mark.parametrize(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE,
              tarfile.GNUTYPE_SPARSE]
@@ -143,18 +129,6 @@ def test_few_bytes_that_become_many_are_refused(tmp_path: Path, way: str) -> Non
     assert written <= SMALL.total_bytes
 
 
-def test_a_zip_whose_files_lie_on_each_other_is_refused(tmp_path: Path) -> None:
-    """As in the bombs without nesting: a thousand names for the same bytes."""
-    one = zipped([("a", b"\0" * 9_000)])
-    directory = one.index(b"PK\x01\x02")
-    entry = one[directory : one.index(b"PK\x05\x06")]
-    entries = b"".join(entry.replace(b"a", bytes([98 + n]), 1) if n else entry for n in range(20))
-    end = bytearray(one[one.index(b"PK\x05\x06") :])
-    struct.pack_into("<HHI", end, 8, 20, 20, len(entries))
-    with pytest.raises(ImportUnusable):
-        unpacked(one[:directory] + entries + bytes(end), tmp_path)
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_too_many_files_are_refused(tmp_path: Path, way: str) -> None:
     with pytest.raises(ImportUnusable, match="more than 50 files"):
@@ -171,51 +145,68 @@ def test_two_files_at_one_place_are_refused(tmp_path: Path, way: str, one: str, 
         unpacked(WAYS[way]([(one, b"1"), (other, b"2")]), tmp_path)
 
 
-def test_a_table_of_contents_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
-    content = bytearray(zipped([("a", b"1")]))
-    struct.pack_into("<I", content, content.rindex(b"PK\x05\x06") + 12, 2**31)
-    with pytest.raises(ImportUnusable, match="table of contents is too long"):
-        unpacked(bytes(content), folder_in(tmp_path, "long"))
-    end = content.rindex(b"PK\x05\x06")
-    zip64 = bytes(content[:end]) + b"PK\x06\x07" + b"\0" * 16 + bytes(content[end:])
-    with pytest.raises(ImportUnusable, match="ZIP64"):
-        unpacked(zip64, folder_in(tmp_path, "zip64"))
+PLAIN = zipped([("a-b", b"1")])
+ENTRY, DIRECTORY, END = (PLAIN.index(b"PK" + kind) for kind in (b"\3\4", b"\1\2", b"\5\6"))
+"""Where the parts of the archive begin."""
 
 
-def test_a_file_that_begins_before_its_archive_is_damage(tmp_path: Path) -> None:
-    content = bytearray(zipped([("a", b"1")]))
-    at = content.rindex(b"PK\x05\x06") + 16
-    (offset,) = struct.unpack_from("<I", content, at)
-    struct.pack_into("<I", content, at, offset + 1)
-    with pytest.raises(ImportUnusable, match="it is damaged"):
-        unpacked(bytes(content), tmp_path)
+def patched(*values: tuple[int, str, int]) -> bytes:
+    """The plain archive with other numbers at these places."""
+    content = bytearray(PLAIN)
+    for at, layout, value in values:
+        struct.pack_into(layout, content, at, value)
+    return bytes(content)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_head_of_a_tar_that_says_it_is_huge_is_not_read(tmp_path: Path, packed: bool) -> None:
+def on_each_other() -> bytes:
+    """As in the bombs without nesting: twenty names for the same bytes."""
+    one = zipped([("a", b"\0" * 9_000)])
+    directory, end = one.index(b"PK\1\2"), one.index(b"PK\5\6")
+    entries = b"".join(one[directory:end].replace(b"a", bytes([97 + n]), 1) for n in range(20))
+    return one[:directory] + entries + patched_end(one[end:], len(entries))
+
+
+def patched_end(end: bytes, length: int) -> bytes:
+    return end[:8] + struct.pack("<HHI", 20, 20, length) + end[16:]
+
+
+def huge_head() -> bytes:
     head = tarfile.TarInfo("././@PaxHeader")
     head.type, head.size = tarfile.XHDTYPE, 2**33 - 1
-    content = head.tobuf() + b"\0" * 4096
-    with pytest.raises(ImportUnusable):
-        unpacked(gzip.compress(content) if packed else content, tmp_path)
+    return head.tobuf() + b"\0" * 4096
 
 
-def test_an_encrypted_or_oddly_packed_zip_is_refused(tmp_path: Path) -> None:
-    content = bytearray(zipped([("a", b"1")]))
-    for at in (content.index(b"PK\x03\x04") + 6, content.index(b"PK\x01\x02") + 8):
-        content[at] |= 1
-    with pytest.raises(ImportUnusable, match="encrypted"):
-        unpacked(bytes(content), folder_in(tmp_path, "encrypted"))
+def packed_with_lzma() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("a", b"1")
-    with pytest.raises(ImportUnusable, match="not deflate"):
-        unpacked(file.getvalue(), folder_in(tmp_path, "lzma"))
+    return file.getvalue()
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"\x1f\x8b", b"hello", b"PK\x03\x04" * 99])
-def test_what_is_no_archive_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(ImportUnusable):
+DAMAGED: dict[str, tuple[bytes, str | None]] = {
+    "files on each other": (on_each_other(), None),
+    "a table of contents that fills the memory": (
+        patched((END + 12, "<I", 2**31)), "table of contents is too long"),
+    "ZIP64": (PLAIN[:END] + b"PK\6\7" + b"\0" * 16 + PLAIN[END:], "ZIP64"),
+    "a file that begins before its archive": (
+        patched((END + 16, "<I", DIRECTORY + 1)), "it is damaged"),
+    "encrypted": (
+        patched((ENTRY + 6, "<H", 1), (DIRECTORY + 8, "<H", 1)), "encrypted"),
+    "oddly packed": (packed_with_lzma(), "not deflate"),
+    "NUL in a name": (PLAIN.replace(b"a-b", b"a\0b"), None),
+    "half a character in a name": (PLAIN.replace(b"a-b", b"a\xffb"), None),
+    "half a character in a name of a tar": (tarred([("a\udcffb", b"x")]), None),
+    "a head of a tar that says it is huge": (huge_head(), None),
+    "such a head, packed": (gzip.compress(huge_head()), None),
+    **{f"no archive {content[:9]!r}": (content, None)
+       for content in (b"", b"PK", b"\x1f\x8b", b"hello", b"PK\x03\x04" * 99)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_or_unusual_archive_is_refused(tmp_path: Path, case: str) -> None:
+    content, said = DAMAGED[case]
+    with pytest.raises(ImportUnusable, match=said):
         unpacked(content, tmp_path)
 
 

@@ -17,7 +17,6 @@ from breakeven.storage.difference.speedups import differences, p_value, ratio_of
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.statistics.intervals import median_interval
 from breakeven.storage.statistics.speedups import Ratio
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
@@ -91,23 +90,6 @@ def test_a_verdict_counts_beyond_chance_and_margin(
     said: str,
 ) -> None:  # fmt: skip
     assert verdict(quotient, low, high, p, margin) == said
-
-
-def test_two_equal_speedups_are_told_apart_in_about_one_of_twenty_cases_only() -> None:
-    """400 pairs of experiments with the same speedup: the 95 % interval leaves 1 out in 5 % of
-    them, give or take 3 %."""
-    random = np.random.default_rng(7)
-
-    def measured() -> Ratio:
-        rounds = np.exp(random.normal(0.3, 0.05, 40))
-        low, high = median_interval(rounds)
-        return ratio(float(np.median(rounds)), low, high)
-
-    wrong = 0
-    for _ in range(400):
-        _, low, high = ratio_of_speedups(measured(), measured())
-        wrong += not low <= 1 <= high
-    assert 0.02 <= wrong / 400 <= 0.08
 
 
 BASE = replace(experiment_spec(num_steps=80), name="other")

@@ -81,6 +81,7 @@ NO_EVENTS = (
     b'{"v":1,"kind":"step","seq":%d,"step":3,"x":"\xff"}\n',
     b'{"v":1,"kind":"block","seq":%d}\n',
     b'{"v":1,"kind":"phase","seq":%d,"time":1,"phase":"x",oops}\n',
+    b'{"v":1,"kind":"nobody knows this kind","seq":%d,"time":1}\n',
 )
 
 

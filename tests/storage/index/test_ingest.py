@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.storage import queries
 from breakeven.storage.index import folders
@@ -33,20 +32,6 @@ def num_rows(store: Store, table: str = "steps") -> int:
     return int(store.query(f"SELECT count(*) AS n FROM {table}")["n"][0])
 
 
-def test_ingest_continues_where_it_stopped(data_dir: DataDir) -> None:
-    recording = Recording(data_dir.runs, "baseline").start()
-    recording.block([0.1] * 10, [1.0] * 10)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        recording.block([0.1] * 10, [0.5] * 10)
-        assert store.ingest() == 11  # 10 steps and their block
-    with Store.open(data_dir) as store:
-        assert store.ingest() == 0
-        recording.block([0.1] * 10, [0.2] * 10)
-        assert store.ingest() == 11
-        assert store.query("SELECT step FROM steps ORDER BY step")["step"].tolist() == [*range(30)]
-
-
 def test_a_torn_last_line_is_read_after_it_is_completed(data_dir: DataDir) -> None:
     recording = Recording(data_dir.runs, "baseline")
     line = json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0, "step": 0, "loss": 2.5})
@@ -58,41 +43,6 @@ def test_a_torn_last_line_is_read_after_it_is_completed(data_dir: DataDir) -> No
         journal.flush()
         assert store.ingest() == 1
         assert store.query("SELECT loss FROM steps")["loss"].tolist() == [2.5]
-
-
-def test_bad_lines_are_skipped_and_the_good_ones_around_them_kept(data_dir: DataDir) -> None:
-    recording = Recording(data_dir.runs, "baseline")
-    good = b'{"v":1,"seq":%d,"kind":"step","time":1,"step":%d,"loss":1.5,"seconds":0.1}'
-    bad = [
-        b'{"v":1,"seq":7,"ki',
-        b"",
-        b"\x00\xff\xfe",
-        b"17",
-        b"[1, 2]",
-        b"null",
-        b'{"kind":"step","seq":65}',
-        b'{"kind":"step","seq":"many","step":3}',
-        b'{"v":1,"seq":85,"kind":"step","step":3} and more',
-        b'{"v":1,"seq":95,"kind":"nobody knows this kind","time":1}',
-    ]
-    lines = [
-        line for index, wrong in enumerate(bad) for line in (wrong, good % (10 * index + 10, index))
-    ]
-    recording.run.events_file.write_bytes(b"\n".join(lines) + b"\n")
-    with Store.open(data_dir) as store:
-        assert store.ingest() == len(bad)
-        steps = store.query("SELECT step FROM steps ORDER BY step")["step"].tolist()
-        assert steps == list(range(len(bad)))
-        assert queries.unreadable(store).empty
-
-
-def test_unknown_fields_are_ignored_and_ill_typed_ones_undefined(data_dir: DataDir) -> None:
-    recording = Recording(data_dir.runs, "baseline")
-    recording.log.append("step", step=0, loss="low", seconds=0.5, mood="good")
-    recording.log.flush()
-    with Store.open(data_dir) as store:
-        assert store.ingest() == 1
-        assert store.rows("SELECT loss, seconds FROM steps") == [(None, 0.5)]
 
 
 @pytest.mark.parametrize("with_care", [False, True])
@@ -138,16 +88,6 @@ def test_a_restarted_journal_is_read_from_scratch(data_dir: DataDir, num_steps: 
         assert len(frame[frame["run_id"] == other.run_id]) == 10
 
 
-def test_a_tick_stops_at_its_cap(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    record_experiment(data_dir.runs)
-    monkeypatch.setattr(folders, "MAX_TICK_BYTES", 2000)
-    with Store.open(data_dir) as store:
-        first = store.ingest()
-        assert 0 < first < 153
-        assert store.ingest_all() == 153 - first
-        assert num_rows(store) == 120
-
-
 def test_long_lines_are_passed_over(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hole in a file takes no disk, and was read for minutes while a page waited."""
     long, hole = (Recording(data_dir.runs, label) for label in ("baseline", "control"))
@@ -184,24 +124,6 @@ def test_an_index_made_anew_equals_one_that_grew(data_dir: DataDir) -> None:
         assert content(reader) == incremental
     assert len(incremental["steps"]) == 40
     assert len(incremental["unreadable"]) == 1
-
-
-def test_states_follow_the_files(data_dir: DataDir) -> None:
-    recording = Recording(data_dir.runs, "baseline")
-    with Store.open(data_dir) as store:
-
-        def state() -> tuple[str, str | None]:
-            store.ingest()
-            row = queries.list_runs(store, EXPERIMENT_ID).iloc[0]
-            return row["state"], row["reason"]
-
-        assert state()[0] == "queued"
-        recording.claim(ProcessIdentity.of(os.getpid()))
-        assert state()[0] == "running"
-        recording.claim()
-        assert state() == ("lost", "its process vanished without a word")
-        recording.end(RunState.TIMEOUT, "worked too long")
-        assert state() == ("timeout", "worked too long")
 
 
 def test_folders_that_cannot_be_read_are_named_and_break_nothing(data_dir: DataDir) -> None:

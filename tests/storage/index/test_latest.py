@@ -77,6 +77,11 @@ def test_phases_are_current_without_a_tick(data_dir: DataDir, running: list[Reco
         compiler.append("compile_ended", step=2, trigger="dynamo", compile_id="1/0", seconds=1.0)
         compiler.flush()
         assert pd.isna(told(store).loc["inductor", "compiling_since"])
+        compiler.append("compile_started", step=2, trigger="LAZY_BACKWARD", compile_id="1/0")
+        compiler.flush()
+        assert pd.notna(told(store).loc["inductor", "compiling_since"])
+        running[2].end(RunState.FAILED, "killed")
+        assert pd.isna(told(store).loc["inductor", "compiling_since"])
 
 
 def test_a_resumption_takes_steps_back(data_dir: DataDir, running: list[Recording]) -> None:

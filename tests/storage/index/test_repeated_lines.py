@@ -131,8 +131,8 @@ def test_copies_that_arrive_between_two_looks_count_once(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, tick_bytes: int
 ) -> None:
     monkeypatch.setattr(folders, "MAX_TICK_BYTES", tick_bytes)
-    run = Recording(data_dir.runs, "baseline").start().block([0.1] * 10, [1.0] * 10)
-    journal = run.run.events_file
+    run = Recording(data_dir.runs, "baseline").claim(ProcessIdentity.of(os.getpid())).start()
+    journal = run.block([0.1] * 10, [1.0] * 10).run.events_file
     with Store.open(data_dir) as store:
         store.ingest_all()
         before = journal.read_bytes()
@@ -141,25 +141,12 @@ def test_copies_that_arrive_between_two_looks_count_once(
     with Store.open(data_dir) as store:  # a process that learns from the database how far it is
         assert store.ingest_all() == 0
         run.block([0.1] * 10, [0.5] * 10)
+        assert queries.latest_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [20]
         assert store.ingest_all() == 11
         steps = store.rows("SELECT step FROM steps ORDER BY step")
         assert steps == [(step,) for step in range(20)]
         told = store.rows("SELECT left_out FROM progress")
         assert told == [(before.count(b"\n") + 1,)]
-
-
-def test_what_is_told_between_two_looks_counts_copies_once(data_dir: DataDir) -> None:
-    run = Recording(data_dir.runs, "baseline").claim(ProcessIdentity.of(os.getpid()))
-    run.start().block([0.1] * 2, [2.0, 1.9])
-    with Store.open(data_dir) as store:
-        store.ingest()
-        copy = run.run.events_file.read_bytes()
-        with run.run.events_file.open("ab") as file:
-            file.write(copy)
-        run.block([0.1] * 3, [1.5, 1.4, 1.3])
-        assert queries.latest_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [5]
-        store.ingest()
-        assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [5]
 
 
 def test_teams_count_copies_once(data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path) -> None:

@@ -132,13 +132,15 @@ def test_what_a_resumed_run_says_last_of_machine_and_workload_counts(data_dir: D
 
 def test_an_ended_run_that_is_resumed_runs_again(data_dir: DataDir) -> None:
     run = Recording(data_dir.runs, "inductor").claim()
-    run.run.write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
     with Store.open(data_dir) as store:
 
         def state() -> str:
             store.ingest()
             return str(queries.list_runs(store, EXPERIMENT_ID)["state"][0])
 
+        assert state() == "lost"
+        assert queries.list_runs(store, EXPERIMENT_ID)["reason"][0].endswith("without a word")
+        run.run.write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
         assert state() == "lost"
         run.run.exit_file.unlink()
         run.claim(ProcessIdentity.of(os.getpid()))

@@ -88,10 +88,7 @@ def test_numbers_are_computed_once(recorded: DataDir, monkeypatch: pytest.Monkey
     with Store.open(recorded) as store:
         store.ingest_all()
         assert row(store)["speedup"] == before["speedup"]
-        # Labels are no result: they leave the numbers as they are, and show.
-        library.change_labels(recorded, EXPERIMENT_ID, lambda old: replace(old, name="Nightly"))
-        store.ingest()
-        assert (row(store)["name"], row(store)["known"]) == ("Nightly", True)
+        assert row(store)["known"]
 
 
 def test_any_change_of_what_computes_changes_the_version(tmp_path: Path) -> None:
@@ -264,47 +261,35 @@ def name_and_archived(store: Store) -> tuple[str, bool]:
     return row["name"], bool(row["archived"])
 
 
-def test_a_label_shows_after_the_next_tick_and_makes_no_result_new(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs)
-    with Store.in_memory(data_dir) as store:
+def test_labels_show_after_the_next_tick_and_make_no_result_new(recorded: DataDir) -> None:
+    """They leave and come back with their experiment; what cannot be read is told."""
+    with Store.in_memory(recorded) as store:
         before = queries.revision(store, EXPERIMENT_ID)
         assert name_and_archived(store) == ("test", False)
         labelled = lambda old: replace(old, name="Nightly", archived=True)  # noqa: E731
-        library.change_labels(data_dir, EXPERIMENT_ID, labelled)
+        library.change_labels(recorded, EXPERIMENT_ID, labelled)
         store.ingest()
         assert name_and_archived(store) == ("Nightly", True)
-        with Store.in_memory(data_dir) as rebuilt:
+        with Store.in_memory(recorded) as rebuilt:
             assert name_and_archived(rebuilt) == ("Nightly", True)
         assert queries.revision(store, EXPERIMENT_ID) == before
-        find_experiment(data_dir, EXPERIMENT_ID).runs[0].labels_file.unlink()
+        library.delete(recorded, EXPERIMENT_ID)
+        store.ingest()
+        assert queries.list_experiments(store).empty and store.query("FROM labels").empty
+        library.restore(recorded, EXPERIMENT_ID)
+        store.ingest()
+        assert name_and_archived(store) == ("Nightly", True)
+        file = find_experiment(recorded, EXPERIMENT_ID).runs[0].labels_file
+        file.unlink()
         store.ingest()
         assert name_and_archived(store) == ("test", False)
         assert store.query("FROM labels").empty
-
-
-def test_labels_that_cannot_be_read_are_told_until_they_are_mended(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs)
-    first = find_experiment(data_dir, EXPERIMENT_ID).runs[0]
-    first.labels_file.write_text('{"tags": "paper"}')
-    with Store.in_memory(data_dir) as store:
-        assert name_and_archived(store) == ("test", False)
+        file.write_text('{"tags": "paper"}')
         store.ingest()
+        assert name_and_archived(store) == ("test", False)
         (told,) = queries.unreadable(store)["message"]
         assert "labels.json" in told and "tags" in told
-        library_name = '{"name": "mended"}'
-        first.labels_file.write_text(library_name)
+        file.write_text('{"name": "mended"}')
         store.ingest()
         assert queries.unreadable(store).empty
-        assert name_and_archived(store)[0] == "mended"
-
-
-def test_labels_of_a_deleted_experiment_leave_and_come_back(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs)
-    library.change_labels(data_dir, EXPERIMENT_ID, lambda old: replace(old, name="Nightly"))
-    with Store.in_memory(data_dir) as store:
-        library.delete(data_dir, EXPERIMENT_ID)
-        store.ingest()
-        assert queries.list_experiments(store).empty and store.query("FROM labels").empty
-        library.restore(data_dir, EXPERIMENT_ID)
-        store.ingest()
-        assert name_and_archived(store)[0] == "Nightly"
+        assert name_and_archived(store) == ("mended", False)

@@ -66,21 +66,6 @@ def test_one_bad_night_is_no_worse_level_and_is_called_noisy_as_long_as_it_is_th
     assert not calm.is_noisy and "noisy" not in devices_report([calm])
 
 
-@pytest.mark.parametrize(
-    ("measured", "said"),
-    [
-        ([[0.346]], "1 device is noisy"),
-        ([[0.03], [0.05], [0.01]], "2 devices are noisy"),
-        ([[0.01]], "No device is noisy"),
-        ([[0.01] * 11], "No device is noisy, none became worse"),
-        ([[0.01] * 10 + [0.06] * 10], "1 device is noisy, 1 device became worse"),
-        ([[math.nan]], "How noisy the devices are is not known"),
-    ],
-)
-def test_the_verdict_counts_noisy_devices(measured: list[list[float]], said: str) -> None:
-    assert devices_verdict([device(one) for one in measured]) == said
-
-
 def test_an_experiment_tells_of_each_device_that_it_was_spread_over(data_dir: DataDir) -> None:
     spec = spread_spec()
     for variant in spec.variants:

@@ -110,12 +110,3 @@ def test_many_conditions_stand_below_each_other() -> None:
     )
     assert (len(few.x), len(few.y)) == (MAX_ACROSS, 1)
     assert (len(many.x), len(many.y)) == (1, MAX_ACROSS + 1)
-
-
-def test_a_row_has_room_for_the_three_lines_of_a_cell() -> None:
-    """A value, why it is in doubt, and what is broken, in letters of 13 pixels."""
-    two, three = (
-        heat_map(matrix(rows(*({"backend": str(n)} for n in range(count))), "model", "speedup"))
-        for count in (2, 3)
-    )
-    assert three.layout.height - two.layout.height >= 3 * 1.3 * 13

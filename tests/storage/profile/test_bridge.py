@@ -9,17 +9,16 @@ from breakeven.storage.profile.explanation import bridge, own_speedup
 from breakeven.storage.profile.profiles import Profile
 from tests.helpers.profiles.recorded import make_profile
 
-GEMM, ADD, TRITON, ADAM = (
-    "nvjet_sm90_tst_1",
-    "void vectorized_elementwise_kernel<4>",
-    "triton_poi_fused_1",
-    "void multi_tensor_apply_kernel<Adam>",
-)
+NAMES = {
+    "gemm": "nvjet_sm90_tst_1",
+    "add": "void vectorized_elementwise_kernel<4>",
+    "triton": "triton_poi_fused_1",
+    "adam": "void multi_tensor_apply_kernel<Adam>",
+}
 
 
 def profile(label: str, step_seconds: float, **seconds: float) -> Profile:
-    names = {"gemm": GEMM, "add": ADD, "triton": TRITON, "adam": ADAM}
-    frame = pd.DataFrame({"name": [names[one] for one in seconds], "seconds": seconds.values()})
+    frame = pd.DataFrame({"name": [NAMES[one] for one in seconds], "seconds": seconds.values()})
     return make_profile(frame, step_seconds, label)
 
 

@@ -3,8 +3,6 @@
 import itertools
 import json
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from breakeven.storage.profile.explanation import Explanation, explain, profiles
 from breakeven.storage.terminal.as_json import explanation_json
 from breakeven.storage.terminal.finding_words import bridge_words, explain_report, unprofiled_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
-from tests.runner.worker.script.scripts import experiment as script_experiment
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
 
@@ -81,17 +78,6 @@ def test_without_a_profile_timings_are_the_same(known: Explanation, data_dir: Da
     assert known.comparison.table().equals(without.comparison.table())
     assert not without.is_known and not without.bridges and not without.findings
     assert unprofiled_words(without) in explain_report(without)
-
-
-def test_a_script_without_a_profile_on_a_gpu_is_told_what_would_give_one(
-    data_dir: DataDir,
-) -> None:
-    record(data_dir, profiled=False)
-    without = explained(data_dir)
-    for devices, is_told in ((("cuda:0",), True), (("cpu",), False)):
-        spec = script_experiment(Path("/train.py"), devices=devices, profile_steps=3)
-        found = replace(without, comparison=replace(without.comparison, spec=spec))
-        assert ("--steps" in unprofiled_words(found)) == is_told
 
 
 def test_the_json_has_the_parts_of_each_difference(known: Explanation) -> None:

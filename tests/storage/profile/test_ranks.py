@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,14 +12,9 @@ from breakeven.storage.profile.profiles import IDLE, Profile, by_run, collective
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> DataDir:
-    return DataDir(tmp_path)
-
-
-def recorded(folder: DataDir, sent: dict[str, float | None]) -> str:
+def recorded(data_dir: DataDir, sent: dict[str, float | None]) -> str:
     spec = replace(experiment_spec(), devices=("cpu", "cpu"))
-    run = Recording(folder.runs, "baseline", spec, "a").claim().start()
+    run = Recording(data_dir.runs, "baseline", spec, "a").claim().start()
     for round, peaks in enumerate(((100, 70), (90, 80))):
         rows = [{"rank": rank, "seconds": 1.0, "cpu_seconds": 0.5, "peak_memory_bytes": peak,
                  "reserved_memory_bytes": None}
@@ -41,9 +35,9 @@ def recorded(folder: DataDir, sent: dict[str, float | None]) -> str:
     return "a"
 
 
-def test_the_slowest_rank_is_the_one_that_computes_longest(folder: DataDir) -> None:
-    name = recorded(folder, {"all_reduce": 400.0, "broadcast": 24.0})
-    with Store.in_memory(folder) as store:
+def test_the_slowest_rank_is_the_one_that_computes_longest(data_dir: DataDir) -> None:
+    name = recorded(data_dir, {"all_reduce": 400.0, "broadcast": 24.0})
+    with Store.in_memory(data_dir) as store:
         ranks = ranks_of(store, name)
         (run,) = by_run(store, name).to_dict("records")
     assert run["slowest_rank"] == "rank 1"
@@ -53,18 +47,18 @@ def test_the_slowest_rank_is_the_one_that_computes_longest(folder: DataDir) -> N
     assert run["sent_bytes"] == 424
 
 
-def test_bytes_are_unknown_where_one_collective_does_not_say_its_size(folder: DataDir) -> None:
-    name = recorded(folder, {"all_reduce": 400.0, "scatter": None})
-    with Store.in_memory(folder) as store:
+def test_bytes_are_unknown_where_one_collective_does_not_say_its_size(data_dir: DataDir) -> None:
+    name = recorded(data_dir, {"all_reduce": 400.0, "scatter": None})
+    with Store.in_memory(data_dir) as store:
         kinds = collectives(store, name).set_index("collective")["sent_bytes"]
         (run,) = by_run(store, name).to_dict("records")
     assert math.isnan(run["sent_bytes"])
     assert kinds["all_reduce"] == 400.0 and math.isnan(kinds["scatter"])
 
 
-def test_runs_on_one_device_have_no_ranks(folder: DataDir) -> None:
-    Recording(folder.runs, "baseline", experiment_spec(), "a").claim().start().end()
-    with Store.in_memory(folder) as store:
+def test_runs_on_one_device_have_no_ranks(data_dir: DataDir) -> None:
+    Recording(data_dir.runs, "baseline", experiment_spec(), "a").claim().start().end()
+    with Store.in_memory(data_dir) as store:
         assert ranks_of(store, "a").empty and by_run(store, "a").empty
 
 
