@@ -244,7 +244,7 @@ LOST: dict[str, Callable[[Lines], Lines]] = {
 }
 
 
-@pytest.mark.parametrize("tick_bytes", [2_000, 10**9])
+@pytest.mark.parametrize("tick_bytes", [20_000, 10**9])
 def test_lines_that_a_journal_lost_are_told(
     data_dir: DataDir, clean: tuple[str, ...], tick_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,7 +95,8 @@ def test_pace_is_of_the_same_work(data_dir: DataDir, capsys: pytest.CaptureFixtu
     for day, seconds in enumerate((0.1, 0.1, 0.1, 0.2), start=1):
         record(data_dir, day, seconds, "node-1")
     record(data_dir, 5, 0.4, "node-2")
-    with Store.in_memory(data_dir) as store:
+    with Store.open(data_dir) as store:  # which keeps what it computed for the command
+        store.ingest_all()
         compute(store, 100.0)
         found = {one.host: one for one in devices(store)}
         assert devices(store) is devices(store), "what did not change is not reckoned again"
