@@ -83,8 +83,8 @@ def test_files_of_one_name_do_not_replace_each_other(folder: Path) -> None:
 
 def test_a_file_may_import_its_neighbour_but_not_replace_a_library(folder: Path) -> None:
     write(folder, "neighbour_of_mine.py", "width = 3")
-    write(folder, "sklearn.py", "raise AssertionError('not the library')")
-    code = "from neighbour_of_mine import width\nimport sklearn\nversion = sklearn.__version__\n"
+    write(folder, "threadpoolctl.py", "raise AssertionError('not the library')")
+    code = "from neighbour_of_mine import width\nfrom threadpoolctl import threadpool_info\n"
     write(folder, "model.py", code)
     assert load_object(f"{folder}/model.py:width") == 3
 

@@ -196,28 +196,24 @@ def test_two_controls_settle_parity_in_bf16(data_dir: DataDir, controls: int, ve
     assert compared(data_dir).result_of("inductor").parity.verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("state", "why"),
-    [
-        (RunState.OUT_OF_MEMORY, "The control recorded no step (out of memory)"),
-        (RunState.QUEUED, "The control has recorded no step yet (queued)"),
-        (None, "control's run folder is missing"),
-    ],
-)
-def test_a_missing_control_is_named(data_dir: DataDir, state: RunState | None, why: str) -> None:
-    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
-    if state is not None:
-        control = Recording(data_dir.runs, "control", SPEC)
-        if state is not RunState.QUEUED:
-            control.claim().start().end(state, "too big")
-        why += ": neither this machine's noise nor parity can be judged."
-    assert any(why in warning for warning in warnings_of(compared(data_dir)))
-
-
-def test_a_backend_that_never_made_a_step_is_said_to_have_failed(data_dir: DataDir) -> None:
+def test_a_missing_control_and_a_backend_that_never_made_a_step_are_named(
+    data_dir: DataDir,
+) -> None:
     record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
     record(data_dir, "inductor").end(RunState.FAILED, "exit status 1")
     comparison = compared(data_dir)
+    assert "control's run folder is missing" in " ".join(warnings_of(comparison))
+    for state, why in (
+        ("queued", "has recorded no step yet"),
+        ("out of memory", "recorded no step"),
+    ):
+        control = Recording(data_dir.runs, "control", SPEC)
+        if state != "queued":
+            control.claim().start().end(RunState.OUT_OF_MEMORY, "too big")
+        said = (
+            f"The control {why} ({state}): neither this machine's noise nor parity can be judged."
+        )
+        assert said in warnings_of(compared(data_dir))
     assert comparison.result_of("inductor").speed_verdict == "failed"
     line = next(one for one in report(comparison).splitlines() if one.startswith("inductor"))
     assert re.findall("inductor|failed", line) == ["inductor", "failed", "failed", "failed"]
@@ -338,8 +334,14 @@ def shown(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:
     return main(["show", experiment, "--data-folder", str(data_dir.path)])
 
 
-def test_the_command_prints_a_table(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table_of_what_is_there(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(data_dir) == 2
+    assert "no such folder" in capsys.readouterr().err
     record_experiment(data_dir.runs, SPEC)
+    assert shown(data_dir, "nothing") == 2
+    assert "no experiment 'nothing'" in capsys.readouterr().err
     with Store.open(data_dir):  # as the dashboard would; the command reads beside it
         assert shown(data_dir) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -374,14 +376,6 @@ def test_the_exit_status_tells_what_a_comparison_comes_to(
     assert shown(data_dir) == status
     said = "control was stopped by its time limit after the last of its 80 steps: too slow."
     assert (said in capsys.readouterr().out) is has_timed_out
-
-
-def test_unknown_names_have_status_2(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(data_dir) == 2
-    assert "no such folder" in capsys.readouterr().err
-    record_experiment(data_dir.runs, SPEC)
-    assert shown(data_dir, "nothing") == 2
-    assert "no experiment 'nothing'" in capsys.readouterr().err
 
 
 FORWARD = {"compile_id": "0/0", "function": "forward", "file": "/home/me/net.py", "line": 6}

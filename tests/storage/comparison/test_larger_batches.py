@@ -12,10 +12,11 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import plan
-from breakeven.storage.comparison.results import Comparison, Result, standings
+from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.exchange.formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
@@ -28,6 +29,15 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, fa
 
 TWICE, FOURFOLD, BOTH = "inductor-batch_times_2", "none-batch_times_4", "inductor-batch_times_4"
 GEMM = {"name": "gemm", "op": "aten::mm", "seconds": 0.1}
+
+
+def begun(data_dir: DataDir, spec: ExperimentSpec, label: str, times: int) -> Recording:
+    steps = spec.num_steps // times
+    return (
+        Recording(data_dir.runs, label, spec)
+        .claim()
+        .start(samples_per_step=8 * times, num_steps=steps, steps_per_epoch=steps)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         (TWICE, 2, 5, 0.32, 12.0, 4.0), (FOURFOLD, 4, 2, 0.4, 0.0, 0.0),
         (BOTH, 4, 1, 0.2, 0.0, 10.0),
     ):  # fmt: skip
-        run = Recording(data_dir.runs, label, spec).claim().start(
-            samples_per_step=8 * times, num_steps=240 // times, steps_per_epoch=240 // times,
-        )  # fmt: skip
+        run = begun(data_dir, spec, label, times)
         for number in range(24):
             took = [seconds] * size
             compiles = compiling > 0 and number == 0
@@ -61,17 +69,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def comparison(store: Store) -> Comparison:
     return compare(store, EXPERIMENT_ID)
 
 
-@pytest.fixture
-def results(comparison: Comparison) -> dict[str, Result]:
-    return {one.label: one for one in comparison.results}
-
-
-def test_a_speedup_compares_the_times_of_as_many_samples(results: dict[str, Result]) -> None:
+def test_a_speedup_compares_the_times_of_as_many_samples(comparison: Comparison) -> None:
+    results = {one.label: one for one in comparison.results}
     # 0.2 s for 8 samples against 0.16 s and 0.1 s, also where turns differ in samples: 80, 64.
     found = {label: results[label].speedup for label in (TWICE, FOURFOLD)}
     assert {label: one and one.median for label, one in found.items()} == pytest.approx(
@@ -99,7 +103,8 @@ def test_the_plan_is_one_of_samples(comparison: Comparison) -> None:
     ]  # fmt: skip
 
 
-def test_losses_are_not_judged(comparison: Comparison, results: dict[str, Result]) -> None:
+def test_losses_are_not_judged(comparison: Comparison) -> None:
+    results = {one.label: one for one in comparison.results}
     parity = results[FOURFOLD].parity
     assert parity is not None and parity.verdict == "unknown"
     said = "its batches have 32 samples instead of 8: this is another training"
@@ -123,9 +128,7 @@ def evaluated(
     The run `goes_on` trains further after its evaluation."""
     spec = experiment_spec(num_steps=80, backends=("none:batch_times=2", "none:batch_times=4"))
     for label, times in (("baseline", 1), ("control", 1), (LARGE, 2), (LARGER, 4)):
-        run = Recording(data_dir.runs, label, spec).claim().start(
-            samples_per_step=8 * times, num_steps=80 // times, steps_per_epoch=80 // times,
-        )  # fmt: skip
+        run = begun(data_dir, spec, label, times)
         for _ in range(8):
             run.block([0.2] * (10 // times), [1.0] * (10 // times))
         run.evaluation(num_samples=200, **(outcomes.get(label) or outcomes["baseline"]))
@@ -169,17 +172,14 @@ def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_c
     assert f"**{LARGER}** does not count: trained with as many samples" in shown.replace("\\", "")
 
 
-def test_an_evaluation_in_the_middle_is_not_compared(data_dir: DataDir) -> None:
-    outcomes = {"baseline": {"accuracy": 0.94}, LARGER: {"accuracy": 0.2}}
-    found = evaluated(data_dir, outcomes, goes_on=LARGER)
-    assert found.result_of(LARGER).state == RunState.RUNNING
-    assert not standings(found).broken
-
-
 def test_the_library_names_no_larger_batch_that_learned_less(data_dir: DataDir) -> None:
-    """The larger one is the fastest; what counts takes as long as the baseline or longer."""
-    learned = {"accuracy": 0.94}
-    evaluated(data_dir, {"baseline": learned, LARGER: {"accuracy": 0.2}})
+    """The larger one is the fastest; what counts takes as long as the baseline or longer. An
+    evaluation in the middle is not compared."""
+    outcomes = {"baseline": {"accuracy": 0.94}, LARGER: {"accuracy": 0.2}}
+    goes_on = evaluated(DataDir(data_dir.path / "goes-on"), outcomes, goes_on=LARGER)
+    assert goes_on.result_of(LARGER).state == RunState.RUNNING
+    assert not standings(goes_on).broken
+    evaluated(data_dir, outcomes)
     with Store.in_memory(data_dir) as store:
         found = summarize(store, EXPERIMENT_ID)
     assert [one.learned_less for one in found.backends] == [False, True]

@@ -24,16 +24,10 @@ TORCH = {"torch": "x", "python": "y", "cuda": "z"}
 
 
 def record(
-    data_dir: DataDir,
-    label: str,
-    inputs: dict[int, str] | None = None,
-    *,
-    offset: float = 0.0,
-    steps: int = 80,
-    compile_seconds: float = 0.0,
-    random: dict[str, str] | None = None,
+    data_dir: DataDir, label: str, inputs: dict[int, str] | None = None, *, offset: float = 0.0,
+    steps: int = 80, compile_seconds: float = 0.0, random: dict[str, str] | None = None,
     **workload: Any,
-) -> None:
+) -> None:  # fmt: skip
     """A run of 80 steps; `inputs` are hashes by step."""
     run = Recording(data_dir.runs, label, SPEC).claim().start(num_steps=steps, **workload)
     for step, sha256 in (ALIKE if inputs is None else inputs).items():
