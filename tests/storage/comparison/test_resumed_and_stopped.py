@@ -130,7 +130,9 @@ def test_throughput_counts_tokens_and_operations(data_dir: DataDir) -> None:
     [
         (H100, (67, 494.7, 989.4, 989.4)),
         ("NVIDIA H100 PCIe", (51, 378, 756.5, 756.5)),
+        ("NVIDIA H200", (67, 494.7, 989.4, 989.4)),
         ("NVIDIA A100-SXM4-40GB", (19.5, 156, 312, 312)),
+        ("NVIDIA A100 80GB PCIe", (19.5, 156, 312, 312)),
         ("Tesla T4", (8.1, None, None, 65)),
         ("NVIDIA L4", (30.3, 60, 121, 121)),
         ("NVIDIA L40S", (91.6, 183, 362, 362)),
