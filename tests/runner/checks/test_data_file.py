@@ -181,7 +181,7 @@ def test_columns_rows_and_their_number_are_told_for_every_kind_of_file(
     assert head.rows[:2] == (("a", "x", "1"), ("b", "y", "2")) and len(head.rows) == 5
     assert (head.num_read, head.num_rows, head.is_whole) == (10, 10, True)
     label = head.column("label")
-    assert label is not None and label.multiplicities == ((5, 2),)  # two labels, five times each
+    assert label.multiplicities == ((5, 2),)  # two labels, five times each
 
 
 @pytest.mark.usefixtures("here")

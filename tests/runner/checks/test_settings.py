@@ -111,4 +111,4 @@ def test_candidates_of_the_table_wait_for_no_torch_and_others_are_checked() -> N
     assert settings_of(search_spec(work, steps=1000)) is None
     mistyped = replace(work, backends=("inductor", "inductor:cpp_wraper=true"))
     found = settings_of(search_spec(mistyped, steps=1000, named=True))
-    assert found is not None and found.backends == ("inductor:cpp_wraper=true",)
+    assert found.backends == ("inductor:cpp_wraper=true",)

@@ -51,7 +51,7 @@ def holder(data_dir: DataDir) -> Iterator["subprocess.Popen[str]"]:
         [sys.executable, "-c", HOLDER, str(data_dir.supervisor_lock)],
         cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    assert process.stdout.readline() == "held\n"
     yield process
     process.kill()
     process.wait()
@@ -177,7 +177,6 @@ def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir, stopped: b
         run.request_cancel()
     found = processes.check_orphaned_runs(data_dir)
     assert found.health is Health.WRONG and run.run_id in found.evidence
-    assert found.repair is not None
     said = found.repair()
     assert said.startswith("1 recorded as ended" if stopped else "0 recorded as ended, 1 queued")
     assert run.state is (RunState.CANCELLED if stopped else RunState.QUEUED)

@@ -125,19 +125,18 @@ def test_however_a_run_ended_early_only_a_measured_speed_stands(data_dir: DataDi
     for label, (_, verdict, ended) in zip(labels, FEW, strict=False):
         found = comparison.result_of(label)
         assert (found.speed_verdict, found.speedup, found.break_even) == (verdict, None, None)
-        assert found.parity is not None and found.parity.verdict == verdict
+        assert found.parity.verdict == verdict
         assert warning_of(comparison, label).startswith(f"{label} {ended}")
     for label, (_, said, at) in zip(labels[len(FEW) :], MANY, strict=False):
         found = comparison.result_of(label)
-        assert found.speedup is not None and found.speedup.median == pytest.approx(2)
+        assert found.speedup.median == pytest.approx(2)
         assert found.speed_verdict == "faster"
         told = warning_of(comparison, label)
         assert told == f"{label} failed {at}: {WHY}. Its speed was measured {said}."
-        assert found.parity is not None and found.parity.verdict == "failed"
+        assert found.parity.verdict == "failed"
         assert why(found).startswith("the loss stays within ")
         assert why(found).endswith(f"it failed {at}")
     parity = comparison.result_of(labels[-1]).parity  # Its fault showed before it failed.
-    assert parity is not None
     assert (parity.verdict, parity.first_step_outside) == ("broken", 6)
 
 
@@ -154,7 +153,7 @@ def test_a_cut_journal_shows_no_parity(data_dir: DataDir, cut: str, diverges: bo
         steps = 60 if label == cut and not diverges else 100
         record(data_dir, label, steps, losses=changed.get(label) if diverges else LOSSES)
     result = backend(compared(data_dir))
-    assert result.parity is not None and result.parity.verdict == "unknown"
+    assert result.parity.verdict == "unknown"
     assert why(result).endswith("has its last finite loss at step 60 of 100")
 
 
@@ -166,7 +165,7 @@ def test_nothing_matches_a_run_that_failed(data_dir: DataDir, failed: str, speed
     found = backend(comparison)
     assert found.speed_verdict == speed
     assert (found.speedup is None, found.break_even is None) == (speed == "unsure",) * 2
-    assert found.parity is not None and found.parity.verdict == "unknown"
+    assert found.parity.verdict == "unknown"
     assert why(found).endswith(f"but the {failed} failed at step 40 of 100")
     assert not any("Train for more" in one for one in warnings_of(comparison))
 
@@ -200,7 +199,7 @@ def test_of_several_controls_those_count_that_came_to_their_end(data_dir: DataDi
         record(data_dir, label, spec=spec)
     comparison = compared(data_dir)
     parity = backend(comparison).parity
-    assert parity is not None and parity.verdict == "holds"
+    assert parity.verdict == "holds"
     assert comparison.loss_band["step"].max() > 40
 
 

@@ -86,16 +86,16 @@ def test_each_environment_has_a_baseline_and_is_compared_with_the_first(faster: 
     }  # fmt: skip
     assert found.baseline == "baseline@old"
     new_baseline = found.baseline_of("inductor@new")
-    assert new_baseline is not None and new_baseline.label == "baseline@new"
+    assert new_baseline.label == "baseline@new"
 
     without, under = found.across
     assert (without.backend, without.verdict) == (None, "same")
     assert (under.backend, under.environment, under.first_environment) == (
         "inductor", "new", "old",
     )  # fmt: skip
-    assert under.speedup is not None and under.speedup.median == pytest.approx(1.25)  # 0.1 / 0.08
+    assert under.speedup.median == pytest.approx(1.25)  # 0.1 / 0.08
     assert under.verdict == "faster"
-    assert under.parity is not None and under.parity.verdict == "holds"
+    assert under.parity.verdict == "holds"
     assert (under.compile_seconds, under.first_compile_seconds) == pytest.approx((22, 30))
     assert (under.versions, under.first_versions) == ({"torch": "2.13.0"}, {"torch": "2.11.0"})
     assert words_of(found) == (
@@ -203,7 +203,7 @@ def test_other_weights_are_said_and_not_compared(data_dir: DataDir) -> None:
     record(data_dir, "baseline@new", 0.2, weights_sha256="cc")
     found = compared(data_dir)
     (without,) = found.across
-    assert without.parity is not None and without.parity.verdict == "unknown"
+    assert without.parity.verdict == "unknown"
     assert words_of(found).endswith("Without a compiler it is open whether it learns the same.")
 
 
@@ -216,7 +216,7 @@ def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: Data
     record(data_dir, "inductor@new", 0.1, compile_seconds=3.0)
     found = compared(data_dir)
     inductor = found.result_of("inductor@new")
-    assert inductor.speed_verdict == "faster" and inductor.parity is not None
+    assert inductor.speed_verdict == "faster"
     assert inductor.parity.verdict == "holds"
     assert words_of(found) == "new cannot be compared with old: no round was timed in both."
     # The other environment has a control.
@@ -280,12 +280,12 @@ def test_an_environment_that_learns_something_else_is_not_taken(
         ["inductor@old"], ["inductor@new"],
     )  # fmt: skip
     planned = plan(found, 1_000_000)
-    assert planned.best is not None and planned.best.label == "inductor@old"
+    assert planned.best.label == "inductor@old"
     assert "@new** does not count: [at step 0]" in headline(found, planned)
     with Store.in_memory(data_dir) as store:
         listed = summarize(store, EXPERIMENT_ID)
     assert listed.parity == "broken"
-    assert listed.best is not None and listed.best.label == "inductor@old"
+    assert listed.best.label == "inductor@old"
     assert shown(data_dir) == 3 and shown(data_dir, "--fail-if=parity") == 5
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL ")]
     assert [line.split(":")[0] for line in told] == ["FAIL baseline@new", "FAIL inductor@new"]
@@ -300,7 +300,7 @@ def test_the_fastest_step_leads_and_not_the_highest_speedup(data_dir: DataDir) -
         ):
             record(data_dir, f"{label}@{name}", seconds)
     leading = plan(compared(data_dir), None).leading
-    assert leading is not None and leading.label == "inductor@old"
+    assert leading.label == "inductor@old"
 
 
 @pytest.mark.heavy

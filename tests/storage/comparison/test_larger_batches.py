@@ -86,7 +86,6 @@ def test_a_speedup_compares_the_times_of_as_many_samples(comparison: Comparison)
     assert {results[label].speed_verdict for label in found} == {"faster"}
     # 4 s at a gain of 0.04 s for 8 samples; an epoch has 240 steps of 8 samples.
     pays = results[TWICE].break_even
-    assert pays is not None
     assert (pays.steps, pays.epochs) == (pytest.approx(100), pytest.approx(100 / 240))
 
 
@@ -96,7 +95,7 @@ def test_the_plan_is_one_of_samples(comparison: Comparison) -> None:
         {"baseline": 200, "control": 200, TWICE: 4 + 160, FOURFOLD: 100, BOTH: 10 + 50}
     )
     assert found.joules == pytest.approx({"baseline": 10_000, "control": 10_000, TWICE: 6000})
-    assert found.best is not None and found.best.label == BOTH
+    assert found.best.label == BOTH
     # 10 s at a gain of 0.05 s for 8 samples, though one has turns of 64 samples and one of 32.
     assert [(one.label, one.from_steps, one.low, one.high) for one in found.choices] == [
         (FOURFOLD, 0, None, None), (BOTH, *[pytest.approx(200)] * 3),
@@ -106,7 +105,7 @@ def test_the_plan_is_one_of_samples(comparison: Comparison) -> None:
 def test_losses_are_not_judged(comparison: Comparison) -> None:
     results = {one.label: one for one in comparison.results}
     parity = results[FOURFOLD].parity
-    assert parity is not None and parity.verdict == "unknown"
+    assert parity.verdict == "unknown"
     said = "its batches have 32 samples instead of 8: this is another training"
     assert said in str(parity_words(parity))
     told = headline(comparison, plan(comparison, 100))
@@ -160,11 +159,11 @@ def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_c
     assert [one.label for one in standings(found).counted] == [LARGE]
     assert [one.label for one in standings(found).broken] == [LARGER]
     planned = plan(found, 1000)
-    assert planned.best is not None and planned.best.label == LARGE
+    assert planned.best.label == LARGE
     advised = advice(planned, Prices())
     assert advised is not None and told in advice_words(advised)
     parity = found.result_of(LARGER).parity
-    assert parity is not None and parity.verdict == "unknown"
+    assert parity.verdict == "unknown"
     assert parity_text(parity) == "learned less"
     assert parity_text(found.result_of(LARGE).parity) == "another training"
     assert "trained with as many samples, its" in str(parity_words(parity))

@@ -84,8 +84,8 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
     assert counts == {"baseline": [6, 6, 6], "control": [6, 6, 6], "eager": [6, 6],
                       "inductor": [6, 6, 6]}  # fmt: skip
     eager, inductor = (row_of(comparison, label).speedup for label in ("eager", "inductor"))
-    assert eager is not None and eager.n == 12
-    assert inductor is not None and inductor.n == 18
+    assert eager.n == 12
+    assert inductor.n == 18
     assert inductor.low == pytest.approx(0.93, abs=0.01)
     assert inductor.high == pytest.approx(6.81, abs=0.01)
     notes = [one.figures for one in comparison.notes if one.kind == "rounds added"]

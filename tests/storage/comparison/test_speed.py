@@ -41,7 +41,7 @@ def test_warm_up_counts_for_nothing_but_compile_latency(data_dir: DataDir) -> No
     assert (eager.measured.step_seconds, eager.speed_verdict) == (pytest.approx(0.1), "faster")
     # The first step took 2 x 0.1 s + 3 s, one steady step of 0.1 s is taken off.
     assert eager.measured.compile_seconds == pytest.approx(3.1)
-    assert eager.break_even is not None and eager.break_even.steps == pytest.approx(31)
+    assert eager.break_even.steps == pytest.approx(31)
     assert warnings_of(comparison) == ()
     assert f"Measuring ended after 8 rounds: {ENOUGH}." in notes_of(comparison)
     assert comparison.noise_floor == 0.0
@@ -108,9 +108,9 @@ def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataD
         re.fullmatch(r"eager-2 failed at step \d+ of \d+: it broke\.", one)
         for one in warnings_of(comparison)
     )
-    assert eager.speedup is not None and eager.speedup.n == 2 * NUM_ROUNDS
+    assert eager.speedup.n == 2 * NUM_ROUNDS
     # Parity is judged by the process that came farthest, which did not fail.
-    assert eager.parity is not None and eager.parity.verdict == "holds"
+    assert eager.parity.verdict == "holds"
 
 
 def test_one_process_left_of_several_is_a_warning(data_dir: DataDir) -> None:

@@ -46,7 +46,7 @@ def test_a_slow_device_makes_no_backend_faster_or_slower(data_dir: DataDir) -> N
         "baseline", "control", "eager", "aot_eager"]  # fmt: skip
     for label in ("eager", "aot_eager"):
         found = row_of(comparison, label)
-        assert found.speedup is not None and found.speedup.median == pytest.approx(1.0)
+        assert found.speedup.median == pytest.approx(1.0)
         assert found.speed_verdict == "unsure", "25 % between the devices: nothing is the same"
 
 
@@ -76,7 +76,7 @@ def test_the_interval_of_spread_repeats_is_not_widened_again(data_dir: DataDir) 
     assert places == {"eager-1": 1, "aot_eager-1": 2, "eager-2": 2, "aot_eager-2": 1}
     comparison = record(data_dir, {"eager": 2.0}, repeats=2)
     eager = row_of(comparison, "eager").speedup
-    assert eager is not None and eager.n == 16
+    assert eager.n == 16
     assert (eager.low, eager.high) == pytest.approx((2.0, 2.0))
     assert any("repeats went from device to device" in one for one in warnings_of(comparison))
 

@@ -109,7 +109,7 @@ def test_losses_and_answers_are_those_of_the_same_weights(judged: Comparison, ca
     _, gap, verdict, words = CASES[case]
     found = judged.results[2 + list(CASES).index(case)]
     assert found.inference_gap == (None if gap is None else pytest.approx(gap))
-    assert found.parity is not None and found.parity.verdict == verdict
+    assert found.parity.verdict == verdict
     said = str(parity_words(found.parity))
     assert said.startswith("the loss stays within 0 x the band over the first 70")
     assert words in said and said.endswith(": inference is wrong") is (verdict == "broken")
@@ -149,7 +149,7 @@ def test_the_precision_is_that_of_the_experiment(data_dir: DataDir) -> None:
     """In float32 0.001 would be allowed."""
     spec = replace(SPEC, training=TrainingSpec(batch_size=8, precision="bf16"))
     found = compared_pairs(data_dir, [[Pair((1.0, 1.005))]], spec).results[2].parity
-    assert found is not None and found.verdict == "holds"
+    assert found.verdict == "holds"
 
 
 def evaluated(data_dir: DataDir, losses: Sequence[float], controls: int, **splits: Any) -> Any:

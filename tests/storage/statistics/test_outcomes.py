@@ -163,7 +163,7 @@ def test_an_evaluation_inside_the_band_is_judged_too() -> None:
 def test_an_evaluation_loss_that_is_another_one_is_broken(loss: float) -> None:
     parity = judged(losses(), evaluations(0.8, 0.8, loss=loss))
     assert parity.verdict == "broken"
-    assert parity.outside is not None and parity.outside.quantity == "evaluation loss"
+    assert parity.outside.quantity == "evaluation loss"
 
 
 def learned_quickly(loss: float, accuracy: float) -> Parity:

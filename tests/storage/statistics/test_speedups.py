@@ -55,10 +55,10 @@ def test_rounds_are_paired_and_their_signs_tested(
     baseline: list[float], other: list[float], median: float, p: float
 ) -> None:
     found = paired_ratio(baseline, other)
-    assert found is not None and found.median == pytest.approx(median)
+    assert found.median == pytest.approx(median)
     assert found.p_value == pytest.approx(p)
     mirrored = paired_ratio(other, baseline)
-    assert mirrored is not None and mirrored.p_value == pytest.approx(p)
+    assert mirrored.p_value == pytest.approx(p)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_break_even_follows_the_verdict_of_speed_whatever_the_rounds_save(
 ) -> None:
     """The verdict of speed knows of noise that the rounds alone do not tell."""
     found = break_even(speed, [30.0], gains, 0.3, 120)
-    assert found is not None and found.verdict == verdict
+    assert found.verdict == verdict
     assert (found.steps, found.low, found.high, found.seconds, found.epochs) == (steps,) * 5
 
 
