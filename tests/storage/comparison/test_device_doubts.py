@@ -21,7 +21,7 @@ pytestmark = pytest.mark.heavy
 
 SPEC = experiment_spec(num_steps=110, block_steps=10, controls=0)
 CUDA = {"gpu_memory_bytes": 80 * 2**30, "cpu_threads": 8, "usable_cpus": 16}
-CPU = {"cpu_threads": 1, "usable_cpus": 2}
+CPU = {"cpu_threads": 2, "usable_cpus": 2}
 CALM_GPU = SAMPLE | {"throttled_seconds": {"power cap": 0.0}, "power_watts": 400.0}
 # In a block of one second on two CPUs the run itself uses one.
 CALM_CPU = {

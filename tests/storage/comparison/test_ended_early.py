@@ -8,7 +8,6 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
@@ -45,10 +44,12 @@ def record(
     run.end(state, "over" if state is RunState.FINISHED else "it was ended")
 
 
-def backend(comparison: Comparison) -> Result:
-    found = of_role(comparison.results, "backend")
-    assert found is not None
-    return found
+def ended(data_dir: DataDir, spec: ExperimentSpec = SPEC, **failed: int) -> Comparison:
+    """All runs of an experiment, some of which failed after so many steps."""
+    for label in (one.label for one in spec.variants):
+        state = RunState.FAILED if label in failed else RunState.FINISHED
+        record(data_dir, label, failed.get(label, 100), state, spec)
+    return compared(data_dir)
 
 
 def warning_of(comparison: Comparison, label: str) -> str:
@@ -57,7 +58,6 @@ def warning_of(comparison: Comparison, label: str) -> str:
 
 
 def why(result: Result) -> str:
-    assert result.parity is not None
     return str(parity_words(result.parity))
 
 
@@ -65,7 +65,7 @@ def test_a_script_that_raises_has_failed_and_nothing_else(data_dir: DataDir) -> 
     for label in ("baseline", "control", "inductor"):
         record(data_dir, label, 20, RunState.FAILED, SCRIPT, losses=[2.3] * 20)  # no learning
     comparison = compared(data_dir)
-    found = backend(comparison)
+    found = comparison.results[-1]
     assert (found.value("speed_verdict"), found.value("parity")) == ("failed", "failed")
     assert (found.speedup, found.break_even, found.break_even_verdict) == (None, None, None)
     assert warning_of(comparison, "inductor") == (
@@ -152,17 +152,15 @@ def test_a_cut_journal_shows_no_parity(data_dir: DataDir, cut: str, diverges: bo
     for label in ("baseline", "control", "inductor"):
         steps = 60 if label == cut and not diverges else 100
         record(data_dir, label, steps, losses=changed.get(label) if diverges else LOSSES)
-    result = backend(compared(data_dir))
+    result = compared(data_dir).results[-1]
     assert result.parity.verdict == "unknown"
     assert why(result).endswith("has its last finite loss at step 60 of 100")
 
 
 @pytest.mark.parametrize(("failed", "speed"), [("baseline", "unsure"), ("control", "faster")])
 def test_nothing_matches_a_run_that_failed(data_dir: DataDir, failed: str, speed: str) -> None:
-    for label in ("baseline", "control", "inductor"):
-        record(data_dir, label, *((40, RunState.FAILED) if label == failed else ()))
-    comparison = compared(data_dir)
-    found = backend(comparison)
+    comparison = ended(data_dir, **{failed: 40})
+    found = comparison.results[-1]
     assert found.speed_verdict == speed
     assert (found.speedup is None, found.break_even is None) == (speed == "unsure",) * 2
     assert found.parity.verdict == "unknown"
@@ -171,9 +169,8 @@ def test_nothing_matches_a_run_that_failed(data_dir: DataDir, failed: str, speed
 
 
 def test_a_fault_of_the_baseline_fails_no_stage(data_dir: DataDir) -> None:
-    spec = experiment_spec(num_steps=100, backends=("eager", "aot_eager"))
-    for label in ("baseline", "eager", "aot_eager"):
-        record(data_dir, label, 20, RunState.FAILED, spec)
+    spec = experiment_spec(num_steps=100, backends=("eager", "aot_eager"), controls=0)
+    ended(data_dir, spec, baseline=20, eager=20, aot_eager=20)
     with Store.in_memory(data_dir) as store:
         assert find_ladder(store, EXPERIMENT_ID) is None
         told = explain_report(explain(store, EXPERIMENT_ID))
@@ -182,24 +179,16 @@ def test_a_fault_of_the_baseline_fails_no_stage(data_dir: DataDir) -> None:
 
 
 def test_a_baseline_that_failed_late_still_gives_a_speed(data_dir: DataDir) -> None:
-    record(data_dir, "baseline", 80, RunState.FAILED)
-    for label in ("control", "inductor"):
-        record(data_dir, label)
-    comparison = compared(data_dir)
-    assert backend(comparison).speed_verdict == "faster"
+    comparison = ended(data_dir, baseline=80)
+    assert comparison.results[-1].speed_verdict == "faster"
     assert warning_of(comparison, "baseline").endswith(
         f"{WHY}. The other runs are compared with its rounds before that."
     )
 
 
 def test_of_several_controls_those_count_that_came_to_their_end(data_dir: DataDir) -> None:
-    spec = experiment_spec(num_steps=100, controls=2)
-    record(data_dir, "control", 40, RunState.FAILED, spec)
-    for label in ("baseline", "control-2", "inductor"):
-        record(data_dir, label, spec=spec)
-    comparison = compared(data_dir)
-    parity = backend(comparison).parity
-    assert parity.verdict == "holds"
+    comparison = ended(data_dir, experiment_spec(num_steps=100, controls=2), control=40)
+    assert comparison.results[-1].parity.verdict == "holds"
     assert comparison.loss_band["step"].max() > 40
 
 

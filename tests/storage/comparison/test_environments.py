@@ -48,17 +48,24 @@ def record(
     recording.evaluation(0.8).end()
 
 
+def record_in(
+    data_dir: DataDir, name: str, backend: float, baseline: float = 0.2, offset: float = 0.0,
+    own_offset: float = 0.0, compile_seconds: float = 0.0,
+) -> None:  # fmt: skip
+    """The three runs of an environment; `own_offset` of the backend's losses alone."""
+    torch = {"old": "2.11.0", "new": "2.13.0"}[name]
+    record(data_dir, f"baseline@{name}", baseline, offset=offset, torch=torch)
+    record(data_dir, f"control@{name}", baseline, offset=offset + 1e-5, torch=torch)
+    record(data_dir, f"inductor@{name}", backend, offset=offset + own_offset, torch=torch,
+           compile_seconds=compile_seconds)  # fmt: skip
+
+
 def record_two(
     data_dir: DataDir, new_backend: float = 0.1, offset: float = 0.0, compile_seconds: float = 22.0
 ) -> None:
     """The baseline takes 0.2 s a step in both, inductor 0.1 s in the old one."""
-    record(data_dir, "baseline@old", 0.2)
-    record(data_dir, "control@old", 0.2, offset=1e-5)
-    record(data_dir, "inductor@old", 0.1, compile_seconds=30.0)
-    record(data_dir, "baseline@new", 0.2, torch="2.13.0")
-    record(data_dir, "control@new", 0.2, offset=1e-5, torch="2.13.0")
-    record(data_dir, "inductor@new", new_backend, compile_seconds=compile_seconds, offset=offset,
-           torch="2.13.0")  # fmt: skip
+    record_in(data_dir, "old", 0.1, compile_seconds=30.0)
+    record_in(data_dir, "new", new_backend, own_offset=offset, compile_seconds=compile_seconds)
 
 
 @pytest.fixture(scope="module")
@@ -211,9 +218,7 @@ def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: Data
     for label in ("baseline@old", "control@old", "inductor@old"):
         run = Recording(data_dir.runs, label, SPEC).claim()
         run.end(RunState.FAILED, "cannot import torch")
-    record(data_dir, "baseline@new", 0.2)
-    record(data_dir, "control@new", 0.2, offset=1e-5)
-    record(data_dir, "inductor@new", 0.1, compile_seconds=3.0)
+    record_in(data_dir, "new", 0.1, compile_seconds=3.0)
     found = compared(data_dir)
     inductor = found.result_of("inductor@new")
     assert inductor.speed_verdict == "faster"
@@ -227,9 +232,7 @@ def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: Data
 @pytest.mark.parametrize("missing", ["old", "new"])
 def test_a_missing_environment_leaves_the_other(data_dir: DataDir, missing: str) -> None:
     there = "new" if missing == "old" else "old"
-    for label, seconds in {"baseline": 0.2, "control": 0.2, "inductor": 0.1}.items():
-        rounding = 1e-5 if label == "control" else 0.0
-        record(data_dir, f"{label}@{there}", seconds, offset=rounding)
+    record_in(data_dir, there, 0.1)
     found = compared(data_dir)
     assert found.result_of(f"inductor@{there}").speed_verdict == "faster"
     assert found.across == ()
@@ -270,10 +273,8 @@ def test_an_environment_that_learns_something_else_is_not_taken(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In it all runs agree with each other. Without a compiler the new one takes 0.2 s, too."""
-    for name, offset, seconds in (("old", 0.0, 0.19), ("new", 0.1, 0.1)):
-        record(data_dir, f"baseline@{name}", 0.2, offset=offset)
-        record(data_dir, f"control@{name}", 0.2, offset=offset + 1e-5)
-        record(data_dir, f"inductor@{name}", seconds, offset=offset)
+    record_in(data_dir, "old", 0.19)
+    record_in(data_dir, "new", 0.1, offset=0.1)
     found = compared(data_dir)
     counted, broken = standings(found).counted, standings(found).broken
     assert ([one.label for one in counted], [one.label for one in broken]) == (
@@ -292,13 +293,8 @@ def test_an_environment_that_learns_something_else_is_not_taken(
 
 
 def test_the_fastest_step_leads_and_not_the_highest_speedup(data_dir: DataDir) -> None:
-    for name, baseline, backend in (("old", 0.2, 0.1), ("new", 1.0, 0.4)):  # 2x and 2.5x
-        for label, seconds in (
-            ("baseline", baseline),
-            ("control", baseline),
-            ("inductor", backend),
-        ):
-            record(data_dir, f"{label}@{name}", seconds)
+    record_in(data_dir, "old", 0.1, 0.2)
+    record_in(data_dir, "new", 0.4, 1.0)
     leading = plan(compared(data_dir), None).leading
     assert leading.label == "inductor@old"
 

@@ -73,13 +73,13 @@ def test_it_is_said_where_a_run_went_on_on_another_number_of_devices(data_dir: D
 
 
 def test_runs_that_all_stopped_at_one_step_are_noted(data_dir: DataDir) -> None:
-    for label in ("baseline", "control", "inductor"):
-        run = record(data_dir, label).blocks([0.1] * 4, LOSSES)
-        run.stop("loss has reached the threshold 1.5").end()
+    labels = ("baseline", "control", "inductor")
+    said = "loss has reached the threshold 1.5"
+    for label in labels:
+        record(data_dir, label).blocks([0.1] * 4, LOSSES).stop(said).end()
     comparison = compared(data_dir)
     assert notes_of(comparison) == tuple(
-        f"{label} stopped at step 40 of 80: loss has reached the threshold 1.5."
-        for label in ("baseline", "control", "inductor")
+        f"{one} stopped at step 40 of 80: {said}." for one in labels
     )
     assert not any("stopped" in warning for warning in warnings_of(comparison))
     assert "note: baseline stopped at step 40 of 80: loss has" in report(comparison)

@@ -37,33 +37,39 @@ def record(
     run.end()
 
 
-def parity(data_dir: DataDir) -> tuple[str, str]:
-    """Verdict of the backend, and why."""
+def judged(
+    data_dir: DataDir, inductor: dict[str, Any], control: dict[str, Any] | None = None,
+    **baseline: Any,
+) -> tuple[str, str]:  # fmt: skip
+    """Verdict of a backend, and why, beside a control that rounds otherwise."""
+    record(data_dir, "baseline", **baseline)
+    record(data_dir, "control", **{"offset": 1e-5, **(control or {})})
+    record(data_dir, "inductor", **inductor)
     found = compared(data_dir).results[-1].parity
     return found.verdict, str(parity_words(found))
 
 
+UNKNOWN: dict[str, Any] = {"inputs": {}}
+
+
 @pytest.mark.parametrize(
-    ("inputs", "told", "backend", "verdict"),
+    ("baseline", "control", "backend", "verdict"),
     [
-        (None, {}, {"random": {**TORCH, "cuda": "elsewhere"}, "offset": 1e-5}, "holds"),
-        ({}, {}, {"offset": 0.5}, "broken"),
+        ({}, {}, {"random": {**TORCH, "cuda": "elsewhere"}, "offset": 1e-5}, "holds"),
+        (UNKNOWN, UNKNOWN, {**UNKNOWN, "offset": 0.5}, "broken"),
         # A difference of 0.08 % of the first loss: bf16 rounds so, float32 does not.
-        (None, {"precision": "bf16"}, {"offset": 0.0015}, "holds"),
-        (None, {"precision": "float32"}, {"offset": 0.0015}, "broken"),
-        (None, {"precision": "odd"}, {"offset": 0.0015}, "broken"),
+        ({"precision": "bf16"}, {}, {"offset": 0.0015}, "holds"),
+        ({"precision": "float32"}, {}, {"offset": 0.0015}, "broken"),
+        ({"precision": "odd"}, {}, {"offset": 0.0015}, "broken"),
     ],
     ids=["compiled code draws in its own way", "nobody knows what was given", "bf16", "float32",
          "a precision that nobody knows"],
 )  # fmt: skip
 def test_what_speaks_neither_for_nor_against_a_backend_leaves_its_losses_to_judge(
-    data_dir: DataDir, inputs: dict[int, str] | None, told: dict[str, Any],
+    data_dir: DataDir, baseline: dict[str, Any], control: dict[str, Any],
     backend: dict[str, Any], verdict: str,
 ) -> None:  # fmt: skip
-    record(data_dir, "baseline", inputs, **told)
-    record(data_dir, "control", inputs, offset=1e-5)
-    record(data_dir, "inductor", inputs, compile_seconds=1.0, **backend)
-    assert parity(data_dir)[0] == verdict
+    assert judged(data_dir, {"compile_seconds": 1.0, **backend}, control, **baseline)[0] == verdict
 
 
 def test_an_evaluation_of_nobody_knows_how_many_samples_breaks_nothing(data_dir: DataDir) -> None:
@@ -73,15 +79,12 @@ def test_an_evaluation_of_nobody_knows_how_many_samples_breaks_nothing(data_dir:
         run.log.append("evaluation", epoch=0, step=80, split="validation", compiled=False, loss=1.0,
                        metrics={}, accuracy=None)  # fmt: skip
         run.end()
-    assert parity(data_dir)[0] == "holds"
+    assert compared(data_dir).results[-1].parity.verdict == "holds"
 
 
 def test_a_backend_that_saw_other_data_is_not_judged(data_dir: DataDir) -> None:
-    record(data_dir, "baseline")
-    record(data_dir, "control", offset=1e-5)
     other = {**ALIKE, 10: "other", 20: "other still"}
-    record(data_dir, "inductor", other, offset=0.5)
-    verdict, why = parity(data_dir)
+    verdict, why = judged(data_dir, {"inputs": other, "offset": 0.5})
     assert verdict == "unknown"
     assert why.startswith(
         "the runs saw different data from a step between step 1 and step 10 on. The "
@@ -91,20 +94,16 @@ def test_a_backend_that_saw_other_data_is_not_judged(data_dir: DataDir) -> None:
 
 
 def test_where_each_step_was_looked_at_the_first_other_one_is_known(data_dir: DataDir) -> None:
-    record(data_dir, "baseline")
-    record(data_dir, "control", offset=1e-5)
-    record(data_dir, "inductor", {**ALIKE, 1: "other"}, random={**TORCH, "python": "elsewhere"})
-    _, why = parity(data_dir)
+    elsewhere = {**TORCH, "python": "elsewhere"}
+    _, why = judged(data_dir, {"inputs": {**ALIKE, 1: "other"}, "random": elsewhere})
     assert why.startswith("the runs saw different data from step 1 on. ")
     clock = "seeds itself by the clock: the states of python differed"
     assert why.index("reinforcement learning") < why.index(clock)
 
 
 def test_a_script_that_never_repeats_itself_is_blamed_before_any_backend(data_dir: DataDir) -> None:
-    record(data_dir, "baseline")
-    record(data_dir, "control", {**ALIKE, 20: "by the clock"}, offset=0.3)
-    record(data_dir, "inductor", offset=0.4)
-    verdict, why = parity(data_dir)
+    by_the_clock = {"inputs": {**ALIKE, 20: "by the clock"}, "offset": 0.3}
+    verdict, why = judged(data_dir, {"offset": 0.4}, by_the_clock)
     assert verdict == "unknown"
     assert why.startswith("even without a compiler, two runs saw different data")
 
@@ -133,12 +132,11 @@ def test_operations_and_precision_of_the_baseline_hold_of_all(data_dir: DataDir)
 
 
 def test_operations_that_nobody_counts_are_named_and_long_notes_cut(data_dir: DataDir) -> None:
-    told = {"notes": ["y" * 3000 + "\u202e"], "uncounted": ["lstm", "\u202eevil"]}
-    record(data_dir, "baseline", **told)
-    record(data_dir, "control", notes=told["notes"], offset=1e-5)
-    record(data_dir, "inductor", notes=told["notes"], offset=1e-5, compile_seconds=3.0)
+    noted = {"notes": ["y" * 3000 + "\u202e"]}
+    backend = {**noted, "offset": 1e-5, "compile_seconds": 3.0}
+    found = judged(data_dir, backend, noted, **noted, uncounted=["lstm", "\u202eevil"])
+    assert found[0] == "holds"
     comparison = compared(data_dir)
-    assert parity(data_dir)[0] == "holds"
     assert report(comparison).startswith("mine: train.py, cpu\n")
     long, operations = (str(caution_words(one)) for one in comparison.notes)
     assert len(long) == 300 and long.endswith("y ...")
