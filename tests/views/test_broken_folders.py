@@ -31,15 +31,6 @@ def record_two(folder: DataDir) -> None:
         record_experiment(folder.runs, experiment_spec(num_steps=40), experiment_id)
 
 
-@pytest.fixture(scope="module")
-def extremes(kept_folder: DataDir) -> DataDir:
-    """One experiment as it was recorded, and one with a journal of extremes; both are compared."""
-    record_two(kept_folder)
-    write_extremes(kept_folder)
-    compare_all(kept_folder)
-    return kept_folder
-
-
 def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
     """For each field of each kind of event a row with each extreme in it, beside plain values."""
     tables = event_columns()
@@ -56,40 +47,37 @@ def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
     return rows
 
 
-def write_extremes(folder: DataDir) -> None:
-    """Into the journal of a run, of which some of each kind are believed."""
-    run = folder.run_dir(EXTREME_RUN)
-    with run.events_file.open("a") as journal:
-        for row in hostile_rows(folder):
-            journal.write(json.dumps(row) + "\n")
-    with Store.in_memory(folder) as store:
+@pytest.fixture(scope="module")
+def extremes(kept_folder: DataDir) -> DataDir:
+    """One experiment as it was recorded, and one with a journal of extremes, of which some of each
+    kind are believed; both are compared."""
+    record_two(kept_folder)
+    with kept_folder.run_dir(EXTREME_RUN).events_file.open("a") as journal:
+        journal.writelines(json.dumps(row) + "\n" for row in hostile_rows(kept_folder))
+    with Store.in_memory(kept_folder) as store:
         for table in EVENT_TABLES.values():
-            rows = store.query(f"SELECT count(*) AS n FROM {table} WHERE run_id = ?", [run.run_id])
+            rows = store.query(f"SELECT count(*) AS n FROM {table} WHERE run_id = ?", [EXTREME_RUN])
             # No extreme fits what the caches of each layer are counted in.
             assert rows["n"].iloc[0] > 0 or table == "compile_caches", table
+    compare_all(kept_folder)
+    return kept_folder
 
 
 @pytest.mark.parametrize(
     ("page", "query"),
     [
         *(("experiments", {"view": view}) for view in ("Table", "Matrix", "Trends", "Suites")),
-        *(("experiment", {"tab": tab}) for tab in ("Verdict", "Why", "Learning", "Runs")),
-        ("experiment", {"tab": "Settings"}),
+        *(("experiment", {"experiment": BAD, "tab": tab})
+          for tab in ("Verdict", "Why", "Learning", "Runs", "Settings")),
+        ("experiment", {"experiment": GOOD}),
+        *(("experiment", {"experiment": BAD, "tab": "Runs", "run": EXTREME_RUN, "part": part})
+          for part in ("Scores", "Gradients", "Compiling", "Device", "Checkpoints", "Settings",
+                       "Environment", "Log")),
         ("machine", {"tab": "Devices"}),
     ],
-)
-def test_a_journal_of_extremes_breaks_no_page(
-    extremes: DataDir, page: str, query: dict[str, str]
-) -> None:
-    addresses = [{"experiment": BAD}, {"experiment": GOOD}] if page == "experiment" else [{}]
-    for address in addresses:
-        assert "Traceback" not in text(opened(page, **query, **address))
-
-
-@pytest.mark.parametrize("tab", ["Scores", "Gradients", "Compiling", "Device", "Checkpoints",
-                                 "Settings", "Environment", "Log"])  # fmt: skip
-def test_a_journal_of_extremes_breaks_no_tab_of_a_run(extremes: DataDir, tab: str) -> None:
-    opened("experiment", tab="Runs", experiment=BAD, run=EXTREME_RUN, part=tab)
+)  # fmt: skip
+def test_a_journal_of_extremes_breaks_no_page(extremes: DataDir, page: str, query: dict[str, str]):
+    assert "Traceback" not in text(opened(page, **query))
 
 
 def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(folder: DataDir) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.commands import EXAMPLES
 from breakeven.storage.comparison.comparison import compare
@@ -22,8 +23,10 @@ from breakeven.views.charts import profile as cache_charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.palette import KNOWN
 from breakeven.views.comparison import answers, leaderboard
+from breakeven.views.comparison.cards import all_cards
 from breakeven.views.shared import links
 from tests.helpers.comparisons import comparison, pays, result, series
+from tests.helpers.journals import EXPERIMENT_ID, Recording
 
 RACED = sorted({path.parent for path in EXAMPLES.glob("*/*.baseline")})
 FASTER = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
@@ -239,6 +242,19 @@ def test_the_line_of_what_compiled_nothing_follows_its_speedup():
     assert line_of(figure, "control").y[-1] == pytest.approx(10 * (2.0 - 2.0 / 0.8))
 
 
+@pytest.mark.parametrize(("other_size", "is_there"), [(54, True), (56, False)])
+def test_losses_are_drawn_over_samples_only_if_steps_of_all_runs_are_of_one_size(
+    data_dir: DataDir, other_size: int, is_there: bool
+):
+    for label, size in (("baseline", 54), ("inductor", other_size)):
+        run = Recording(data_dir.runs, label).claim().start(samples_per_step=size)
+        run.blocks([0.1] * 4, [2.0] * 40).end()
+    with Store.in_memory(data_dir) as store:
+        found = all_cards(store, compare(store, EXPERIMENT_ID))
+    (card,) = (one for one in found if one.title == "Training loss")
+    assert ("By samples" in card.figures) is is_there and "By time" in card.figures
+
+
 @pytest.mark.parametrize("example", RACED, ids=lambda path: path.name)
 def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
     example: Path, examples: Store
@@ -403,7 +419,7 @@ def test_a_column_without_any_value_is_left_out_once_all_runs_are_over():
     over = [result("baseline", step_seconds=0.2), result("inductor", step_seconds=0.1)]
     running = [over[0], result("inductor", step_seconds=0.1, state="running")]
     shown, meanwhile = leaderboard.html(over), leaderboard.html(running)
-    assert "Step" in shown and "Energy" not in shown
+    assert "Step" in shown and "Energy" not in shown + meanwhile
     for title in ("Accuracy", "Parity", "Compile", "Speed"):
         assert f">{title}" not in shown and f">{title}" in meanwhile
     known = leaderboard.html([result("baseline", energy_per_step=42.4), result("inductor")])

@@ -27,7 +27,7 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, OTHERS_VARIABLE
-from breakeven.runner.specs.experiment import DataSpec, ModelSpec
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.views.access import doors, permissions
 from breakeven.views.form import uploads
 from breakeven.views.parts import actions
@@ -67,16 +67,7 @@ def ask(url: str, host: str | None, path: str = "/", **how: Any) -> str:
     return answered(url, host, path, **how).split(" ")[1]
 
 
-def answered(
-    url: str,
-    host: str | None,
-    path: str,
-    *,
-    origin: str = "",
-    method: str = "GET",
-    websocket: bool = False,
-    more: str = "",
-) -> str:
+def answered(url, host, path, *, origin="", method="GET", websocket=False, more="") -> str:
     """The beginning of the answer."""
     lines = [f"{method} {path} HTTP/1.1", *([] if host is None else [f"Host: {host}"])]
     lines += [f"Origin: {origin}"] if origin else []
@@ -176,10 +167,11 @@ def test_where_others_are_served_the_operators_names_numbers_and_the_machines_ow
 def test_a_named_host_or_a_proxy_means_that_others_are_served(folder: DataDir) -> None:
     assert not doors.serves_others(["Host", "Cookie"])
     assert doors.serves_others(["Host", "X-Forwarded-For"])
-    say(folder, hostnames=["localhost"])
-    assert not doors.serves_others()
-    say(folder, hostnames=["bench.example.org"])
-    assert doors.serves_others()
+    for name, others in (("localhost", False), ("bench.example.org", True)):
+        say(folder, hostnames=[name])
+        assert doors.serves_others() == others
+    for via, other in (("another account of this machine", True), ("1.1 proxy", False)):
+        assert doors.comes_from_other_account({"via": via}) == other
 
 
 def test_no_browser_is_told_to_ask_anybody_else(local: str) -> None:
@@ -253,13 +245,6 @@ def test_who_may_only_look_is_told_of_nothing_else_and_why(
     assert "another account of this machine" in text(opened("launch"))
 
 
-def test_a_request_of_another_account_is_told_by_what_the_doors_put_in_it() -> None:
-    assert doors.comes_from_other_account({"via": "another account of this machine"})
-    assert not doors.comes_from_other_account(
-        {"via": "1.1 proxy"}
-    ) and not doors.comes_from_other_account({})
-
-
 def test_on_this_machine_alone_everything_is_offered_and_any_path_may_be_used(
     folder: DataDir, tmp_path: Path
 ) -> None:
@@ -294,15 +279,19 @@ HARMLESS = {
 }
 
 
-def test_every_action_of_a_page_asks_first_whether_it_is_allowed() -> None:
+def functions_of_pages() -> Iterator[tuple[str, list[ast.FunctionDef]]]:
     for file in sorted((PROJECT_ROOT / "views").rglob("*.py")):
-        functions = [function for function in ast.walk(ast.parse(file.read_text()))
-                     if isinstance(function, ast.FunctionDef)]  # fmt: skip
+        yield file.name, [function for function in ast.walk(ast.parse(file.read_text()))
+                          if isinstance(function, ast.FunctionDef)]  # fmt: skip
+
+
+def test_every_action_of_a_page_asks_first_whether_it_is_allowed() -> None:
+    for file, functions in functions_of_pages():
         asking = [one for one in functions if names_called(one) & {"require_acting", "keep"}]
         for function in functions:
             changing = names_called(function) & CHANGING
-            if changing and (file.name, function.name) not in HARMLESS:
-                said = f"{file.name}, {function.name}: {changing}, require_acting() missing"
+            if changing and (file, function.name) not in HARMLESS:
+                said = f"{file}, {function.name}: {changing}, require_acting() missing"
                 assert function in asking or is_called_only_by(asking, function, functions), said
 
 
@@ -322,19 +311,15 @@ def names_called(function: ast.FunctionDef) -> set[str]:
     return {getattr(one, "attr", getattr(one, "id", "")) for one in called}
 
 
-READING = {"read_head", "locate", "check_data"}
-"""Functions that open a path that somebody typed."""
-
-
 def test_no_page_opens_a_path_that_was_typed_before_it_is_known_to_be_allowed() -> None:
-    for file in sorted((PROJECT_ROOT / "views").rglob("*.py")):
-        for function in ast.walk(ast.parse(file.read_text())):
-            if isinstance(function, ast.FunctionDef):
-                called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-                names = {getattr(one, "attr", getattr(one, "id", "")) for one in called}
-                reads = names & READING or "checks.check" in map(ast.unparse, called)
-                allowed = names & {"check_path", "check_files"}
-                assert allowed or not reads, f"{file.name}, {function.name}: check_path() missing"
+    for file, functions in functions_of_pages():
+        for function in functions:
+            names = names_called(function)
+            reads = names & {"read_head", "locate", "check_data"} or "checks.check" in {
+                ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)
+            }
+            allowed = names & {"check_path", "check_files"}
+            assert allowed or not reads, f"{file}, {function.name}: check_path() missing"
 
 
 @pytest.mark.heavy
@@ -355,7 +340,7 @@ def test_the_form_shows_no_row_of_a_file_that_others_may_not_use(
     assert "swordfish" in "".join(frame.value.to_csv() for frame in app.dataframe)
 
 
-def with_data(source: str) -> object:
+def with_data(source: str) -> ExperimentSpec:
     return experiment_spec(data=DataSpec(source=source))
 
 
@@ -386,12 +371,13 @@ def test_others_use_only_files_in_folders_that_were_named(
     permissions.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))
     # Which scripts may run is said elsewhere, for everybody alike.
     script = ModelSpec(source=f"script:{secret}/train.py")
-    permissions.check_files(
-        experiment_spec(task="script", model=script, data=DataSpec(source="script"))
-    )
+    spec = experiment_spec(task="script", model=script, data=DataSpec(source="script"))
+    permissions.check_files(spec)
 
 
-def test_an_uploaded_file_is_kept_under_a_safe_name_once(folder: DataDir) -> None:
+def test_an_uploaded_file_is_kept_under_a_safe_name_once_if_it_is_data_and_not_too_large(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("../../etc/cron.csv", "..\\x\\a.csv", ".hidden.csv", "a b\n\0.csv",
                  "=HYPERLINK(1).csv", "é" * 300 + ".csv", ".csv", "-rf.CSV"):  # fmt: skip
         path = uploads.keep(name, b"text,label\ngood,1\n")
@@ -402,21 +388,13 @@ def test_an_uploaded_file_is_kept_under_a_safe_name_once(folder: DataDir) -> Non
     assert uploads.keep("a.csv", b"1") == uploads.keep("a.csv", b"1")
     assert uploads.keep("a.csv", b"1") != uploads.keep("a.csv", b"2")
     assert not [entry for entry in permissions.uploads().iterdir() if entry.name.startswith(".")]
-
-
-def test_an_upload_that_is_too_large_or_no_data_is_refused(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
     for name in ("a.py", "a.csv.exe", "csv", "a.pkl"):
         with pytest.raises(uploads.UploadRefused, match="must end in one of"):
             uploads.keep(name, b"1")
-    monkeypatch.setattr(uploads, "MAX_MEBIBYTES", 0)
-    with pytest.raises(uploads.UploadRefused, match="must not be larger"):
-        uploads.keep("a.csv", b"1")
-    monkeypatch.undo()
-    monkeypatch.setattr(uploads, "MAX_TOTAL_BYTES", 0)
-    with pytest.raises(uploads.UploadRefused, match="together"):
-        uploads.keep("a.csv", b"12345")
+    for limit, said in (("MAX_TOTAL_BYTES", "together"), ("MAX_MEBIBYTES", "must not be larger")):
+        monkeypatch.setattr(uploads, limit, 0)
+        with pytest.raises(uploads.UploadRefused, match=said):
+            uploads.keep("a.csv", b"12345")
 
 
 @pytest.fixture
@@ -428,9 +406,7 @@ def uploaded_scripts_run(folder: DataDir, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("uploaded_scripts_run")
-def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(
-    folder: DataDir,
-) -> None:
+def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(folder: DataDir):
     for name, stem in (("../../train.py", "train"), ("my train (2).PY", "my_train_2"),
                        (".py", "script")):  # fmt: skip
         path = uploads.keep_script(name, b"import breakeven\n")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 import re
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.scenarios import CacheSpec
 from breakeven.storage.exchange.formats import write_csv
 from breakeven.storage.exchange.table_files import to_csv
-from breakeven.views.parts import downloads
+from breakeven.storage.index.store import Store
+from breakeven.views.parts import downloads, exchange
+from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -22,7 +25,7 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
-from tests.helpers.pages import ROOT, every_tab, opened, opened_run, text
+from tests.helpers.pages import ROOT, every_tab, opened, opened_run, table, text
 
 NUM_STEPS = 1800
 """More than the 1,000 points that a chart gets."""
@@ -35,18 +38,12 @@ def record_long(folder: DataDir) -> None:
         recording.blocks([0.1] * 18, falling_losses(NUM_STEPS)).evaluation(0.8, epoch=1).end()
 
 
-STILL_FINITE = {str(step) for step in range(40)}
-
-
 def rows_of(files: dict[str, Callable[[], bytes]], name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(files[f"download-{name}.csv"]().decode())))
 
 
 def steps_by_run(rows: list[dict[str, str]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for row in rows:
-        found.setdefault(row["label"], []).append(int(row["step"]))
-    return found
+    return pd.DataFrame(rows).astype({"step": int}).groupby("label")["step"].agg(list).to_dict()
 
 
 def test_downloads_hold_every_step_and_are_written_only_when_somebody_asks(
@@ -78,18 +75,8 @@ def test_downloads_hold_every_step_and_are_written_only_when_somebody_asks(
     assert min(int(row["round"]) for row in rows["step-times"]) == 1
 
 
-FORMULAS = (
-    "=HYPERLINK(1)",
-    "+1+cmd|' /C calc'!A0",
-    "-2+3",
-    "@SUM(1)",
-    "\t=1",
-    "\r=1",
-    "=1\r\n=2\r=3",
-)
-
-
-@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("formula", ["=HYPERLINK(1)", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)",
+                                     "\t=1", "\r=1", "=1\r\n=2\r=3"])  # fmt: skip
 def test_a_spreadsheet_takes_no_text_of_a_download_for_a_formula(formula: str):
     frame = pd.DataFrame({"name": [formula, "plain", None], "change": [-1.5, 2.0, float("nan")],
                           "shown": ["-0.5", "+3", "1e3"], formula: ["a", "b", "c"]})  # fmt: skip
@@ -123,7 +110,7 @@ def test_a_loss_that_diverged_reads_nan_in_every_file_and_what_is_missing_is_emp
                 "eval_loss": "value"}  # fmt: skip
     for name, column in diverged.items():
         rows = [row for row in rows_of(files, name) if row.get("label", "inductor") == "inductor"]
-        wrong = {row[column] for row in rows if row.get("step") not in STILL_FINITE}
+        wrong = {row[column] for row in rows if int(row.get("step") or 40) >= 40}
         assert wrong == {"NaN"}, name
     (baseline, *_others) = rows_of(files, "comparison")
     assert (baseline["speedup"], baseline["compile_seconds"]) == ("", "")
@@ -150,20 +137,14 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
                               cache=CacheSpec(repeats=1))  # fmt: skip
     for variant in caching.variants:
         run = Recording(folder.runs, variant.label, caching, cache).claim().start()
-        compiles = {"cold": 8.0, "warm": 2.0}.get(variant.label.split("-")[1:2][0]
-                                                  if "-" in variant.label else "", 0.0)  # fmt: skip
+        compiles = {"cold": 8.0, "warm": 2.0}.get(variant.cache or "", 0.0)
         run.blocks([0.5, 0.5], [1.0] * 20, compiles).checkpoint().end()
     every_tab(experiment=EXPERIMENT_ID)
     opened(experiment=cache)
     for tab in ("Scores", "Compiling", "Checkpoints", "Device"):
         opened_run(part=tab)
-    opened(
-        "experiment",
-        tab="Runs",
-        experiment=cache,
-        run=f"{cache}.inductor-cold-1",
-        part="Checkpoints",
-    )
+    run = {"run": f"{cache}.inductor-cold-1", "part": "Checkpoints"}
+    opened("experiment", tab="Runs", experiment=cache, **run)
     names = [name for name in files if name.endswith(".csv") and "harness" not in name]
     assert {"download-cold-warm.csv", "download-checkpoints.csv",
             "download-behind-verdicts.csv", "download-evaluations.csv"} <= set(names)  # fmt: skip
@@ -185,3 +166,27 @@ def test_an_accuracy_is_written_alike_on_all_pages(folder: DataDir):
     shown = pa.ipc.open_stream(evaluations.proto.arrow_data.styler.display_values).read_pandas()
     assert "80.0 %" in shown.to_numpy().ravel().tolist()
     assert evaluations.value["Accuracy"].tolist() == [0.8], "sorted as a number"
+
+
+def test_imported_rows_stand_beside_own_ones_and_a_bad_file_beside_theirs_hides_none(
+    folder: DataDir,
+):
+    record_experiment(folder.runs, experiment_spec(num_steps=80))
+    bring(folder, HARNESS)
+    bring(folder, "a,b\n1,2\n", "earlier.csv")
+    app = opened(experiment=EXPERIMENT_ID, tab="Settings")
+    assert any("earlier.csv is no performance or accuracy CSV" in w.value for w in app.warning)
+    rows = table(app, "From")
+    imported, dash = "imported: inductor.csv", "\N{EN DASH}"
+    assert rows["From"].tolist() == ["measured here", imported, imported]
+    assert rows["Model"].tolist() == ["builtin:bert-tiny", "BertForMaskedLM", "OPTForCausalLM"]
+    assert rows["Outcome"].tolist() == ["pass", "measured", "failed"]
+    assert rows["Speedup"].tolist() == ["2.00x", "1.50x", dash], "a failure is no number"
+    assert rows["Step time"].tolist() == ["100 ms", "41.2 ms", dash]
+    assert rows["Compile latency"].tolist() == ["3.00 s", "18.7 s", dash]
+    labels = {button.proto.label for button in app.get("download_button")}
+    assert {f"{title} ({suffix.upper()})" for title, suffix in exchange.TITLES.values()} <= labels
+    assert exchange.TITLES.keys() == exchange.FORMATS.keys()
+    with Store.in_memory(folder) as store:
+        records = json.loads(exchange._written(exchange.FORMATS["hud-json"], store, EXPERIMENT_ID))
+    assert {record["model"]["backend"] for record in records} == {"inductor"}

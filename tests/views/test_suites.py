@@ -34,12 +34,15 @@ def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
 def test_a_suite_is_queued_from_launch_and_its_run_is_shown(folder: DataDir) -> None:
     """One model in both parts, for both measurements that the suite has by default."""
     app = opened("launch", start="suite")
-    assert app.multiselect(key="suite-models-huggingface").value == [
-        "BertForMaskedLM",
-        "DistillGPT2",
-    ]
+    models = app.multiselect(key="suite-models-huggingface")
+    assert models.value == ["BertForMaskedLM", "DistillGPT2"]
     assert any(button.label == "Queue 8 experiments" for button in app.button)
-    app.multiselect(key="suite-models-huggingface").set_value(["BertForMaskedLM"]).run()
+    models.set_value(["BertForMaskedLM"]).run()
+    usual = app.multiselect(key="suite-backends").value
+    app.multiselect(key="suite-backends").set_value(["indcutor"]).run()
+    next(button for button in app.button if button.label.startswith("Queue")).click().run()
+    assert "indcutor" in app.error[0].value and not list(experiments(folder))
+    app.multiselect(key="suite-backends").set_value(usual).run()
     (queue,) = (button for button in app.button if button.label == "Queue 4 experiments")
     command = "\n".join(code.value for code in app.code)
     assert "breakeven suite huggingface --models=BertForMaskedLM" in command
@@ -52,15 +55,6 @@ def test_a_suite_is_queued_from_launch_and_its_run_is_shown(folder: DataDir) -> 
     }, "smaller, as there is no GPU"
     assert len(queued) == 4 and len({spec.suite_run for spec in queued}) == 1
     assert "4 of 4 experiments are not finished" in text(app)
-
-
-def test_what_a_suite_cannot_be_made_of_is_said_and_nothing_is_queued(folder: DataDir) -> None:
-    app = opened("launch", start="suite")
-    app.multiselect(key="suite-models-huggingface").set_value(["BertForMaskedLM"]).run()
-    app.multiselect(key="suite-backends").set_value(["indcutor"]).run()
-    next(button for button in app.button if button.label.startswith("Queue")).click().run()
-    assert "indcutor" in app.error[0].value
-    assert not list(experiments(folder))
 
 
 def test_the_page_shows_what_a_suite_run_comes_to(record: SuiteRecorder) -> None:
@@ -96,14 +90,7 @@ def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None
     assert "1 number got worse since before." in said
     assert "speedups are 0.50x the earlier ones over 1 model: inconclusive" in said
     assert "Only the earlier run has 1 cell: Gone." in said
-
-
-def test_another_suite_run_is_not_compared_with_what_the_one_before_was(
-    record: SuiteRecorder,
-) -> None:
-    for suite_run in ("now", "before"):
-        record.speed("Model", 0.1, suite_run=suite_run)
-    app = opened("experiments", view="Suites", suite_run="now", against="before")
+    # Another suite run is not compared with what the one before was.
     app.selectbox(key="chosen_suite_run").set_value("before").run()
     assert not app.exception and not app.warning
     assert "before" in app.query_params["suite_run"]
@@ -125,26 +112,21 @@ def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
     ]  # fmt: skip
 
 
-def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir) -> None:
-    record.speed("Model", 0.1)
-    record.accuracy("Model", "pass")
-    (outcome,) = read(folder)
-    html = suite_tables.cells_html([outcome])
-    for experiment in outcome.experiments.values():
-        assert f'href="./experiment?experiment={experiment}"' in html
-    frame = suite_tables.cells_frame([outcome])
-    assert frame["speedup"].tolist() == [pytest.approx(2.0)]
-    assert set(outcome.experiments) == {"speed", "accuracy"}
-
-
-def test_the_figure_marks_intervals_earlier_runs_and_what_does_not_count(
+def test_a_cell_leads_to_its_experiments_and_the_figure_marks_what_was_and_does_not_count(
     record: SuiteRecorder, folder: DataDir
-) -> None:  # fmt: skip
+) -> None:
     record.speed("Model", 0.1)
     record.speed("Wrong", 0.05)
     record.accuracy("Wrong", "fail_accuracy")
     record.speed("Model", 0.2, suite_run="before")
-    frame = suite_charts.speedup_frame(read(folder), read(folder, "before"))
+    outcomes = read(folder)
+    html = suite_tables.cells_html(outcomes)
+    wrong = next(one.experiments for one in outcomes if one.cell.model == "Wrong")
+    assert set(wrong) == {"speed", "accuracy"}
+    for experiment in wrong.values():
+        assert f'href="./experiment?experiment={experiment}"' in html
+    assert suite_tables.cells_frame(outcomes[:1])["speedup"].tolist() == [pytest.approx(2.0)]
+    frame = suite_charts.speedup_frame(outcomes, read(folder, "before"))
     now, earlier = suite_charts.speedups(frame).data
     assert dict(zip(now.y, now.marker.symbol, strict=True)) == {
         "Model": "square", "Wrong": "square-open"

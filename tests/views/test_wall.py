@@ -4,6 +4,7 @@ import os
 
 import pandas as pd
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
@@ -31,36 +32,28 @@ LAST = {"name": "Before", "state": "finished", "best": "inductor", "speedup": 1.
 
 def test_a_tile_says_what_runs_whose_turn_it_is_how_far_and_what_came_out_last():
     told = tile("H100", GOING, 2, last_html(LAST, NOW))
-    for said in (
-        "<h2>H100</h2>",
-        "2 more in the queue",
-        ">inductor</b> <span>racing</span>",
-        "42 %",
-        "about 1 min 30 s left",
-        "inductor 1.32x",
-        ">faster</em>",
-        "parity matches",
-        "Last: Before, 5 min",
-    ):
+    for said in ("<h2>H100</h2>", "2 more in the queue", ">inductor</b> <span>racing</span>",
+                 "42 %", "about 1 min 30 s left", "inductor 1.32x", ">faster</em>",
+                 "parity matches", "Last: Before, 5 min"):  # fmt: skip
         assert said in told, said
     assert "<b>" not in told.replace("<b>inductor 1.32x</b>", "") and "Race &" in told
+    failed = dict.fromkeys(LAST) | {"name": "Before", "state": "failed"}
+    told = tile("cpu", last=last_html(failed, NOW))
+    assert "Nothing is running." in told and "<p>failed</p>" in told
 
 
-def test_losses_of_all_runs_are_drawn_on_the_same_axes():
+def test_losses_of_all_runs_are_drawn_on_the_same_axes_and_few_or_infinite_ones_are_no_line():
     # From 2.0 at the top (4 of 90) to 0.5 at the bottom (86), over the whole width of 300.
     assert "0.0%2C4.0%2075.0%2C58.7%20150.0%2C86.0" in GOING
-
-
-def test_losses_that_are_few_or_not_finite_are_no_line():
     few, broken = LOSSES.groupby("label").head(4), LOSSES.replace({"loss": {1.0: float("nan")}})
     assert "<svg" not in going_html("Race", RUNS, None, few, NOW)
     assert "polyline" not in going_html("Race", RUNS, None, broken[:5], NOW)
 
 
-def test_a_device_without_work_says_so_and_what_failed_is_no_speedup():
-    failed = dict.fromkeys(LAST) | {"name": "Before", "state": "failed"}
-    told = tile("cpu", last=last_html(failed, NOW))
-    assert "Nothing is running." in told and "<p>failed</p>" in told
+def the_wall() -> tuple[AppTest, str]:
+    app = opened("machine", wall="1")
+    (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
+    return app, wall
 
 
 @pytest.mark.heavy
@@ -73,32 +66,23 @@ def test_the_wall_has_every_device_of_the_machine_and_no_controls(folder: DataDi
         run = Recording(folder.runs, label, spec, "20261122-101010-000000-aaaa")
         run.claim(ProcessIdentity.of(os.getpid())).start()
         run.blocks([0.1] * 4, falling_losses(80))
-    app = opened("machine", wall="1")
-    (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
+    app, wall = the_wall()
     assert wall.count("<section") == 2
     cpu, gpu = wall.split("</section>")[:2]
     assert "<h2>Test CPU</h2>" in cpu and "Going on" in cpu and 'aria-label="Time done"' in cpu
     assert "Last: Earlier" in cpu and "inductor 2.00x" in cpu
     assert "<h2>Test GPU</h2>" in gpu and "Nothing is running." in gpu
     assert not [*app.button, *app.selectbox, *app.get("page_link")]
-
-
-@pytest.mark.heavy
-def test_experiments_that_share_the_cpus_have_a_tile_each(folder: DataDir):
-    keep(folder, WITH_GPU)
-    for number, name in enumerate(("One", "Two", "Waiting")):
-        spec = experiment_spec(num_steps=80, name=name)
+    for number, name in enumerate(("Beside it", "Waiting"), start=1):
         for label in ("baseline", "control", "inductor"):
             key = f"20261122-10101{number}-000000-aaaa"
-            run = Recording(folder.runs, label, spec, key)
+            run = Recording(folder.runs, label, experiment_spec(name=name), key)
             if name != "Waiting":
                 run.claim(ProcessIdentity.of(os.getpid())).start()
-    app = opened("machine", wall="1")
-    (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
-    first, second, gpu = wall.split("</section>")[:3]
-    assert "One" in first and "1 more in the queue" in first
-    assert "Two" in second and "more in the queue" not in second
-    assert "<h2>Test GPU</h2>" in gpu
+    first, second, gpu = the_wall()[1].split("</section>")[:3]
+    assert "Going on" in first and "1 more in the queue" in first
+    assert "Beside it" in second and "more in the queue" not in second
+    assert "<h2>Test GPU</h2>" in gpu, "the CPUs are shared, with a tile for each"
 
 
 def test_phases_now_and_last_time_share_a_scale_and_what_goes_on_is_told_by_the_last_time():

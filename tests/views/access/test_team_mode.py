@@ -96,9 +96,7 @@ def asked(
         return error.code, error.read().decode(errors="replace")
 
 
-def test_a_stranger_is_led_to_the_provider_and_gets_nothing_else(
-    server: Proxied, browser: Browser
-) -> None:
+def test_a_stranger_is_led_to_the_provider_and_gets_nothing_else(server: Proxied, browser: Browser):
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
     page.goto(f"{server.address}/experiment?experiment={EXPERIMENT_ID}")
@@ -214,9 +212,7 @@ def test_a_viewer_cannot_act_by_forging_what_an_operators_page_says(
     )  # fmt: skip
 
 
-def test_an_operator_reads_who_did_what(
-    server: Proxied, signed_in: dict[str, BrowserContext]
-) -> None:
+def test_an_operator_reads_who_did_what(server: Proxied, signed_in: dict[str, BrowserContext]):
     page = signed_in["ada"].new_page()
     page.goto(f"{server.address}/machine?tab=Audit+log")
     page.get_by_label("Search").wait_for()
@@ -224,9 +220,7 @@ def test_an_operator_reads_who_did_what(
     page.close()
 
 
-def test_a_large_sign_in_leads_where_somebody_wanted_to_go(
-    server: Proxied, browser: Browser
-) -> None:
+def test_a_large_sign_in_leads_where_somebody_wanted_to_go(server: Proxied, browser: Browser):
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
     sign_in(page, server, "big", "/definitions?a=b")

@@ -31,6 +31,11 @@ def labels(app: AppTest) -> list[str]:
     return [one.label for one in app.button]
 
 
+def press(app: AppTest, label: str) -> AppTest:
+    (button,) = [one for one in app.button if one.label == label]
+    return button.click().run()
+
+
 def test_a_click_queues_the_investigation_of_a_failed_run_and_opens_it(folder: DataDir) -> None:
     run, known = record_failed(folder, "inductor"), {EXPERIMENT_ID}
     for page in (lambda: opened(experiment=EXPERIMENT_ID), opened_run):
@@ -43,7 +48,9 @@ def test_a_click_queues_the_investigation_of_a_failed_run_and_opens_it(folder: D
         assert "The search goes on: 0 trials so far" in text(app)
 
 
-def test_a_broken_run_offers_the_search_until_its_cause_is_known(folder: DataDir) -> None:
+def test_a_broken_run_offers_the_search_until_its_cause_is_known_with_program_and_issue(
+    folder: DataDir,
+) -> None:
     record_broken(folder)
     app = opened(experiment=EXPERIMENT_ID)
     assert "learns something else than the baseline" in text(app)
@@ -51,28 +58,7 @@ def test_a_broken_run_offers_the_search_until_its_cause_is_known(folder: DataDir
     record_investigation(folder)
     app = opened(experiment=EXPERIMENT_ID)
     assert {"The cause", "Find the cause again"} <= {*labels(app)}
-    (found,) = [one for one in app.button if one.label == "The cause"]
-    assert "Inductor's lowering of aten.relu.default" in text(found.click().run())
-
-
-def test_a_slow_run_offers_the_stages_on_its_own_page(folder: DataDir) -> None:
-    record_experiment(folder.runs, experiment_spec(120, 10), backend_seconds=0.4)
-    assert "Find the slow stage" in labels(opened_run())
-
-
-def test_a_sound_run_and_a_fault_that_the_baseline_has_offer_nothing(folder: DataDir) -> None:
-    record_experiment(folder.runs, SPEC)
-    assert "Find the cause" not in labels(opened_run())
-    record_failed(folder, "baseline", "inductor")
-    assert "Find the cause" not in labels(opened_run())
-
-
-def test_the_page_has_the_answer_the_trials_the_program_and_the_whole_issue(
-    folder: DataDir,
-) -> None:
-    record_broken(folder)
-    record_investigation(folder)
-    app = opened(experiment=INVESTIGATION_ID)
+    app = press(app, "The cause")
     shown = text(app)
     assert "### Inductor's lowering of aten.relu.default (number 12 of the lowerings)" in shown
     assert "Certain: a program of 3 operations" in shown and "It needs torch alone." in shown
@@ -81,8 +67,23 @@ def test_the_page_has_the_answer_the_trials_the_program_and_the_whole_issue(
     assert program == "import torch\nprint('```')"
     assert issue.startswith("# torch.compile: ") and "OS: Linux, ~/venv" in issue
     assert not app.warning  # The program reads no tensors of the training.
-    app = next(one for one in app.button if one.label == "The run inductor").click().run()
+    app = press(app, "The run inductor")
     assert (app.query_params["experiment"], app.query_params["tab"]) == (EXPERIMENT_ID, "Runs")
+    settings = text(opened(experiment=INVESTIGATION_ID, tab="Settings"))
+    assert f"breakeven investigate {EXPERIMENT_ID}.inductor" in settings
+    opened("experiments", view="Side by side", side=INVESTIGATION_ID)
+    assert "An investigation has no form" in text(opened("launch", again=INVESTIGATION_ID))
+    with Store.in_memory(folder) as store:
+        page = content(store, INVESTIGATION_ID).page
+    assert page.headline.startswith("Inductor&#39;s lowering of aten.relu.default")
+    assert list(page.tables[0].shown["outcome"]) == ["passes", "differs", "passes"]
+
+
+def test_a_sound_run_and_a_fault_that_the_baseline_has_offer_nothing(folder: DataDir) -> None:
+    record_experiment(folder.runs, SPEC)
+    assert "Find the cause" not in labels(opened_run())
+    record_failed(folder, "baseline", "inductor")
+    assert "Find the cause" not in labels(opened_run())
 
 
 def test_texts_of_a_strangers_journal_are_shown_as_they_are(folder: DataDir) -> None:
@@ -97,8 +98,9 @@ def test_texts_of_a_strangers_journal_are_shown_as_they_are(folder: DataDir) -> 
     assert "\\x1b[2J" in text(app)
 
 
-def test_a_slow_backend_has_its_issue_beside_its_stages(folder: DataDir) -> None:
+def test_a_slow_run_offers_its_stages_and_has_its_issue_beside_them(folder: DataDir) -> None:
     record_experiment(folder.runs, experiment_spec(120, 10), backend_seconds=0.4)
+    assert "Find the slow stage" in labels(opened_run())
     (issue,) = [one.value for one in opened(experiment=EXPERIMENT_ID, tab="Why").code]
     assert issue.startswith("# torch.compile: with inductor, a step takes 2.00x as long")
     record_experiment(folder.runs, experiment_spec(120, 10), experiment_id=OTHER_ID)
@@ -130,30 +132,10 @@ def test_a_search_that_was_stopped_resumes_on_its_page(folder: DataDir) -> None:
     assert (run.state, run.attempt) == (RunState.QUEUED, 2)
 
 
-def test_trials_show_while_the_search_goes_on_and_the_issue_waits_for_its_end(
-    folder: DataDir,
-) -> None:
+def test_trials_show_while_the_search_goes_on_and_the_issue_waits_for_its_end(folder: DataDir):
     record_investigation(folder, {"cause": "searching", "program": None}, state=None)
     (run,) = map(RunDir, folder.runs.iterdir())
     run.claim_file.unlink()  # The process of its claim is gone; so the run waits in the queue.
     app = opened(experiment=INVESTIGATION_ID)
     assert "The search goes on: 3 trials so far, and the cause is not known yet." in text(app)
     assert not app.code
-
-
-def test_other_pages_show_an_investigation(folder: DataDir) -> None:
-    record_investigation(folder)
-    opened(experiment=INVESTIGATION_ID, tab="Runs")
-    settings = text(opened(experiment=INVESTIGATION_ID, tab="Settings"))
-    assert f"breakeven investigate {EXPERIMENT_ID}.inductor" in settings
-    for query in ({}, {"view": "Side by side", "side": INVESTIGATION_ID}):
-        opened("experiments", **query)
-    assert "An investigation has no form" in text(opened("launch", again=INVESTIGATION_ID))
-
-
-def test_a_report_has_the_answer_and_the_trials(folder: DataDir) -> None:
-    record_investigation(folder)
-    with Store.in_memory(folder) as store:
-        page = content(store, INVESTIGATION_ID).page
-    assert page.headline.startswith("Inductor&#39;s lowering of aten.relu.default")
-    assert list(page.tables[0].shown["outcome"]) == ["passes", "differs", "passes"]

@@ -1,27 +1,23 @@
 """The tab Verdict of an experiment in several environments."""
 
-from pathlib import Path
-
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.numbers.formats import DASH
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from tests.helpers.pages import every_tab, shown, text
+from tests.helpers.pages import every_tab, text
 
 
 @pytest.mark.heavy
-def test_the_verdict_compares_the_environments_in_a_sentence(tmp_path: Path) -> None:
+def test_the_verdict_compares_the_environments_in_a_sentence(folder: DataDir) -> None:
     names = ("old=/a/python", "new=/b/python")
     spec = experiment_spec(num_steps=80, block_steps=10, environments=names)
-    with shown(tmp_path) as folder:
-        for label in (one.label for one in spec.variants):
-            seconds = {"inductor@old": 0.1, "inductor@new": 0.08}.get(label, 0.2)
-            losses = [loss + 1e-5 * label.startswith("control") for loss in falling_losses(80)]
-            run = Recording(DataDir(folder.path).runs, label, spec).claim().start()
-            run.blocks([seconds] * 8, losses).end()
-        tabs = every_tab(experiment=EXPERIMENT_ID)  # none of which fails
-        said = text(tabs[0]).replace("\u2060", "")  # which keeps an address from becoming a link
+    for label in (one.label for one in spec.variants):
+        seconds = {"inductor@old": 0.1, "inductor@new": 0.08}.get(label, 0.2)
+        losses = [loss + 1e-5 * label.startswith("control") for loss in falling_losses(80)]
+        Recording(folder.runs, label, spec).claim().start().blocks([seconds] * 8, losses).end()
+    tabs = every_tab(experiment=EXPERIMENT_ID)  # none of which fails
+    said = text(tabs[0]).replace("\u2060", "")  # which keeps an address from becoming a link
     assert "new trains this at 1.25x" in said and "Nothing is lost with new." in said
     assert [line for line in said.splitlines() if line.startswith("| ")] == [
         "| Run | Speed over old | Compile latency | Memory needed | Parity |",

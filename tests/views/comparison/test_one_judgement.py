@@ -81,9 +81,9 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         said_on_sides = difference_report(sides)
     for surface, said in surfaces.items():
         assert "inconclusive" in said and "never<" not in said and " never" not in said, surface
-    (run,) = (one for one in json.loads(comparison_json(comparison))["runs"]
-              if one["label"] == "inductor")  # fmt: skip
-    assert (run["break_even"]["verdict"], run["break_even"]["steps"]) == ("unsure", None)
+    (found,) = (one["break_even"] for one in json.loads(comparison_json(comparison))["runs"]
+                if one["label"] == "inductor")  # fmt: skip
+    assert (found["verdict"], found["steps"]) == ("unsure", None)
     assert (row["break_even_steps"], row["break_even_verdict"]) == (None, "unsure")
     assert (cell.empty, cell.value) == ("unsure", None)
     for draw in (speed.saved, speed.cumulative):
@@ -95,9 +95,7 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
     assert f"A: `breakeven show {EXPERIMENT_ID}` warns of its numbers" in said_on_sides
 
 
-def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
-    data_dir: DataDir,
-) -> None:
+def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_dir: DataDir):
     """A backend that is faster than all others, until it fails late."""
     spec = experiment_spec(num_steps=200, block_steps=10, backends=("inductor", "aot_eager"))
     losses = falling_losses(spec.num_steps)

@@ -62,6 +62,8 @@ def test_an_archive_of_everything_has_each_table_and_the_data_of_each_chart(race
     assert everything(race, content(race, EXPERIMENT_ID), ()) == archive, "the same one twice"
     made = zipfile.ZipFile(io.BytesIO(archive))
     names = set(made.namelist())
+    with pytest.raises(NotExportable, match="Choose fewer experiments"):
+        pack(race.data_dir.runs.iterdir(), max_bytes=1_000)
     assert {f"{NAME}/tables/comparison.csv", f"{NAME}/tables/comparison.parquet"} <= names
     assert {f"{NAME}/data/{card.name}.csv" for card in whole.page.cards} <= names
     assert len(whole.page.cards) > 6
@@ -129,20 +131,6 @@ def test_a_report_is_imported_and_written_again_with_equal_data(
     assert again == page, "the same runs make the same report, whoever writes it"
 
 
-def test_a_report_of_several_experiments_has_all_of_their_runs(
-    data_dir: DataDir, tmp_path: Path
-) -> None:
-    ids = [EXPERIMENT_ID, "20261122-093015-123456-7f3b"]
-    for experiment_id in ids:
-        record_scenario(data_dir, "accuracy", experiment_id)
-    with Store.in_memory(data_dir) as store:
-        page = report(store, ids)
-    assert page.count("<article") == 2 and page.count('id="breakeven-runs"') == 1
-    names = zipfile.ZipFile(io.BytesIO(the_data(page, tmp_path))).namelist()
-    runs = {name.partition("/")[0] for name in names}
-    assert runs == {run.run_id for run in data_dir.run_dirs()} and len(runs) == 4
-
-
 def screens(page: str) -> list[str]:
     """What is in each screen of a presentation, and what follows up to the next."""
     return re.split(r'<(?:section|figure) class="[^"]*\bscreen"', page)[1:]
@@ -184,23 +172,31 @@ def test_what_is_played_back_tells_what_every_run_did_when(race: Store) -> None:
     assert (backend["steps"], len(backend["losses"])) == (list(range(80)), 80)
 
 
-def test_screens_lead_from_the_answer_to_what_to_do(page: str) -> None:
+def test_screens_lead_from_the_answer_to_what_to_do_which_is_that_of_the_plan(
+    race: Store, page: str
+) -> None:
+    """80 steps of 0.2 s, or of 0.1 s after 3 s of compiling: the lines cross at 30 steps."""
     titles = [re.search(r"<(h1|h2|strong)>(.*?)</", one)[2] for one in screens(page)]
     assert titles[0] == "Race" and titles[-1] == "What to do"
     assert "Timeline" in titles and len(titles) >= 6
-
-
-def test_a_report_advises_what_the_plan_of_the_page_says(race: Store) -> None:
-    """80 steps of 0.2 s, or of 0.1 s after 3 s of compiling: the lines cross at 30 steps."""
     assert advice(compare(race, EXPERIMENT_ID)) == (
         "For 80 steps, use inductor: 11 s instead of 16 s, compiling included. Below 30 steps (30 "
         "to 30), do not compile."
     )
 
 
-def test_a_report_that_was_asked_for_is_kept_until_something_new_came(data_dir: DataDir) -> None:
-    record_scenario(data_dir, "accuracy")
+def test_a_report_of_several_experiments_has_all_runs_and_is_kept_until_something_new_came(
+    data_dir: DataDir, tmp_path: Path
+) -> None:
+    ids = [EXPERIMENT_ID, "20261122-093015-123456-7f3b"]
+    for experiment_id in ids:
+        record_scenario(data_dir, "accuracy", experiment_id)
     store = Store.in_memory(data_dir)
+    both = report(store, ids)
+    assert both.count("<article") == 2 and both.count('id="breakeven-runs"') == 1
+    names = zipfile.ZipFile(io.BytesIO(the_data(both, tmp_path))).namelist()
+    runs = {name.partition("/")[0] for name in names}
+    assert runs == {run.run_id for run in data_dir.run_dirs()} and len(runs) == 4
     first = report_of(store, [EXPERIMENT_ID])
     assert report_of(store, [EXPERIMENT_ID]) is first
     inductor = data_dir.run_dir(f"{EXPERIMENT_ID}.inductor")
@@ -213,11 +209,6 @@ def test_a_report_that_was_asked_for_is_kept_until_something_new_came(data_dir: 
     data_dir.run_dir(f"{EXPERIMENT_ID}.baseline").write_labels(Labels(name="Ours <b>"))
     store.ingest_all()
     assert "<h1>Ours &#60;b&#62;</h1>" in report_of(store, [EXPERIMENT_ID])
-
-
-def test_runs_too_large_for_a_page_are_said_to_be(race: Store) -> None:
-    with pytest.raises(NotExportable, match="Choose fewer experiments"):
-        pack(race.data_dir.runs.iterdir(), max_bytes=1_000)
 
 
 def test_a_report_of_a_suite_run_begins_with_what_it_comes_to(data_dir: DataDir) -> None:

@@ -77,9 +77,7 @@ class Gate:
         self.came: list[str] = []
         self.open = threading.Event()
 
-    def __call__(
-        self, store: Store, ids: Sequence[str], suite_runs: Sequence[str], go_on: Callable[[], None]
-    ) -> str:
+    def __call__(self, store: Store, ids: Sequence[str], suite_runs: Sequence[str], go_on) -> str:
         for one in ids:
             go_on()
             self.came.append(one)
@@ -146,37 +144,25 @@ def test_the_making_of_a_report_is_left_before_each_experiment_is_looked_at_or_w
 
 
 def test_a_long_report_holds_up_no_short_one(store: Store, gate: Gate) -> None:
-    long, short = Asked(",".join(IDS)), Asked(EXPERIMENT_ID, "10.0.0.2")
+    """Of two long ones the second follows the first."""
+    one, other = Asked(",".join(IDS)), Asked(",".join(IDS[::-1]), "10.0.0.2")
+    short = Asked(EXPERIMENT_ID, "10.0.0.3")
 
-    async def both() -> None:
+    async def all_three() -> None:
         reports = serving.Reports(None)
-        first = asyncio.create_task(reports(long.scope, long.receive, long.send))
-        await until(lambda: bool(gate.came))
-        second = asyncio.create_task(reports(short.scope, short.receive, short.send))
-        await until(lambda: len(gate.came) == 2)
-        gate.open.set()
-        await asyncio.gather(first, second)
-
-    awaited(both())
-    assert gate.came[1] == EXPERIMENT_ID
-    assert (long.status, short.status) == (200, 200)
-
-
-def test_long_reports_are_made_one_after_the_other(store: Store, gate: Gate) -> None:
-    first, second = Asked(",".join(IDS)), Asked(",".join(IDS[::-1]), "10.0.0.2")
-
-    async def both() -> None:
-        reports = serving.Reports(None)
-        tasks = [asyncio.create_task(reports(one.scope, one.receive, one.send))
-                 for one in (first, second)]  # fmt: skip
-        await until(lambda: bool(gate.came))
-        await asyncio.sleep(0.02)
-        assert len(gate.came) == 1
+        tasks = []
+        for count, asked in ((1, one), (1, other), (2, short)):
+            task = asyncio.create_task(reports(asked.scope, asked.receive, asked.send))
+            tasks.append(task)
+            await until(lambda count=count: len(gate.came) >= count)
+            await asyncio.sleep(0.02)
+            assert len(gate.came) == count
         gate.open.set()
         await asyncio.gather(*tasks)
 
-    awaited(both())
-    assert gate.came in ([*IDS, *IDS[::-1]], [*IDS[::-1], *IDS])
+    awaited(all_three())
+    assert gate.came == [IDS[0], EXPERIMENT_ID, *IDS[1:], *IDS[::-1]]
+    assert {one.status, other.status, short.status} == {200}
 
 
 def test_a_page_has_a_hundred_experiments_at_most(

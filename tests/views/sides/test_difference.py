@@ -25,8 +25,12 @@ def recorded(kept_folder: DataDir) -> DataDir:
     return kept_folder
 
 
+def beside(*experiment_ids: str, **query: str):
+    return opened("experiments", view="Side by side", side=[*experiment_ids], **query)
+
+
 def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
-    app = opened("experiments", view="Side by side", side=IDS[:2])
+    app = beside(*IDS[:2])
     said = text(app)
     assert "1.00x" in said and "same" in said
     assert "1.00 x" not in said, "written as speedups are"
@@ -35,13 +39,14 @@ def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
     drawn = charts(app)
     assert '"name":"A"' in drawn and '"name":"B"' in drawn
     assert "Loss of baseline" in said
+    # What was put away can still be held against others.
+    library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
     for chosen, shown in (("inductor", "inductor"), ("nonsense", "baseline")):
-        app = opened("experiments", view="Side by side", side=IDS[:2], losses_of=chosen)
-        assert f"Loss of {shown}" in text(app)
+        assert f"Loss of {shown}" in text(beside(*IDS[:2], losses_of=chosen))
 
 
 def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
-    app = opened("experiments", view="Side by side", side=[IDS[0], IDS[2]])
+    app = beside(IDS[0], IDS[2])
     said = text(app)
     assert "A and B: neither speeds nor losses are compared, because the models differ." in said
     assert "Losses are not drawn together: the models differ." in said
@@ -49,21 +54,13 @@ def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
     assert "model.source" in said and "builtin:bert-base" in said
 
 
-def test_what_was_put_away_can_still_be_held_against_others(recorded: DataDir):
-    library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
-    assert "same" in text(opened("experiments", view="Side by side", side=IDS[:2]))
-    library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=False))
-
-
 def test_fewer_than_two_or_more_than_eight_break_nothing(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(), IDS[0])
-    for of in ([], [IDS[0]], ["nonsense", IDS[0]]):
-        assert "Choose two experiments or more" in text(
-            opened("experiments", view="Side by side", side=of)
-        )
+    for of in ([], ["nonsense", IDS[0]]):
+        assert "Choose two experiments or more" in text(beside(*of))
     for experiment_id in IDS[1:]:
         Recording(folder.runs, "baseline", experiment_id=experiment_id).claim().start().end()
-    app = opened("experiments", view="Side by side", side=IDS)
+    app = beside(*IDS)
     assert len(app.multiselect(key="address.side").value) == 8
 
 
@@ -74,10 +71,8 @@ def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
         spec = experiment_spec(num_steps=80, devices=tuple(f"cuda:{one}" for one in devices))
         environment = on_gpu if experiment_id != IDS[2] else {"device_name": "Another GPU"}
         record_experiment(folder.runs, spec, experiment_id, environment=environment)
-    said = text(opened("experiments", view="Side by side", side=IDS[:3]))
+    said = text(beside(*IDS[:3]))
     assert "Scaling over devices" in said and "50.0 %" in said
     assert "B on 2 devices against A on one, strong scaling" in said
     assert "C is not compared with one device (A): the devices are of different models." in said
-    assert "Scaling over devices" not in text(
-        opened("experiments", view="Side by side", side=[IDS[1], IDS[2]])
-    )
+    assert "Scaling over devices" not in text(beside(*IDS[1:3]))

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -45,21 +45,13 @@ SECOND = "20261121-093016-000000-bbbb"
 
 
 @pytest.fixture
-def holder(folder: DataDir) -> Iterator[Callable[[], "subprocess.Popen[str]"]]:
-    """Starts a process that holds the supervisor's lock."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start() -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", HOLDER, str(folder.supervisor_lock)]
-        process = subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True)
-        started.append(process)
+def holder(folder: DataDir) -> Iterator["subprocess.Popen[str]"]:
+    """A process that holds the supervisor's lock."""
+    command = [sys.executable, "-c", HOLDER, str(folder.supervisor_lock)]
+    with subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
-        return process
-
-    yield start
-    for process in started:
+        yield process
         process.kill()
-        process.wait()
 
 
 def get(address: str) -> tuple[int, str, str]:
@@ -102,9 +94,7 @@ def test_a_served_dashboard_answers_probes_and_a_reader_of_openmetrics(folder: D
             urllib.request.urlopen(request)
 
 
-def test_counts_follow_runs_that_come_end_and_go_and_leave_out_the_examples(
-    folder: DataDir,
-) -> None:
+def test_counts_follow_runs_that_come_end_and_go_and_leave_out_the_examples(folder: DataDir):
     examples = folder.path / "examples"
     record_experiment(examples / "shipped", experiment_id="20261121-093010-000000-eeee")
     record_experiment(folder.runs)
@@ -140,9 +130,9 @@ def test_every_number_of_a_made_folder_is_what_counting_it_by_hand_gives(
                for number in range(3)]  # fmt: skip
     hold(folder, waiting[1])
     pause(folder)
-    for name in ("20261121-093017-000000-cccc.baseline", "20261121-093017-000000-cccc.control"):
-        (folder.runs / name).mkdir()
-        (folder.runs / name / "spec.json").write_text("no JSON")
+    for label in ("baseline", "control"):
+        (folder.runs / f"20261121-093017-000000-cccc.{label}").mkdir()
+        (folder.runs / f"20261121-093017-000000-cccc.{label}" / "spec.json").write_text("no JSON")
     state.look()
     found = numbers(open_metrics(state.look(), {"process_threads": 7.0}))
     states = {name.partition("/")[2]: number for name, number in found.items()
@@ -174,27 +164,32 @@ def test_what_waits_without_a_supervisor_is_told_once_one_should_be_there(
     assert state.look().is_healthy and state.look().numbers["queue_paused"]
 
 
-def test_a_supervisor_that_was_stopped_is_told(
-    folder: DataDir, holder: Callable[[], "subprocess.Popen[str]"]
-) -> None:
-    process = holder()
+def test_a_supervisor_that_was_stopped_is_told(folder: DataDir, holder: "subprocess.Popen[str]"):
     assert state.look().is_healthy and state.look().numbers["supervisor_alive"]
     long_ago = time.time() - 100
     os.utime(folder.supervisor_lock, (long_ago, long_ago))
-    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(holder.pid, signal.SIGSTOP)
     unwell = state.look()
     assert not unwell.is_healthy and "no sign for" in unwell.problems[0]
     wait_until(lambda: read_heartbeat(folder).is_stopped)
-    process.kill()
-    process.wait()
+    holder.kill()
+    holder.wait()
     assert state.look().is_healthy and not state.look().numbers["supervisor_alive"]
 
 
-def test_a_full_disk_and_pages_that_grow_old_are_told(
+def test_a_full_disk_and_pages_that_grow_old_are_told_and_a_question_costs_no_look_at_old_runs(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_experiment(folder.runs)
     assert state.look().is_healthy
+    opened: list[str] = []
+    sys.addaudithook(
+        lambda name, arguments: opened.append(str(arguments[0]))
+        if name in ("open", "os.listdir", "os.scandir") else None
+    )  # fmt: skip
+    monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
+    assert state.look().numbers["runs"] == {str(RunState.FINISHED): 3}
+    assert not [file for file in opened if str(folder.runs) in file]
     monkeypatch.setattr(state, "MIN_FREE_BYTES", 10**18)
     assert "are free on the disk of the data folder" in state.look().problems[0]
     monkeypatch.undo()
@@ -202,22 +197,6 @@ def test_a_full_disk_and_pages_that_grow_old_are_told(
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
     monkeypatch.setattr(state, "MAX_AGE_SECONDS", 0.0)
     assert "the data on pages are" in state.look().problems[0]
-
-
-def test_one_question_costs_no_look_at_runs_that_are_over(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(20):
-        record_experiment(folder.runs, experiment_id=f"20261121-0930{number:02}-000000-aaaa")
-    assert state.look().numbers["runs"] == {str(RunState.FINISHED): 60}
-    monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
-    opened: list[str] = []
-    sys.addaudithook(
-        lambda name, arguments: opened.append(str(arguments[0]))
-        if name in ("open", "os.listdir", "os.scandir") else None
-    )  # fmt: skip
-    assert state.look().numbers["runs"] == {str(RunState.FINISHED): 60}
-    assert not [file for file in opened if str(folder.runs) in file]
 
 
 def test_the_alert_rules_for_prometheus_name_metrics_and_states_that_exist(folder: DataDir) -> None:

@@ -1,16 +1,25 @@
-"""What the first page needs is there before the first reader is."""
+"""What a server does when it starts: what the first page needs is there before the first reader
+is, and memory goes back."""
 
 import gc
 import os
+import platform
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
+from streamlit.components.v2.component_manager import BidiComponentManager
+from streamlit.runtime.media_file_manager import MediaFileManager
+from streamlit.runtime.media_file_storage import MediaFileStorageError
+from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
+from breakeven import serve
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
@@ -26,6 +35,13 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 from tests.helpers.waiting import awaited
 
 OTHER = "20251101-000000-000000-0000"
+
+
+def printed(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT_ROOT)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
 
 
 def refuse(*_: object) -> None:
@@ -57,9 +73,7 @@ def test_what_is_over_is_compared_and_stored_for_the_next_process(
         comparison.compare(open_store(), one)
 
 
-def test_a_reader_puts_it_off(
-    folder: DataDir, slept: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_puts_it_off(folder: DataDir, slept: list[float], monkeypatch: pytest.MonkeyPatch):
     record_experiment(folder.runs)
     get_store()  # as every page does first
     monkeypatch.setattr(comparison, "_compare", refuse)
@@ -142,9 +156,90 @@ def test_what_the_first_page_needs_not_is_not_imported_before_it_and_torch_not_e
 ) -> None:
     """Each takes as long as a tenth of all that a reader waits for."""
     record_experiment(folder.runs)
-    answer = subprocess.run([sys.executable, "-c", FIRST_PAGE], cwd=PROJECT_ROOT, text=True,
-                            capture_output=True)  # fmt: skip
-    assert answer.returncode == 0, answer.stderr
-    *modules, allocator = answer.stdout.split()
+    *modules, allocator = printed(FIRST_PAGE).split()
     assert not {"scipy.special", "scipy.stats", "kaleido", "torch"} & {*modules}
     assert allocator == "system", "which alone shares what it frees with all others"
+
+
+PARTS = """
+import ctypes, os, sys, threading
+if "shared" in sys.argv:
+    from breakeven.views.upkeep.startup import share_arenas
+    share_arenas()
+meet = threading.Barrier(8)
+def work():
+    meet.wait()
+    held = [bytes(600 + size) for size in range(5000)]
+    meet.wait()
+threads = [threading.Thread(target=work) for _ in range(8)]
+[one.start() for one in threads]
+[one.join() for one in threads]
+library = ctypes.CDLL(None)
+library.fdopen.restype = ctypes.c_void_p
+library.malloc_info.argtypes = [ctypes.c_int, ctypes.c_void_p]
+library.fflush.argtypes = [ctypes.c_void_p]
+out = library.fdopen(1, b"w")
+library.malloc_info(0, out)
+library.fflush(out)
+"""
+
+
+FREED = """
+from pathlib import Path
+import os
+from breakeven.views.upkeep.startup import give_back
+
+def megabytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+held = [bytes(5000) for _ in range(20_000)]
+last = held.pop()  # what lies below it stays
+before = megabytes()
+held.clear()
+kept = before - megabytes()
+give_back()
+print(kept, before - megabytes())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries divide otherwise")
+@pytest.mark.heavy
+def test_runs_of_pages_share_the_memory_that_they_free_and_what_lies_below_some_is_given_back():
+    """100 MB, of which the very last piece is in use."""
+    assert printed(PARTS, "shared").count("<heap nr=") < printed(PARTS).count("<heap nr=")
+    by_itself, when_told = map(float, printed(FREED).split())
+    assert by_itself < 10 and when_told > 90
+
+
+def test_a_server_does_not_look_for_components_in_installed_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+    scan = "scan_component_manifests"
+    monkeypatch.setattr(manifest_scanner, scan, lambda: looked.append("all packages") or [])
+    look = "discover_and_register_components"  # What Streamlit's runtime calls when it starts.
+    # To be as it was when the test is over.
+    monkeypatch.setattr(BidiComponentManager, look, getattr(BidiComponentManager, look))
+    BidiComponentManager().discover_and_register_components()
+    assert looked == ["all packages"]
+    serve.offer_no_components_of_packages()
+    BidiComponentManager().discover_and_register_components()
+    assert looked == ["all packages"]
+
+
+@pytest.mark.parametrize(("kept", "is_there"), [(1000.0, True), (0.0, False)])
+def test_a_made_file_waits_for_its_browser_while_pages_are_drawn_and_goes_after_some_seconds(
+    monkeypatch: pytest.MonkeyPatch, kept: float, is_there: bool
+) -> None:
+    monkeypatch.setattr(serve, "KEPT_SECONDS", kept)
+    remove = MediaFileManager.remove_orphaned_files
+    monkeypatch.setattr(MediaFileManager, "remove_orphaned_files", remove)
+    serve.keep_files_for_browsers()
+    storage = MemoryMediaFileStorage("/media")
+    manager = MediaFileManager(storage)
+    button = manager.add_deferred(lambda: b"step,loss", "text/csv", "1.0", file_name="race.csv")
+    url = manager.execute_deferred(button)
+    for _ in range(3):  # Scripts of pages end.
+        manager.remove_orphaned_files()
+    with nullcontext() if is_there else pytest.raises(MediaFileStorageError):
+        storage.get_file(url.rpartition("/")[2])
