@@ -185,6 +185,8 @@ RAISES = {"problem": "raises", "error": "KeyError: 'a'\nmore", **NOTHING}
     [
         ({"cause": "stage", "compiler_stage": "AOTAutograd", **RAISES},
          "The compiler stage AOTAutograd fails with KeyError: 'a'."),
+        ({"cause": "backend", "compiler_stage": "tvm", **RAISES},
+         "The backend tvm fails with KeyError: 'a'."),
         ({"cause": "setting", "compiler_stage": "CUDA graphs",
           "labels": ["inductor:triton.cudagraphs=false"], **RAISES},
          "Because of CUDA graphs, inductor fails with KeyError: 'a'; "

@@ -45,6 +45,15 @@ def test_a_torn_last_line_is_read_after_it_is_completed(data_dir: DataDir) -> No
         assert store.query("SELECT loss FROM steps")["loss"].tolist() == [2.5]
 
 
+def test_unknown_fields_are_ignored_and_ill_typed_ones_undefined(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline")
+    recording.log.append("step", step=0, loss="low", seconds=0.5, mood="good")
+    recording.log.flush()
+    with Store.open(data_dir) as store:
+        assert store.ingest() == 1
+        assert store.rows("SELECT loss, seconds FROM steps") == [(None, 0.5)]
+
+
 @pytest.mark.parametrize("with_care", [False, True])
 def test_fields_of_one_name_may_have_two_types(data_dir: DataDir, with_care: bool) -> None:
     """The CPUs of an environment are a list, those beside a block a number."""
