@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.terminal.parity_words import parity_words
-from tests.faults.judging import judge_trial
+from tests.faults.judging import judge_trial, parity_of
 from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.rounding_backends import ROUNDING
 from tests.faults.trial import FIRST_EFFECTS, TORCHS_OWN, train_long_trial, train_trial
@@ -53,9 +52,7 @@ def test_a_planted_fault_is_broken_soon_after_it_begins_and_never_before(
     faults = [label for label in FIRST_EFFECTS if label in results]
     assert len(faults) >= 3
     for fault in faults:
-        parity = results[fault].parity
-        assert parity is not None, fault
-        assert parity.verdict == "broken", f"{fault}: {parity_words(parity)}"
+        parity = parity_of(results, fault, "broken")
         assert parity.first_step_outside is not None, fault
         begins = FIRST_EFFECTS[fault]
         assert begins <= parity.first_step_outside <= begins + SOON, fault
@@ -63,9 +60,7 @@ def test_a_planted_fault_is_broken_soon_after_it_begins_and_never_before(
 
 def test_a_correct_backend_holds_beside_the_faults(results: dict[str, Result]) -> None:
     for backend in [label for label in CORRECT if label in results]:
-        parity = results[backend].parity
-        assert parity is not None, backend
-        assert parity.verdict == "holds", f"{backend}: {parity_words(parity)}"
+        parity_of(results, backend, "holds")
 
 
 def test_a_loss_that_ends_lower_is_no_proof_of_parity(results: dict[str, Result]) -> None:
@@ -73,7 +68,7 @@ def test_a_loss_that_ends_lower_is_no_proof_of_parity(results: dict[str, Result]
     wrong, baseline = results[TORCHS_OWN], results["baseline"]
     assert wrong.measured.final_loss is not None and baseline.measured.final_loss is not None
     assert wrong.measured.final_loss < baseline.measured.final_loss
-    assert wrong.parity is not None and wrong.parity.verdict == "broken"
+    parity_of(results, TORCHS_OWN, "broken")
 
 
 BEGINS, NUM_STEPS = 300, 400
@@ -106,18 +101,14 @@ def test_a_fault_that_begins_after_the_band_is_broken_from_where_it_begins(
     late: dict[str, Result],
 ) -> None:
     for fault in [label for label in CHANGING if label in late]:
-        parity = late[fault].parity
-        assert parity is not None, fault
-        assert parity.verdict == "broken", f"{fault}: {parity_words(parity)}"
+        parity = parity_of(late, fault, "broken")
         assert parity.first_step_outside is not None, fault
         assert BEGINS - WINDOW <= parity.first_step_outside <= NUM_STEPS, fault
 
 
 def test_a_correct_backend_holds_beside_late_faults(late: dict[str, Result]) -> None:
     for backend in [label for label in HOLD_LATE if label in late]:
-        parity = late[backend].parity
-        assert parity is not None, backend
-        assert parity.verdict == "holds", f"{backend}: {parity_words(parity)}"
+        parity = parity_of(late, backend, "holds")
         if backend == "own_numbers":
             continue
         assert parity.band_ended and parity.last_step_in_band is not None, backend

@@ -16,8 +16,7 @@ from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.terminal.parity_words import parity_words
-from tests.faults.judging import judge_trial
+from tests.faults.judging import judge_trial, parity_of
 from tests.faults.trial import FIRST_EFFECTS, FOLDER, SCALED, train_variants
 
 pytestmark = pytest.mark.heavy
@@ -63,10 +62,7 @@ def test_a_planted_fault_is_broken_soon_after_it_begins_and_correct_backends_bes
 ) -> None:
     found = trained(tmp_path, "0", backends)
     for name in backends:
-        parity = found[name].parity
-        assert parity is not None, name
-        expected = "broken" if name in FAULTS else "holds"
-        assert parity.verdict == expected, f"{name}: {parity_words(parity)}"
+        parity = parity_of(found, name, "broken" if name in FAULTS else "holds")
         if name in FAULTS:
             assert parity.first_step_outside is not None, name
             assert FAULTS[name] <= parity.first_step_outside <= FAULTS[name] + SOON, name
@@ -77,9 +73,5 @@ def test_a_first_loss_is_left_open_only_if_the_backend_drew_other_numbers(tmp_pa
     and nobody can tell from a first loss. `wrong_epsilon` draws the same, so it cannot be that."""
     backends = ("own_numbers", "wrong_epsilon", "dropout_wrong_rate")
     found = trained(tmp_path, "0.1", backends)
-    verdicts = {name: found[name].parity for name in backends}
-    assert {name: parity and parity.verdict for name, parity in verdicts.items()} == {
-        "own_numbers": "unknown",
-        "wrong_epsilon": "broken",
-        "dropout_wrong_rate": "unknown",
-    }
+    for name, verdict in zip(backends, ("unknown", "broken", "unknown"), strict=True):
+        parity_of(found, name, verdict)

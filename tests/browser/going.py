@@ -11,9 +11,17 @@ GO = """address => {
     dispatchEvent(new PopStateEvent('popstate', {state: {}}));
 }"""
 """As the browser's own buttons do; `hasRun` says that the page began to run."""
+AT_REST = "[data-testid=stApp][data-test-script-state=notRunning]"
 
 
 def go(page: Page, address: str) -> None:
     """Looks ten times a second: with every frame, the frames take the processor."""
     page.evaluate(GO, address)
     page.wait_for_function("window.hasRun", polling=100)
+    page.locator(AT_REST).wait_for()
+
+
+def fits(page: Page) -> bool:
+    """Whether the page is not wider than the screen."""
+    main = page.locator("[data-testid=stMain]")
+    return bool(main.evaluate("box => box.scrollWidth <= box.clientWidth"))

@@ -20,7 +20,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import RunState
 from breakeven.views import former
-from tests.browser.going import go
+from tests.browser.going import fits, go
 from tests.browser.zooming import x_range, zoom
 from tests.helpers.imports import HARNESS
 from tests.helpers.journals import (
@@ -38,13 +38,15 @@ pytestmark = pytest.mark.browser
 OLDER, NEWER = "20261121-101010-000000-aaa0", "20261122-101010-000000-aaa1"
 RUNNING = "20261123-101010-000000-aaa2"
 LABELS = ("baseline", "control", "inductor")
-NOTES = """window.told = [];
-window.Notification = class extends window.Notification {
-  constructor(title, options) {
-    super(title, options);
-    window.told.push(`${title}: ${options.body}`);
-  }
-};"""
+NOTES = """() => {
+  window.told = [];
+  window.Notification = class extends window.Notification {
+    constructor(title, options) {
+      super(title, options);
+      window.told.push(`${title}: ${options.body}`);
+    }
+  };
+}"""
 """Keeps what the browser was asked to tell its reader."""
 CHOSEN = "[role=radio][aria-checked=true]"
 
@@ -83,12 +85,17 @@ def address(folder: DataDir, runs: dict[str, Recording]) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def tab(reader: BrowserContext) -> Page:
+    return reader.new_page()
+
+
 @pytest.fixture
-def page(reader: BrowserContext) -> Iterator[Page]:
-    page = reader.new_page()
-    page.set_viewport_size({"width": 1280, "height": 1000})
-    yield page
-    page.close()
+def page(tab: Page) -> Page:
+    """Where the test before left it, in the usual size: to load a page again takes long."""
+    tab.set_viewport_size({"width": 1280, "height": 1000})
+    tab.emulate_media(color_scheme="light")
+    return tab
 
 
 def to(page: Page, title: str) -> None:
@@ -126,9 +133,7 @@ def sizes_of_plotly(page: Page) -> list[int]:
 
 
 # First in this file, while the browser has nothing of the dashboard.
-def test_what_was_chosen_is_shown_again_on_the_way_back_and_plotly_is_loaded_once(
-    page: Page, address: str
-):
+def test_what_was_chosen_is_shown_again_on_the_way_back(page: Page, address: str):
     page.goto(f"{address}/experiment")
     assert [size > 100_000 for size in sizes_of_plotly(page)] == [True], "before the first chart"
     assert chosen_experiment(page).startswith("at work"), "what runs comes first"
@@ -149,11 +154,10 @@ def test_what_was_chosen_is_shown_again_on_the_way_back_and_plotly_is_loaded_onc
     assert chosen_experiment(page).startswith("older")
 
     # The runs that are picked of one experiment are not asked of another.
-    page.goto(f"{address}/experiment?tab=Runs&experiment={NEWER}")
+    go(page, f"{address}/experiment?tab=Runs&experiment={NEWER}")
     pills = page.locator(".st-key-runs button")
     pills.filter(has_text="aot_eager").click()
     page.wait_for_url(re.compile("runs="))
-    assert [size > 100_000 for size in sizes_of_plotly(page)] == [False], "the browser has it"
     choose(page, "older")
     page.wait_for_url(re.compile(OLDER))
     expect(pills).to_have_count(3)
@@ -179,7 +183,7 @@ def open_palette(page: Page) -> Locator:
 def test_a_former_address_leads_to_its_page_where_control_k_opens_an_experiment_by_its_name(
     page: Page, address: str
 ):
-    page.goto(f"{address}/library")
+    go(page, f"{address}/library")
     page.wait_for_url(f"{address}/?view=Table")
     page.goto(f"{address}/run?experiment={OLDER}&run={OLDER}.inductor&tab=Log")
     page.wait_for_url(
@@ -201,6 +205,7 @@ def test_a_former_address_leads_to_its_page_where_control_k_opens_an_experiment_
     page.keyboard.type("newer")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(NEWER))
+    assert [size > 100_000 for size in sizes_of_plotly(page)] == [False], "the browser has it"
 
 
 SCREENS = {"projector": (1280, 720), "phone": (390, 844), "desk": (2200, 1200)}
@@ -220,63 +225,6 @@ HIDDEN = (
 )
 """Of some cells, those that cannot be read."""
 SHADE = "cell => +getComputedStyle(cell, '::before').opacity"
-
-
-@pytest.fixture(
-    params=["projector", "phone", pytest.param("desk", marks=pytest.mark.slow)], scope="module"
-)
-def compare(reader: BrowserContext, address: str, request: pytest.FixtureRequest) -> Iterator[Page]:
-    width, height = SCREENS[request.param]
-    page = reader.new_page()
-    page.set_viewport_size({"width": width, "height": height})
-    page.goto(f"{address}/experiment?experiment={EXPERIMENT_ID}")
-    page.locator(".st-key-chart-break-even .main-svg").first.wait_for()
-    cards = page.locator(".backend-cards").bounding_box()
-    chart = page.locator(".st-key-chart-break-even").bounding_box()
-    assert cards and chart
-    assert width > 390 or cards["y"] < chart["y"], "on a phone the cards come before the chart"
-    page.get_by_role("tab", name="Runs").click()
-    page.locator(".leaderboard td.namesake").first.wait_for()
-    page.wait_for_timeout(500)
-    yield page
-    page.close()
-
-
-@pytest.fixture(scope="module")
-def walked(reader: BrowserContext, address: str) -> Iterator[Page]:
-    """A page for all tests that may find it as another one left it."""
-    page = reader.new_page()
-    page.goto(f"{address}/?view=Matrix")
-    yield page
-    page.close()
-
-
-def test_runs_and_their_break_even_are_in_sight_however_the_table_is_scrolled(compare: Page):
-    table = compare.locator(".leaderboard").first
-    cells = table.locator(".namesake, tr > :first-child")
-    assert cells.count() == 14, "a title and six runs, twice"
-    for scrolled in (0.0, 0.5, 1.0):
-        table.evaluate("(box, share) => box.scrollLeft = share * box.scrollWidth", scrolled)
-        assert not cells.evaluate_all(HIDDEN), scrolled
-
-
-def test_what_is_scrolled_away_shows_as_a_shade_and_nothing_does_where_all_fits(compare: Page):
-    table = compare.locator(".leaderboard").first
-    first = table.locator("td.namesake").first
-    table.evaluate("box => box.scrollLeft = 0")
-    hidden = table.evaluate("box => box.scrollWidth - box.clientWidth")
-    assert (hidden > 0) == (compare.viewport_size["width"] == 390), hidden
-    wait_until(lambda: first.evaluate(SHADE) == (1 if hidden > 0 else 0))
-    if hidden > 0:
-        table.evaluate("box => box.scrollLeft = box.scrollWidth")
-        wait_until(lambda: first.evaluate(SHADE) == 0)
-        edge = table.locator("td:first-child").first
-        wait_until(lambda: edge.evaluate(SHADE.replace("before", "after")) == 1)
-
-
-def test_the_page_itself_is_never_wider_than_the_screen(compare: Page):
-    main = compare.locator("[data-testid=stMain]")
-    assert main.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
 
 
 COVERED = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
@@ -300,12 +248,58 @@ def assert_nothing_is_covered(page: Page, chart: Locator) -> None:
     chart.locator(".modebar-btn").first.click(trial=True)
 
 
-def test_no_mode_bar_covers_what_a_chart_of_runs_says(compare: Page):
-    assert_nothing_is_covered(compare, compare.locator(".st-key-chart-peak-memory"))
+@pytest.mark.parametrize(
+    "screen", ["projector", "phone", pytest.param("desk", marks=pytest.mark.slow)]
+)
+def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_zoom_together(
+    page: Page, address: str, screen: str
+):
+    width, height = SCREENS[screen]
+    page.set_viewport_size({"width": width, "height": height})
+    go(page, f"{address}/experiment?experiment={EXPERIMENT_ID}&tab=Verdict")
+    page.locator(".st-key-chart-break-even .main-svg").first.wait_for()
+    cards = page.locator(".backend-cards").bounding_box()
+    chart = page.locator(".st-key-chart-break-even").bounding_box()
+    assert cards and chart
+    assert width > 390 or cards["y"] < chart["y"], "on a phone the cards come before the chart"
+    page.get_by_role("tab", name="Runs").click()
+    page.locator(".leaderboard td.namesake").first.wait_for()
+    page.wait_for_timeout(500)
+    assert fits(page)
+
+    # Runs and their break-even are in sight however the table is scrolled.
+    table = page.locator(".leaderboard").first
+    cells = table.locator(".namesake, tr > :first-child")
+    assert cells.count() == 14, "a title and six runs, twice"
+    for scrolled in (0.0, 0.5, 1.0):
+        table.evaluate("(box, share) => box.scrollLeft = share * box.scrollWidth", scrolled)
+        assert not cells.evaluate_all(HIDDEN), scrolled
+
+    # What is scrolled away shows as a shade, and nothing does where all fits.
+    first = table.locator("td.namesake").first
+    table.evaluate("box => box.scrollLeft = 0")
+    hidden = table.evaluate("box => box.scrollWidth - box.clientWidth")
+    assert (hidden > 0) == (width == 390), hidden
+    wait_until(lambda: first.evaluate(SHADE) == (1 if hidden > 0 else 0))
+    if hidden > 0:
+        table.evaluate("box => box.scrollLeft = box.scrollWidth")
+        wait_until(lambda: first.evaluate(SHADE) == 0)
+        edge = table.locator("td:first-child").first
+        wait_until(lambda: edge.evaluate(SHADE.replace("before", "after")) == 1)
+
+    assert_nothing_is_covered(page, page.locator(".st-key-chart-peak-memory"))
+
+    page.get_by_role("radio", name="inductor", exact=True).click()
+    times, loss = (page.locator(f".st-key-chart-run-{name}") for name in ("steps", "loss"))
+    for chart in (times, loss):
+        chart.locator(".main-svg").first.wait_for()
+    if width > 390:  # on a phone a finger scrolls and does not zoom
+        shown = zoom(times)
+        assert shown[0] > 10
+        wait_until(lambda: x_range(loss) == pytest.approx(shown, abs=0.01))
 
 
-def test_no_mode_bar_covers_what_a_matrix_says(walked: Page, address: str):
-    page = walked
+def test_no_mode_bar_covers_what_a_matrix_says(page: Page, address: str):
     go(page, f"{address}/?view=Matrix")
     chart = page.locator(".st-key-chart-matrix")
     for width, height in (SCREENS["projector"], SCREENS["phone"]):
@@ -316,9 +310,8 @@ def test_no_mode_bar_covers_what_a_matrix_says(walked: Page, address: str):
 
 
 def test_the_list_of_tags_leaves_the_button_that_saves_free_and_a_file_is_imported_once_chosen(
-    walked: Page, address: str
+    page: Page, address: str
 ):
-    page = walked
     go(page, f"{address}/?origin=local")
     width, height = SCREENS["phone"]
     page.set_viewport_size({"width": width, "height": height})
@@ -373,9 +366,8 @@ PAPER = """() => +getComputedStyle(document.querySelector('[data-testid=stApp]')
 
 
 def test_a_button_that_cannot_be_used_yet_can_be_read_and_a_script_uploaded_makes_it_usable(
-    walked: Page, address: str
+    page: Page, address: str
 ):
-    page = walked
     go(page, f"{address}/launch?preset=Your+own+script")
     button = page.get_by_role("button", name="Launch")
     button.wait_for()
@@ -389,18 +381,6 @@ def test_a_button_that_cannot_be_used_yet_can_be_read_and_a_script_uploaded_make
     page.locator("input[type=file]").first.set_input_files(script)
     page.get_by_text("What will run:").wait_for()
     assert button.is_enabled()
-
-
-def test_zooming_one_chart_zooms_the_others_over_the_same_steps(compare: Page):
-    compare.get_by_role("radio", name="inductor", exact=True).click()
-    times, loss = (compare.locator(f".st-key-chart-run-{name}") for name in ("steps", "loss"))
-    for chart in (times, loss):
-        chart.locator(".main-svg").first.wait_for()
-    if compare.viewport_size["width"] == 390:
-        return  # where a finger scrolls and does not zoom
-    shown = zoom(times)
-    assert shown[0] > 10
-    wait_until(lambda: x_range(loss) == pytest.approx(shown, abs=0.01))
 
 
 class Planted:
@@ -429,7 +409,7 @@ def tarred(file: Path, entries: dict[str, bytes], link: str = "") -> Path:
 def test_a_report_is_taken_away_and_archives_come_in_of_which_hostile_ones_do_nothing(
     page: Page, address: str, folder: DataDir, tmp_path: Path
 ) -> None:
-    page.goto(f"{address}/experiment?experiment={OLDER}")
+    go(page, f"{address}/experiment?experiment={OLDER}&tab=Verdict")
     with page.expect_download() as data:
         page.locator(".st-key-download-break-even-parquet button").click()
     assert data.value.suggested_filename == "older-20261121-aaa0-break-even.parquet"
@@ -454,7 +434,7 @@ def test_a_report_is_taken_away_and_archives_come_in_of_which_hostile_ones_do_no
              tmp_path / "tool.exe", tmp_path / "report.html", tmp_path / "hostile.zip"]  # fmt: skip
     page.set_viewport_size({"width": 390, "height": 844})
     page.emulate_media(color_scheme="dark")
-    page.goto(f"{address}/?view=Table")
+    go(page, f"{address}/?view=Table")
     page.locator(".st-key-import button").focus()
     page.keyboard.press("Enter")
     page.locator("input[type=file]").set_input_files(files)
@@ -474,16 +454,15 @@ def test_a_report_is_taken_away_and_archives_come_in_of_which_hostile_ones_do_no
     }  # fmt: skip
     page.get_by_role("link", name=f"Open {came}").click()
     expect(page.locator(".backend-cards")).to_be_visible()
-    main = page.locator("[data-testid=stMain]")
-    assert main.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    assert fits(page)
 
 
 def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and_told_of(
     page: Page, address: str, runs: dict[str, Recording], tmp_path: Path
 ):
     page.context.grant_permissions(["notifications"])
-    page.add_init_script(NOTES)
-    page.goto(f"{address}/experiment?experiment={RUNNING}")
+    page.evaluate(NOTES)
+    go(page, f"{address}/experiment?experiment={RUNNING}")
     chart = page.locator(".st-key-chart-race .js-plotly-plot")
     chart.wait_for()
     page.locator(".legendtext", has_text="control").wait_for()
