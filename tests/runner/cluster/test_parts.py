@@ -65,16 +65,18 @@ def test_the_end_comes_after_all_else_and_what_the_supervisor_at_home_writes_nev
     (there.checkpoints / "step-10.pt").write_bytes(b"c" * 25)
     (there.checkpoints / "step-20.pt.tmp").write_bytes(b"half")
     there.compile_cache.mkdir()
-    for path in ("exit.json", "claim.json", "spec.json", "cancel", "compile-cache/big"):
+    (there.path / "source").mkdir()
+    for path in ("exit.json", "claim.json", "spec.json", "cancel", "compile-cache/big",
+                 "source/model.py"):  # fmt: skip
         (there.path / path).write_text("{}")
     known: dict[str, HomeFile] = {}
     came = [path for _ in range(9) for path in bring(there, home, known, 10)]
     checkpoint = "artifacts/checkpoints/step-10.pt"
-    assert list(dict.fromkeys(came)) == ["events.jsonl", checkpoint, "exit.json"]
+    assert list(dict.fromkeys(came)) == ["events.jsonl", checkpoint, "source/model.py", "exit.json"]
     assert came[-1] == "exit.json"
     assert (home.path / checkpoint).read_bytes() == b"c" * 25
     assert sorted(file.name for file in home.path.rglob("*") if file.is_file()) == [
-        "events.jsonl", "exit.json", "step-10.pt",
+        "events.jsonl", "exit.json", "model.py", "step-10.pt",
     ]  # fmt: skip
 
 
