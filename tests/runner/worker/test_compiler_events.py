@@ -51,9 +51,6 @@ def test_a_line_is_the_persons_own_where_they_have_one_else_the_librarys(
     stack: list[FrameSummary], line: str
 ) -> None:
     assert users_line(stack) == line
-
-
-def test_the_innermost_line_is_known_beside_it_and_nothing_is_said_of_an_empty_stack() -> None:
     assert innermost_line([MINE, TORCHS]) == "torch/nn/functional.py:7"
     assert users_line([]) is None and innermost_line([]) is None
 
@@ -97,19 +94,6 @@ def test_a_graph_break_carries_its_step_though_it_is_reported_later(observed: An
     }
     assert [event["step"] for event in breaks] == [0, 2], "the third step recompiles"
     assert all("print" in event["reason"] for event in breaks)
-
-
-def test_a_recompilation_names_the_guard_that_failed_and_its_step(observed: Any) -> None:
-    observer, events = observed
-    compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
-    for step, size in enumerate((2, 2, 3)):
-        observer.step = step
-        compiled(torch.zeros(size))
-    first, again = of_kind(events(), "compile_metrics")
-    assert (first["step"], first["recompile_reason"]) == (0, None)
-    assert again["step"] == 2
-    assert "size mismatch at index 0. expected 2, actual 3" in again["recompile_reason"]
-    assert first["guards"] > 0
 
 
 def test_only_layers_of_the_cache_of_which_something_was_counted_are_reported(

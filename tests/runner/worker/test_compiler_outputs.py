@@ -14,12 +14,12 @@ from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.experiment import EvaluationSpec, ExperimentSpec, RunSpec
+from breakeven.runner.specs.experiment import EvaluationSpec, RunSpec
 from breakeven.storage import queries
 from breakeven.storage.compiling.difference import code_difference, kept_of
 from breakeven.storage.index.store import Store
 from tests.faults.trial import FOLDER, WORKLOADS
-from tests.helpers.loop import experiment, of_kind
+from tests.helpers.loop import of_kind
 from tests.helpers.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.heavy
@@ -35,13 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
         net, training=replace(net.training, max_steps=4, optimizer="SGD"), backends=("aot_eager",),
         evaluation=EvaluationSpec(when="never"), keep_code=True, keep_trace=True,
     )  # fmt: skip
-    start(data_dir, spec, "aot_eager")
-    return data_dir
-
-
-def start(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
-    (variant,) = (one for one in spec.variants if one.label == label)
-    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
+    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[-1])
     run = data_dir.run_dir(run_spec.run_id)
     run.write_spec(run_spec)
     done = subprocess.run(
@@ -50,6 +44,7 @@ def start(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
         env={**os.environ, CODE_VARIABLE: str(FOLDER)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    return data_dir
 
 
 def events(folder: DataDir) -> list[dict[str, Any]]:
@@ -69,10 +64,7 @@ def test_every_graph_of_the_compiler_is_kept_with_its_compilation(folder: DataDi
             assert one["compile_id"] in compiled and file.stat().st_size == one["bytes"]
     (graph, *_) = (one for one in kept if one["what"] == "graph of Dynamo")
     assert "def forward(self" in (run.path / graph["file"]).read_text()
-
-
-def test_a_backward_that_compiles_within_compiled_code_comes_to_its_end(folder: DataDir) -> None:
-    """It used to wait for ever."""
+    # A backward that compiles within compiled code comes to its end: it used to wait for ever.
     ends = of_kind(events(folder), "compile_ended")
     assert "LAZY_BACKWARD" in {event["trigger"] for event in ends}
 
@@ -103,8 +95,3 @@ def test_what_is_kept_can_be_read_from_the_run_folder_alone(folder: DataDir) -> 
     without = [file for file in kept if file.name != graph.name]
     ((name, difference),) = code_difference(kept, without)
     assert name == graph.name and "\n-" in difference and "\n+d" not in difference
-
-
-def test_nothing_is_kept_unless_somebody_asks() -> None:
-    spec = experiment()
-    assert not spec.keep_code and not spec.keep_trace

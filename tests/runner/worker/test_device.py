@@ -1,12 +1,11 @@
-"""How a run watches its device: CPU time, quotas, threads, strangers, and NVML."""
+"""How a run watches its device (CPU time, quotas, threads, strangers, NVML), and what devices of
+each type answer to the worker."""
 
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -14,54 +13,29 @@ from uuid import uuid4
 import pytest
 import torch
 
+from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.machine.cpus import (
-    CpuAllowance,
-    cpu_allowance,
-    cpu_groups,
-    cpu_quota,
-    explain_threads,
-    throttled_periods,
-)
+from breakeven.runner.machine import cpus as machine
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.worker.device import devices, nvml, processes
 from breakeven.runner.worker.device import monitor as device_monitor
-from breakeven.runner.worker.device import nvml, processes
-from breakeven.runner.worker.device.devices import CpuDevice
-from breakeven.runner.worker.device.monitor import (
-    BlockWatch,
-    CpuMonitor,
-    cpu_frequency,
-    machine_time,
-)
+from breakeven.runner.worker.device.base import EventClock
 from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable, named_reasons
-from breakeven.runner.worker.device.processes import (
-    ExperimentProcesses,
-    OtherProcess,
-    busy_processes,
-    cpu_seconds,
-)
+from breakeven.runner.worker.device.processes import ExperimentProcesses
+from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import doubts_of, warnings_of
-from tests.helpers.loop import experiment, of_kind, run
+from tests.helpers.loop import NET, experiment, of_kind, run
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux's /proc")
 BUSY = "import time; end = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
 """Ends by itself, should a test fail to end it."""
-
-
-@contextmanager
-def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen([sys.executable, "-c", code, *arguments])
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_cpu_time_is_read_of_the_cpus_that_a_run_may_use(tmp_path: Path) -> None:
@@ -74,19 +48,19 @@ def test_cpu_time_is_read_of_the_cpus_that_a_run_may_use(tmp_path: Path) -> None
         "intr 1 2 3\n"
     )
     tick = 1 / os.sysconf("SC_CLK_TCK")
-    time_of = machine_time({0, 2}, stat)
+    time_of = device_monitor.machine_time({0, 2}, stat)
     assert time_of is not None
     # 100 + 20 + 30 + 4 + 6 and 40: not idle, not waiting for disks, guests are in the first.
     assert time_of.busy == pytest.approx(200 * tick)
     assert time_of.stolen == pytest.approx(50 * tick)
-    assert machine_time({0, 7}, stat) is None
-    assert machine_time({0}, tmp_path / "missing") is None
+    assert device_monitor.machine_time({0, 7}, stat) is None
+    assert device_monitor.machine_time({0}, tmp_path / "missing") is None
 
 
 @needs_proc
 def test_own_work_is_not_that_of_others() -> None:
     """What this process burns shows up as busy and as its own."""
-    monitor = CpuMonitor(cpu_allowance(), threads=1)
+    monitor = device_monitor.CpuMonitor(machine.cpu_allowance(), threads=1)
     monitor.begin()
     end = time.process_time() + 0.3
     while time.process_time() < end:
@@ -99,8 +73,8 @@ def test_own_work_is_not_that_of_others() -> None:
 
 def test_where_the_system_tells_nothing_the_rest_is_measured() -> None:
     """As of CPUs that no file of /proc mentions."""
-    nowhere = CpuAllowance(in_machine=2, cpus=frozenset({99_998, 99_999}), quota=None)
-    fields = CpuMonitor(nowhere, threads=1).end()
+    nowhere = machine.CpuAllowance(in_machine=2, cpus=frozenset({99_998, 99_999}), quota=None)
+    fields = device_monitor.CpuMonitor(nowhere, threads=1).end()
     assert fields["wall_seconds"] > 0 and fields["cpus"] == 2
     assert not {"busy_cpu_seconds", "stolen_cpu_seconds"} & fields.keys()
     assert fields["cpu_frequency_mhz"] is None
@@ -108,9 +82,9 @@ def test_where_the_system_tells_nothing_the_rest_is_measured() -> None:
 
 @needs_proc
 def test_a_frequency_is_plausible_where_the_system_tells_one() -> None:
-    frequency = cpu_frequency(cpu_allowance().cpus, threads=1)
+    frequency = device_monitor.cpu_frequency(machine.cpu_allowance().cpus, threads=1)
     assert frequency is None or 100 < frequency < 10_000
-    monitor = CpuMonitor(cpu_allowance(), threads=1)
+    monitor = device_monitor.CpuMonitor(machine.cpu_allowance(), threads=1)
     assert "cpu_frequency_mhz" in monitor.end()
     assert "cpu_frequency_mhz" not in monitor.end(), "asking again within a second costs time"
 
@@ -124,10 +98,12 @@ def test_a_quota_is_the_strictest_of_all_groups_around_the_process(tmp_path: Pat
     for folder, limit, throttled in ((inner, "max", 3), (inner.parent, "150000", 40)):
         (folder / "cpu.max").write_text(f"{limit} 100000\n")
         (folder / "cpu.stat").write_text(f"usage_usec 5\nnr_periods 9\nnr_throttled {throttled}\n")
-    groups = cpu_groups(mount, membership)
+    groups = machine.cpu_groups(mount, membership)
     assert groups == (inner, inner.parent)
-    assert cpu_quota(groups) == 1.5
-    assert throttled_periods(groups) == 43
+    assert machine.cpu_quota(groups) == 1.5
+    assert machine.throttled_periods(groups) == 43
+    none = machine.cpu_groups(tmp_path, tmp_path / "missing")
+    assert (none, machine.cpu_quota(none), machine.throttled_periods(none)) == ((), None, None)
 
 
 def test_the_older_version_of_control_groups_is_read_too(tmp_path: Path) -> None:
@@ -139,17 +115,12 @@ def test_the_older_version_of_control_groups_is_read_too(tmp_path: Path) -> None
     (group / "cpu.stat").write_text("nr_periods 2\nnr_throttled 1\nthrottled_time 7\n")
     (group / "cpu.cfs_period_us").write_text("100000\n")
     (group / "cpu.cfs_quota_us").write_text("200000\n")
-    groups = cpu_groups(tmp_path / "cgroup", membership)
+    groups = machine.cpu_groups(tmp_path / "cgroup", membership)
     assert groups == (group,)
-    assert cpu_quota(groups) == 2.0
+    assert machine.cpu_quota(groups) == 2.0
     (group / "cpu.cfs_quota_us").write_text("-1\n")
-    assert cpu_quota(groups) is None
-    assert throttled_periods(groups) == 1
-
-
-def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
-    groups = cpu_groups(tmp_path, tmp_path / "missing")
-    assert (groups, cpu_quota(groups), throttled_periods(groups)) == ((), None, None)
+    assert machine.cpu_quota(groups) is None
+    assert machine.throttled_periods(groups) == 1
 
 
 @pytest.mark.parametrize(
@@ -166,17 +137,17 @@ def test_a_run_gets_half_of_the_cpus_that_it_may_use(
     in_machine: int, affinity: int, quota: float | None, usable: int, threads: int
 ) -> None:
     cpus = frozenset(range(affinity))
-    allowance = CpuAllowance(in_machine=in_machine, cpus=cpus, quota=quota)
+    allowance = machine.CpuAllowance(in_machine=in_machine, cpus=cpus, quota=quota)
     assert (allowance.usable, allowance.default_threads) == (usable, threads)
 
 
 def test_why_there_are_so_many_threads_is_said() -> None:
-    allowance = CpuAllowance(in_machine=64, cpus=frozenset(range(8)), quota=2.5)
-    assert explain_threads(None, allowance) == (
+    allowance = machine.CpuAllowance(in_machine=64, cpus=frozenset(range(8)), quota=2.5)
+    assert machine.explain_threads(None, allowance) == (
         "half of the CPUs that the run may use, at least 1: 2 "
         "(64 in the machine, 8 by affinity, a quota of 2.5)"
     )
-    assert explain_threads(3, allowance) == "cpu_threads = 3 in the specification"
+    assert machine.explain_threads(3, allowance) == "cpu_threads = 3 in the specification"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
@@ -236,19 +207,22 @@ def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.Mon
         NvidiaDriver(device, ExperimentProcesses("x"))
 
 
-def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
+def test_every_block_has_a_sample_as_long_as_samples_are_quick_and_the_run_names_its_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1000)
-    events = run(experiment(), tmp_path / "e.jsonl")
+    events = run(experiment(**NET), tmp_path / "e.jsonl")
     places = [(block["round"], block["first_step"]) for block in of_kind(events, "block")]
     samples = of_kind(events, "device")
     assert [(sample["round"], sample["first_step"]) for sample in samples] == places
     assert all(sample["wall_seconds"] > 0 for sample in samples)
     (environment,) = of_kind(events, "environment")
-    assert environment["usable_cpus"] == cpu_allowance().usable
+    assert environment["usable_cpus"] == machine.cpu_allowance().usable
     assert environment["cpu_threads_reason"].startswith("half of the CPUs")
     assert environment["interop_threads"] >= 1
+    assert environment["device_type"] == "cpu"
+    assert environment["device_name"] == environment["cpu_model"]
+    assert not {"gpu_memory_bytes", "notes"} & environment.keys()
 
 
 class Question:
@@ -274,7 +248,7 @@ def test_a_watch_is_free_ten_times_and_then_takes_its_share_of_the_blocks_time(
     """0.5 ms of each second: a question of 1.2 ms waits until all before it are paid for."""
     question = Question(0.0012)
     monkeypatch.setattr(device_monitor, "time", question)
-    watch = BlockWatch(question.begin, question.end)
+    watch = device_monitor.BlockWatch(question.begin, question.end)
 
     def is_watched(block_seconds: float) -> bool:
         watch.begin()
@@ -292,7 +266,7 @@ def test_blocks_that_are_over_too_soon_to_be_watched_have_no_sample(
     """The first is watched before anybody knows what that takes."""
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.0)
-    events = run(experiment(), tmp_path / "e.jsonl")
+    events = run(experiment(**NET), tmp_path / "e.jsonl")
     (sample,) = of_kind(events, "device")
     first, *others = of_kind(events, "block")
     assert others and sample["first_step"] == first["first_step"]
@@ -308,11 +282,11 @@ class QuickDriver:
     def end(self) -> dict[str, Any]:
         return {"sm_clock_mhz": 1980}
 
-    def other_processes(self) -> list[OtherProcess]:
+    def other_processes(self) -> list[processes.OtherProcess]:
         return []
 
 
-def slow_end(self: CpuMonitor) -> dict[str, Any]:
+def slow_end(self: device_monitor.CpuMonitor) -> dict[str, Any]:
     time.sleep(0.2)
     return {"wall_seconds": 0.1, "cpus": 2}
 
@@ -320,11 +294,11 @@ def slow_end(self: CpuMonitor) -> dict[str, Any]:
 def test_a_driver_is_asked_of_as_many_blocks_as_it_is_quick_however_long_the_rest_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CpuDevice, "open_driver", lambda *_: QuickDriver())
-    monkeypatch.setattr(CpuMonitor, "end", slow_end)
+    monkeypatch.setattr(devices.CpuDevice, "open_driver", lambda *_: QuickDriver())
+    monkeypatch.setattr(device_monitor.CpuMonitor, "end", slow_end)
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
-    events = run(experiment(), tmp_path / "e.jsonl")
+    events = run(experiment(**NET), tmp_path / "e.jsonl")
     before, *samples = of_kind(events, "device")
     assert "round" not in before
     assert len(samples) == len(of_kind(events, "block")) > 3
@@ -345,11 +319,13 @@ def test_there_is_no_sample_of_a_device_without_its_clocks(
             time.sleep(0.2)
             return super().end()
 
-    monkeypatch.setattr(CpuDevice, "open_driver", lambda *_: SlowDriver())
-    monkeypatch.setattr(CpuMonitor, "end", lambda self: {"wall_seconds": 0.1, "cpus": 2})
+    monkeypatch.setattr(devices.CpuDevice, "open_driver", lambda *_: SlowDriver())
+    monkeypatch.setattr(
+        device_monitor.CpuMonitor, "end", lambda self: {"wall_seconds": 0.1, "cpus": 2}
+    )
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
-    events = run(experiment(), tmp_path / "e.jsonl")
+    events = run(experiment(**NET), tmp_path / "e.jsonl")
     _, *samples = of_kind(events, "device")
     assert 1 <= len(samples) < len(of_kind(events, "block"))
     assert {sample["sm_clock_mhz"] for sample in samples} == {1980}
@@ -364,7 +340,7 @@ def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) ->
     (variant,) = spec.variants
     folder = RunDir(data_dir.runs / "x.baseline")
     folder.write_spec(RunSpec(experiment_id="x", experiment=spec, variant=variant))
-    usable = len(cpu_allowance().cpus)
+    usable = len(machine.cpu_allowance().cpus)
     others = [
         subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True)
         for _ in range((usable + 1) // 2)
@@ -384,31 +360,13 @@ def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) ->
 
 
 @needs_proc
-def test_busy_processes_are_named_and_the_familys_are_not() -> None:
-    # A grandchild of nobody here: a process of this one would be family.
-    orphan = f"import os, sys\nif os.fork(): sys.exit()\nos.setsid()\n{BUSY}\n"
-    mark = f"a-stranger-{uuid4().hex}"
-    subprocess.run([sys.executable, "-c", orphan, mark], check=True)
-    wait_until(lambda: len(_all_with(mark)) == 1)
-    (pid,) = _all_with(mark)
-    try:
-        with process(BUSY) as child:
-            wait_until(lambda: pid in _busy_pids())
-            assert child.pid not in _busy_pids()
-    finally:
-        os.kill(pid, 9)
-
-
-@needs_proc
 @pytest.mark.parametrize(
     ("arguments", "is_own"),
     [
         (["/usr/bin/streamlit", "run", "dashboard.py", "--server.port", "8501"], True),
-        (["streamlit", "run", str(PROJECT_ROOT / "dashboard.py")], True),
         (["-m", "breakeven", "supervise"], True),
         (["-m", "breakeven.storage", "compare", "x"], True),
         (["streamlit", "run", "/elsewhere/dashboard.py"], False),
-        (["streamlit", "run", "other.py"], False),
         (["-m", "runners"], False),
         # Another experiment's training does disturb, whoever started it.
         (["-m", "breakeven.runner.worker", "/data/runs/other.baseline"], False),
@@ -427,7 +385,7 @@ def test_breakevens_own_processes_and_their_children_are_no_strangers(
     pids = _all_with(mark)
     try:
         wait_until(lambda: all(pid in _running() for pid in pids))
-        strangers = {one["pid"] for one in busy_processes(ExperimentProcesses("x"))}
+        strangers = {one["pid"] for one in processes.busy_processes(ExperimentProcesses("x"))}
         assert strangers.isdisjoint(pids) if is_own else strangers & pids
         # Both are named alike on the command line, so both of them are found.
         found = processes.breakeven_processes()
@@ -442,14 +400,16 @@ def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
     arguments = ["streamlit", "run", "dashboard.py"]
     page = subprocess.Popen([sys.executable, "-c", BUSY, *arguments], cwd=PROJECT_ROOT)
     try:
-        monitor = CpuMonitor(cpu_allowance(), 1)
+        monitor = device_monitor.CpuMonitor(machine.cpu_allowance(), 1)
         wait_until(lambda: page.pid in processes.breakeven_processes())
         for pids, is_own in (([], False), (processes.breakeven_processes(), True)):
             monitor.breakeven_pids = pids
             monitor.begin()
-            before = cpu_seconds([page.pid])[page.pid]
-            wait_until(lambda before=before: cpu_seconds([page.pid])[page.pid] > before + 0.3)
-            spent = cpu_seconds([page.pid])[page.pid] - before
+            before = processes.cpu_seconds([page.pid])[page.pid]
+            wait_until(
+                lambda before=before: processes.cpu_seconds([page.pid])[page.pid] > before + 0.3
+            )
+            spent = processes.cpu_seconds([page.pid])[page.pid] - before
             found = monitor.end()
             assert (found["own_cpu_seconds"] > 0.9 * spent) is is_own
     finally:
@@ -477,11 +437,11 @@ def test_a_run_that_ends_adds_nothing_to_the_time_of_the_supervisor_that_sees_it
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", REAPS], text=True, **pipes) as supervisor:  # type: ignore[call-overload]
         assert supervisor.stdout.readline() == "ended\n"
-        before = cpu_seconds([supervisor.pid])[supervisor.pid]
+        before = processes.cpu_seconds([supervisor.pid])[supervisor.pid]
         supervisor.stdin.write("\n")
         supervisor.stdin.flush()
         assert supervisor.stdout.readline() == "seen\n"
-        assert cpu_seconds([supervisor.pid])[supervisor.pid] - before < 0.2
+        assert processes.cpu_seconds([supervisor.pid])[supervisor.pid] - before < 0.2
         supervisor.stdin.write("\n")
 
 
@@ -510,8 +470,116 @@ def test_the_kernels_own_threads_are_nobody_to_end(
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(line)
         (tmp_path / str(pid) / "comm").write_text(line.split()[1][1:-1])
-    assert [stranger["name"] for stranger in busy_processes(ExperimentProcesses("x"))] == ["cat"]
+    assert [
+        stranger["name"] for stranger in processes.busy_processes(ExperimentProcesses("x"))
+    ] == ["cat"]
 
 
-def _busy_pids() -> list[int]:
-    return [stranger["pid"] for stranger in busy_processes(ExperimentProcesses("x"))]
+def test_a_device_that_is_not_there_is_refused_with_those_that_are() -> None:
+    assert next(iter(devices.devices())) == "cpu"
+    with pytest.raises(WorkloadError, match=r"devices = 'cuda:99': torch .* sees cpu.*; choose"):
+        devices.open_device("cuda:99")
+
+
+def test_only_devices_with_graphs_keep_optimizers_step_counts_on_the_device() -> None:
+    captures = {
+        name: devices.device_class(name).captures_graphs for name in ("cpu", "cuda:0", "mps")
+    }
+    assert captures == {"cpu": False, "cuda:0": True, "mps": False}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "why"),
+    [
+        (devices.RocmDevice, "cuda:0", "knows NVIDIA's devices alone"),
+        (devices.MpsDevice, "mps", "Metal does not"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(kind: Any, name: str, why: str) -> None:
+    device = kind(torch.device(name))
+    with pytest.raises(Unavailable, match=f"Clocks, .* were not recorded: .*{why}"):
+        device.open_driver("x")
+    assert device.notes[0].startswith("Breakeven was never tried on a device of this type")
+
+
+@dataclass
+class PaperEvent:
+    """Is recorded when its clock says so."""
+
+    recorded_ms: float = 0.0
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, end: "PaperEvent") -> float:
+        return end.recorded_ms - self.recorded_ms
+
+
+class PaperClock(EventClock):
+    def __init__(self, times_ms: list[float]) -> None:
+        super().__init__()
+        self._times = iter(times_ms)
+        self.made = 0
+
+    def _synchronize(self) -> None: ...
+
+    def _new_event(self) -> PaperEvent:
+        self.made += 1
+        return PaperEvent()
+
+    def _record(self, event: PaperEvent) -> None:
+        event.recorded_ms = next(self._times)
+
+
+def test_events_at_step_ends_give_each_step_its_own_time_and_serve_every_block() -> None:
+    clock = PaperClock([100.0, 150.0, 200.0, 450.0, 1000.0, 1025.0])
+    clock.start()
+    clock.mark()
+    clock.skip()
+    clock.mark()
+    assert clock.read() == [0.05, 0.25]
+    clock.start()
+    clock.mark()
+    assert clock.read() == [0.025]
+    assert clock.made == 4
+
+
+def test_what_interrupts_a_step_is_no_part_of_it() -> None:
+    # From 100 to 200 with 30 between; from 200 to 300; then what is left out as a whole, pause and
+    # all, and a step from 400 to 450; a pause behind the last step belongs to none.
+    clock = PaperClock([100, 110, 140, 200, 300, 310, 390, 400, 450, 460, 480])
+    clock.start()
+    for interrupted in (True, False):
+        if interrupted:
+            clock.pause()
+            clock.resume()
+        clock.mark()
+    clock.pause()
+    clock.resume()
+    clock.skip()
+    clock.mark()
+    clock.pause()
+    clock.resume()
+    assert clock.read() == [0.07, 0.1, 0.05]
+
+
+class Unasked(devices.CpuDevice):
+    """Stands for a device whose driver tells nothing, which this machine may not have."""
+
+    type = "mps"
+
+    def open_driver(self, experiment_id: str) -> None:
+        raise Unavailable("no driver")
+
+
+@pytest.mark.parametrize(("kind", "told"), [(devices.CpuDevice, True), (Unasked, False)])
+def test_busy_processes_are_on_the_device_only_where_the_cpus_are_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, told: bool
+) -> None:
+    monkeypatch.setattr(device_monitor, "WORTH_NAMES", -1.0)
+    log = EventLog(tmp_path / "e.jsonl")
+    monitor = device_monitor.DeviceMonitor("x", kind(torch.device("cpu")), log)
+    monitor.begin()
+    monitor.end(round=0, first_step=0)
+    log.close()
+    (sample,) = of_kind(read_events(tmp_path / "e.jsonl")[0], "device")
+    assert sample["cpus"] >= 1 and ("processes" in sample) is told

@@ -85,19 +85,6 @@ def test_a_local_masked_model(tmp_path: Path) -> None:
     assert loaded.model(**loaded.data.train.batch(torch.arange(2))).loss.isfinite()
 
 
-@pytest.fixture
-def vit(tmp_path: Path) -> Path:
-    """A local model for images of 16 x 16 pixels."""
-    folder = tmp_path / "vit"
-    config = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        image_size=16, patch_size=8,
-    )  # fmt: skip
-    transformers.ViTForImageClassification(config).save_pretrained(folder)
-    transformers.ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(folder)
-    return folder
-
-
 def image_folder(folder: Path) -> Path:
     """Grey and coloured images of several sizes, black and white ones by folder."""
     for label, level in (("black", 0), ("white", 255)):
@@ -110,9 +97,16 @@ def image_folder(folder: Path) -> Path:
 
 
 def test_a_local_image_model_on_a_folder_of_images_or_their_paths_in_a_table(
-    tmp_path: Path, vit: Path
+    tmp_path: Path,
 ) -> None:
-    photos = image_folder(tmp_path / "photos")
+    vit, photos = tmp_path / "vit", image_folder(tmp_path / "photos")
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        image_size=16, patch_size=8,
+    )  # fmt: skip
+    transformers.ViTForImageClassification(config).save_pretrained(vit)
+    size = {"height": 16, "width": 16}
+    transformers.ViTImageProcessorPil(size=size).save_pretrained(vit)
     loaded = load("image_classification", vit, photos, text_column="image",
                   **{**SMALL, "num_test_samples": 2})  # fmt: skip
     train = loaded.data.train

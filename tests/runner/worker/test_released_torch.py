@@ -19,13 +19,7 @@ from breakeven.runner.commands.cli import main
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.machine.environments import resolved
-from breakeven.runner.specs.experiment import (
-    DataSpec,
-    EvaluationSpec,
-    ExperimentSpec,
-    ModelSpec,
-    TrainingSpec,
-)
+from breakeven.runner.specs import experiment as specs
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
@@ -125,16 +119,16 @@ def test_it_is_accepted_as_an_environment(python: Path) -> None:
 def test_a_model_of_ones_own_trains(python: Path, tmp_path: Path) -> None:
     net = tmp_path / "net.py"
     net.write_text(NET)
-    spec = ExperimentSpec(
+    spec = specs.ExperimentSpec(
         name="released",
         backends=("eager", "inductor"),
         environments=(f"released={python}",),
         task="custom",
-        model=ModelSpec(source=f"{net}:Net"),
-        data=DataSpec(source=f"{net}:samples", num_train_samples=960, num_eval_samples=10),
-        training=TrainingSpec(batch_size=16, max_steps=60, learning_rate=0.05,
+        model=specs.ModelSpec(source=f"{net}:Net"),
+        data=specs.DataSpec(source=f"{net}:samples", num_train_samples=960, num_eval_samples=10),
+        training=specs.TrainingSpec(batch_size=16, max_steps=60, learning_rate=0.05,
                               losses=("CrossEntropyLoss",)),
-        evaluation=EvaluationSpec(when="never"),
+        evaluation=specs.EvaluationSpec(when="never"),
         block_steps=5,
         cpu_threads=1,
         profile_steps=0,

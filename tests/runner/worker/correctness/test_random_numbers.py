@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,41 +34,34 @@ BERT: dict[str, Any] = {
 def afresh() -> Iterator[None]:
     with torch_afresh():
         names = ("own_numbers", "dropout_wrong_rate", "dropout_in_inference")
-        backends = {**{name: OWN_NUMBERS[name] for name in names}, "warms_up": warms_up,
-                    "traces_with_numbers": traces_with_numbers}  # fmt: skip
+        backends = {**{name: OWN_NUMBERS[name] for name in names},
+                    "warms_up": drawing_once(before=False),
+                    "traces_with_numbers": drawing_once(before=True)}  # fmt: skip
         for name, backend in backends.items():
             if name not in list_backends(exclude_tags=None):
                 register_backend(backend, name=name)
         yield
 
 
-def warms_up(graph: GraphModule, inputs: list[Any]) -> Any:
-    """Draws more than it is asked to once, as whoever captures CUDA graphs does."""
-    was_run = False
+def drawing_once(*, before: bool) -> Any:
+    """A backend that draws a number more in its first call: before what it was asked to, as a
+    tracing compiler does, or after it, as whoever captures CUDA graphs does."""
 
-    def run(*arguments: Any) -> Any:
-        nonlocal was_run
-        results = graph.forward(*arguments)
-        if not was_run:
-            torch.rand(())
-        was_run = True
-        return results
+    def backend(graph: GraphModule, inputs: list[Any]) -> Any:
+        calls = count()
 
-    return run
+        def run(*arguments: Any) -> Any:
+            is_first = next(calls) == 0
+            if is_first and before:
+                torch.rand(())
+            results = graph.forward(*arguments)
+            if is_first and not before:
+                torch.rand(())
+            return results
 
+        return run
 
-def traces_with_numbers(graph: GraphModule, inputs: list[Any]) -> Any:
-    """Draws numbers before its first call alone, as a tracing compiler does."""
-    was_run = False
-
-    def run(*arguments: Any) -> Any:
-        nonlocal was_run
-        if not was_run:
-            torch.rand(())
-        was_run = True
-        return graph.forward(*arguments)
-
-    return run
+    return backend
 
 
 def events_of(

@@ -83,21 +83,20 @@ def test_data_weights_and_the_loss_function_are_told_from_layers() -> None:
     assert watched(net, torch.ones(1)) == ("weight second.weight before the step", None)
 
 
-class Given(nn.Module):
-    """Gives a parameter of its own to a layer, as models with learned queries do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queries, self.layer = nn.Parameter(torch.ones(2)), Layer(torch.sin)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(self.queries) * x
-
-
 def test_no_hook_outlives_its_step() -> None:
+    class Given(nn.Module):
+        """Gives a parameter of its own to a layer, as models with learned queries do."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.queries, self.layer = nn.Parameter(torch.ones(2)), Layer(torch.sin)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(self.queries) * x
+
     model = Given()
-    assert watched(model, torch.ones(2)) == (None, None)
-    assert watched(model, torch.ones(2)) == (None, None)
+    for _ in range(2):
+        assert watched(model, torch.ones(2)) == (None, None)
     with Watch(model) as watch:
         model(torch.ones(2))
     model.queries.sum().mul(torch.nan).backward()

@@ -97,6 +97,13 @@ def test_a_stopped_and_then_killed_search_goes_on_with_the_next_trial(
     assert (finding["cause"], finding["program_fails"]) == ("backend", 3)
 
 
+@pytest.fixture
+def run(data_dir: DataDir) -> RunDir:
+    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
+    run.path.mkdir(parents=True)
+    return run
+
+
 def made(
     run: RunDir, *asked: tuple[str, Outcome], torch: str = "2.9", code: str = "a1"
 ) -> list[Outcome]:
@@ -118,9 +125,7 @@ def test_a_search_that_ended_early_can_go_on_without_a_checkpoint(data_dir: Data
     assert run.state is RunState.QUEUED
 
 
-def test_a_process_that_may_have_died_with_the_attempt_is_no_outcome(data_dir: DataDir) -> None:
-    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
-    run.path.mkdir(parents=True)
+def test_a_process_that_may_have_died_with_the_attempt_is_no_outcome(run: RunDir) -> None:
     crashes = Outcome(kind="crashes", error="the process ended with exit status -9")
     made(run, ("eager", RAISES), ("inductor", crashes))
     assert made(run, ("eager", PASSES), ("inductor", PASSES))[1] == PASSES
@@ -131,10 +136,8 @@ def test_a_process_that_may_have_died_with_the_attempt_is_no_outcome(data_dir: D
 
 @pytest.mark.parametrize("changes", [{"torch": "2.10"}, {"code": "b2"}])
 def test_outcomes_of_other_code_or_another_torch_are_no_outcomes_of_a_later_attempt(
-    data_dir: DataDir, changes: dict[str, str]
+    run: RunDir, changes: dict[str, str]
 ) -> None:
-    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
-    run.path.mkdir(parents=True)
     made(run, ("eager", RAISES), ("inductor", RAISES))
     assert made(run, ("eager", PASSES), **changes) == [PASSES]
     # The next attempt has what this one found, and nothing of the first one.
@@ -142,9 +145,7 @@ def test_outcomes_of_other_code_or_another_torch_are_no_outcomes_of_a_later_atte
     assert again == [PASSES, PASSES]
 
 
-def test_trials_of_another_program_replace_the_recorded_ones(data_dir: DataDir) -> None:
-    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
-    run.path.mkdir(parents=True)
+def test_trials_of_another_program_replace_the_recorded_ones(run: RunDir) -> None:
     made(run, ("eager", PASSES), ("repro.py", RAISES))
     log = EventLog(run.events_file)
     log.append("environment", python="3.12", versions={"torch": "2.9"})
@@ -158,10 +159,8 @@ def test_trials_of_another_program_replace_the_recorded_ones(data_dir: DataDir) 
 
 
 def test_a_later_attempt_has_the_recorded_outcomes_and_makes_all_trials_after_another_one(
-    data_dir: DataDir,
+    run: RunDir,
 ) -> None:
-    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
-    run.path.mkdir(parents=True)
     made(run, ("eager", RAISES), ("aot_eager", RAISES), ("inductor", RAISES))
     other = Outcome(kind="crashes")
     first, changed, last = made(run, ("eager", PASSES), ("other", other), ("inductor", PASSES))

@@ -154,10 +154,15 @@ def test_a_rank_that_is_killed_ends_the_run_with_its_reason(looked_at: Work) -> 
 
 
 @pytest.mark.slow
-def test_a_stop_in_the_middle_of_a_block_ends_all_ranks_within_five_seconds(work: Work) -> None:
+@pytest.mark.parametrize("how", ["asked to stop", "without a supervisor"])
+def test_a_stop_in_the_middle_of_a_block_ends_all_ranks_soon(work: Work, how: str) -> None:
     work.begin()
-    os.kill(work.process.pid, signal.SIGTERM)
-    assert work.process.wait(5) == WorkerExit.CANCELLED
+    if how == "asked to stop":
+        os.kill(work.process.pid, signal.SIGTERM)
+        assert work.process.wait(5) == WorkerExit.CANCELLED
+    else:
+        work.post.close()
+        assert work.process.wait(PATIENCE_SECONDS) == WorkerExit.CANCELLED
     assert not processes(str(work.run.path)) and not work.errors()
 
 
@@ -177,14 +182,6 @@ def test_no_rank_outlives_the_process_of_its_run_not_even_a_stopped_one(work: Wo
     os.kill(work.ranks[1], signal.SIGSTOP)
     os.kill(work.process.pid, signal.SIGKILL)
     wait_until(lambda: not processes(str(work.run.path)))
-
-
-@pytest.mark.slow
-def test_ranks_end_when_their_supervisor_is_gone(work: Work) -> None:
-    work.begin()
-    work.post.close()
-    assert work.process.wait(PATIENCE_SECONDS) == WorkerExit.CANCELLED
-    assert not processes(str(work.run.path)) and not work.errors()
 
 
 @pytest.mark.slow

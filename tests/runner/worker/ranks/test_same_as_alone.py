@@ -10,13 +10,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from breakeven.runner.specs.experiment import (
-    CheckpointSpec,
-    EvaluationSpec,
-    ExperimentSpec,
-    ModelSpec,
-    StoppingSpec,
-)
+from breakeven.runner.specs import experiment as specs
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, folder_of, of_kind, run, torch_afresh
 from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
 
@@ -26,7 +20,7 @@ ROUNDING = 2e-6
 """Relative; parts of a batch are added up in another order."""
 
 
-def alone(**changes: Any) -> ExperimentSpec:
+def alone(**changes: Any) -> specs.ExperimentSpec:
     """A small network without dropout, which draws by rank."""
     training = changes.pop("training", {})
     net = NET | {"model": replace(NET["model"], dropout="off")}
@@ -34,12 +28,12 @@ def alone(**changes: Any) -> ExperimentSpec:
     return replace(spec, training=replace(spec.training, **training))
 
 
-def together(spec: ExperimentSpec, parallel: str = "ddp") -> ExperimentSpec:
+def together(spec: specs.ExperimentSpec, parallel: str = "ddp") -> specs.ExperimentSpec:
     return replace(spec, devices=("cpu", "cpu"), parallel=parallel)  # type: ignore[arg-type]
 
 
 PLAIN = alone(
-    evaluation=EvaluationSpec(
+    evaluation=specs.EvaluationSpec(
         splits=("validation", "train"), metric="f1", predictions=("validation",)
     ),
     training={"gradient_statistics_every": 4, "record_gradient_norm": True},
@@ -52,8 +46,8 @@ CLIPPED = alone(
 )  # fmt: skip
 UNEVEN = alone(
     task="causal_lm",
-    model=ModelSpec(source="builtin:gpt2-tiny", dropout="off"),
-    evaluation=EvaluationSpec(metric="perplexity"),
+    model=specs.ModelSpec(source="builtin:gpt2-tiny", dropout="off"),
+    evaluation=specs.EvaluationSpec(metric="perplexity"),
 )
 """Texts of different lengths: the ranks' parts have different numbers of targets."""
 PADDED = alone(
@@ -62,11 +56,11 @@ PADDED = alone(
 )
 """The last batch holds three samples, and of the validation's two ranks one has but one."""
 STOPPED = alone(
-    stopping=StoppingSpec(patience=1, min_delta=100.0),
-    evaluation=EvaluationSpec(when="steps", every=2),
+    stopping=specs.StoppingSpec(patience=1, min_delta=100.0),
+    evaluation=specs.EvaluationSpec(when="steps", every=2),
 )
-DIVERGED = alone(stopping=StoppingSpec(nonfinite=True), training={"losses": ("3e38*model",)})
-SAVED = alone(checkpoints=CheckpointSpec(every=6, unit="steps", keep_last=9))
+DIVERGED = alone(stopping=specs.StoppingSpec(nonfinite=True), training={"losses": ("3e38*model",)})
+SAVED = alone(checkpoints=specs.CheckpointSpec(every=6, unit="steps", keep_last=9))
 COMPILED = alone(block_steps=6)
 SPECS = {"compiled": COMPILED, "plain": PLAIN, "clipped": CLIPPED, "uneven": UNEVEN,
          "padded": PADDED, "stopped": STOPPED, "diverged": DIVERGED, "saved": SAVED}  # fmt: skip

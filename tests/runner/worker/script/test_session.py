@@ -28,6 +28,14 @@ for number in range(10):
 )
 
 
+AUTOCAST = """
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def forward(points):
+    return model(points)
+
+def made"""
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     """The ten steps, by the label of the run."""
@@ -207,7 +215,7 @@ for number in range(8):
     assert min(event["seconds"] for event in run(tmp_path, code).of("step")[1:]) > 0.02
 
 
-def test_a_script_ends_after_the_steps_asked_for_and_cannot_catch_its_end_by_chance(
+def test_a_script_ends_after_the_steps_asked_for_or_when_it_is_asked_to_and_cannot_catch_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step = "    breakeven.step(made(torch.randn(8, 4)), samples=8, tokens=16)\n"
@@ -217,6 +225,13 @@ def test_a_script_ends_after_the_steps_asked_for_and_cannot_catch_its_end_by_cha
     assert "caught" not in capsys.readouterr().out
     assert len(ran.losses) == 6 and ran.turns.said[-1] == "finished"
     assert places(ran) == [(0, 4, False), (4, 2, False)] and not ran.of("stopped")
+    early = run(tmp_path, TEN_STEPS, "control", script=ScriptSpec(steps=60))
+    (stopped,) = early.of("stopped")
+    assert stopped["step"] == 10 and stopped["reason"] == "the script ended"
+    turns = TurnsOnPaper(num_turns=2)  # Whoever asks to stop is obeyed at the next step.
+    turns.stop_requested = False
+    endless = TEN_STEPS.replace("range(10)", "range(1000)")
+    assert len(run(tmp_path, endless, "eager", turns=turns).losses) == 8
 
 
 def test_a_script_that_lost_a_search_ends_at_its_next_step_and_says_why(
@@ -230,12 +245,6 @@ def test_a_script_that_lost_a_search_ends_at_its_next_step_and_says_why(
     assert ran.turns.said[-1] == "finished" and "after" not in capsys.readouterr().out
     # The first turns warm up, as in every search.
     assert [block["warm_up"] for block in ran.of("block")] == [True, True, False, False]
-
-
-def test_a_script_that_ends_before_the_steps_asked_for_has_stopped(tmp_path: Path) -> None:
-    ran = run(tmp_path, TEN_STEPS, script=ScriptSpec(steps=60))
-    (stopped,) = ran.of("stopped")
-    assert stopped["step"] == 10 and stopped["reason"] == "the script ended"
 
 
 def test_the_last_steps_are_profiled_where_it_is_known_which_these_are(tmp_path: Path) -> None:
@@ -273,13 +282,6 @@ def test_a_script_that_ends_while_it_is_profiled_has_no_profile(tmp_path: Path) 
     assert places(ran) == [(0, 4, False), (4, 4, False), (8, 2, True)]
 
 
-def test_whoever_asks_to_stop_is_obeyed_at_the_next_step(tmp_path: Path) -> None:
-    turns = TurnsOnPaper(num_turns=2)
-    turns.stop_requested = False
-    ran = run(tmp_path, TEN_STEPS.replace("range(10)", "range(1000)"), turns=turns)
-    assert len(ran.losses) == 8
-
-
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -310,13 +312,13 @@ def test_a_script_that_leaves_or_fails_in_a_block_keeps_the_steps_before(
     assert [event["step"] for event in of_kind(events, "step")] == list(range(6))
 
 
-def test_each_run_works_in_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_each_run_works_in_a_folder_of_its_own_and_says_in_which_precision(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "weights.pt").write_text("mine")
     (project / "words.txt").write_text("data")
     code = (
-        TEN_STEPS
+        TEN_STEPS.replace("model(points)", "forward(points)").replace("def made", AUTOCAST)
         + """
 from pathlib import Path
 assert Path("words.txt").read_text() == "data" and Path(__file__).parent == Path.cwd()
@@ -330,15 +332,7 @@ Path("log/new.txt").write_text("new")
     left = {str(file.relative_to(ran.folder.workplace))
             for file in ran.folder.workplace.rglob("*") if file.is_file()}  # fmt: skip
     assert left == {"weights.pt", "log/new.txt"}  # what it only read is gone
-
-
-def test_the_precision_is_that_in_which_the_first_layer_computes(tmp_path: Path) -> None:
-    code = TEN_STEPS.replace("model(points)", "forward(points)").replace(
-        "def made",
-        "@torch.autocast('cpu', dtype=torch.bfloat16)\ndef forward(points):\n"
-        "    return model(points)\n\ndef made",
-    )
-    assert run(tmp_path, code).workload["precision"] == "bf16"
+    assert ran.workload["precision"] == "bf16"
 
 
 def test_a_folder_that_nobody_allowed_is_not_copied(tmp_path: Path) -> None:

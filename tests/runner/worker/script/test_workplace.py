@@ -36,28 +36,22 @@ def test_files_are_copied_and_what_no_script_reads_is_left_out(
     assert (project / "data/deep/words.txt").read_text() == "words"
 
 
-def test_large_files_are_linked_and_named(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workplace, "LARGEST_COPIED_BYTES", 4)
-    assert make_workplace(project, tmp_path / "work") == ["data/deep/words.txt"]
-    assert (tmp_path / "work/data/deep/words.txt").resolve() == project / "data/deep/words.txt"
-    assert not (tmp_path / "work/train.py").is_symlink()
-
-
-def test_together_they_are_copied_up_to_a_limit(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workplace, "MAX_COPIED_BYTES", 7)  # 4 for the code, 5 for the words
-    assert make_workplace(project, tmp_path / "work") == ["data/deep/words.txt"]
-
-
-def test_a_folder_of_too_many_files_is_linked_whole(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workplace, "MAX_FILES", 1)
-    assert make_workplace(project, tmp_path / "work") == ["data/deep"]
+@pytest.mark.parametrize(
+    ("limit", "value", "linked"),
+    [("LARGEST_COPIED_BYTES", 4, "data/deep/words.txt"),
+     # Together they are copied up to a limit: 4 for the code, 5 for the words.
+     ("MAX_COPIED_BYTES", 7, "data/deep/words.txt"),
+     ("MAX_FILES", 1, "data/deep")],
+)  # fmt: skip
+def test_large_files_and_folders_of_too_many_are_linked_and_named(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int,
+    linked: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(workplace, limit, value)
+    assert make_workplace(project, tmp_path / "work") == [linked]
+    assert (tmp_path / "work" / linked).resolve() == project / linked
     assert (tmp_path / "work/data/deep/words.txt").read_text() == "words"
+    assert not (tmp_path / "work/train.py").is_symlink()
 
 
 def test_pipes_broken_links_and_a_workplace_inside_do_not_stop_it(project: Path) -> None:

@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends.registry import register_backend
 from torch._dynamo.utils import counters
+from torch.fx import GraphModule
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import EvaluationSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.runner.worker.compiler.compiling import (
-    compile_arguments,
-    compile_blocks,
-    make_compiler,
-)
+from breakeven.runner.worker.compiler import compiling
 from tests.faults.trial import FOLDER as FAULTS
 from tests.faults.trial import WORKLOADS
 from tests.helpers.loop import experiment, of_kind, run, torch_afresh
@@ -91,7 +89,7 @@ def test_blocks_of_torchs_own_classes_are_compiled_too_and_once_for_all(block: A
     model = nn.Module()
     model.blocks = nn.ModuleList([block() for _ in range(4)])
     counters.clear()
-    compile_blocks(model, parse_backend("eager:scope=blocks"))
+    compiling.compile_blocks(model, parse_backend("eager:scope=blocks"))
     points = torch.randn(2, 3, 8, requires_grad=True)
     for one in model.blocks:
         points = one(points)
@@ -101,12 +99,12 @@ def test_blocks_of_torchs_own_classes_are_compiled_too_and_once_for_all(block: A
 
 def test_a_model_without_repeated_blocks_is_refused() -> None:
     with pytest.raises(WorkloadError, match="Linear has no repeated blocks"):
-        compile_blocks(nn.Linear(2, 2), parse_backend("eager:scope=blocks"))
+        compiling.compile_blocks(nn.Linear(2, 2), parse_backend("eager:scope=blocks"))
 
 
 def test_settings_reach_torch_compile() -> None:
     variant = parse_backend("inductor:epilogue_fusion=false+dynamic=true")
-    assert compile_arguments(variant) == {
+    assert compiling.compile_arguments(variant) == {
         "backend": "inductor",
         "mode": None,
         "fullgraph": False,
@@ -117,8 +115,51 @@ def test_settings_reach_torch_compile() -> None:
 
 def test_inductor_takes_a_mode_and_what_stands_beside_it() -> None:
     settings = "mode=max-autotune+triton.cudagraphs=false+triton.unique_kernel_names=false"
-    compiled: Any = make_compiler(parse_backend(f"inductor:scope=forward+{settings}"))(torch.sin)
+    compiled: Any = compiling.make_compiler(parse_backend(f"inductor:scope=forward+{settings}"))(
+        torch.sin
+    )
     used = compiled.get_compiler_config()
     # The mode asks for the first two and for graphs, which the setting beside it takes back.
     assert used["max_autotune"] and used["coordinate_descent_tuning"]
     assert not used["triton.cudagraphs"] and not used["triton.unique_kernel_names"]
+
+
+def without_gradients(graph: GraphModule, _inputs: list[Any]) -> Any:
+    return torch.no_grad()(graph.forward)
+
+
+def in_inference_mode(graph: GraphModule, _inputs: list[Any]) -> Any:
+    return torch.inference_mode()(graph.forward)
+
+
+def train(backend: str, *, detached: bool = False) -> None:
+    """Forward under the backend, then a loss of it and backward without one."""
+    variant = parse_backend(backend)
+    weight = torch.ones(3, requires_grad=True)
+    with compiling.explained(variant):
+        answer = compiling.make_compiler(variant)(lambda factor: factor * 2)(weight)
+        ((answer.detach() if detached else answer) ** 2).sum().backward()
+
+
+@pytest.mark.parametrize("compiles", [without_gradients, in_inference_mode])
+def test_a_backend_whose_outputs_carry_no_gradients_is_said_to_be_for_inference(
+    compiles: Any,
+) -> None:
+    backend = compiles.__name__
+    register_backend(compiles, name=backend)
+    with pytest.raises(WorkloadError, match=f"'{backend}' is for inference alone.*no gradients"):
+        train(backend)
+
+
+def test_a_loss_that_the_script_itself_detaches_is_not_blamed_on_the_backend() -> None:
+    train("aot_eager")
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        train("aot_eager", detached=True)
+
+
+def test_a_backend_that_torch_does_not_know_is_refused_with_those_that_train() -> None:
+    with pytest.raises(
+        WorkloadError, match=r"'indcutor' is not registered.*mean 'inductor'"
+    ) as caught:
+        compiling.make_compiler(parse_backend("indcutor"))
+    assert "aot_eager" in str(caught.value) and "TESTING" not in str(caught.value)

@@ -71,5 +71,6 @@ def test_a_compilation_anew_is_recorded_with_its_step_and_reason(
     anew = [e for e in of_kind(events, "compile_metrics") if e["recompile_reason"]]
     assert {event["step"] for event in anew} == {6}
     assert any("requires_grad" in event["recompile_reason"] for event in anew)
+    assert of_kind(events, "compile_metrics")[0]["guards"] > 0
     steps = of_kind(events, "step")
     assert steps[6]["compiled"] and not steps[5]["compiled"]

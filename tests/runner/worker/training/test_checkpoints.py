@@ -10,12 +10,7 @@ import pytest
 import torch
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.experiment import (
-    CheckpointSpec,
-    EvaluationSpec,
-    ExperimentSpec,
-    StoppingSpec,
-)
+from breakeven.runner.specs import experiment as specs
 from breakeven.runner.worker.training.checkpoints import load_checkpoint
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, folder_of, of_kind, run
 
@@ -24,9 +19,9 @@ DRAWING = replace(NET["model"], source=NET["model"].source.replace("Scored", "Dr
 """Draws from Python and NumPy; torch's own numbers are seeded in every step."""
 
 
-def saving(every: int = 3, **changes: Any) -> ExperimentSpec:
+def saving(every: int = 3, **changes: Any) -> specs.ExperimentSpec:
     """12 steps of a small network in blocks of at most 4, with a checkpoint every few steps."""
-    checkpoints = CheckpointSpec(every=every, unit="steps", keep_last=2)
+    checkpoints = specs.CheckpointSpec(every=every, unit="steps", keep_last=2)
     return experiment(**{**NET, "checkpoints": checkpoints, **changes})
 
 
@@ -84,7 +79,7 @@ def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
 def test_the_latest_checkpoints_are_kept_and_a_run_that_ends_behind_its_last_step_goes_on_there(
     tmp_path: Path,
 ) -> None:
-    spec = saving(evaluation=EvaluationSpec(predictions=("validation",)))
+    spec = saving(evaluation=specs.EvaluationSpec(predictions=("validation",)))
     journal, folder = tmp_path / "e.jsonl", folder_of(tmp_path / "e.jsonl")
     saved = of_kind(run(spec, journal), "checkpoint")
     assert [event["step"] for event in saved] == [3, 6, 9, 12]
@@ -101,8 +96,8 @@ def test_the_latest_checkpoints_are_kept_and_a_run_that_ends_behind_its_last_ste
 
 def test_the_best_checkpoints_are_kept_by_the_metric(tmp_path: Path) -> None:
     spec = saving(
-        checkpoints=CheckpointSpec(every=2, unit="steps", keep_last=1, keep_best=2),
-        evaluation=EvaluationSpec(when="steps", every=2, metric="loss"),
+        checkpoints=specs.CheckpointSpec(every=2, unit="steps", keep_last=1, keep_best=2),
+        evaluation=specs.EvaluationSpec(when="steps", every=2, metric="loss"),
     )
     events = run(spec, tmp_path / "e.jsonl")
     values = {event["step"]: event["value"] for event in of_kind(events, "checkpoint")}
@@ -114,7 +109,10 @@ def test_the_best_checkpoints_are_kept_by_the_metric(tmp_path: Path) -> None:
 
 
 def test_training_that_stops_early_leaves_a_checkpoint_at_its_end(tmp_path: Path) -> None:
-    evaluation, stopping = EvaluationSpec(when="steps", every=5), StoppingSpec(threshold=100.0)
+    evaluation, stopping = (
+        specs.EvaluationSpec(when="steps", every=5),
+        specs.StoppingSpec(threshold=100.0),
+    )
     events = run(saving(50, evaluation=evaluation, stopping=stopping), tmp_path / "e.jsonl")
     assert [event["step"] for event in of_kind(events, "checkpoint")] == [5]
     (stopped,) = of_kind(events, "stopped")

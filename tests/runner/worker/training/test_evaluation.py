@@ -10,13 +10,7 @@ import torch
 from torch._dynamo import register_backend
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.experiment import (
-    DataSpec,
-    EvaluationSpec,
-    ExperimentSpec,
-    ModelSpec,
-    TrainingSpec,
-)
+from breakeven.runner.specs import experiment as specs
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.model.losses import Objective
@@ -60,7 +54,7 @@ def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() 
 
 def test_every_split_asked_for_is_evaluated_and_predicted_and_no_other(tmp_path: Path) -> None:
     data = replace(experiment().data, num_test_samples=6)
-    asked = EvaluationSpec(
+    asked = specs.EvaluationSpec(
         splits=("validation", "train", "test"), when="end", predictions=("train",)
     )
     training = replace(experiment().training, max_steps=1)
@@ -82,7 +76,9 @@ def expect_rounding_alone(events: list[dict[str, Any]]) -> None:
 def test_a_backend_is_evaluated_and_predicts_with_and_without_its_compiled_model(
     tmp_path: Path,
 ) -> None:
-    spec = net("aot_eager:scope=forward", evaluation=EvaluationSpec(predictions=("validation",)))
+    spec = net(
+        "aot_eager:scope=forward", evaluation=specs.EvaluationSpec(predictions=("validation",))
+    )
     events = run(spec, tmp_path / "e.jsonl", "aot_eager-forward")
     expect_rounding_alone(events)
     by_form = {
@@ -109,14 +105,14 @@ def test_a_backend_is_evaluated_and_predicts_with_and_without_its_compiled_model
 
 
 def test_evaluation_without_the_compiled_model_compiles_nothing(tmp_path: Path) -> None:
-    spec = net("eager:scope=forward", evaluation=EvaluationSpec(compiled=False))
+    spec = net("eager:scope=forward", evaluation=specs.EvaluationSpec(compiled=False))
     spec = replace(spec, training=replace(spec.training, max_steps=2))
     events = run(spec, tmp_path / "e.jsonl", "eager-forward")
     assert {e["phase"] for e in of_kind(events, "compile_metrics")} == {"training"}
     assert not any(e["compiled"] for e in of_kind(events, "evaluation"))
 
 
-def net(backend: str, precision: Precision = "float32", **changes: Any) -> ExperimentSpec:
+def net(backend: str, precision: Precision = "float32", **changes: Any) -> specs.ExperimentSpec:
     training = replace(experiment().training, precision=precision)
     return experiment(**NET, training=training, backends=(backend,), **changes)
 
@@ -140,7 +136,7 @@ def test_answers_that_are_wrong_under_a_compiler_show(
     register_backend(
         {**INFERENCE_FAULTS, "negated_inference": negated_inference}[backend], name=backend
     )
-    asked = EvaluationSpec(predictions=("validation",))
+    asked = specs.EvaluationSpec(predictions=("validation",))
     events = run(net(f"{backend}:scope=forward", evaluation=asked), tmp_path / "e.jsonl",
                  f"{backend}-forward")  # fmt: skip
     found = [e for e in of_kind(events, "evaluation") if e["compiled"]]
@@ -164,8 +160,8 @@ def test_answers_of_inductor_differ_by_rounding_alone(tmp_path: Path, precision:
 def test_predictions_of_every_token_are_refused(tmp_path: Path) -> None:
     spec = experiment(
         task="causal_lm",
-        model=ModelSpec(source="builtin:gpt2-tiny"),
-        evaluation=EvaluationSpec(predictions=("validation",)),
+        model=specs.ModelSpec(source="builtin:gpt2-tiny"),
+        evaluation=specs.EvaluationSpec(predictions=("validation",)),
     )
     with pytest.raises(WorkloadError, match="'causal_lm' has an answer for every token"):
         run(spec, tmp_path / "e.jsonl")
@@ -178,9 +174,9 @@ def test_the_operations_of_a_step_are_counted(tmp_path: Path) -> None:
     """
     spec = experiment(
         task="image_classification",
-        model=ModelSpec(source="builtin:vit-small"),
-        data=DataSpec(source="builtin:digits", num_train_samples=40, num_eval_samples=10),
-        training=TrainingSpec(batch_size=4, max_steps=1),
+        model=specs.ModelSpec(source="builtin:vit-small"),
+        data=specs.DataSpec(source="builtin:digits", num_train_samples=40, num_eval_samples=10),
+        training=specs.TrainingSpec(batch_size=4, max_steps=1),
     )
     (workload,) = of_kind(run(spec, tmp_path / "e.jsonl"), "workload")
     tokens, width, inner, heads = 17, 128, 512, 4
