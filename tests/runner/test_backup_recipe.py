@@ -4,35 +4,30 @@ that goes on to the same losses."""
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.experiment import (
-    CheckpointSpec,
-    DataSpec,
-    EvaluationSpec,
-    ExperimentSpec,
-    TrainingSpec,
-)
+from breakeven.runner.specs.experiment import CheckpointSpec
 from breakeven.runner.supervision import supervisor
 from breakeven.storage.index.store import Store
+from tests.helpers.loop import FAULTS
 from tests.helpers.waiting import wait_until
+from tests.runner.commands.test_resume import experiment
 from tests.runner.supervision.supervised import impatience as impatience
 
-NUM_STEPS = 120
-SPEC = ExperimentSpec(
-    name="trial", backends=(), controls=0, block_steps=5, cpu_threads=1, profile_steps=0,
-    data=DataSpec(num_train_samples=104, num_eval_samples=8, sequence_length=16),
-    training=TrainingSpec(batch_size=4, max_steps=NUM_STEPS, learning_rate=1e-3, seed=3),
-    evaluation=EvaluationSpec(when="end"), checkpoints=CheckpointSpec(every=3, unit="steps"),
-)  # fmt: skip
+pytestmark = pytest.mark.heavy
+NUM_STEPS = 800
+SPEC = experiment(checkpoints=CheckpointSpec(every=8, unit="steps"))
+SPEC = replace(SPEC, training=replace(SPEC.training, max_steps=NUM_STEPS))
 VANISHED = 24
 """rsync's exit status if files were removed while it copied."""
 
@@ -51,13 +46,12 @@ def losses(data_dir: DataDir) -> list[tuple[int, float]]:
     return list(frame.itertuples(index=False, name=None))
 
 
-@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
 def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_original_did(
-    data_dir: DataDir, tmp_path: Path
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = find_experiment(data_dir, submit(data_dir, SPEC))
-    (run,) = experiment.runs
+    monkeypatch.setenv(CODE_VARIABLE, str(FAULTS))
+    (run,) = find_experiment(data_dir, submit(data_dir, SPEC)).runs
     process = ensure_supervisor(data_dir)
     assert process is not None
     wait_until(lambda: RunProgress(run, SPEC).update() or run.has_checkpoint)

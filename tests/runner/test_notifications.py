@@ -44,27 +44,17 @@ def spec(*backends: str) -> ExperimentSpec:
 def test_a_supervisor_tells_of_runs_that_failed_and_of_the_experiment_that_ended(
     receiver: Receiver, data_dir: DataDir
 ) -> None:
-    experiment_id = submit(data_dir, spec("crash"))
+    experiment_id, well = submit(data_dir, spec("crash")), submit(data_dir, spec())
+    Notifier().experiment_ended(find_experiment(data_dir, well))  # It has not ended.
     assert supervisor.supervise(data_dir, FAKE_WORKER)
-    failed, ended = receiver.told
+    failed, ended, success = receiver.told
     host = f"Breakeven on {socket.gethostname()}"
     assert failed["title"] == f"{host}: {experiment_id}.crash: failed"
     assert "SIGSEGV" in failed["message"] and failed["type"] == "failure"
     assert ended["title"] == f"{host}: experiment {experiment_id} ended: partly failed"
     assert "trial on cpu: runs: 1 finished, 1 failed." in ended["message"]
     assert ended["type"] == "failure"
-
-
-def test_the_end_of_an_experiment_says_what_it_came_to(
-    receiver: Receiver, data_dir: DataDir
-) -> None:
-    notifier = Notifier()
-    experiment_id = submit(data_dir, spec())
-    notifier.experiment_ended(find_experiment(data_dir, experiment_id))  # It has not ended.
-    assert supervisor.supervise(data_dir, FAKE_WORKER)
-    notifier.finish()
-    assert [one["type"] for one in receiver.told] == ["success"]
-    assert receiver.told[0]["title"].endswith("ended: finished")
+    assert success["type"] == "success" and success["title"].endswith("ended: finished")
 
 
 def test_a_server_that_refuses_gets_further_attempts_and_nothing_secret_is_written(

@@ -66,20 +66,12 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
         ),
         ("[prices]\nkwh = '0.3'", "prices.kwh = '0.3': must be a number"),
         ("[prices]\nkwh = -1", "prices.kwh = -1.0: must be at least 0"),
-        (
-            "[serving]\nprot = 1",
-            "serving.prot = 1: is not a field of Serving; its fields are host, port, hostnames, "
-            "others, files; did you mean 'port'?",
-        ),
-        ("[prices]\nkwh = inf", "prices.kwh = inf: must be a finite number"),
-        ("[serving]\nport = '8501'", "serving.port = '8501': must be a whole number"),
         ("[serving]\nport = true", "serving.port = True: must be a whole number"),
         (
             "[serving]\nport = 65536",
             "serving.port = 65536: must be at most 65,535: TCP has no more ports",
         ),
         ("[serving]\nothers = 'all'", "serving.others = 'all': must be one of 'view', 'launch'"),
-        ("[serving]\nhostnames = 'a'", "serving.hostnames = 'a': must be a list of text"),
         ("[serving]\nfiles = [1]", "serving.files = (1,): must be a list of text"),
         ("[addresses]\nnode1 = 7", "addresses = {'node1': 7}: must be named values, each text"),
         ("store = 'here'", "store = 'here': must be an object of named fields"),

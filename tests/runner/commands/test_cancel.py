@@ -30,9 +30,11 @@ def cancel(data_dir: DataDir, *arguments: str) -> int:
     return main(["cancel", *arguments, "--data-folder", str(data_dir.path)])
 
 
-def test_many_ids_are_stopped_and_an_unknown_one_hinders_none(
+def test_many_ids_are_stopped_an_unknown_one_hinders_none_and_no_choice_stops_nothing(
     data_dir: DataDir, queued: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert cancel(data_dir) == 2 and not cancelled(data_dir, queued)
+    assert "cancel needs an id or a filter" in capsys.readouterr().err
     assert cancel(data_dir, queued[0], "nobody", queued[2]) == 2
     assert cancelled(data_dir, queued) == [queued[0], queued[2]]
     said = capsys.readouterr()
@@ -47,11 +49,3 @@ def test_a_filter_stops_all_that_go_on_and_that_list_finds(
     assert cancelled(data_dir, queued) == queued[:2]
     assert capsys.readouterr().out.count("stops soon") == 2
     assert not any(run.cancel_requested for run in find_experiment(data_dir, EXPERIMENT_ID).runs)
-
-
-def test_without_any_choice_nothing_is_stopped(
-    data_dir: DataDir, queued: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cancel(data_dir) == 2
-    assert "cancel needs an id or a filter" in capsys.readouterr().err
-    assert not cancelled(data_dir, queued)

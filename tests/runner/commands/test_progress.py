@@ -30,12 +30,6 @@ def progress(run: Recording) -> RunProgress:
     return found
 
 
-def test_the_terminal_says_how_long_a_run_compiles_as_pages_do(tmp_path: Path) -> None:
-    found = progress(Recording(tmp_path, "inductor"))
-    found.state, found.compiling_since = RunState.RUNNING, time.time() - 400
-    assert "compiling 6 min 40 s" in waiting._line("inductor", found)
-
-
 def test_an_investigation_counts_trials_and_names_the_last_one(tmp_path: Path) -> None:
     spec = investigation(experiment_spec(), EXPERIMENT_ID, "inductor", "raises")
     run = Recording(tmp_path, "inductor", spec)
@@ -83,13 +77,19 @@ def test_the_first_split_that_is_evaluated_counts_and_the_weights_without_a_comp
     assert progress(run).held_out == held_out
 
 
-def test_a_resumed_run_counts_its_steps_from_the_checkpoint(tmp_path: Path) -> None:
+def test_steps_are_those_since_the_checkpoint_or_iterations_of_a_check(tmp_path: Path) -> None:
     run = Recording(tmp_path, "inductor").blocks([0.1] * 2, LOSSES[:20]).checkpoint()
     run.block([0.1] * 5, LOSSES[20:25])
     run.log.append("error", error="X", message="gone", traceback="", out_of_memory=False)
     run.resume(20)
     found = progress(run)
     assert (found.steps_done, found.checkpoint_step, found.error) == (20, 20, "")
+    # A check of correctness has done its iterations when it is recorded.
+    run = Recording(tmp_path / "check", "inductor", experiment_spec(scenario="accuracy"))
+    assert (progress(run).steps_done, progress(run).num_steps) == (0, 2)
+    run.log.append("accuracy_status", part="training", status="pass", iterations=2)
+    run.log.flush()
+    assert progress(run).steps_done == 2
 
 
 def test_the_terminal_says_why_training_stopped_early(
@@ -158,51 +158,6 @@ def test_a_process_that_gets_no_command_ends_without_a_word() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-@pytest.fixture
-def earlier_and_mine(data_dir: DataDir) -> tuple[str, str]:
-    """The ids of two experiments that wait for the CPU, oldest first."""
-    return (submit(data_dir, experiment_spec(name="earlier")),
-            submit(data_dir, experiment_spec(name="mine")))  # fmt: skip
-
-
-def test_the_terminal_names_the_experiment_that_was_queued_before_and_what_to_do(
-    data_dir: DataDir, earlier_and_mine: tuple[str, str]
-) -> None:
-    earlier, mine = earlier_and_mine
-    assert waiting._ahead(data_dir, find_experiment(data_dir, earlier)) == []
-    assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == [
-        f"Waits for {earlier} (earlier), queued earlier in the same data folder: `breakeven cancel "
-        f"{earlier}` ends it, `breakeven queue next {mine}` starts this experiment first."
-    ]
-    queue_order.move(data_dir, mine)
-    assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == []
-
-
-def test_the_terminal_names_the_experiment_that_is_at_work(
-    data_dir: DataDir, earlier_and_mine: tuple[str, str]
-) -> None:
-    earlier, mine = earlier_and_mine
-    process = ProcessIdentity.of(os.getpid())
-    claim = Claim.by(process, devices=("cpu",), cpus="0-3")
-    find_experiment(data_dir, earlier).runs[0].write_claim(claim)
-    assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == [
-        f"Waits for {earlier} (earlier), running in the same data folder: "
-        f"`breakeven cancel {earlier}` ends it."
-    ]
-
-
-def test_the_terminal_says_how_a_paused_queue_and_a_held_experiment_go_on(
-    data_dir: DataDir, earlier_and_mine: tuple[str, str]
-) -> None:
-    experiment = find_experiment(data_dir, earlier_and_mine[1])
-    queue_order.hold(data_dir, experiment.experiment_id)
-    (held,) = waiting._ahead(data_dir, experiment)
-    queue_order.pause(data_dir)
-    (paused,) = waiting._ahead(data_dir, experiment)
-    assert f"`breakeven queue release {experiment.experiment_id}`" in held
-    assert "`breakeven queue continue`" in paused
-
-
 def test_resume_says_which_runs_go_on_from_which_step_and_starts_a_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,9 +188,28 @@ def test_resume_refuses_where_no_run_left_a_checkpoint(
     assert "checkpoint" in capsys.readouterr().err
 
 
-def test_a_check_of_correctness_has_done_its_iterations_when_it_is_recorded(tmp_path: Path) -> None:
-    run = Recording(tmp_path, "inductor", experiment_spec(scenario="accuracy"))
-    assert (progress(run).steps_done, progress(run).num_steps) == (0, 2)
-    run.log.append("accuracy_status", part="training", status="pass", iterations=2)
-    run.log.flush()
-    assert progress(run).steps_done == 2
+def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(
+    data_dir: DataDir,
+) -> None:
+    earlier, mine = (submit(data_dir, experiment_spec(name=name)) for name in ("earlier", "mine"))
+
+    def ahead(experiment_id: str = mine) -> list[str]:
+        return waiting._ahead(data_dir, find_experiment(data_dir, experiment_id))
+
+    assert ahead(earlier) == []
+    assert ahead() == [
+        f"Waits for {earlier} (earlier), queued earlier in the same data folder: `breakeven cancel "
+        f"{earlier}` ends it, `breakeven queue next {mine}` starts this experiment first."
+    ]
+    queue_order.move(data_dir, mine)
+    assert ahead() == []
+    claim = Claim.by(ProcessIdentity.of(os.getpid()), devices=("cpu",), cpus="0-3")
+    find_experiment(data_dir, earlier).runs[0].write_claim(claim)
+    assert ahead() == [
+        f"Waits for {earlier} (earlier), running in the same data folder: "
+        f"`breakeven cancel {earlier}` ends it."
+    ]
+    queue_order.hold(data_dir, mine)
+    assert f"`breakeven queue release {mine}`" in ahead()[0]
+    queue_order.pause(data_dir)
+    assert "`breakeven queue continue`" in ahead()[0]

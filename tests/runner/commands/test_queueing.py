@@ -55,7 +55,6 @@ def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_t
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--backends=indcutor", "backends = 'indcutor': is not there; this machine has "),
         ("--backends=indcutor", "; did you mean 'inductor'?"),
         ("--backends=tvm", "needs the package tvm, which is not installed here"),
         ("--optimizer=Adamm", "did you mean 'Adam'?"),
@@ -70,15 +69,10 @@ def test_what_looks_mistyped_is_refused_before_torch_is_called(
     assert not list(experiments(data_dir))
 
 
-def test_a_name_that_is_like_none_of_torchs_may_be_that_of_a_backend_of_ones_own(
+def test_a_backend_of_ones_own_and_a_copy_of_a_waiting_experiment_are_checked_as_well(
     data_dir: DataDir,
 ) -> None:
     (one,) = queued(data_dir, "submit", "--backends=zzzz")
-    assert one.runs[0].is_unchecked
-
-
-def test_a_copy_of_a_waiting_experiment_is_checked_as_well(data_dir: DataDir) -> None:
-    (one,) = queued(data_dir, "submit")
     assert cli.main(["queue", "duplicate", one.experiment_id,
                      f"--data-folder={data_dir.path}"]) == 0  # fmt: skip
     assert [one.runs[0].is_unchecked for one in experiments(data_dir)] == [True, True]
@@ -95,12 +89,9 @@ def test_a_copy_of_a_waiting_experiment_is_checked_as_well(data_dir: DataDir) ->
     ],
 )
 def test_without_torch_a_gpu_is_likely_that_is_there_and_that_torch_was_built_for(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    seen: tuple[str, ...],
-    built_for: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: tuple[str, ...], built_for: str,
     device: str,
-) -> None:
+) -> None:  # fmt: skip
     (tmp_path / "version.py").write_text(f"__version__ = '2'\n{built_for}\n")
     found = type("Found", (), {"origin": str(tmp_path / "__init__.py")})
     monkeypatch.setattr(capabilities, "find_spec", lambda name: found if name == "torch" else None)

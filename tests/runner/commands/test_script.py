@@ -45,16 +45,8 @@ def test_paths_from_here_are_made_whole_unless_the_scripts_folder_has_them(
         (tmp_path / name).write_text("")
     words = ("--data=mine.csv", "mine.csv", "both.csv", "out", "3")
     arguments = read(os.path.relpath(script), "--", *words).script.arguments
-    assert arguments == (
-        f"--data={tmp_path}/mine.csv",
-        f"{tmp_path}/mine.csv",
-        "both.csv",
-        "out",
-        "3",
-    )
-
-
-def test_a_script_that_is_not_there_is_said(tmp_path: Path) -> None:
+    mine = f"{tmp_path}/mine.csv"
+    assert arguments == (f"--data={mine}", mine, "both.csv", "out", "3")
     with pytest.raises(RunnerError, match="there is no file"):
         read(str(tmp_path / "missing.py"))
 

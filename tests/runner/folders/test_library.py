@@ -91,12 +91,22 @@ def test_labels_of_strangers_that_cannot_be_are_refused_by_name(
     assert first.labels_file.read_text() == content
 
 
-def test_a_label_that_cannot_be_is_refused_before_anything_is_written(recorded: DataDir) -> None:
+def test_what_waits_and_what_comes_with_breakeven_is_not_changed(data_dir: DataDir) -> None:
+    queued = submit(data_dir, experiment_spec())
+    spec_file = next(library.EXAMPLES.glob("*/*/spec.json"))
+    shipped = spec_file.parent.name.partition(".")[0]
+    for act in (library.delete, library.free):
+        with pytest.raises(RunnerError, match="Stop it first"):
+            act(data_dir, queued)
+        with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
+            act(data_dir, shipped)
+    assert find_experiment(data_dir, queued)
+    with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
+        library.change_labels(data_dir, shipped, lambda old: old)
+    # A label that cannot be is refused before anything is written.
     with pytest.raises(InvalidSpec, match="at most 20"):
-        library.change_labels(
-            recorded, EXPERIMENT_ID, lambda old: old.tagged([str(n) for n in range(21)])
-        )
-    assert not find_experiment(recorded, EXPERIMENT_ID).runs[0].labels_file.exists()
+        library.change_labels(data_dir, queued, lambda old: old.tagged([*map(str, range(21))]))
+    assert not find_experiment(data_dir, queued).runs[0].labels_file.exists()
 
 
 def test_what_was_deleted_comes_back_whole(recorded: DataDir) -> None:
@@ -137,25 +147,6 @@ def test_a_second_copy_of_a_deleted_experiment_goes_to_the_trash_beside_the_firs
     library.restore(recorded, EXPERIMENT_ID)
     with pytest.raises(RunnerError, match="exists already and is not overwritten"):
         library.restore(recorded, EXPERIMENT_ID)
-
-
-def test_what_waits_or_runs_is_not_deleted(data_dir: DataDir) -> None:
-    queued = submit(data_dir, experiment_spec())
-    with pytest.raises(RunnerError, match="Stop it first"):
-        library.delete(data_dir, queued)
-    with pytest.raises(RunnerError, match="Stop it first"):
-        library.free(data_dir, queued)
-    assert find_experiment(data_dir, queued)
-
-
-def test_an_example_is_refused_with_words_and_may_be_copied(data_dir: DataDir) -> None:
-    spec_file = next(library.EXAMPLES.glob("*/*/spec.json"))
-    shipped = spec_file.parent.name.partition(".")[0]
-    for act in (library.delete, library.free):
-        with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
-            act(data_dir, shipped)
-    with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
-        library.change_labels(data_dir, shipped, lambda old: old)
 
 
 def test_the_trash_keeps_for_thirty_days_and_is_emptied_on_request(recorded: DataDir) -> None:

@@ -1,7 +1,6 @@
 """A budget of disk space: what goes, in which order, and what never does."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -108,12 +107,8 @@ def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
     assert stands() == before
 
 
-@pytest.mark.parametrize(("text", "expected"), [("20GB", 2 * 10**10), ("1.5 mb", 1_500_000)])
-def test_a_size_is_read(text: str, expected: int) -> None:
-    assert parse_size(text) == expected
-
-
-@pytest.mark.parametrize("text", ["20", "GB", "-1GB", "1e9B", "٣GB x"])
-def test_what_is_no_size_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be a size"):
-        parse_size(text)
+def test_a_size_has_a_number_and_a_unit() -> None:
+    assert [parse_size(text) for text in ("20GB", "1.5 mb")] == [2 * 10**10, 1_500_000]
+    for text in ("20", "GB", "-1GB", "1e9B", "\u0663GB x"):
+        with pytest.raises(ValueError, match="must be a size"):
+            parse_size(text)

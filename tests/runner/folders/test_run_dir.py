@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import socket
@@ -9,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk, UnknownExperiment
+from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk
 from breakeven.runner.files import FileLock, is_locked
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.queue import find_experiment, new_experiment_id, submit
+from breakeven.runner.folders.queue import new_experiment_id, submit
 from breakeven.runner.folders.run_dir import Claim, Exit, RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -104,11 +103,6 @@ def test_ids_sort_by_time_of_submission() -> None:
     assert ids == sorted(ids) and len(set(ids)) == 200
 
 
-def test_an_unknown_experiment_is_named(data_dir: DataDir) -> None:
-    with pytest.raises(UnknownExperiment, match="'20990101'"):
-        find_experiment(data_dir, "20990101")
-
-
 @pytest.mark.heavy
 def test_a_lock_is_seen_by_others_and_ends_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
@@ -128,7 +122,14 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_holder(tmp_path: Path) -> No
     assert not is_locked(path)
 
 
-def test_a_run_folder_records_plain_json(run: RunDir) -> None:
-    run.write_claim(claim(HERE, HERE))
-    assert json.loads(run.claim_file.read_text())["process"]["pid"] == os.getpid()
-    assert run.read_claim() == claim(HERE, HERE)
+def test_a_checkpoint_of_several_ranks_that_was_not_written_to_its_end_is_none(
+    run: RunDir,
+) -> None:
+    partial = run.checkpoints / "step-00000020.tmp"
+    partial.mkdir(parents=True)
+    (partial / "__0_0.distcp").write_bytes(b"half")
+    assert not run.has_checkpoint
+    whole = run.checkpoints / "step-00000010.sharded"
+    whole.mkdir()
+    run.drop_leftovers()
+    assert run.has_checkpoint and list(run.checkpoints.iterdir()) == [whole]
