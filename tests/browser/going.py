@@ -1,6 +1,9 @@
-"""From page to page of the dashboard without loading it again, as its own links lead."""
+"""Through the dashboard: from page to page without loading it again, as its own links lead, and to
+a new experiment."""
 
-from playwright.sync_api import Page
+import re
+
+from playwright.sync_api import Page, expect
 
 GO = """address => {
     const app = document.querySelector('[data-testid=stApp]');
@@ -25,3 +28,25 @@ def fits(page: Page) -> bool:
     """Whether the page is not wider than the screen."""
     main = page.locator("[data-testid=stMain]")
     return bool(main.evaluate("box => box.scrollWidth <= box.clientWidth"))
+
+
+EAGER = "&quick.debug_backends=eager"
+"""Of the backends, it compiles soonest."""
+
+
+def launch(
+    page: Page, address: str, num_samples: int, fields: str = EAGER, processes: str = "3 processes"
+) -> str:
+    """Launches baseline, control and a backend of a tiny BERT through the form; returns the id.
+
+    `fields`: more of them, as the address has them, which may ask for fewer runs.
+    """
+    page.goto(f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
+              f"&quick.eval_samples=64&quick.backends={fields}")  # fmt: skip
+    expect(page.get_by_text(f"{num_samples // 8:,} steps each")).to_be_visible()
+    expect(page.get_by_text(processes)).to_be_visible()
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url(re.compile(r"/experiment\?.*experiment="))
+    found = re.search(r"experiment=([\w-]+)", page.url)
+    assert found
+    return found[1]

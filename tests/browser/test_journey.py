@@ -1,6 +1,8 @@
-"""A person's way through the real app: a real Chromium, a real server, real training on the CPU."""
+"""A person's way through the real app: a real Chromium, a real server, real training on the CPU.
 
-import csv
+The shortest way, from the form to a table, is at the end of `test_library.py`.
+"""
+
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,22 +15,14 @@ from playwright.sync_api import BrowserContext, Page, expect
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.states import RunState
+from tests.browser.going import EAGER, launch
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 from tests.helpers.waiting import wait_until
 from tests.runner.commands.test_environments import environment
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.browser
-
-
-EAGER = "&quick.debug_backends=eager"
-"""Of the backends, it compiles soonest."""
-SHORTEST = (
-    "eager%3Ascope%3Dforward&quick.debug_backends=&quick.controls=0&quick.evaluate=never"
-    "&quick.profile_steps=0"
-)
-"""Without a control and with nothing but steps, of which only the forward pass is compiled."""
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -53,50 +47,6 @@ def page(reader: BrowserContext) -> Iterator[Page]:
     page.close()
 
 
-def launch(
-    page: Page, address: str, num_samples: int, fields: str = EAGER, processes: str = "3 processes"
-) -> str:
-    """Launches baseline, control and a backend of a tiny BERT through the form; returns the id.
-
-    `fields`: more of them, as the address has them, which may ask for fewer runs.
-    """
-    page.goto(f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
-              f"&quick.eval_samples=64&quick.backends={fields}")  # fmt: skip
-    expect(page.get_by_text(f"{num_samples // 8:,} steps each")).to_be_visible()
-    expect(page.get_by_text(processes)).to_be_visible()
-    page.get_by_role("button", name="Launch").click()
-    page.wait_for_url(re.compile(r"/experiment\?.*experiment="))
-    found = re.search(r"experiment=([\w-]+)", page.url)
-    assert found
-    return found[1]
-
-
-def test_a_person_launches_compares_and_downloads(
-    page: Page, address: str, folder: DataDir, tmp_path: Path
-):
-    experiment_id = launch(page, address, 160, SHORTEST, "2 processes")
-
-    # Nobody watches meanwhile, which would take longer than the training.
-    page.goto("about:blank")
-    wait_until(lambda: all(run.state.is_final for one in experiments(folder) for run in one.runs))
-    page.goto(f"{address}/experiment?experiment={experiment_id}")
-    expect(page.locator(".backend-cards")).to_be_visible()
-    page.get_by_role("tab", name="Runs").click()
-    table = page.locator(".leaderboard table")
-    expect(table).to_be_visible()
-    for label in ("baseline", "eager-forward"):
-        expect(table.get_by_text(label, exact=True)).to_be_visible()
-    with page.expect_download() as download:
-        page.locator(".st-key-download-comparison-csv button").click()
-    download.value.save_as(tmp_path / "comparison.csv")
-    rows = list(csv.DictReader((tmp_path / "comparison.csv").open()))
-    assert [row["label"] for row in rows] == ["baseline", "eager-forward"]
-    assert {row["state"] for row in rows} == {"finished"}
-    assert all(float(row["step_seconds"]) > 0 for row in rows)
-    assert rows[1]["parity"] == "unknown", "no control says how far equal trainings drift apart"
-
-
-@pytest.mark.slow
 def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
     page: Page, address: str, folder: DataDir
 ):
@@ -124,7 +74,6 @@ def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
     expect(page.get_by_text("second: all recorded versions are the same.")).to_be_visible()
 
 
-@pytest.mark.slow
 def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     page: Page, address: str, folder: DataDir
 ):
@@ -144,7 +93,6 @@ def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     assert all('"kind":"resumed"' in run.events_file.read_text() for run in stopped)
 
 
-@pytest.mark.slow
 def test_runs_outlive_a_killed_dashboard_and_the_next_one_shows_every_step(
     page: Page, folder: DataDir, tmp_path: Path
 ):
@@ -190,7 +138,6 @@ class Clicks:
         self.count += 1
 
 
-@pytest.mark.slow
 def test_from_the_first_page_to_the_verdict_of_ones_own_table_takes_at_most_six_clicks(
     page: Page, address: str, folder: DataDir
 ):
@@ -212,7 +159,6 @@ def test_from_the_first_page_to_the_verdict_of_ones_own_table_takes_at_most_six_
     assert clicks.count <= 6
 
 
-@pytest.mark.slow
 def test_from_the_first_page_to_the_verdict_of_ones_own_script_takes_at_most_six_clicks(
     page: Page, address: str
 ):

@@ -1,10 +1,12 @@
-"""Journeys among hundreds of experiments in a real Chromium: found, ticked, held side by side
-across machines; by keyboard, on a phone, dark."""
+"""Journeys among many experiments in a real Chromium: found, ticked, held side by side
+across machines; by keyboard, on a phone, dark; one more launched."""
 
+import csv
 import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, FloatRect, Page, ViewportSize, expect
@@ -13,10 +15,12 @@ from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import EXAMPLES
 from breakeven.runner.folders.queue import experiments, find_experiment
-from tests.browser.hundreds import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_hundreds
+from tests.browser.going import AT_REST, fits, go, launch
+from tests.browser.many import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_many
 from tests.helpers.machine import MACHINE, keep
+from tests.helpers.pages import compare_all
 from tests.helpers.serving import served
-from tests.helpers.waiting import PATIENCE_SECONDS
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.browser
 LAPTOP: ViewportSize = {"width": 1280, "height": 720}
@@ -31,7 +35,8 @@ FIRST_ROW, ROW_HEIGHT = 52, 35
 def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     folder = DataDir(tmp_path_factory.mktemp("library"))
     keep(folder, MACHINE)
-    make_hundreds(folder)
+    make_many(folder)
+    compare_all(folder)  # numbers that arrive meanwhile would draw the table anew
     return folder
 
 
@@ -41,23 +46,19 @@ def address(folder: DataDir) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def page(reader: BrowserContext) -> Iterator[Page]:
-    page = new_page(reader, LAPTOP)
-    yield page
-    page.close()
-
-
-def new_page(reader: BrowserContext, screen: ViewportSize) -> Page:
+@pytest.fixture(scope="module")
+def page(reader: BrowserContext, address: str) -> Page:
+    """Each test goes on where the one before left it: to load a page again takes long."""
     page = reader.new_page()
-    page.set_viewport_size(screen)
+    page.set_viewport_size(LAPTOP)
+    page.goto(f"{address}/definitions")
     return page
 
 
 @pytest.fixture
 def listed(page: Page, address: str) -> Page:
     """The list of all experiments."""
-    page.goto(f"{address}/?view=Table")
+    go(page, f"{address}/?view=Table")
     expect(table(page)).to_be_visible()
     return page
 
@@ -67,7 +68,7 @@ def table(page: Page):
 
 
 def settle(page: Page) -> None:
-    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+    page.locator(AT_REST).wait_for()
     page.wait_for_timeout(400)  # the table draws its rows in frames of its own
 
 
@@ -132,7 +133,7 @@ def return_to_an_empty_search(page: Page) -> None:
 
 def reach_the_table(page: Page) -> None:
     """By keyboard, from wherever the focus is."""
-    for _ in range(40):
+    for _ in range(80):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.tagName") == "CANVAS":
             break
@@ -179,7 +180,7 @@ def test_enter_opens_the_row_that_arrows_reached_far_down_a_list_sorted_by_a_tit
 ) -> None:
     page.goto(f"{address}/?view=Table&columns=name&columns=id")
     expect(table(page)).to_be_visible()
-    page.wait_for_timeout(1500)  # numbers fill in meanwhile, which draws the page anew
+    settle(page)
     box = resting_place(page)
     page.mouse.click(box["x"] + 300, box["y"] + FIRST_ROW - ROW_HEIGHT)
     settle(page)
@@ -249,15 +250,13 @@ def test_two_of_different_machines_are_held_side_by_side(listed: Page):
     differs = listed.locator(".leaderboard").last
     for said in ("NVIDIA H100", "cluster", "2.14.0"):
         expect(differs).to_contain_text(said)
-    assert (
-        listed.locator("[data-testid=stMain]").evaluate("e => e.scrollWidth - e.clientWidth") <= 0
-    )
+    assert fits(listed)
 
 
-def test_a_matrix_a_list_and_a_pair_fit_on_a_dark_phone(reader: BrowserContext, address: str):
-    page = new_page(reader, PHONE)
+def test_a_matrix_a_list_and_a_pair_fit_on_a_dark_phone(page: Page, address: str):
+    page.set_viewport_size(PHONE)
     page.emulate_media(color_scheme="dark")
-    page.goto(f"{address}/?view=Matrix&q=night&across=torch")
+    go(page, f"{address}/?view=Matrix&q=night&across=torch")
     expect(page.get_by_text("Speedup by backend and torch")).to_be_visible()
     cells = page.locator(".st-key-chart-matrix .heatmap-label")
     expect(cells.first).to_be_visible()
@@ -265,9 +264,41 @@ def test_a_matrix_a_list_and_a_pair_fit_on_a_dark_phone(reader: BrowserContext, 
     assert page.evaluate("document.scrollingElement.scrollWidth") <= PHONE["width"]
     pair = f"?view=Side+by+side&side={PAIR[0]}&side={PAIR[1]}"
     for path, said in (("?view=Table", "experiments"), (pair, "Speedups compared")):
-        page.goto(f"{address}/{path}")
+        go(page, f"{address}/{path}")
         expect(page.get_by_text(said).last).to_be_visible()
         settle(page)
-        main = page.locator("[data-testid=stMain]")
-        assert main.evaluate("e => e.scrollWidth - e.clientWidth") <= 0, path
-    page.close()
+        assert fits(page), path
+
+
+SHORTEST = (
+    "eager%3Ascope%3Dforward&quick.debug_backends=&quick.controls=0&quick.evaluate=never"
+    "&quick.profile_steps=0"
+)
+"""Without a control and with nothing but steps, of which only the forward pass is compiled."""
+
+
+def test_a_person_launches_compares_and_downloads(
+    page: Page, address: str, folder: DataDir, tmp_path: Path
+):
+    page.set_viewport_size(LAPTOP)
+    experiment_id = launch(page, address, 160, SHORTEST, "2 processes")
+
+    # Nobody watches meanwhile, which would take longer than the training.
+    go(page, f"{address}/definitions")
+    launched = find_experiment(folder, experiment_id)
+    wait_until(lambda: all(run.state.is_final for run in launched.runs))
+    go(page, f"{address}/experiment?experiment={experiment_id}")
+    expect(page.locator(".backend-cards")).to_be_visible()
+    page.get_by_role("tab", name="Runs").click()
+    leaderboard = page.locator(".leaderboard table")
+    expect(leaderboard).to_be_visible()
+    for label in ("baseline", "eager-forward"):
+        expect(leaderboard.get_by_text(label, exact=True)).to_be_visible()
+    with page.expect_download() as download:
+        page.locator(".st-key-download-comparison-csv button").click()
+    download.value.save_as(tmp_path / "comparison.csv")
+    rows = list(csv.DictReader((tmp_path / "comparison.csv").open()))
+    assert [row["label"] for row in rows] == ["baseline", "eager-forward"]
+    assert {row["state"] for row in rows} == {"finished"}
+    assert all(float(row["step_seconds"]) > 0 for row in rows)
+    assert rows[1]["parity"] == "unknown", "no control says how far equal trainings drift apart"

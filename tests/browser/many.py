@@ -1,7 +1,7 @@
-"""A library of hundreds of experiments, as people have after months; made within seconds.
+"""A library of more experiments than a screen shows, as people have after weeks.
 
 Most were stopped before they did a step, and share their files on the disk. Among them are those
-that somebody looks for: one by its tag, two of different machines, twelve nights with a step.
+that somebody looks for: one by its tag, two of different machines, two nights with a step between.
 """
 
 import os
@@ -11,11 +11,11 @@ from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
-from tests.helpers.nights import record_slower_torch
+from tests.helpers.nights import record_night
 
-NUM_EXPERIMENTS = 300
-NUM_ALIKE, NUM_NIGHTS = 12, 12
-TARGET = "20261121-000007-000000-0007"
+NUM_EXPERIMENTS = 60
+NUM_ALIKE = 4
+TARGET = "20261121-000003-000000-0003"
 """The one of those alike that is looked for: its tag is `needle`."""
 PAIR = ("20261120-090000-000000-0001", "20261120-090000-000000-0002")
 """The same training on a CPU and on an H100, with another torch."""
@@ -23,15 +23,17 @@ H100 = {"host": "cluster", "device_name": "NVIDIA H100",
         "versions": {"torch": "2.14.0", "transformers": "5.23.0"}}  # fmt: skip
 
 
-def make_hundreds(folder: DataDir) -> None:
+def make_many(folder: DataDir) -> None:
     alike = list(_ids("20261121-00{:04d}-000000-{:04d}", NUM_ALIKE))
     record_experiment(folder.runs, experiment_spec(num_steps=80, name="One of many"), alike[0])
     _copy(folder, alike[0], alike[1:])
     spec = experiment_spec(num_steps=80, name="Held apart")
     record_experiment(folder.runs, spec, PAIR[0])
     record_experiment(folder.runs, spec, PAIR[1], backend_seconds=0.05, environment=H100)
-    record_slower_torch(folder)
-    others = NUM_EXPERIMENTS - NUM_ALIKE - len(PAIR) - NUM_NIGHTS
+    nights = {"2.12.0": 0.1, "2.13.0": 0.125}
+    for day, (torch, seconds) in enumerate(nights.items(), start=1):
+        record_night(folder, day, seconds, versions={"torch": torch})
+    others = NUM_EXPERIMENTS - NUM_ALIKE - len(PAIR) - len(nights)
     ids = list(_ids("20260301-{:06d}-000000-{:04d}", others))
     bare = experiment_spec(num_steps=10, name="One more", controls=0, backends=())
     Recording(folder.runs, "baseline", bare, ids[0]).claim().end(RunState.CANCELLED, "stopped")
