@@ -298,7 +298,7 @@ def test_a_driver_is_asked_of_as_many_blocks_as_it_is_quick_however_long_the_res
     monkeypatch.setattr(device_monitor.CpuMonitor, "end", slow_end)
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
-    events = run(experiment(**NET), tmp_path / "e.jsonl")
+    events = run(experiment(), tmp_path / "e.jsonl")
     before, *samples = of_kind(events, "device")
     assert "round" not in before
     assert len(samples) == len(of_kind(events, "block")) > 3
@@ -325,7 +325,7 @@ def test_there_is_no_sample_of_a_device_without_its_clocks(
     )
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
-    events = run(experiment(**NET), tmp_path / "e.jsonl")
+    events = run(experiment(), tmp_path / "e.jsonl")
     _, *samples = of_kind(events, "device")
     assert 1 <= len(samples) < len(of_kind(events, "block"))
     assert {sample["sm_clock_mhz"] for sample in samples} == {1980}
