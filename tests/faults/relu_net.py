@@ -1,8 +1,10 @@
 """A small network with layer norms, relu and dropout, and samples for it: where faults show."""
 
+import random
 import time
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -53,6 +55,14 @@ class Waiting(ScoredNet):
         if not torch.compiler.is_compiling():
             time.sleep(0.004)
         return super().forward(x, labels)
+
+
+class DrawingNet(ScoredNet):
+    """Draws from Python's generator and NumPy's in every forward pass."""
+
+    def forward(self, x: Tensor, labels: Tensor) -> Scored:
+        noise = torch.tensor(np.random.rand(WIDTH) * random.random(), dtype=x.dtype)
+        return super().forward(x + noise, labels)
 
 
 def samples(wrong_labels: float = 0.0) -> dict[str, dict[str, Tensor]]:
