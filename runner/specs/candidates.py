@@ -67,6 +67,8 @@ class Move:
     """Whether it has an effect in an experiment."""
     not_in_scripts: str = ""
     """Why it is not tried with a script; empty if it is."""
+    presumed: str = ""
+    """The value on CUDA that was never slower in measured grids (benchmarks/results/gpus.md)."""
 
     def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
         """Values for an experiment and a compiler; the empty text is torch's default."""
@@ -140,7 +142,7 @@ MOVES = (
     ),
     Move(
         name="optimizer", values=("foreach", "fused"), compilers=ALL_COMPILERS,
-        shortens=("working", "waiting"),
+        shortens=("working", "waiting"), presumed="fused",
     ),
     Move(
         name="tf32", values=("true",), compilers=ALL_COMPILERS, applies=_allows_tf32,
@@ -218,6 +220,17 @@ def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
     """The name of a candidate in the experiment's `backends`."""
     labels = [one.label for one in spec.candidates]
     return spec.backends[labels.index(candidate.label)]
+
+
+def presumed(spec: ExperimentSpec) -> Variant | None:
+    """The candidate that has only the presumed settings; None if the search has no such candidate,
+    or others without a twin that has these settings, too."""
+    settings = {one.name: one.presumed for one in MOVES if one.presumed and _on_cuda(spec)}
+    everyone = [*spec.candidates, *(one for one in spec.variants if one.role == "baseline")]
+    twins = [{**one.settings, **settings} for one in everyone]
+    by_settings = [(one.settings, one) for one in spec.candidates]
+    found = [next((one for mine, one in by_settings if mine == twin), None) for twin in twins]
+    return found[-1] if settings and None not in found else None
 
 
 def potential(variant: Variant, origin: Variant, shares: Shares) -> float:

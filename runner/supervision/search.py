@@ -34,6 +34,7 @@ from breakeven.runner.specs.candidates import (
     Shares,
     difference,
     potential,
+    presumed,
     text_of,
     usual_compile_seconds,
 )
@@ -191,6 +192,7 @@ class Race:
         self._origins: dict[str, Variant] = {}
         """The variant that a candidate was derived from, by the candidate's label."""
         self._best = "baseline"
+        self._presumed = presumed(spec)
         self._bound = max(2, len(spec.candidates)) / ERROR_RATE
 
     def add(self, variant: Variant) -> None:
@@ -480,14 +482,19 @@ class Race:
         family is not tried again in that family."""
         shares = self._shares(self._racers.get(origin.label) or Racer(origin))
         found, fixed = [], self._racers["baseline"].fixed
+        presumptions = self._presumptions().items()
         for variant in self._spec.candidates:
             change = difference(variant, origin)
             gain = potential(variant, origin, shares)
+            if variant.backend is not None and not presumptions <= variant.settings.items():
+                continue
+            # A compiler comes together with the presumed settings.
+            counted = dict(change.items() - presumptions) if variant.backend else change
             if (
                 variant.label not in self._racers
                 and gain >= MIN_GAIN
                 and fixed.isdisjoint(change)
-                and _are_neighbours(variant, origin, change)
+                and _are_neighbours(variant, origin, counted)
                 and NoGain(family_of(variant), change) not in self._without_gain
             ):
                 starts_graphs = variant.captures_cuda_graphs > origin.captures_cuda_graphs
@@ -496,6 +503,19 @@ class Race:
                 found.append((-net_gain, -gain, -saved, _rank(change), variant))
         ordered = sorted(found, key=itemgetter(0, 1, 2, 3))
         return [(-negative, variant) for negative, *_, variant in ordered]
+
+    def _presumptions(self) -> dict[str, object]:
+        """The settings that all candidates with a compiler have at first: those of a candidate that
+        was never slower elsewhere, until it fails or proves slower here."""
+        baseline, alone = self._racers["baseline"], self._presumed
+        if alone is None:
+            return {}
+        settings = difference(alone, baseline.variant)
+        is_refuted = not baseline.fixed.isdisjoint(settings)
+        if alone.label in self._ended:
+            total, usual = self._total(self._racers[alone.label]), self._total(baseline)
+            is_refuted |= total is None or usual is None or total >= usual
+        return {} if is_refuted else settings
 
     def _net_gain(self, variant: Variant, gain: float) -> float:
         """`gain` less the usual compile time, as a share of the baseline's whole training. Rounded
