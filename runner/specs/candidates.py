@@ -68,7 +68,8 @@ class Move:
     not_in_scripts: str = ""
     """Why it is not tried with a script; empty if it is."""
     presumed: str = ""
-    """The value on CUDA that was never slower in measured grids (benchmarks/results/gpus.md)."""
+    """The value that on CUDA cost at most 1 % of a step in measured grids
+    (benchmarks/results/gpus.md)."""
 
     def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
         """Values for an experiment and a compiler; the empty text is torch's default."""

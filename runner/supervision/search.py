@@ -296,13 +296,15 @@ class Race:
         """The candidates to confirm: the best so far, and the best of another family or batch size,
         or else the second best. Another family seldom has the same fault, if the best turns out to
         train wrongly. With larger batches there are three, and one of them has the original batch
-        size. All probably beat the baseline: each needs a stake of 1 / `ERROR_RATE`, because the
-        confirmation decides. Then the combination from `_combined`."""
+        size. All probably beat the baseline: because the confirmation decides, each needs only a
+        stake of 1 / `ERROR_RATE`, or few rounds that are far ahead. Then the combination from
+        `_combined`."""
         self._judge_losses()
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
                  and one.label not in self._broken
-                 and self._beats(one, baseline, bound=1 / ERROR_RATE)]  # fmt: skip
+                 and (self._beats(one, baseline, bound=1 / ERROR_RATE)
+                      or self._is_far_ahead(one))]  # fmt: skip
         ranked = sorted(found, key=lambda one: (one.label != self._best,
                                                 self._total(one) or math.inf))  # fmt: skip
         same = [one for one in ranked if one.variant.batch_times == 1]
@@ -359,7 +361,7 @@ class Race:
             return
         before, now = self._total(self._racers[origin.label]), self._total(racer)
         if racer.label in self._broken or now is None or before is None or now >= before:
-            change = difference(racer.variant, origin)
+            change = difference(racer.variant, self._base(racer.variant, origin))
             self._without_gain.append(NoGain(family_of(racer.variant), change))
 
     def _make_best(self, racer: Racer) -> dict[str, Ending]:
@@ -396,6 +398,21 @@ class Race:
             return False
         below = sum(_ratio(one, other, number) < share for number in rounds)
         return stake(below, len(rounds)) >= (self._bound if bound is None else bound)
+
+    def _is_far_ahead(self, racer: Racer) -> bool:
+        """Whether all its blocks, compile time included, take less time than any block of the
+        baseline and its controls, by a larger factor than these differ among themselves. So a
+        candidate that a short budget gave few rounds is not lost."""
+        baseline = self._racers["baseline"]
+        rounds = _shared(racer, baseline)
+        if len(rounds) < MIN_ROUNDS:
+            return False
+        usual = [seconds / one.steps[number]
+                 for one in self._racers.values() if one.variant.role != "backend"
+                 for number, seconds in one.blocks.items()]  # fmt: skip
+        compiling = racer.compile_seconds / self._plan.steps
+        longest = max(racer.blocks[number] / racer.steps[number] for number in rounds) + compiling
+        return longest * max(usual) / min(usual) < (1 - MIN_GAIN) * min(usual)
 
     def _judge_losses(self) -> None:
         """Marks candidates whose losses leave the band of equal trainings by more than rounding."""
@@ -482,19 +499,18 @@ class Race:
         family is not tried again in that family."""
         shares = self._shares(self._racers.get(origin.label) or Racer(origin))
         found, fixed = [], self._racers["baseline"].fixed
-        presumptions = self._presumptions().items()
+        presumptions = self._presumptions()
         for variant in self._spec.candidates:
-            change = difference(variant, origin)
-            gain = potential(variant, origin, shares)
-            if variant.backend is not None and not presumptions <= variant.settings.items():
+            if variant.backend and not presumptions.items() <= variant.settings.items():
                 continue
-            # A compiler comes together with the presumed settings.
-            counted = dict(change.items() - presumptions) if variant.backend else change
+            base = self._base(variant, origin)
+            change = difference(variant, base)
+            gain = potential(variant, base, shares)
             if (
                 variant.label not in self._racers
                 and gain >= MIN_GAIN
                 and fixed.isdisjoint(change)
-                and _are_neighbours(variant, origin, counted)
+                and _are_neighbours(variant, base, change)
                 and NoGain(family_of(variant), change) not in self._without_gain
             ):
                 starts_graphs = variant.captures_cuda_graphs > origin.captures_cuda_graphs
@@ -504,7 +520,7 @@ class Race:
         ordered = sorted(found, key=itemgetter(0, 1, 2, 3))
         return [(-negative, variant) for negative, *_, variant in ordered]
 
-    def _presumptions(self) -> dict[str, object]:
+    def _presumptions(self) -> dict[str, Any]:
         """The settings that all candidates with a compiler have at first: those of a candidate that
         was never slower elsewhere, until it fails or proves slower here."""
         baseline, alone = self._racers["baseline"], self._presumed
@@ -516,6 +532,11 @@ class Race:
             total, usual = self._total(self._racers[alone.label]), self._total(baseline)
             is_refuted |= total is None or usual is None or total >= usual
         return {} if is_refuted else settings
+
+    def _base(self, variant: Variant, origin: Variant) -> Variant:
+        """What a variant that is derived from `origin` is compared with: a compiler comes together
+        with the presumed settings."""
+        return replace(origin, **self._presumptions()) if variant.backend else origin
 
     def _net_gain(self, variant: Variant, gain: float) -> float:
         """`gain` less the usual compile time, as a share of the baseline's whole training. Rounded

@@ -71,8 +71,34 @@ def test_a_compiler_that_only_pays_with_cuda_graphs_is_found_although_it_loses_w
 
     track = raced(replace(on_cuda(), tune=search().tune), speed)
     assert track.run() == "searched"
-    assert track.race.best == "inductor-reduce-overhead"
-    assert "loses" in {track.endings["inductor"], track.endings["cudagraphs"]}
+    assert track.race.best == "inductor-reduce-overhead-fused"
+    assert "loses" in {track.endings["inductor-fused"], track.endings["cudagraphs-fused"]}
+
+
+@pytest.mark.parametrize("fused", [0.9, 1.1, None])
+def test_compilers_start_with_a_fused_optimizer_until_it_fails_or_is_slower(
+    fused: float | None,
+) -> None:
+    def speed(variant: Variant) -> tuple[float, float]:
+        share = {None: 1.0, "inductor": 0.5, "cudagraphs": 0.7}[variant.backend]
+        return 1.0, share * (fused or 1.0 if variant.optimizer == "fused" else 1.0)
+
+    spec = on_cuda("none:optimizer=fused", "inductor", "inductor:optimizer=fused", "cudagraphs",
+                   "cudagraphs:optimizer=fused")  # fmt: skip
+    track = raced(replace(spec, tune=search().tune), speed)
+    if fused is None:
+        track.dies = {one for one in labels(spec.candidates) if one.endswith("fused")}
+    track.run()
+    assert {"none-fused", "inductor-fused"} <= set(track.tried[:3])
+    is_presumed = fused == 0.9
+    assert track.race.best == ("inductor-fused" if is_presumed else "inductor")
+    assert is_presumed == ("inductor" not in track.tried)
+
+
+def test_without_a_candidate_that_is_fused_alone_compilers_are_tried_as_they_are_named() -> None:
+    track = raced(on_cuda("inductor", "inductor:optimizer=fused"), compiled_is_faster)
+    track.run()
+    assert track.tried[0] == "inductor"
 
 
 def test_equal_candidates_leave_the_training_as_it_is_and_none_is_sought_without_it() -> None:
@@ -111,7 +137,7 @@ def test_a_spent_budget_starts_no_candidate_and_decides_those_that_have_compiled
     stake of 2^8/8 = 32, and 8 rounds reach 2^9/9 = 57. Overtime is a quarter of the budget."""
     track = raced(limited("inductor", "inductor:scope=blocks"), compiled_is_faster, noise=0.0)
     track.run(max_rounds=4)
-    assert len(track.tried) == 1 and not track.race.finalists()
+    assert len(track.tried) == 1
     assert track.race.decide(track.living, elapsed=124.9).over is None
     assert track.race.decide(track.living, elapsed=125.0).over is not None
     open_for = 0
@@ -264,11 +290,11 @@ def joining(race: Race, *living: str) -> list[str]:
     ("utilization", "joined"),
     [
         # The device waits for 70 % of the time: CUDA graphs come first.
-        (0.3, ["inductor-reduce-overhead", "inductor", "none-fused"]),
+        (0.3, ["inductor-reduce-overhead-fused", "inductor-fused", "none-fused"]),
         # CUDA graphs alone can save half a percent, which does not count.
-        (0.995, ["inductor", "inductor-reduce-overhead", "none-fused"]),
+        (0.995, ["inductor-fused", "inductor-reduce-overhead-fused", "none-fused"]),
         # Nothing is known, so a step may wait all the time.
-        (None, ["inductor-reduce-overhead", "cudagraphs", "inductor"]),
+        (None, ["inductor-reduce-overhead-fused", "cudagraphs-fused", "inductor-fused"]),
     ],
 )
 def test_how_long_the_device_waits_decides_the_order_of_candidates(
@@ -292,7 +318,7 @@ def test_how_busy_the_device_is_with_candidates_says_nothing_of_the_baseline() -
     for number in range(1, 9):
         for label in ("baseline", "none-fused"):
             race.take(label, {"kind": "device", "round": number, "utilization": 1.0})
-    assert joining(race, "none-fused") == ["inductor-reduce-overhead", "inductor"]
+    assert joining(race, "none-fused") == ["inductor-reduce-overhead-fused", "inductor-fused"]
 
 
 @pytest.mark.parametrize(
@@ -348,12 +374,12 @@ def together(*, steps: int = 1_000_000, at_once: int = 8, gibibytes: int = 4) ->
 
 
 def test_candidates_that_compile_together_fill_a_group_with_neighbours_of_the_first_ones() -> None:
-    first = ["inductor-reduce-overhead", "inductor", "none-fused", "cudagraphs"]
-    assert joining(together(at_once=1)) == first
     graphs = "inductor-reduce-overhead"
+    first = [f"{graphs}-fused", "inductor-fused", "none-fused", "cudagraphs-fused"]
+    assert joining(together(at_once=1)) == first
     assert joining(together()) == [
-        *first, f"{graphs}-forward", f"{graphs}-blocks",
-        f"{graphs}-coordinate_descent_tuning_true", f"{graphs}-fused",
+        *first, f"{graphs}-forward-fused", f"{graphs}-blocks-fused",
+        f"{graphs}-fused-coordinate_descent_tuning_true", "inductor-forward-fused",
     ]  # fmt: skip
 
 
@@ -363,13 +389,14 @@ def test_for_a_short_training_candidates_that_compile_quickly_come_first() -> No
     race = together(steps=4_000)
     joined = race.decide(["baseline", "control"], elapsed=1.0).joining
     assert labels(joined) == [
-        "none-fused", "cudagraphs", "inductor-reduce-overhead-blocks", "inductor-blocks",
-        "cudagraphs-fused", "inductor-reduce-overhead-forward", "inductor-forward",
-        "inductor-reduce-overhead",
+        "none-fused", "cudagraphs-fused", "inductor-reduce-overhead-blocks-fused",
+        "inductor-blocks-fused", "inductor-reduce-overhead-forward-fused",
+        "inductor-forward-fused", "inductor-reduce-overhead-fused", "inductor-fused",
     ]  # fmt: skip
     for variant in joined:
         race.add(variant)
-    # All of them failed, also `inductor-blocks`, without the `inductor` that it derives from.
+    # All of them failed, also `inductor-blocks-fused`, without the `inductor-fused` from which it
+    # derives.
     assert race.decide(["baseline", "control"], elapsed=2.0).over is None
 
 
@@ -413,6 +440,22 @@ def test_whatever_joins_together_fails_or_loses_the_search_ends_with_a_sound_ans
     confirmed = {track.race.best, *labels(track.race.finalists())}
     assert not track.dies & confirmed & {*track.tried}
     assert len(track.tried) == len(set(track.tried))
+
+
+@pytest.mark.parametrize(("share", "is_confirmed"), [(0.8, True), (0.95, False)])
+def test_few_rounds_suffice_for_a_finalist_that_is_far_ahead(
+    share: float, is_confirmed: bool
+) -> None:
+    """Blocks of the baseline and its control take 0.100 to 0.110 s, so they differ by a factor of
+    1.1. A candidate's blocks of 0.080 s times 1.1 stay below 0.099 s, those of 0.095 s do not."""
+    spec = search(("inductor",))
+    race = Race(spec)
+    for variant in (*spec.variants, *spec.candidates):
+        race.add(variant)
+        for number, usual in enumerate((0.100, 0.110, 0.105)):
+            seconds = 0.1 * share if variant.role == "backend" else usual
+            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
+    assert labels(race.finalists()) == (["inductor"] if is_confirmed else [])
 
 
 def test_the_finalists_are_the_two_best_of_different_kinds() -> None:
