@@ -48,6 +48,8 @@ a column, up to 500."""
 
 MAX_DEPTH = 4
 """Depth to which records are searched for frames."""
+FRAMES = (pd.DataFrame, pd.Series)
+WITHOUT_FRAMES = (bytes, str, int, float, type(None))
 
 Ask = TypeVar("Ask", bound=Callable[..., Any])
 Version = Callable[..., Hashable]
@@ -167,8 +169,8 @@ class _Memory:
                 entry.answers_left -= 1
                 return _unpacked(entry.value)
             value = ask(*args, **options)
-            is_packed = isinstance(value, pd.DataFrame) and not shared
-            entry.value = _Packed(pickle.dumps(value)) if is_packed else value
+            is_packed = isinstance(value, pd.DataFrame) and not shared  # protocol 5 copies least
+            entry.value = _Packed(pickle.dumps(value, 5)) if is_packed else value
             entry.version, entry.is_known = version, True
             has_frames = not shared and next(_frames(entry.value), None) is not None
             entry.answers_left = MAX_ANSWERS - 1 if has_frames else float("inf")
@@ -208,22 +210,23 @@ def _unpacked(value: Any) -> Any:
 
 def _frames(value: Any, depth: int = MAX_DEPTH) -> Iterator[pd.DataFrame | pd.Series]:
     """Frames in a record, in its parts, and in collections of records."""
-    if isinstance(value, pd.DataFrame | pd.Series):
+    if isinstance(value, FRAMES):
         yield value
     elif depth:
         parts = value if isinstance(value, list | tuple) else ()
         named = value if isinstance(value, dict) else getattr(value, "__dict__", {})
         for one in (*parts, *named.values()):
-            yield from _frames(one, depth - 1)
+            if not isinstance(one, WITHOUT_FRAMES):
+                yield from _frames(one, depth - 1)
 
 
 def _size(value: Any) -> int:
     """Approximate bytes; for records rather too many, because shared parts count repeatedly."""
-    if isinstance(value, pd.DataFrame | pd.Series):
+    if isinstance(value, FRAMES):
         return FRAME_BYTES + 8 * int(value.size)
     if isinstance(value, list | tuple):
         return sum(map(_size, value))
-    if isinstance(value, bytes | str | int | float) or value is None:
+    if isinstance(value, WITHOUT_FRAMES):
         return sys.getsizeof(value)
     return RECORD_BYTES + sum(map(_size, _frames(value)))
 

@@ -17,6 +17,7 @@ MINE = "experiment = $1"
 its own condition; otherwise the database reads too many rows."""
 RECORDED = "* EXCLUDE (place, experiment, run_id, seq, time)"
 """All fields of an event except its time, as columns of `rows`."""
+OF_RUNS = ("run_id", "label", "role")
 USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
 """Tables of events in which nearly every experiment has rows."""
 RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
@@ -98,12 +99,9 @@ def with_runs(
     Fetching three texts per row would take as long as all numbers, and twice their memory; a
     category takes one byte per row.
     """
-    runs = _runs(store, experiment_id)
-    row = np.searchsorted(runs["position"], columns.pop("place"))
-    texts = {
-        name: (runs[name].astype("category") if many else runs[name]).array.take(row)
-        for name in ("run_id", "label", "role")
-    }
+    runs = _runs(store, experiment_id, many)
+    row = np.searchsorted(runs["position"].to_numpy(), columns.pop("place"))
+    texts = {name: runs[name].array.take(row) for name in OF_RUNS}
     return pd.DataFrame({**texts, **columns}, copy=False)
 
 
@@ -117,9 +115,11 @@ def ends_of_runs(frame: pd.DataFrame) -> list[int]:
 
 
 @memo(revision, shared=True)
-def _runs(store: Store, experiment_id: str) -> pd.DataFrame:
+def _runs(store: Store, experiment_id: str, as_categories: bool) -> pd.DataFrame:
+    if as_categories:
+        return _runs(store, experiment_id, False).astype(dict.fromkeys(OF_RUNS, "category"))
     return store.query(
-        f"SELECT position, run_id, label, role FROM runs WHERE {MINE} ORDER BY position",
+        f"SELECT position, {', '.join(OF_RUNS)} FROM runs WHERE {MINE} ORDER BY position",
         [store.number_of(experiment_id)],
     )
 
