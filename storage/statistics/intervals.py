@@ -73,7 +73,7 @@ def _kept_starts(count: int, length: int) -> list[Places]:
 def _starts(count: int, length: int) -> Iterator[Places]:
     """The first index of each block, for some resamples at a time."""
     random = np.random.default_rng(0)
-    chunk = max(1, min(NUM_RESAMPLES, 500_000 // count))
+    chunk = max(1, min(NUM_RESAMPLES, 100_000 // count))  # few enough for the CPU's cache
     size = (chunk, math.ceil(count / length))
     for _ in range(math.ceil(NUM_RESAMPLES / chunk)):
         yield random.integers(count, size=size)
