@@ -8,11 +8,12 @@ the thresholds.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.caution import Caution, Kind, note
-from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.evidence import Evidence, known
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 
@@ -86,8 +87,7 @@ def _shared_device(run: Evidence, _: Evidence | None) -> Seen:
 
 def _shared_cpu(run: Evidence, _: Evidence | None) -> Seen:
     """Only for runs on the CPU; for others it only starts kernels, and servers are always busy."""
-    steady = _told(run.steady_device, "busy_cpu_seconds")
-    if not run.computes_on_cpu or steady.empty:
+    if not run.computes_on_cpu or (steady := _told(run, "busy_cpu_seconds")) is None:
         return None
     # Sums first: the system counts in hundredths of a second, and a block may be shorter.
     others = steady["busy_cpu_seconds"].sum() - steady["own_cpu_seconds"].sum()
@@ -98,25 +98,25 @@ def _shared_cpu(run: Evidence, _: Evidence | None) -> Seen:
 
 
 def _stolen_cpu(run: Evidence, _: Evidence | None) -> Seen:
-    steady = _told(run.steady_device, "stolen_cpu_seconds")
-    if steady.empty:
+    steady = _told(run, "stolen_cpu_seconds")
+    if steady is None:
         return None
     share = steady["stolen_cpu_seconds"].sum() / _capacity(steady)
     return {"stolen_cpu_share": share} if share > STOLEN_CPU else None
 
 
 def _quota(run: Evidence, _: Evidence | None) -> Seen:
-    steady = _told(run.steady_device, "throttled_periods")
-    held_back = int((steady["throttled_periods"] > 0).sum())
-    if not _many(held_back, len(steady)):
+    periods = known(run.steady_device["throttled_periods"])
+    held_back = int((periods > 0).sum())
+    if not _many(held_back, len(periods)):
         return None
-    return {"num_seen": held_back, "num_looked": len(steady)}
+    return {"num_seen": held_back, "num_looked": len(periods)}
 
 
-def _told(samples: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The samples with a value in this column; copies nothing if all have one or none has."""
-    known = samples[column].notna().to_numpy()
-    return samples if known.all() else samples[known] if known.any() else samples.iloc[:0]
+def _told(run: Evidence, column: str) -> pd.DataFrame | None:
+    """The samples of steady blocks with a value in this column; copies none if all have one."""
+    told = run.steady_device[column].notna().to_numpy()
+    return (run.steady_device if told.all() else run.steady_device[told]) if told.any() else None
 
 
 def _clock(run: Evidence, baseline: Evidence | None) -> Seen:
@@ -133,11 +133,10 @@ def _difference(run: Evidence, baseline: Evidence | None, column: str, threshold
     """The difference of the medians over steady blocks."""
     if baseline is None or run.role == "baseline":
         return None
-    mine, its = run.steady_device, _beside(baseline, run)
-    mine, its = mine[column].dropna(), its[column].dropna()
-    if min(len(mine), len(its)) < MIN_PAIRS:
+    mine = known(run.steady_device[column])
+    if len(mine) < MIN_PAIRS or len(its := known(_beside(baseline, run)[column])) < MIN_PAIRS:
         return None
-    here, there = float(mine.median()), float(its.median())
+    here, there = float(np.median(mine)), float(np.median(its))
     change = here / there - 1
     if abs(change) <= threshold:
         return None
@@ -162,17 +161,15 @@ def _threads(run: Evidence, _: Evidence | None) -> Seen:
 
 def _about_warming(runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Compares the temperatures of the first and the last fifth of all steady blocks, by time."""
-    if not runs:  # All folders of an environment are missing.
+    told = [one for run in runs if (one := _told(run, "temperature_celsius")) is not None]
+    if not told:
         return
     columns = ["time", "temperature_celsius"]
-    samples = [run.steady_device for run in runs]
-    known = pd.concat([one.loc[one["temperature_celsius"].notna(), columns] for one in samples])
-    known = known.sort_values("time")
-    fifth = len(known) // 5
+    celsius = pd.concat([one[columns] for one in told]).sort_values("time")["temperature_celsius"]
+    fifth = len(celsius) // 5
     if fifth == 0:
         return
-    begin = known["temperature_celsius"].iloc[:fifth].mean()
-    end = known["temperature_celsius"].iloc[-fifth:].mean()
+    begin, end = celsius.iloc[:fifth].mean(), celsius.iloc[-fifth:].mean()
     if end - begin > WARMING_CELSIUS:
         yield Caution(kind="warmed up", figures={"begin": begin, "end": end})
 

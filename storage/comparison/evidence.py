@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.states import RunState
@@ -81,7 +82,7 @@ def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomn
             dropouts=dropouts_of(run_id),
         )
 
-    without_records = find("")
+    without_records = Randomness(None, math.nan, False, {}, {}, {}, dropouts_of(""))
     have_records = {run_id for frame in records for run_id in frame["run_id"]}
     return lambda run_id: find(run_id) if run_id in have_records else without_records
 
@@ -176,7 +177,7 @@ class Evidence:
     @cached_property
     def tells_sizes(self) -> bool:
         """Whether the amount of work of any steady block is known."""
-        return bool(self.steady_blocks[["samples", "tokens"]].notna().to_numpy().any())
+        return any(self.steady_blocks[size].notna().any() for size in ("samples", "tokens"))
 
     @property
     def tells_samples(self) -> bool:
@@ -186,9 +187,9 @@ class Evidence:
     def per_step(self, size: str) -> float | None:
         """Samples or tokens of a step. A script's steps may differ: the mean over its steady steps,
         if all their sizes are known."""
-        blocks = self.steady_blocks
-        if len(blocks) and blocks[size].notna().all():
-            return float(blocks[size].sum() / blocks["num_steps"].sum())
+        sizes = self.steady_blocks[size]
+        if len(sizes) and sizes.notna().all():
+            return float(sizes.sum() / self.steady_blocks["num_steps"].sum())
         size_per_step: float | None = self.workload.get(f"{size}_per_step")
         return size_per_step
 
@@ -203,12 +204,12 @@ class Evidence:
 
     @cached_property
     def steady_blocks(self) -> pd.DataFrame:
-        return self.blocks[self.blocks["steady"]]
+        return self.blocks[self.blocks["steady"].to_numpy(bool)]
 
     @cached_property
     def steady_device(self) -> pd.DataFrame:
         """Samples of steady blocks."""
-        return self.device[self.device["steady"].astype(bool)]
+        return self.device[self.device["steady"].to_numpy(bool)]
 
     @cached_property
     def has_compiled(self) -> bool:
@@ -236,7 +237,8 @@ class Evidence:
     @cached_property
     def step_seconds(self) -> float | None:
         """Median over the steady steps."""
-        return number(self.steps.loc[self.steps["steady"], "seconds"].median())
+        seconds = known(self.steps["seconds"][self.steps["steady"].to_numpy(bool)])
+        return float(np.median(seconds)) if len(seconds) else None
 
     @cached_property
     def compile_latencies(self) -> list[float]:
@@ -246,10 +248,10 @@ class Evidence:
         Only the first process of a resumed run counts: later compiling, with filled caches or
         without, is no cost of the backend.
         """
-        first = (self.steps["attempt"] == 1) & self.steps["compiled"]
+        first = (self.steps["attempt"] == 1).to_numpy() & self.steps["compiled"].to_numpy(bool)
         if not first.any() or self.step_seconds is None:
             return []
-        seconds = self.steps.loc[first, ["run_id", "seconds"]].groupby("run_id")["seconds"]
+        seconds = self.steps["seconds"][first].groupby(self.steps["run_id"].array[first])
         spent = seconds.sum() - seconds.count() * self.step_seconds
         return [max(0.0, float(one)) for one in spent]
 
@@ -401,6 +403,12 @@ def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     if not (values[1:] > values[:-1]).all():
         frame = frame.drop_duplicates(column, keep="last")
     return frame.set_index(column)
+
+
+def known(values: pd.Series) -> NDArray[np.float64]:
+    """The numbers of a column that are not missing."""
+    numbers = values.to_numpy(float)
+    return numbers[~np.isnan(numbers)]
 
 
 def number(value: Any) -> float | None:

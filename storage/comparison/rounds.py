@@ -18,13 +18,13 @@ from breakeven.storage.caches import memo, revision
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.evidence import Evidence, load_evidence
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.intervals import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS, Floats
 from breakeven.storage.statistics.speedups import Ratio, device_difference
 
 KEYS = ["process", "round", "num_steps"]
 SIZES = ("samples", "tokens")
 """Columns with the amount of work of a block's steps, as the script reported it."""
-Ends: TypeAlias = tuple[pd.Series, pd.Series]
+Ends: TypeAlias = tuple[Floats, Floats]
 
 
 def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
@@ -41,7 +41,8 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
         pairs = pair(baseline.steady_blocks, run.steady_blocks)
     else:
         pairs = _pair_by_samples(baseline, run)
-    pairs = pairs[(pairs["baseline"] > 0) & (pairs["other"] > 0)]
+    is_timed = (pairs["baseline"].to_numpy() > 0) & (pairs["other"].to_numpy() > 0)
+    pairs = pairs if is_timed.all() else pairs[is_timed]
     unequal = unequal_blocks(baseline, run)
     if len(unequal):
         rounds, others = (pd.MultiIndex.from_frame(one[KEYS]) for one in (pairs, unequal))
@@ -50,14 +51,12 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
     return pairs.iloc[:0] if ended_early and len(pairs) < MIN_PAIRS else pairs
 
 
-def savings(pairs: pd.DataFrame, factor: float) -> tuple[pd.Series, Ends | None]:
+def savings(pairs: pd.DataFrame, factor: float) -> tuple[Floats, Ends | None]:
     """Seconds that a step of the other run saves in each paired round, and the least and the most
     that it may save if one of two devices is faster by the factor; None for equal devices."""
-    gains, least, most = (
-        (pairs["baseline"] * one - pairs["other"]) / pairs["num_steps"]
-        for one in (1.0, 1 / factor, factor)
-    )
-    return gains, None if factor == 1 else (least, most)
+    its, mine, steps = (pairs[name].to_numpy() for name in ("baseline", "other", "num_steps"))
+    least, most = ((its * one - mine) / steps for one in (1 / factor, factor))
+    return (its - mine) / steps, None if factor == 1 else (least, most)
 
 
 def device_factor(spec: ExperimentSpec, baseline: Evidence | None, pairs: pd.DataFrame) -> float:

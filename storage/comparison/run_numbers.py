@@ -45,7 +45,7 @@ class RunNumbers:
 
 def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     """The numbers of a run from its present data."""
-    steady, compiled = run.steady_blocks, run.blocks[run.blocks["compiled"]]
+    steady, compiled = run.steady_blocks, run.blocks[run.blocks["compiled"].to_numpy(bool)]
     flops_per_second = _per_second(run, run.workload.get("flops_per_step"))
     breaks = run.graph_breaks if run.has_compiled else None
     frames = run.compiled_frames
@@ -129,9 +129,9 @@ def _last_scores(run: Evidence, split: str) -> dict[str, float]:
     scores = run.scores
     mine = (scores["split"] == split).to_numpy(bool) & ~scores["compiled"].to_numpy(bool)
     steps = np.where(mine, scores["step"].to_numpy(float), np.nan)
-    last = scores[steps == np.fmax.reduce(steps, initial=np.nan)]
-    return {str(name): value for name, value in zip(last["name"], last["value"], strict=True)
-            if name != "loss"}  # fmt: skip
+    last = steps == np.fmax.reduce(steps, initial=np.nan)
+    found = zip(scores["name"].array[last], scores["value"][last], strict=True)
+    return {str(name): value for name, value in found if name != "loss"}
 
 
 def _most(bytes_of_blocks: pd.Series) -> int | None:

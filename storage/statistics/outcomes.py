@@ -134,10 +134,12 @@ class Trainings:
     def evaluated(self) -> dict[str, Floats]:
         """By column, what each of `equals` has at the steps of the backend's evaluations; NaN where
         it has nothing."""
-        steps = self.evaluations.index
-        tables = [evaluations[EVALUATED].reindex(steps) for _, evaluations in self.equals]
+        found = [(one, one.index.get_indexer(self.evaluations.index)) for _, one in self.equals]
+        # The place -1, of a step without an evaluation, is that of the additional NaN.
         return {
-            name: np.column_stack([one[name].to_numpy(float, na_value=math.nan) for one in tables])
+            name: np.column_stack(
+                [np.append(one[name].to_numpy(float), math.nan)[places] for one, places in found]
+            )
             for name in EVALUATED
         }
 
