@@ -130,12 +130,14 @@ class Card:
         own, and keeps zoom and hidden lines as long as figure and `group` stay the same."""
         key = (name, group)
         if key not in self._written:
-            figure = self.figure(name)
+            # Plain dictionaries: the figure would validate each change.
+            figure = self.figure(name).to_dict()
+            layout = figure["layout"]
             if not has_legend:
-                spared = (figure.layout.margin.t or 0) - TOP_MARGIN
-                height = (figure.layout.height or 0) - spared
-                figure.update_layout(showlegend=False, margin_t=TOP_MARGIN, height=height)
-            figure.update_layout(uirevision=f"{group} {self.name} {name}")
+                margin, height = layout["margin"], layout["height"]
+                layout["showlegend"], layout["height"] = False, height - margin["t"] + TOP_MARGIN
+                margin["t"] = TOP_MARGIN
+            layout["uirevision"] = f"{group} {self.name} {name}"
             self._written[key] = inert_json(figure)
         return self._written[key]
 

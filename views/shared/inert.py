@@ -100,9 +100,9 @@ def plain(text: object) -> str:
     return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", BREAKS.sub(" ", str(text)))
 
 
-def inert_json(figure: go.Figure) -> str:
-    """The inert figure as JSON for plotly.js; leaves the figure unchanged."""
-    cleaned: str = to_json_plotly(_cleaned(figure.to_dict()))
+def inert_json(figure: dict[str, Any]) -> str:
+    """The inert figure, of `to_dict`, as JSON for plotly.js; leaves the figure unchanged."""
+    cleaned: str = to_json_plotly(_cleaned(figure))
     return cleaned
 
 
