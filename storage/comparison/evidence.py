@@ -407,7 +407,7 @@ def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def known(values: pd.Series) -> NDArray[np.float64]:
     """The numbers of a column that are not missing."""
-    numbers = values.to_numpy(float)
+    numbers: NDArray[np.float64] = values.to_numpy(float)
     return numbers[~np.isnan(numbers)]
 
 
