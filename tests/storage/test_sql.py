@@ -19,7 +19,7 @@ REVIEWED = {
     "queries/experiments.py": {"', '.join((f'any_value({name}) AS {name}' for name in FACTS))",
                                "', '.join(TAKEN_IN)",
                                "RunState.RUNNING"},
-    "queries/rows.py": {"columns", "f'WHERE {MINE}' if is_table else ''", "order", "source",
+    "queries/rows.py": {"', '.join(OF_RUNS)", "columns", "f'WHERE {MINE}' if is_table else ''", "order", "source",
                         "table"},
     "queries/recorded.py": {"table"},
     "queries/runs.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
