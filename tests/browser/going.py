@@ -6,14 +6,14 @@ import re
 from playwright.sync_api import Page, expect
 
 GO = """address => {
-    const app = document.querySelector('[data-testid=stApp]');
     window.hasRun = false;
     new MutationObserver(() => window.hasRun = true)
-        .observe(app, {attributeFilter: ['data-test-script-state']});
+        .observe(document.body, {attributeFilter: ['data-test-script-state'], subtree: true});
     history.pushState({}, '', address);
     dispatchEvent(new PopStateEvent('popstate', {state: {}}));
 }"""
-"""As the browser's own buttons do; `hasRun` says that the page began to run."""
+"""As the browser's own buttons do; `hasRun` says that the page began to run. A change of the theme
+replaces the app's element, so the whole document is observed."""
 AT_REST = "[data-testid=stApp][data-test-script-state=notRunning]"
 
 
