@@ -361,7 +361,8 @@ class Race:
             return
         before, now = self._total(self._racers[origin.label]), self._total(racer)
         if racer.label in self._broken or now is None or before is None or now >= before:
-            change = difference(racer.variant, self._base(racer.variant, origin))
+            presumptions = self._presumptions() if racer.variant.backend else {}
+            change = difference(racer.variant, replace(origin, **presumptions))
             self._without_gain.append(NoGain(family_of(racer.variant), change))
 
     def _make_best(self, racer: Racer) -> dict[str, Ending]:
@@ -500,10 +501,12 @@ class Race:
         shares = self._shares(self._racers.get(origin.label) or Racer(origin))
         found, fixed = [], self._racers["baseline"].fixed
         presumptions = self._presumptions()
+        compiled = replace(origin, **presumptions)
         for variant in self._spec.candidates:
             if variant.backend and not presumptions.items() <= variant.settings.items():
                 continue
-            base = self._base(variant, origin)
+            # A compiler comes together with the presumed settings.
+            base = compiled if variant.backend else origin
             change = difference(variant, base)
             gain = potential(variant, base, shares)
             if (
@@ -521,8 +524,8 @@ class Race:
         return [(-negative, variant) for negative, *_, variant in ordered]
 
     def _presumptions(self) -> dict[str, Any]:
-        """The settings that all candidates with a compiler have at first: those of a candidate that
-        was never slower elsewhere, until it fails or proves slower here."""
+        """The settings that all candidates with a compiler have, until the candidate that has only
+        these settings fails or is slower than the baseline."""
         baseline, alone = self._racers["baseline"], self._presumed
         if alone is None:
             return {}
@@ -532,11 +535,6 @@ class Race:
             total, usual = self._total(self._racers[alone.label]), self._total(baseline)
             is_refuted |= total is None or usual is None or total >= usual
         return {} if is_refuted else settings
-
-    def _base(self, variant: Variant, origin: Variant) -> Variant:
-        """What a variant that is derived from `origin` is compared with: a compiler comes together
-        with the presumed settings."""
-        return replace(origin, **self._presumptions()) if variant.backend else origin
 
     def _net_gain(self, variant: Variant, gain: float) -> float:
         """`gain` less the usual compile time, as a share of the baseline's whole training. Rounded
