@@ -10,10 +10,15 @@ GO = """address => {
     new MutationObserver(() => window.hasRun = true)
         .observe(document.body, {attributeFilter: ['data-test-script-state'], subtree: true});
     history.pushState({}, '', address);
-    dispatchEvent(new PopStateEvent('popstate', {state: {}}));
+    const ask = () => {
+        if (window.hasRun) return;
+        dispatchEvent(new PopStateEvent('popstate', {state: {}}));
+        setTimeout(ask, 10000);
+    };
+    ask();
 }"""
 """As the browser's own buttons do; `hasRun` says that the page began to run. A change of the theme
-replaces the app's element, so the whole document is observed."""
+replaces the app: the whole document is observed, and an event that nobody heard is sent again."""
 AT_REST = "[data-testid=stApp][data-test-script-state=notRunning]"
 
 
