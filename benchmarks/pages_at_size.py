@@ -1,12 +1,13 @@
 """How long the server takes for each page, with few and with many runs in the data folder.
 
-    python -m benchmarks.pages_at_size FOLDER [--runs 12 1002] [--steps 10000]
+    python -m benchmarks.pages_at_size FOLDER [--runs 102 1002] [--steps 10000]
 
 Makes the data folders in FOLDER (kept for the next time): an experiment of six runs, recorded as a
 worker would, and copies with ids and losses of their own. Prints Markdown: milliseconds of the
 first visit of an experiment (median of five) and of later visits (95th percentile), and the memory
 of the process that drew all pages. Removes all stored results before, so a first visit also
-compares the experiment. Compare ratios within one table: times depend on the machine.
+compares the experiment, unless it was compared in advance, as an idle server does. Compare ratios
+within one table: times depend on the machine.
 """
 
 import argparse
@@ -15,10 +16,9 @@ import re
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,8 @@ NUM_RUNS = 2 + len(BACKENDS)
 BLOCK_STEPS = 10
 NUM_EVALUATIONS = 10
 LOSS = re.compile(rb'"loss":([0-9.]+)')
-PAGES = ("experiment", "experiments", "launch", "machine")
+AHEAD = "experiment compared in advance"
+PAGES = ("experiment", AHEAD, "experiments", "launch", "machine")
 VISITED = 6
 """Experiments whose pages are opened; the first visit loads modules and is not timed."""
 LATER_VISITS = 10
@@ -43,7 +44,7 @@ LATER_VISITS = 10
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--runs", type=int, nargs="*", default=[12, 1002])
+    parser.add_argument("--runs", type=int, nargs="*", default=[102, 1002])
     parser.add_argument("--steps", type=int, default=10_000)
     options = parser.parse_args()
     found = {runs: of_size(options.folder, runs, options.steps) for runs in options.runs}
@@ -63,31 +64,38 @@ def of_size(parent: Path, runs: int, steps: int) -> dict[str, float]:
 
 def measured(data_dir: DataDir) -> dict[str, float]:
     """Milliseconds by page, and megabytes."""
+    from breakeven.storage.comparison.comparison import compare
+    from breakeven.storage.compiling.ladder import find_ladder
     from breakeven.storage.index.store import Store
+    from breakeven.views.upkeep.startup import import_all
     from tests.helpers.pages import opened
 
+    import_all()
+    ids = list(added(data_dir))
+    shown = {"experiment": ids[-VISITED:], AHEAD: ids[:VISITED]}
     os.environ["BREAKEVEN_DATA"] = str(data_dir.path)
     with Store.open(data_dir) as store:
         store.ingest_all()
         store.write("DELETE FROM results")
-    ids = list(added(data_dir))[-VISITED:]
+        for one in shown[AHEAD]:
+            compare(store, one)
+            find_ladder(store, one)
     found: dict[str, float] = {}
     for page in PAGES:
-        queries: Sequence[dict[str, Any]] = [{}] * 3
-        if page == "experiment":
-            queries = [{"experiment": one} for one in ids]
-        opened(page, **queries[0])
+        visited: list[dict[str, str]] = [{"experiment": one} for one in shown.get(page, ())]
+        visited = visited or [{}] * 3
+        name = page.partition(" ")[0]
+        opened(name, **visited[0])
         first, again = [], []
-        for query in queries[1:]:
+        for query in visited[1:]:
             begun = time.perf_counter()
-            app = opened(page, **query)
+            app = opened(name, **query)
             first.append(1e3 * (time.perf_counter() - begun))
             again += [milliseconds(app.run) for _ in range(LATER_VISITS)]
         found[f"{page}, first visit"] = statistics.median(first)
         found[f"{page}, again"] = sorted(again)[int(0.95 * len(again))]
-    status = Path("/proc/self/status").read_text()
-    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return found | {"memory of the process, MB": int(resident.split()[1]) / 1e3}
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return found | {"memory of the process, MB": resident / 1e6}
 
 
 def milliseconds(act: Callable[[], object]) -> float:
