@@ -1,5 +1,6 @@
 """Compiles functions and modules with a backend."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -11,6 +12,7 @@ import torch._dynamo
 import torch._inductor.config
 from torch import nn
 from torch._dynamo import external_utils, trace_rules
+from torch.nn.parameter import is_lazy
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.values import nearest
@@ -86,14 +88,33 @@ def traceable(module: nn.Module) -> Callable[..., Any]:
 
 
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """The members of each `nn.ModuleList` that has several modules, all of one class."""
-    return [
-        block
-        for modules in model.modules()
-        if isinstance(modules, nn.ModuleList) and len(modules) > 1
-        for block in modules
-        if {type(other) for other in modules} == {type(block)}
-    ]
+    """Modules that share their class with another member of an `nn.ModuleList` or `nn.Sequential`,
+    such as the layers of a transformer. Stages whose shapes all differ are not blocks if they
+    contain blocks themselves. A block contains no other block."""
+    members = _possible_blocks(model)
+    classes = Counter(map(type, members))
+    shaped = Counter((type(one), _shapes(one)) for one in members)
+    same = {kind for (kind, _), count in shaped.items() if count > 1}
+    blocks: list[nn.Module] = []
+    for part in model.children():
+        within = repeated_blocks(part)
+        is_block = classes[type(part)] > 1 and (type(part) in same or not within)
+        blocks += [part] if is_block else within
+    return blocks
+
+
+def _possible_blocks(parent: nn.Module) -> list[nn.Module]:
+    """Leaves out single layers and sequences, unless the parent is a list of one class."""
+    if not isinstance(parent, nn.ModuleList | nn.Sequential):
+        return []
+    members = list(parent)
+    if isinstance(parent, nn.ModuleList) and len({type(one) for one in members}) == 1:
+        return members
+    return [one for one in members if any(one.children()) and not isinstance(one, nn.Sequential)]
+
+
+def _shapes(module: nn.Module) -> tuple[torch.Size, ...]:
+    return tuple(one.shape for one in module.parameters() if not is_lazy(one))
 
 
 def compile_blocks(model: nn.Module, variant: Variant, compiler: Compile | None = None) -> None:
@@ -102,8 +123,8 @@ def compile_blocks(model: nn.Module, variant: Variant, compiler: Compile | None 
     blocks = repeated_blocks(model)
     if not blocks:
         raise WorkloadError(
-            f"{type(model).__name__} has no repeated blocks (an nn.ModuleList of one class); "
-            "choose another scope than 'blocks'"
+            f"{type(model).__name__} has no repeated blocks (modules of one class in an "
+            "nn.ModuleList or nn.Sequential); choose another scope than 'blocks'"
         )
     for block in blocks:
         compiles = compiler or partial(torch.compile, **compile_arguments(variant))

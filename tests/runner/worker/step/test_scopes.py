@@ -1,5 +1,6 @@
 """What is compiled: the iteration, the forward, forward and backward, or the repeated blocks."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,39 @@ def test_blocks_of_torchs_own_classes_are_compiled_too_and_once_for_all(block: A
         points = one(points)
     points.sum().backward()
     assert counters["frames"] == {"total": 1, "ok": 1} and counters["stats"]["unique_graphs"] == 1
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, parts: Sequence[nn.Module] = ()) -> None:
+        super().__init__()
+        self.layer, self.parts = nn.Linear(width, width), nn.ModuleList(parts)
+
+
+class Stage(Block):
+    pass
+
+
+TWO, THREE = (Block(2), Block(2)), (Block(3), Block(3))
+EXPERTS = [Block(2, [Stage(1), Stage(1)]) for _ in range(2)]
+STAGES = [Stage(2, TWO), Stage(3, THREE)]
+PYRAMID = [Block(width) for width in (2, 3, 4)]
+
+
+@pytest.mark.parametrize(("model", "expected"), [
+    (nn.Sequential(nn.Linear(2, 2), *TWO, nn.Conv2d(2, 3, 1), *THREE), [*TWO, *THREE]),
+    (nn.Sequential(nn.Sequential(*TWO), nn.Sequential(*THREE)), [*TWO, *THREE]),
+    (nn.ModuleList(STAGES), [*TWO, *THREE]),
+    (nn.Sequential(*EXPERTS), EXPERTS),
+    (nn.ModuleList(PYRAMID), PYRAMID),
+    (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), []),
+    (nn.ModuleList([nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)]), []),
+    (nn.Sequential(Block(2), Stage(2)), []),
+], ids=["among layers", "in sequences", "in stages", "of experts", "of growing width",
+        "none: layers", "none: listed layers", "none: two classes"])  # fmt: skip
+def test_blocks_are_equal_modules_of_lists_and_sequences(
+    model: nn.Module, expected: list[nn.Module]
+) -> None:
+    assert compiling.repeated_blocks(model) == expected
 
 
 def test_a_model_without_repeated_blocks_is_refused() -> None:
