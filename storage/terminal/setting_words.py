@@ -1,4 +1,4 @@
-"""Describes a candidate of a search to readers who know nothing of compilers."""
+"""Describes a backend and its settings to readers who know nothing of compilers."""
 
 from typing import Any
 

@@ -252,32 +252,41 @@ def _card(comparison: Comparison, result: Result, planned: Plan, look: Look) -> 
     if result.role != "backend":
         del values["break_even_steps"], values["compile_seconds"]
     elif not RunState(result.state).is_failed:  # A failed run has this verdict already.
-        parity = f'<span class="parity">{leaderboard.cell("parity")(result)}</span>'
+        shown = f"{_title('parity')} {leaderboard.cell('parity')(result)}"
+        parity = f'<span class="parity">{shown}</span>'
     is_known = any(value != DASH for value in values.values())
     facts = [_fact(name, value) for name, value in values.items() if is_known]
     best = " best" if is_best else ""
     return (
         f'<div class="backend-card{best}" role="listitem"><div>'
         f"<b>{label}</b>{verdict}<strong>{speed}</strong>{parity}</div>"
-        f"{_candidate(comparison, result)}<dl>{''.join(facts)}</dl></div>"
+        f"{_settings(comparison, result)}<dl>{''.join(facts)}</dl></div>"
     )
 
 
-def _candidate(comparison: Comparison, result: Result) -> Html:
-    """The candidate of a search in plain words, and why it ended."""
+def _settings(comparison: Comparison, result: Result) -> Html:
+    """A backend with settings, or any candidate of a search, in plain words; and why it ended."""
     spec = comparison.spec
-    if result.role != "backend" or not (spec.kind.searches or spec.confirms):
+    if result.role != "backend":
+        return ""
+    variant, asked = variant_of(spec, result.label)
+    if not (spec.kind.searches or spec.confirms or (asked and ":" in asked)):
         return ""
     ended = (one.runs[result.label] for one in comparison.notes
              if one.kind == "candidates ended" and result.label in one.runs)  # fmt: skip
-    parts = [setting_words(variant_of(spec, result.label)[0]),
+    parts = [setting_words(variant),
              *(f"ended: {str(one['reason']).rstrip('.')}" for one in ended)]  # fmt: skip
     return "".join(f"<p>{inert(capital(part))}.</p>" for part in parts if part)
 
 
 def _fact(name: str, value: Html) -> Html:
+    return f"<div><dt>{_title(name)}</dt><dd>{value}</dd></div>"
+
+
+def _title(name: str) -> Html:
+    """The title of a number, which links to its definition."""
     title = METRICS[name].title if name in METRICS else NUMBERS[name].title
-    return f"<div><dt>{anchor_html(name, title)}</dt><dd>{value}</dd></div>"
+    return anchor_html(name, title)
 
 
 Show: TypeAlias = Callable[[Store, pd.Series, Comparison], None]
