@@ -100,7 +100,7 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
         within = repeated_blocks(part)
         is_block = classes[type(part)] > 1 and (type(part) in same or not within)
         blocks += [part] if is_block else within
-    return blocks
+    return list(dict.fromkeys(blocks))  # Two parts of a model may share one list.
 
 
 def _possible_blocks(parent: nn.Module) -> list[nn.Module]:

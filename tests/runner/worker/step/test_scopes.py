@@ -112,6 +112,7 @@ TWO, THREE = (Block(2), Block(2)), (Block(3), Block(3))
 EXPERTS = [Block(2, [Stage(1), Stage(1)]) for _ in range(2)]
 STAGES = [Stage(2, TWO), Stage(3, THREE)]
 PYRAMID = [Block(width) for width in (2, 3, 4)]
+SHARED = nn.ModuleList(TWO)
 
 
 @pytest.mark.parametrize(("model", "expected"), [
@@ -120,11 +121,12 @@ PYRAMID = [Block(width) for width in (2, 3, 4)]
     (nn.ModuleList(STAGES), [*TWO, *THREE]),
     (nn.Sequential(*EXPERTS), EXPERTS),
     (nn.ModuleList(PYRAMID), PYRAMID),
+    (nn.ModuleDict({"a": nn.ModuleDict({"b": SHARED}), "c": SHARED}), [*TWO]),
     (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), []),
     (nn.ModuleList([nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)]), []),
     (nn.Sequential(Block(2), Stage(2)), []),
 ], ids=["among layers", "in sequences", "in stages", "of experts", "of growing width",
-        "none: layers", "none: listed layers", "none: two classes"])  # fmt: skip
+        "in a shared list", "none: layers", "none: listed layers", "none: two classes"])  # fmt: skip
 def test_blocks_are_equal_modules_of_lists_and_sequences(
     model: nn.Module, expected: list[nn.Module]
 ) -> None:
