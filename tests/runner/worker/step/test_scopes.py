@@ -126,7 +126,7 @@ SHARED = nn.ModuleList(TWO)
     (nn.ModuleList([nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)]), []),
     (nn.Sequential(Block(2), Stage(2)), []),
 ], ids=["among layers", "in sequences", "in stages", "of experts", "of growing width",
-        "in a shared list", "none: layers", "none: listed layers", "none: two classes"])  # fmt: skip
+        "in a shared list", "none: layers", "none: in a list", "none: two classes"])  # fmt: skip
 def test_blocks_are_equal_modules_of_lists_and_sequences(
     model: nn.Module, expected: list[nn.Module]
 ) -> None:
