@@ -176,7 +176,8 @@ class Variant(Spec):
     def autotunes(self) -> bool:
         """Whether the compiler times kernels to choose among them."""
         by_mode = self.mode is not None and self.mode.startswith("max-autotune")
-        return bool(self.options.get("max_autotune", by_mode))
+        by_option = self.options.get("max_autotune", by_mode)
+        return bool(by_option or self.options.get("coordinate_descent_tuning"))
 
     @property
     def captures_cuda_graphs(self) -> bool:

@@ -379,8 +379,25 @@ def test_candidates_that_compile_together_fill_a_group_with_neighbours_of_the_fi
     assert joining(together(at_once=1)) == first
     assert joining(together()) == [
         *first, f"{graphs}-forward-fused", f"{graphs}-blocks-fused",
-        f"{graphs}-fused-coordinate_descent_tuning_true", "inductor-forward-fused",
+        "inductor-forward-fused", "inductor-blocks-fused",
     ]  # fmt: skip
+
+
+def test_a_candidate_that_times_kernels_keeps_no_group_waiting_for_its_compilation() -> None:
+    """It joins when the candidate without this setting is timed, not already beside it."""
+    race = together()
+    tuned = "coordinate_descent_tuning"
+    first = race.decide(["baseline", "control"], elapsed=1.0).joining
+    assert first and not any(tuned in label for label in labels(first))
+    for variant in first:
+        race.add(variant)
+        for number in range(20):
+            seconds = 0.02 if variant.label == "inductor-reduce-overhead-fused" else 0.2
+            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
+    for number in range(20):
+        race.take("baseline", {**BLOCK, "round": number})
+    second = race.decide(["baseline", "control", *labels(first)], elapsed=2.0).joining
+    assert f"inductor-reduce-overhead-fused-{tuned}_true" in labels(second)
 
 
 def test_for_a_short_training_candidates_that_compile_quickly_come_first() -> None:
