@@ -295,7 +295,7 @@ def test_of_a_long_queue_the_first_are_shown_and_more_on_request(folder: DataDir
 
 def test_launch_says_what_will_run_and_queues_exactly_that(folder: DataDir):
     app = opened("launch")
-    assert "4 processes" in text(app)
+    assert "3 processes" in text(app)
     assert "120 steps" in text(app)
     assert "The first run of this model on this machine will show how long it takes" in text(app)
     app.text_input(key="quick.batch_size").set_value("16").run()
