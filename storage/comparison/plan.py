@@ -21,7 +21,7 @@ from breakeven.storage.comparison.results import (
 )
 from breakeven.storage.comparison.rounds import device_factor, paired_blocks, savings
 from breakeven.storage.errors import StoreError
-from breakeven.storage.statistics.speedups import repaid_within
+from breakeven.storage.statistics.speedups import BreakEven, repaid_within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +200,8 @@ class Plan:
     num_devices: int = 1
     choices: tuple[Choice, ...] = ()
     """Fastest backends by length of training, the shortest first; empty without a baseline."""
+    chosen: Choice | None = None
+    """The choice of `best`; None without a length or choices."""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -215,26 +217,30 @@ class Plan:
     def surely_pays_or_not(self) -> bool:
         """Whether the leading backend has a break-even, and the length is outside its interval."""
         found = self.leading.break_even if self.leading else None
-        if self.num_steps is None or found is None:
-            return True
-        if found.low is None or found.high is None:
-            return found.verdict == "reached"
-        return not found.low < self.num_steps < found.high
+        return self.num_steps is None or found is None or _is_outside(self.num_steps, found)
 
     @property
     def unsure_changes(self) -> list[tuple[str, Choice]]:
         """Changes from one backend (its label) to the next choice, before or after the choice of
         this length, whose intervals have the planned length."""
-        now, steps = chosen_for(self.num_steps, self.choices), self.num_steps or 0
+        steps = self.num_steps or 0
         return [(earlier.label, later) for earlier, later in pairwise(self.choices)
-                if earlier.label is not None and now in (earlier, later)
+                if earlier.label is not None and self.chosen in (earlier, later)
                 and later.low is not None and later.high is not None
                 and later.low < steps < later.high]  # fmt: skip
 
 
+def _is_outside(num_steps: int, found: BreakEven) -> bool:
+    """Whether a length is surely before or surely after a break-even."""
+    if found.low is None or found.high is None:
+        return found.verdict == "reached"
+    return not found.low < num_steps < found.high
+
+
 def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
-    noise and do not break parity; the best takes the least time for these steps."""
+    noise and do not break parity; the best takes the least time for these steps. A search names
+    only a backend that surely pays, because it confirms no other one."""
     found = {one.label: estimate_time(one, comparison.baseline_of(one.label))
              for one in comparison.results}  # fmt: skip
     estimates = {label: one for label, one in found.items() if one}
@@ -246,7 +252,9 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     faster = {one.label: one for one in standing.counted
               if one.speed_verdict == "faster"}  # fmt: skip
     choices = comparison.choices
-    chosen = chosen_for(num_steps, choices)
+    unsure = {one.label for one in faster.values() if comparison.spec.kind.searches and num_steps
+              and one.break_even and not _is_outside(num_steps, one.break_even)}  # fmt: skip
+    chosen = _chosen_for(num_steps, [one for one in choices if one.label not in unsure])
     best = faster.get(chosen.label or "") if chosen else None
     # A speedup is about the baseline of the same environment, so that of steps is another order.
     steps = {label: one.step_seconds for label, one in estimates.items()}
@@ -265,6 +273,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         },
         num_devices=comparison.spec.num_devices,
         choices=choices,
+        chosen=chosen,
     )
 
 
@@ -273,7 +282,7 @@ def own_plan(comparison: Comparison) -> Plan:
     return plan(comparison, own_steps(comparison))
 
 
-def chosen_for(num_steps: int | None, choices: Sequence[Choice]) -> Choice | None:
+def _chosen_for(num_steps: int | None, choices: Sequence[Choice]) -> Choice | None:
     """The choice for a training of `num_steps` steps; None without a length or choices."""
     if num_steps is None:
         return None

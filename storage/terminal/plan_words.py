@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
 from breakeven.runner.texts import capital, duration
-from breakeven.storage.comparison.plan import Plan, chosen_for
+from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result
 from breakeven.storage.numbers.formats import DASH, digits, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
@@ -185,13 +185,13 @@ def _instead(amounts: Sequence[float]) -> str:
 def other_lengths(planned: Plan) -> str:
     """The best choices for other lengths of training, or for all of them without a planned one;
     empty if the planned one's choice is the best for all."""
-    now = chosen_for(planned.num_steps, planned.choices)
+    chosen_from = -1.0 if planned.chosen is None else planned.chosen.from_steps
     parts = []
     for choice, following in zip_longest(planned.choices, planned.choices[1:]):
         action = "do not compile" if choice.label is None else f"use {choice.label}"
-        if choice == now:
+        if choice == planned.chosen:
             continue
-        if choice.from_steps > 0 and choice.from_steps >= (planned.num_steps or 0):
+        if choice.from_steps > max(0, chosen_from):
             parts.append(f"from {_length(choice)} on, {action}")
         else:
             until = f"below {_length(following)}, " if following else ""

@@ -59,8 +59,8 @@ def series(column: str, **runs: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def comparison(*results: Result) -> Comparison:
-    spec = experiment_spec()
+def comparison(*results: Result, scenario: str = "train") -> Comparison:
+    spec = experiment_spec(scenario=scenario)
     # The labels need not be those of the specification; all runs are in Breakeven's environment.
     spec.environment_by_label.update({one.label: None for one in results})
     return Comparison(experiment_id="x", spec=spec, baseline="baseline",

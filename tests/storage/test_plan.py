@@ -13,7 +13,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.plan import Plan, UnknownLength, plan, steps_of
-from breakeven.storage.comparison.results import Choice, Comparison
+from breakeven.storage.comparison.results import Choice, Comparison, Result
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.plan_words import advice, advice_words, other_lengths
 from tests.helpers.comparisons import compared, comparison, result
@@ -207,6 +207,31 @@ def test_a_break_even_may_be_open(num_steps: int, high: float, is_sure: bool, sa
     assert advice_words(advised).startswith("use a: " if num_steps > 50 else "do not compile: ")
 
 
+def test_a_search_names_only_a_backend_that_surely_pays_for_its_compiling() -> None:
+    """`b` takes the least time from 50 steps on, but may need up to 60 to beat no compiler; `a`,
+    which compiles for 2 s and saves 0.08 s a step, surely pays after 30 steps."""
+    faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
+    sure = result("a", speedup=faster, speed_verdict="faster",
+                  break_even=paid("reached", 25, 20, 30, gain=0.08))  # fmt: skip
+    unsure = result("b", speedup=faster, speed_verdict="faster",
+                    break_even=paid("reached", 40, 30, 60, gain=0.1))  # fmt: skip
+    base = result("baseline", step_seconds=0.2)
+
+    def best(num_steps: int, *results: Result) -> str | None:
+        searched = comparison(base, *results, scenario="tune")
+        found = plan(searched, num_steps).best
+        return found.label if found else None
+
+    assert plan(comparison(base, unsure), 55).best == unsure, "no search"
+    assert best(55, unsure) is None and best(61, unsure) == "b"
+    assert best(55, sure, unsure) == "a"
+    advised = advice(plan(comparison(base, unsure, scenario="tune"), 55), Prices())
+    assert advised and advice_words(advised) == (
+        "do not compile: the steps take 11 s. This is not sure: b may pay after 30 steps. From 40 "
+        "steps (30 to 60) on, use b."
+    )
+
+
 def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> None:
     known = Plan(num_steps=None, totals={}, best=None, baseline="baseline", choices=CHOICES)
     assert advice(known, Prices()) is None
@@ -222,7 +247,7 @@ def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
     0.8 kg of CO2 at 400 g each."""
     plan = Plan(num_steps=5, totals={"baseline": 7200.0, "inductor": 9000.0}, best=None,
                 baseline="baseline", joules={"baseline": 7.2e6}, num_devices=2,
-                choices=CHOICES[:1])  # fmt: skip
+                choices=CHOICES[:1], chosen=CHOICES[0])  # fmt: skip
     prices = Prices(currency="EUR", device_hour=2.5, kwh=0.3, co2_grams_per_kwh=400)
 
     def said(plan: Plan, prices: Prices) -> str:
