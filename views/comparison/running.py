@@ -114,9 +114,23 @@ def show_device(store: Store, experiment_id: str, active: bool) -> None:
 
 
 def show_failures(store: Store, experiment_id: str) -> None:
-    """Why runs did not finish: one message for each reason, and a link to the first run."""
+    """Why runs did not finish. In most searches some candidates fail, so their messages are folded
+    away: else they would cover the answer."""
     runs = queries.run_states(store, experiment_id)
     failed = runs[runs["state"].isin(FAILED_RUNS)]
+    is_search = queries.experiment_spec(store, experiment_id).kind.searches
+    if is_search and len(failed) and (failed["role"] == "backend").all():
+        title = f"{words.plural(len(failed), 'candidate')} failed: why"
+        with st.expander(title, icon=":material/error:", key="failed-candidates"):
+            _show_reasons(store, experiment_id, runs, failed)
+    else:
+        _show_reasons(store, experiment_id, runs, failed)
+
+
+def _show_reasons(
+    store: Store, experiment_id: str, runs: pd.DataFrame, failed: pd.DataFrame
+) -> None:
+    """One message for each reason, and a link to the first run."""
     records = [queries.run_record(store, run_id) for run_id in failed["run_id"]]
     reasons = [words.why_ended(record.reason, record.error) for record in records]
     causes = known_causes(store, experiment_id)

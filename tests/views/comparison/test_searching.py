@@ -175,3 +175,20 @@ def test_what_the_plan_names_stands_as_lines_of_python(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(num_steps=80, backends=("inductor",)))
     app = opened(experiment=EXPERIMENT_ID, plan="1000000")
     assert [one.value for one in app.code if "torch.compile" in one.value]
+
+
+@pytest.mark.parametrize("label", ["none-fused", "baseline"])
+def test_failed_candidates_do_not_cover_the_answer_but_a_failed_baseline_is_said_first(
+    folder: DataDir, label: str
+):
+    spec = searched(folder)
+    run = Recording(folder.runs, label, spec)
+    shutil.rmtree(run.run.path)
+    run = Recording(folder.runs, label, spec).claim().start().blocks([0.1] * 4, LOSSES[:40])
+    run.end(RunState.FAILED, reason="no such kernel")
+    app = opened("experiment", experiment=EXPERIMENT_ID)
+    assert not app.exception
+    assert "no such kernel" in text(app)
+    folded = [one for one in app.expander if one.label == "1 candidate failed: why"]
+    assert bool(folded) is (label == "none-fused")
+    assert not folded or "no such kernel" in folded[0].error[0].value
