@@ -70,7 +70,7 @@ def main() -> int:
             return WorkerExit.OUT_OF_MEMORY
         block = steps[start : start + size]
         began = time.time()
-        is_stuck = nature == "stuck" and run.attempt == 1 and start > 0
+        is_stuck = start > 0 and (nature, run.attempt) in (("stuck", 1), ("stuck_later", 2))
         wait_for_stop(turns, is_stuck)
         for step in block:
             train_one_step(nature, step, turns)

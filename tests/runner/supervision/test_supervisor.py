@@ -206,8 +206,9 @@ def test_an_error_of_a_device_says_whether_its_memory_would_suffice_for_the_run_
 def test_what_dies_with_its_supervisor_begins_anew_and_a_run_that_dies_alone_has_failed(
     data_dir: DataDir, supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]]
 ) -> None:
-    # Nobody finishes in the first attempt: one run keeps its second turn.
-    runs = queued(data_dir, "stuck", "child", "slow")
+    # Nobody finishes in the first attempt: one run keeps its second turn. In the second attempt
+    # another one does, until it is killed.
+    runs = queued(data_dir, "stuck", "child", "stuck_later")
     process = supervisor_of(data_dir)
     child_file = runs["child"].artifacts / "child"
     wait_until(lambda: all(events(run, "block") for run in runs.values()))
@@ -220,14 +221,14 @@ def test_what_dies_with_its_supervisor_begins_anew_and_a_run_that_dies_alone_has
     wait_until(lambda: not any(is_alive(pid) for pid in pids))
     assert set(states_of(runs).values()) == {RunState.LOST}
 
-    slow = runs.pop("slow")
-    with supervised(data_dir, lambda: slow.attempt == 2 and len(events(slow, "step")) >= 10):
-        before, claim = len(events(slow, "step")), slow.read_claim()
+    killed = runs.pop("stuck_later")
+    with supervised(data_dir, lambda: killed.attempt == 2 and len(events(killed, "step")) >= 10):
+        before, claim = len(events(killed, "step")), killed.read_claim()
         assert claim is not None
         os.kill(claim.process.pid, signal.SIGKILL)
-    ended = slow.read_exit()
+    ended = killed.read_exit()
     assert ended and (ended.state, ended.returncode) == (RunState.FAILED, -signal.SIGKILL)
-    assert "SIGKILL" in ended.reason and len(events(slow, "step")) >= before
+    assert "SIGKILL" in ended.reason and len(events(killed, "step")) >= before
     assert set(states_of(runs).values()) == {RunState.FINISHED}
     for label, run in runs.items():
         assert [block["round"] for block in events(run, "block")] == [0, 1, 2]
