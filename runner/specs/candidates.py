@@ -250,7 +250,7 @@ def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
         parts |= {"working", "waiting"}
     if variant.captures_cuda_graphs and not origin.captures_cuda_graphs:
         parts.add("waiting")
-    if variant.autotunes and not origin.autotunes:
+    if variant.has_autotuning_mode and not origin.has_autotuning_mode:
         parts.add("working")
     return shares.of(parts)
 

@@ -175,9 +175,12 @@ class Variant(Spec):
     @property
     def autotunes(self) -> bool:
         """Whether the compiler times kernels to choose among them."""
-        by_mode = self.mode is not None and self.mode.startswith("max-autotune")
-        by_option = self.options.get("max_autotune", by_mode)
+        by_option = self.options.get("max_autotune", self.has_autotuning_mode)
         return bool(by_option or self.options.get("coordinate_descent_tuning"))
+
+    @property
+    def has_autotuning_mode(self) -> bool:
+        return self.mode is not None and self.mode.startswith("max-autotune")
 
     @property
     def captures_cuda_graphs(self) -> bool:

@@ -95,6 +95,12 @@ def test_only_a_script_has_data_loaders() -> None:
         # Steps that are replayed from graphs do not wait.
         ("inductor:mode=max-autotune", "inductor:mode=reduce-overhead", 1.0),
         ("inductor:mode=reduce-overhead+cpp_wrapper=true", "inductor:mode=reduce-overhead", 0.0),
+        # Coordinate descent alone does not choose among libraries and templates, as the mode does.
+        (
+            "inductor:mode=max-autotune-no-cudagraphs+coordinate_descent_tuning=true",
+            "inductor:coordinate_descent_tuning=true",
+            0.33,
+        ),
         ("aot_eager", "", 1.0),
         ("none:loader_workers=4", "", 0.05),
         ("inductor:mode=reduce-overhead+loader_workers=4", "inductor:mode=reduce-overhead", 0.05),
