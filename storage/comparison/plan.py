@@ -240,7 +240,7 @@ def _is_outside(num_steps: int, found: BreakEven) -> bool:
 def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
     noise and do not break parity; the best takes the least time for these steps. A search names
-    only a backend that surely pays, because it confirms no other one."""
+    only a backend that surely pays."""
     found = {one.label: estimate_time(one, comparison.baseline_of(one.label))
              for one in comparison.results}  # fmt: skip
     estimates = {label: one for label, one in found.items() if one}

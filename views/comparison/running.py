@@ -125,6 +125,9 @@ def show_failures(store: Store, experiment_id: str) -> None:
             _show_reasons(store, experiment_id, runs, failed)
     else:
         _show_reasons(store, experiment_id, runs, failed)
+    others = [one for one in known_causes(store, experiment_id)
+              if one.label not in set(failed["label"])]  # fmt: skip
+    show_causes(experiment_id, others)
 
 
 def _show_reasons(
@@ -148,7 +151,6 @@ def _show_reasons(
             )  # fmt: skip
             if not runs["state"].isin(ACTIVE_RUNS).any():
                 cause.show_buttons(store, run_id)
-    show_causes(experiment_id, [one for one in causes if one.label not in set(failed["label"])])
 
 
 def show_causes(experiment_id: str, causes: Sequence[KnownCause]) -> None:

@@ -59,7 +59,7 @@ PRESETS = {
     "quick": _preset(
         "Quick race",
         "A tiny BERT on generated star reviews, with and without Inductor, which compiles one "
-        "layer for all of them. About a minute.",
+        "layer and uses its code for all layers. A minute or two on a CPU.",
         "builtin:bert-tiny", REVIEWS, TINY,
         backends=("inductor:scope=blocks",),
     ),

@@ -178,7 +178,7 @@ def test_what_the_plan_names_stands_as_lines_of_python(folder: DataDir):
 
 
 @pytest.mark.parametrize("label", ["none-fused", "baseline"])
-def test_failed_candidates_do_not_cover_the_answer_but_a_failed_baseline_is_said_first(
+def test_failures_of_candidates_are_folded_away_and_that_of_the_baseline_is_not(
     folder: DataDir, label: str
 ):
     spec = searched(folder)
