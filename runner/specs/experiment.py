@@ -318,8 +318,6 @@ def _check_scenario(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
         spec.require("schedule", spec.schedule == "turns", rule)
         rule = "must be at least 1 for a search: the control shows which losses are correct"
         spec.require("controls", spec.controls > 0, rule)
-        rule = "must not be 'spread' for a search: each candidate is compared with the best so far"
-        spec.require("parallel", spec.num_places == 1, rule)
     else:
         field = "speed.max_rounds" if spec.kind.cycles_batches else "training.epochs"
         rule = f"makes {spec.num_steps:,} steps and must make at most {MAX_STEPS:,}: "

@@ -5,9 +5,10 @@ An experiment is one workload (model, data, training) under several `torch.compi
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -39,6 +40,7 @@ from breakeven.runner.specs.variants import (
     control,
     expanded,
     in_each,
+    on_place,
     parse_backends,
     pythons,
 )
@@ -277,15 +279,23 @@ class ExperimentFields(PlaceSpec):
 
     @cached_property
     def candidates(self) -> tuple[Variant, ...]:
-        """The backends from which a search chooses."""
+        """The backends from which a search chooses, on the first device."""
         if not self.kind.searches:
             return ()
         return tuple(map(self._under_settings, parse_backends(self.backends)))
 
-    @property
+    @cached_property
+    def _placed_candidates(self) -> Mapping[str, tuple[Variant, ...]]:
+        """Each candidate on every device that may try it, by the candidate's label."""
+        places = range(1, self.num_places + 1)
+        return {one.label: tuple(on_place(one, place) for place in places)
+                for one in self.candidates}  # fmt: skip
+
+    @cached_property
     def possible_variants(self) -> tuple[Variant, ...]:
         """Every run that the experiment may start."""
-        return (*self.variants, *self.further_controls, *self.candidates)
+        placed = chain.from_iterable(self._placed_candidates.values())
+        return (*self.variants, *self.further_controls, *placed)
 
     def _under_settings(self, variant: Variant) -> Variant:
         return apply_settings(
@@ -304,8 +314,9 @@ class ExperimentFields(PlaceSpec):
         found: dict[str, tuple[str, ...]] = {}
         for label, variant in self._expanded:
             found[label] = (*found.get(label, ()), variant.label)
-        later = (*self.further_controls, *self.candidates)
-        return found | {variant.label: (variant.label,) for variant in later}
+        found |= {variant.label: (variant.label,) for variant in self.further_controls}
+        return found | {label: tuple(one.label for one in placed)
+                        for label, placed in self._placed_candidates.items()}  # fmt: skip
 
     def process_of(self, variant: Variant) -> int:
         """Number of a run among the processes of its backend, from 1. Runs with the same number
@@ -397,8 +408,8 @@ class ExperimentFields(PlaceSpec):
         """Labels of the runs that compile at the same time as others of the experiment."""
         if self.compile == "alone" or not self.takes_turns:
             return frozenset()
-        found = (*self.variants, *self.candidates)
-        plain = [one for one in found if one.compile_effort and not one.autotunes]
+        plain = [one for one in self.possible_variants
+                 if one.compile_effort and not one.autotunes]  # fmt: skip
         companies = Counter(map(self.company_of, plain))
         return frozenset(one.label for one in plain if companies[self.company_of(one)] > 1)
 

@@ -240,10 +240,17 @@ def expanded(
             else:
                 where = range(1, places + 1)
             for place in where:
-                is_other = variant.role != "backend" and place > 1
-                label = f"{variant.label}-on-{place}" if is_other else variant.label
-                label = label if repeats == 1 else f"{label}-{repeat}"
-                yield variant.label, replace(variant, label=label, repeat=repeat, place=place)
+                is_other = variant.role != "backend"
+                one = on_place(variant, place) if is_other else replace(variant, place=place)
+                label = one.label if repeats == 1 else f"{one.label}-{repeat}"
+                yield variant.label, replace(one, label=label, repeat=repeat)
+
+
+def on_place(variant: Variant, place: int) -> Variant:
+    """The variant on one of the devices over which an experiment is spread, from 1. Beyond the
+    first, its label names the device: `baseline-on-2`."""
+    label = variant.label if place == 1 else f"{variant.label}-on-{place}"
+    return replace(variant, label=label, place=place)
 
 
 def pythons(environments: Iterable[str]) -> dict[str, str]:

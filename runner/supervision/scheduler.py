@@ -36,7 +36,7 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import judged_in, why_another_control
 from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone, say
 from breakeven.runner.supervision.run_process import RunProcess
-from breakeven.runner.supervision.search import CPUS_PER_COMPILER, Search
+from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.texts import printable
@@ -82,10 +82,12 @@ class Scheduler:
         number: int | None = None,
         fallback: Fallback | None = None,
         takes_controls: bool = True,
+        search: Search | None = None,
     ) -> None:
         """`sign`: called at least every 0.25 s while the scheduler works. `number`: number of the
-        place if the experiment is spread over several; else None. `fallback`: shared by all its
-        schedulers. `takes_controls`: whether the scheduler may add controls to the experiment."""
+        place if the experiment is spread over several; else None. `fallback` and `search`, which
+        decides if the experiment is a search: shared by all its schedulers. `takes_controls`:
+        whether the scheduler may add controls to the experiment."""
         self._data_dir = data_dir
         self._place = place
         self._sign = sign
@@ -97,12 +99,11 @@ class Scheduler:
         self._pending: list[RunDir] = []
         self._at_once = cpu_allowance().usable
         """How many processes may load at the same time."""
-        searches = experiment.spec.kind.searches
-        self._compiling_at_once = max(1, self._at_once // (CPUS_PER_COMPILER if searches else 1))
+        self._compiling_at_once = self._at_once if search is None else search.compiling_at_once
         """How many processes may compile at the same time."""
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback = fallback or Fallback()
-        self._search: Search | None = None
+        self._search, self._number = search, number or 1
         self._takes_controls = takes_controls and number is None
         self._why_hopeless: str | None = None
         """Why the baseline, or the model or data of all runs, is unusable; None if not known."""
@@ -125,8 +126,7 @@ class Scheduler:
             while runs := self._next_group(tried):
                 tried.update(runs)
                 if self._why_over is None:
-                    searches = self._experiment.spec.kind.searches
-                    (self._run_search if searches else self._run_group)(runs)
+                    (self._run_group if self._search is None else self._run_search)(runs)
                     tried.difference_update(begin_next_process(runs))
                 else:
                     for run in runs:
@@ -136,6 +136,9 @@ class Scheduler:
             self.give_up(f"the supervisor met {type(error).__name__}: {printable(error)}")
             traceback.print_exc()
             log.exception("the supervisor gave an experiment up")
+        finally:
+            if self._search is not None:
+                self._search.leave(self._number)
         self._selector.close()
 
     def _drop_caches(self) -> None:
@@ -199,34 +202,28 @@ class Scheduler:
 
     def _run_search(self, runs: Sequence[RunDir]) -> None:
         """Runs a search: a group that candidates join, and that losing candidates leave."""
+        search, number = self._search, self._number
+        assert search is not None
         round_number = _first_round(self._variants)
-        self._search = Search(self._experiment.spec, self._variants, self._compiling_at_once)
         self._pending = sorted(runs, key=self._compile_effort)
         while self._processes or self._pending:
             if self._pending:
                 self._pass_first_turns(round_number, None)
                 round_number += 1
-            decision = self._search.decide([process.run for process in self._processes])
+            decision = search.decide([process.run for process in self._processes], number)
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
-                last = decision.dropped.get(self._variants[process.run].label, decision.over)
+                last = decision.ending(search.label_of(process.run))
                 self._pass_turn(process, Turn(round=round_number, position=position, last=last))
             round_number += 1
             if decision.over is None:
-                self._pending += map(self._join, decision.joining)
-        try:
-            if not any(run.cancel_requested for run in runs):
-                self._search.confirm(self._data_dir, self._experiment)
-        except RunnerError as error:
-            say(f"{self._experiment.experiment_id}: its answer cannot be confirmed: {error}")
-        self._search = None
+                self._pending += [self._join(candidate, search) for candidate in decision.joining]
 
-    def _join(self, candidate: Variant) -> RunDir:
+    def _join(self, candidate: Variant, search: Search) -> RunDir:
         self._experiment = add_run(self._data_dir, self._experiment, candidate)
         run = self._experiment.runs[-1]
         self._variants[run] = candidate
-        if self._search is not None:
-            self._search.add(run, candidate)
+        search.add(run, candidate)
         return run
 
     def _pass_first_turns(self, round_number: int, last: Ending | None) -> None:

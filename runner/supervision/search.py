@@ -15,6 +15,7 @@ odds: Robbins 1970).
 """
 
 import math
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ from breakeven.runner.specs.candidates import (
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
+from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant, on_place
 from breakeven.runner.supervision.stopping_rule import Ending, JournalTails
 
 ERROR_RATE = 0.05
@@ -101,6 +102,11 @@ class Racer:
     @property
     def label(self) -> str:
         return self.variant.label
+
+    @property
+    def place(self) -> int:
+        """Number of its device, if the search is spread over several, from 1."""
+        return self.variant.place
 
     @property
     def step_seconds(self) -> float | None:
@@ -173,6 +179,10 @@ class Decision:
     over: Ending | None = None
     """Why the search ends; None if it continues."""
 
+    def ending(self, label: str) -> Ending | None:
+        """Why a run ends with its next turn; None if it continues."""
+        return self.dropped.get(label, self.over)
+
 
 class Race:
     """Decides after each round from the journals of all runs."""
@@ -197,7 +207,7 @@ class Race:
 
     def add(self, variant: Variant) -> None:
         """Adds a run to the race."""
-        self._racers[variant.label] = Racer(variant)
+        self._racers.setdefault(variant.label, Racer(variant))
 
     def take(self, label: str, event: Mapping[str, Any]) -> None:
         """Records an event of a run."""
@@ -223,10 +233,11 @@ class Race:
         timed = sum(sum(one.blocks.values()) for one in racers)
         return timed + sum(seconds for one in racers for seconds, _ in one.compiling)
 
-    def decide(self, living: Collection[str], elapsed: float) -> Decision:
-        """The decision after a round. `living`: labels of runs that continue. `elapsed`: seconds
-        since the start."""
-        if "baseline" not in living:
+    def decide(self, living: Collection[str], elapsed: float, place: int = 1) -> Decision:
+        """The decision after a round. `living`: labels of runs that continue, on all devices.
+        `elapsed`: seconds since the start. `place`: the device whose runs have had a round; only
+        this device gets new candidates."""
+        if not self._baselines <= {*living}:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
         self._judge_losses()
@@ -245,20 +256,33 @@ class Race:
             return Decision(dropped=dropped, over=over)
         if self.baseline_step_seconds is None:  # Needed to know which candidates have lost.
             return Decision(dropped=dropped)
-        free = max(0, self._places - len(racing))
+        here, at_once = sum(one.place == place for one in racing), self._at_once
+        free = max(0, at_once - here)
         # Candidates that compile together join together.
-        if self._group > 1 and racing and free < self._places / 2:
+        if self._group > 1 and here and free < at_once / 2:
             free = 0
         waiting = self._untried(budget - elapsed) if free else []
         if not racing and not waiting:
             is_cut = bool(self._untried())
             over = self._ending("seconds", budget) if is_cut else self._ending("searched")
             return Decision(dropped=dropped, over=over)
-        return Decision(dropped=dropped, joining=tuple(waiting[:free]))
+        # Devices without a candidate get equal parts of those that wait.
+        idle = {*range(1, self._spec.num_places + 1)} - {one.place for one in racing}
+        return Decision(dropped=dropped, joining=tuple(waiting[:: max(1, len(idle))][:free]))
 
     @property
-    def _places(self) -> int:
-        """How many candidates may race at once, beside the baseline, its controls and the best."""
+    def _baselines(self) -> frozenset[str]:
+        """Labels of the baselines, one for each device."""
+        return frozenset(one.label for one in self._spec.variants if one.role == "baseline")
+
+    def _baseline_of(self, racer: Racer) -> Racer:
+        """The baseline on the same device."""
+        return self._racers[on_place(self._racers["baseline"].variant, racer.place).label]
+
+    @property
+    def _at_once(self) -> int:
+        """How many candidates may race at once on a device, beside the baseline, its controls and
+        the best."""
         wanted = max(self._plan.at_once, min(self._group, LARGEST_GROUP))
         baseline = self._racers["baseline"]
         if baseline.device_bytes is None:
@@ -341,7 +365,7 @@ class Race:
 
     def _is_open(self, racer: Racer) -> bool:
         """Whether the candidate needs further rounds: too few to decide, even if all agreed."""
-        rounds = len(_shared(racer, self._racers[self._best]))
+        rounds = len(self._ratios(racer, self._racers[self._best]))
         return stake(rounds, rounds) < self._bound
 
     def _forget_dead(self, living: Collection[str]) -> None:
@@ -379,7 +403,7 @@ class Race:
             return self._ending("wrong")
         if self._beats(best, racer, gain=0.0):
             return self._ending("loses", self._plan.steps, best.label)
-        if len(_shared(racer, best)) >= MAX_ROUNDS:
+        if len(self._ratios(racer, best)) >= MAX_ROUNDS:
             return self._ending("equal", MAX_ROUNDS, best.label)
         return None
 
@@ -388,24 +412,33 @@ class Race:
     ) -> bool:
         """Whether a run surely takes less time at the planned length than another, by at least
         `gain`, a share of the other's steps. `bound`: required stake; default: the search's."""
-        rounds = _shared(one, other)
-        step = other.step_seconds
-        if len(rounds) < MIN_ROUNDS or step is None:
+        ratios, step = self._ratios(one, other), other.step_seconds
+        if len(ratios) < MIN_ROUNDS or step is None:
             return False
         steps = self._plan.steps * step
         # It does if its step takes less than this share of the other's step.
         share = 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
         if share <= 0:
             return False
-        below = sum(_ratio(one, other, number) < share for number in rounds)
-        return stake(below, len(rounds)) >= (self._bound if bound is None else bound)
+        below = sum(ratio < share for ratio in ratios)
+        return stake(below, len(ratios)) >= (self._bound if bound is None else bound)
+
+    def _ratios(self, one: Racer, other: Racer) -> list[float]:
+        """Ratios of their step times in the rounds of both. Runs on two devices share no round, so
+        each is divided by the baseline on its device, and the first rounds of both belong together,
+        then the second ones."""
+        if one.place == other.place:
+            return _ratios(one, other)
+        mine, its = (_ratios(racer, self._baseline_of(racer)) for racer in (one, other))
+        if other.variant.role == "baseline":
+            return mine
+        return [ratio / other for ratio, other in zip(mine, its, strict=False)]
 
     def _is_far_ahead(self, racer: Racer) -> bool:
         """Whether all its blocks, compile time included, take less time than any block of the
         baseline and its controls, by a larger factor than these differ among themselves. So a
         candidate that a short budget gave few rounds is not lost."""
-        baseline = self._racers["baseline"]
-        rounds = _shared(racer, baseline)
+        rounds = _shared(racer, self._baseline_of(racer))
         if len(rounds) < MIN_ROUNDS:
             return False
         usual = [seconds / one.steps[number]
@@ -444,26 +477,26 @@ class Race:
 
     def _total(self, racer: Racer) -> float | None:
         """Seconds at the planned length, from the rounds that it shares with the baseline."""
-        baseline = self._racers["baseline"]
-        rounds, step = _shared(racer, baseline), baseline.step_seconds
-        if not rounds or step is None:
+        ratios, step = _ratios(racer, self._baseline_of(racer)), self.baseline_step_seconds
+        if not ratios or step is None:
             return None
-        ratio = median(_ratio(racer, baseline, number) for number in rounds)
-        return racer.compile_seconds + self._plan.steps * step * ratio
+        return racer.compile_seconds + self._plan.steps * step * median(ratios)
 
     def _untried(self, seconds: float = math.inf) -> list[Variant]:
         """Untried neighbours of the best so far, or else of the best of another family; without
         candidates that cannot compile in `seconds`.
 
         If candidates compile together, a full group costs little more time than one candidate. Then
-        neighbours of all families' best join, and neighbours of the candidates found so far fill
-        the group. They come last, with neighbours whose gain does not pay for their compiling."""
+        neighbours of all families' best join, and neighbours of candidates that are not timed yet
+        fill the group. They come last, with neighbours whose gain does not pay for their
+        compiling."""
         found: dict[str, tuple[bool, float, Variant]] = {}
-        origins = self._bases()
+        origins = [*self._bases(), *self._untimed]
         while origins and not (found and self._group == 1):
             origin = origins.pop(0)
+            racer = self._racers.get(origin.label)
+            is_ahead = racer is None or not racer.blocks
             for gain, variant in self._neighbours(origin):
-                is_ahead = origin.label not in self._racers
                 if is_ahead and variant.autotunes:
                     continue  # It compiles alone.
                 place = (is_ahead or gain <= 0, -gain, variant)
@@ -475,6 +508,14 @@ class Race:
                 if self._group > 1 and not is_ahead:
                     origins.append(variant)
         return [variant for *_, variant in sorted(found.values(), key=itemgetter(0, 1))]
+
+    @property
+    def _untimed(self) -> list[Variant]:
+        """Candidates of a group on another device, from which further ones derive meanwhile."""
+        if self._group == 1:
+            return []
+        return [one.variant for one in self._racers.values() if one.variant.role == "backend"
+                and not one.blocks and one.label not in self._ended]  # fmt: skip
 
     def _bases(self) -> list[Variant]:
         """The best so far, and the best of each other family up to `PROMISING` times its total."""
@@ -580,9 +621,12 @@ def _shared(one: Racer, other: Racer) -> list[int]:
     return sorted(one.blocks.keys() & other.blocks.keys())
 
 
-def _ratio(one: Racer, other: Racer, number: int) -> float:
-    """Ratio of their step times in a round."""
-    return one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
+def _ratios(one: Racer, other: Racer) -> list[float]:
+    """Ratio of their step times in each round that they share."""
+    return [
+        one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
+        for number in _shared(one, other)
+    ]
 
 
 def _rank(change: Mapping[str, object]) -> int:
@@ -636,38 +680,74 @@ def why_unconfirmed(baseline: RunState) -> str:
 
 
 class Search:
-    """Decides for the scheduler of a search after each round."""
+    """Decides for the schedulers of a search, one for each device, after each of their rounds."""
 
     def __init__(
         self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant], compiling_at_once: int
     ) -> None:
         """`runs`: includes the ended runs of a resumed search. `compiling_at_once`: how many
-        candidates may compile at the same time."""
+        candidates may compile at the same time on a device."""
         self._spec = spec
+        self.compiling_at_once = compiling_at_once
         self._race = Race(spec, compiling_at_once)
         self._tails = JournalTails()
         self._labels: dict[RunDir, str] = {}
+        """The name of each run in the race: a candidate's does not tell its device."""
+        self._living: dict[int, set[str]] = {}
+        """Labels of the runs that continue, by device."""
+        self._dropped: dict[str, Ending] = {}
+        self._over: Ending | None = None
+        self._lock = threading.Lock()
         self._began = time.monotonic()
         for run, variant in runs.items():
-            self.add(run, variant)
+            self._add(run, variant)
         self._read()
-        self._began -= self._race.seconds
+        self._began -= self._race.seconds / spec.num_places
 
     def add(self, run: RunDir, variant: Variant) -> None:
         """Adds a run to the race."""
-        self._labels[run] = variant.label
-        self._race.add(variant)
+        with self._lock:
+            self._add(run, variant)
 
-    def decide(self, living: Collection[RunDir]) -> Decision:
-        """The decision from the rounds so far."""
-        self._read()
-        return self._race.decide({self._labels[run] for run in living}, self._elapsed)
+    def _add(self, run: RunDir, variant: Variant) -> None:
+        by_run = {one: label for label, runs in self._spec.repeats_by_label.items() for one in runs}
+        label = by_run[variant.label] if variant.role == "backend" else variant.label
+        self._labels[run] = label
+        self._race.add(replace(variant, label=label))
+        self._living.setdefault(variant.place, set()).add(label)
+
+    def label_of(self, run: RunDir) -> str:
+        """The run's name in decisions, which is the same on every device for a candidate."""
+        return self._labels[run]
+
+    def decide(self, living: Collection[RunDir], place: int = 1) -> Decision:
+        """The decision from the rounds so far. `living`: the runs that continue on the device of
+        number `place`; candidates join them."""
+        with self._lock:
+            self._read()
+            self._living[place] = {self._labels[run] for run in living}
+            everywhere = set[str]().union(*self._living.values())
+            found = self._race.decide(everywhere, self._elapsed, place)
+            # Runs on other devices hear of it after their own rounds.
+            self._dropped |= found.dropped
+            self._over = self._over or found.over
+            joining = tuple(on_place(one, place) for one in found.joining)
+            for one in found.joining:
+                self._race.add(replace(one, place=place))
+                self._living[place].add(one.label)
+            return Decision(dropped=dict(self._dropped), joining=joining, over=self._over)
+
+    def leave(self, place: int) -> None:
+        """Notes that no run on this device continues."""
+        with self._lock:
+            self._living[place] = set()
 
     def why_too_long(self, run: RunDir, seconds: float) -> str | None:
         """Why a run that has held the turn for `seconds` can no longer win; None while it can."""
-        if not self._race.is_compiling(self._labels[run]):
-            return None
-        most = self._race.most_compile_seconds()
+        with self._lock:
+            if not self._race.is_compiling(self._labels[run]):
+                return None
+            most = self._race.most_compile_seconds()
         if most is not None and seconds > most:
             return (f"compiling took longer than the whole training of {self._spec.tune.steps:,} "
                     f"steps takes under {self._race.best}")  # fmt: skip
@@ -677,7 +757,7 @@ class Search:
 
     def confirm(self, data_dir: DataDir, experiment: Experiment) -> str | None:
         """Queues a training of the best candidates from the beginning, in new processes and with
-        all checks. Returns its id, or None if no candidate beat the baseline."""
+        all checks, on one device. Returns its id, or None if no candidate beat the baseline."""
         self._read()
         finalists = self._race.finalists()
         step = self._race.baseline_step_seconds
@@ -694,6 +774,8 @@ class Search:
             training=spec.training if spec.is_script else replace(spec.training, max_steps=steps),
             script=replace(spec.script, steps=steps if spec.is_script else 0),
             confirms=experiment.experiment_id,
+            devices=spec.devices[:1] if spec.parallel == "spread" else spec.devices,
+            parallel="ddp" if spec.parallel == "spread" else spec.parallel,
         ))  # fmt: skip
 
     @property

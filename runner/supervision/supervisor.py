@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,14 +23,15 @@ from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log, open_log
 from breakeven.runner.machine.capabilities import Sight
-from breakeven.runner.machine.cpus import cores
+from breakeven.runner.machine.cpus import cores, cpu_allowance
 from breakeven.runner.machine.occupancy import learn_devices, resource_request, this_machine
 from breakeven.runner.machine.placement import Machine, Place, is_full, keep_to, plan, split
 from breakeven.runner.notifications import Notifier
-from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.exits import ExitRecords, say
 from breakeven.runner.supervision.heartbeat import Heartbeat
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.scheduler import TICK_SECONDS, Fallback, Scheduler
+from breakeven.runner.supervision.search import CPUS_PER_COMPILER, Search
 
 
 def work_at(
@@ -47,21 +48,33 @@ def work_at(
     place from then on. `sign` is called often while the work on every device proceeds.
     `takes_controls`: whether controls may be added to the experiment."""
     count = experiment.spec.num_places
+    search = _search_of(experiment) if experiment.spec.kind.searches else None
     if count == 1:
         scheduler = Scheduler(data_dir, experiment, command, exits, place, sign,
-                              takes_controls=takes_controls)  # fmt: skip
+                              takes_controls=takes_controls, search=search)  # fmt: skip
         _run_scheduler(scheduler, place, machine)
-        return
-    fallback, signed, threads = Fallback(), set[int](), {}
-    for number, part in enumerate(split(place, machine, cores(place.cpus), count), start=1):
-        note = partial(signed.add, number)
-        scheduler = Scheduler(data_dir, experiment, command, exits, part, note, number, fallback)
-        threads[number] = threading.Thread(
-            target=_run_scheduler,
-            args=(scheduler, part, machine),
-            name=f"{experiment.experiment_id} at {number}",
-            daemon=True,
-        )
+    else:
+        parts = split(place, machine, cores(place.cpus), count)
+        fallback, signed, threads = Fallback(), set[int](), {}
+        for number, part in enumerate(parts, start=1):
+            note = partial(signed.add, number)
+            scheduler = Scheduler(data_dir, experiment, command, exits, part, note, number,
+                                  fallback, search=search)  # fmt: skip
+            threads[number] = threading.Thread(
+                target=_run_scheduler,
+                args=(scheduler, part, machine),
+                name=f"{experiment.experiment_id} at {number}",
+                daemon=True,
+            )
+        _wait_for(threads, signed, sign)
+    if search is not None and not any(run.cancel_requested for run in experiment.runs):
+        _confirm(search, data_dir, experiment)
+
+
+def _wait_for(
+    threads: Mapping[int, threading.Thread], signed: set[int], sign: Callable[[], None]
+) -> None:
+    """Runs the threads to their end. Each adds its number to `signed` while it works."""
     for thread in threads.values():
         thread.start()
     while alive := {number for number, thread in threads.items() if thread.is_alive()}:
@@ -69,6 +82,19 @@ def work_at(
             signed.clear()
             sign()
         time.sleep(TICK_SECONDS)
+
+
+def _search_of(experiment: Experiment) -> Search:
+    runs = dict(zip(experiment.runs, experiment.variants, strict=True))
+    cpus = cpu_allowance().usable // experiment.spec.num_places
+    return Search(experiment.spec, runs, max(1, cpus // CPUS_PER_COMPILER))
+
+
+def _confirm(search: Search, data_dir: DataDir, experiment: Experiment) -> None:
+    try:
+        search.confirm(data_dir, experiment)
+    except RunnerError as error:
+        say(f"{experiment.experiment_id}: its answer cannot be confirmed: {error}")
 
 
 def _run_scheduler(scheduler: Scheduler, place: Place, machine: Machine) -> None:

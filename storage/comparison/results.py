@@ -169,8 +169,9 @@ class Comparison(StoredComparison):
         return self.find_band()
 
     def result_of(self, label: str) -> Result:
-        """The result that includes this run: its own, or that of all its repeats together."""
-        return next(one for one in self.results if label in self.spec.repeats_by_label[one.label])
+        """The result with this label, or the one that includes the run with this label."""
+        return next(one for one in self.results
+                    if label in (one.label, *self.spec.repeats_by_label[one.label]))  # fmt: skip
 
     @property
     def unsure(self) -> list[str]:

@@ -192,7 +192,7 @@ def _of_result(
 
 def _losses(store: Store, comparison: Comparison, label: str) -> tuple[float, ...]:
     """Means over equal parts of the run."""
-    run = comparison.spec.repeats_by_label.get(label, (label,))[0]
+    run_id = comparison.result_of(label).run_id
     parts = store.query(
         """SELECT avg(loss) AS loss FROM (
             SELECT loss, ntile(?) OVER (ORDER BY step) AS part FROM steps
@@ -201,7 +201,7 @@ def _losses(store: Store, comparison: Comparison, label: str) -> tuple[float, ..
         [
             MAX_LOSSES,
             store.number_of(comparison.experiment_id),
-            f"{comparison.experiment_id}.{run}",
+            run_id,
         ],
     )
     return tuple(map(float, parts["loss"]))

@@ -166,7 +166,7 @@ def _cases(
         # Controls are further baselines and would give the same findings.
         if variant.role == "control" or not profile.is_known:
             continue
-        labels = spec.repeats_by_label[profile.label]
+        run = comparison.result_of(profile.label).run_id.partition(".")[2]
         cases.append(
             Case(
                 spec=spec,
@@ -176,9 +176,9 @@ def _cases(
                 baseline=baseline
                 if is_known and profile is not baseline and variant.batch_times == 1
                 else None,
-                workload=workloads.loc[labels[0]].to_dict() if labels[0] in workloads.index else {},
-                breaks=breaks[breaks["label"] == labels[0]],
-                frames=frames[frames["label"] == labels[0]],
+                workload=workloads.loc[run].to_dict() if run in workloads.index else {},
+                breaks=breaks[breaks["label"] == run],
+                frames=frames[frames["label"] == run],
             )
         )
     return cases

@@ -268,10 +268,9 @@ def show_compilers(sides: Sequence[Side]) -> None:
     st.caption(f"Compiler differences, {inert(one.letter)} and {inert(other.letter)}:")
     with st.container(horizontal=True):
         for label in both[:MAX_LINKS]:
-            run = one.spec.repeats_by_label[label][0]
-            query = {"experiment": one.experiment_id,
-                     "run": f"{one.experiment_id}.{run}", "tab": "Runs", "part": "Compiling",
-                     "with": other.experiment_id}  # fmt: skip
+            run_id = one.comparison.result_of(label).run_id
+            query = {"experiment": one.experiment_id, "run": run_id, "tab": "Runs",
+                     "part": "Compiling", "with": other.experiment_id}  # fmt: skip
             st.page_link("views/experiment.py", label=inert(label), query_params=query,
                          icon=":material/difference:")  # fmt: skip
 
@@ -294,8 +293,8 @@ def show_losses(store: Store, sides: Sequence[Side]) -> None:
                                  format_func=inert, **given)  # fmt: skip
     frames = []
     for side in alike:
-        losses = queries.losses(store, side.experiment_id)
-        wanted = side.spec.repeats_by_label.get(str(label), (str(label),))[0]
+        losses, result = queries.losses(store, side.experiment_id), side.result(str(label))
+        wanted = "" if result is None else result.run_id.partition(".")[2]
         frames.append(losses[losses["label"] == wanted].assign(letter=side.letter))
     frame = pd.concat(frames, ignore_index=True)
     if frame.empty:

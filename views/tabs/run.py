@@ -199,7 +199,8 @@ def measured(store: Store, run: pd.Series, record: RunRecord) -> list[Markdown]:
     of them."""
     result = compare(store, record.experiment_id).result_of(run["label"])
     values = {name: result.value(name) for name in NUMBERS}
-    repeats = len(record.spec.repeats_by_label[result.label])
+    members = record.spec.repeats_by_label[result.label]
+    repeats = int(queries.list_runs(store, record.experiment_id)["label"].isin(members).sum())
     return [f"all {repeats} repeats together"] * (repeats > 1) + [
         linked(name, f"{METRICS[name].title} {METRICS[name].format(value)}")
         for name, value in values.items()

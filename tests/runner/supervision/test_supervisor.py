@@ -36,6 +36,7 @@ from tests.runner.supervision.witness import Witness
 
 pytestmark = pytest.mark.heavy
 SCHEDULER = "breakeven.runner.supervision.scheduler"
+SUPERVISOR = "breakeven.runner.supervision.supervisor"
 
 
 def experiment(*backends: str, steps: int = 30, **changes: Any) -> specs.ExperimentSpec:
@@ -100,7 +101,8 @@ def is_alive(pid: int) -> bool:
 
 def allow_cpus(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
     allowance = CpuAllowance(in_machine=8, cpus=frozenset(numbers), quota=None)
-    monkeypatch.setattr(f"{SCHEDULER}.cpu_allowance", lambda: allowance)
+    for module in (SCHEDULER, SUPERVISOR):
+        monkeypatch.setattr(f"{module}.cpu_allowance", lambda: allowance)
 
 
 def test_what_no_run_can_load_ends_the_experiment_with_the_first_failure(
