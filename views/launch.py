@@ -105,7 +105,7 @@ def launch_experiment(store: Store) -> None:
 
 def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Offers to search for the fastest way to do this training, if candidates can take turns."""
-    if spec.num_places > 1 or not spec.kind.trains_fully:
+    if not spec.kind.trains_fully:
         return
     with st.popover("Find the fastest", icon=":material/manage_search:"):
         st.markdown(

@@ -89,6 +89,10 @@ def _check_says_something(spec: ExperimentSpec) -> None:
     """Raises `InvalidSpec` for an experiment that cannot have a result. The rule is only for new
     experiments: recorded ones are still read and shown.
     """
+    rule = f"must be at least as many as the devices, {spec.num_places}: a device with only the "
+    rule += "baseline shows nothing"
+    shows = spec.kind.searches or spec.num_places == 1 or len(spec.backends) >= spec.num_places
+    spec.require("backends", shows, rule)
     if not spec.kind.compares_caches:
         return
     # The first turn also ends with an epoch or at a checkpoint.

@@ -265,12 +265,9 @@ def _check_nodes(spec: ExperimentSpec) -> None:
     spec.require("nodes", len(spec.devices) * spec.nodes <= MAX_RANKS, rule)
     rule = "must be 1 in a scenario that compares no runs: machines have nothing to share"
     spec.require("nodes", spec.nodes == 1 or spec.kind.compares_runs, rule)
-    is_spread, count = spec.parallel == "spread", len(spec.devices)
+    is_spread = spec.parallel == "spread"
     rule = "must not be 'spread' in the scenarios 'accuracy' and 'cache', which time no rounds"
     spec.require("parallel", not is_spread or spec.kind.compares_runs, rule)
-    rule = f"must be at least as many as the devices, {count}: a device with only the baseline "
-    rule += "shows nothing"
-    spec.require("backends", not is_spread or len(spec.backends) >= count, rule)
 
 
 def _check_parts(spec: ExperimentSpec) -> None:

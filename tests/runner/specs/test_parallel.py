@@ -52,7 +52,6 @@ def test_several_devices_of_a_kind_are_one_run_of_as_many_ranks() -> None:
         ({"training": TrainingSpec(batch_size=8, last_batch="dynamic"),
           "data": DataSpec(num_train_samples=21)},
          "last_batch = 'dynamic': must be 'drop' or 'pad': 2 devices cannot share a batch of 5"),
-        ({**SPREAD, "backends": ("eager",)}, "at least as many as the devices, 2"),
         ({**SPREAD, "scenario": "accuracy"}, "which time no rounds"),
         ({**SPREAD, "devices": ("cpu", "cuda:0")}, "all be of one kind"),
         ({**MANY, "training": TrainingSpec(batch_size=6)}, "multiple of 4"),
