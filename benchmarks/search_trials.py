@@ -22,6 +22,8 @@ from breakeven.runner.supervision.search import Race
 
 USUAL_COUNT = 200
 BLOCK_STEPS = 10
+LOSSES = 4
+"""Losses of a block; those of all steps would take longer to judge and change nothing."""
 STEP_SECONDS = 0.01
 """Step time of the baseline."""
 LONGEST = 5_000
@@ -127,7 +129,8 @@ class Track:
         self._write(label, self.num_rounds, seconds, compiled=False)
         is_wrong = label in self.wrong and self.num_rounds >= self.wrong_from
         loss = math.exp(-self.num_rounds / 50) + 0.1 * is_wrong
-        self.race.take(label, {"kind": "step", "step": self.num_rounds, "loss": loss})
+        for step in range(LOSSES * self.num_rounds, LOSSES * (self.num_rounds + 1)):
+            self.race.take(label, {"kind": "step", "step": step, "loss": loss})
 
     def _write(self, label: str, number: int, seconds: float, *, compiled: bool) -> None:
         self.race.take(label, {"kind": "block", "round": number, "seconds": seconds,

@@ -135,7 +135,7 @@ def limited(*names: str) -> ExperimentSpec:
 def test_a_spent_budget_starts_no_candidate_and_decides_those_that_have_compiled() -> None:
     """Among two candidates a stake of 2/0.05 = 40 decides. If all rounds agree, 7 rounds reach a
     stake of 2^8/8 = 32, and 8 rounds reach 2^9/9 = 57. Overtime is a quarter of the budget."""
-    track = raced(limited("inductor", "inductor:scope=blocks"), compiled_is_faster, noise=0.0)
+    track = raced(limited("inductor", "inductor:scope=blocks"), compiled_is_faster, noise=0.05)
     track.run(max_rounds=4)
     assert len(track.tried) == 1
     assert track.race.decide(track.living, elapsed=124.9).over is None
@@ -340,8 +340,8 @@ def test_processes_that_load_data_are_tried_where_steps_wait_for_data(
 
 
 def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_compiler() -> None:
-    """The budget ends before the combination joins. Nine rounds decide among five candidates
-    (2^10/10 > 5/0.05), and eight suffice for a finalist (2^8/9 > 1/0.05)."""
+    """The budget ends before the combination joins. Three rounds suffice for a finalist that is
+    far ahead, and four to end its rivals."""
     spec = search(("none:optimizer=fused", "none:optimizer=foreach", "inductor",
                    "inductor:optimizer=fused", "inductor:optimizer=foreach"))  # fmt: skip
     forms = {None: 1.0, "foreach": 0.95, "fused": 0.9}
@@ -350,7 +350,7 @@ def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_com
         return (1.0, 0.5) if variant.backend else (0.0, forms[variant.optimizer])
 
     track = raced(spec, speed, noise=0.001)
-    track.run(max_rounds=9)  # The candidates join after the first.
+    track.run(max_rounds=4)  # The candidates join after the first.
     assert set(track.tried) == {"none-foreach", "none-fused", "inductor"}
     assert labels(track.race.finalists()) == ["inductor", "none-fused", "inductor-fused"]
     combined = next(one for one in spec.candidates if one.label == "inductor-fused")
@@ -457,6 +457,30 @@ def test_whatever_joins_together_fails_or_loses_the_search_ends_with_a_sound_ans
     confirmed = {track.race.best, *labels(track.race.finalists())}
     assert not track.dies & confirmed & {*track.tried}
     assert len(track.tried) == len(set(track.tried))
+
+
+@pytest.mark.parametrize(
+    ("share", "rounds", "winner"),
+    [(0.8, 4, "inductor"), (0.83, 4, "baseline"), (0.8, 3, "baseline")],
+)
+def test_a_clear_winner_is_the_best_after_four_rounds_and_ends_what_is_slower(
+    share: float, rounds: int, winner: str
+) -> None:
+    """Blocks of the baseline and its control differ by a factor of up to 1.1, squared 1.21. Steps
+    of a share of 0.8 times 1.21 = 0.968 are clearly below 0.99, those of 0.83 (1.004) are not. The
+    sequential test needs 7 rounds among 2 candidates."""
+    race = Race(search(("inductor", "aot_eager")))
+    spec = search(("inductor", "aot_eager"))
+    shares = {"inductor": share, "aot_eager": 1.3}
+    for variant in (*spec.variants, *spec.candidates):
+        race.add(variant)
+        for number in range(rounds):
+            seconds = 0.1 * (1.1 if variant.role == "control" else shares.get(variant.label, 1.0))
+            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
+    decision = race.decide(labels([*spec.variants, *spec.candidates]), elapsed=1.0)
+    assert race.best == winner
+    # Compared with the baseline, the slower one takes 1.3 > 0.99 * 1.21 times as long.
+    assert dict.fromkeys(decision.dropped) == ({"aot_eager": None} if rounds == 4 else {})
 
 
 @pytest.mark.parametrize(("share", "is_confirmed"), [(0.8, True), (0.95, False)])
