@@ -2,10 +2,12 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, cause_of
 from breakeven.runner.folders.events import each_event
@@ -31,7 +33,12 @@ from breakeven.runner.supervision.exits import (
     explain,
     mask_output,
 )
-from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
+from breakeven.runner.supervision.turns import (
+    RESERVE_OPTION,
+    TURN_PIPES_VARIABLE,
+    Turn,
+    TurnPost,
+)
 
 GRACE_SECONDS = 4.5
 """Seconds between SIGTERM and SIGKILL: a little more than a run needs to exit by itself during a
@@ -61,8 +68,10 @@ class RunProcess:
         time_limit_seconds: float,
         place: Place,
         python: str | None = None,
+        reserve: "Reserve | None" = None,
     ) -> None:
-        """`python`: path of the Python of the run's environment; None for Breakeven's own."""
+        """`python`: path of the Python of the run's environment; None for Breakeven's own.
+        `reserve`: the process that becomes the run; None starts a new one."""
         self.run = run
         self.is_ready = False
         self.has_not_loaded = False
@@ -72,7 +81,7 @@ class RunProcess:
         """When the last turn was given, in seconds of the monotonic clock."""
         self.said_finished = False
         """Whether the run has reported its last step."""
-        self.post = TurnPost()
+        self.post = TurnPost() if reserve is None else reserve.post
         self._time_limit_seconds = time_limit_seconds
         self._worked_seconds = 0.0
         self._is_working = True
@@ -80,34 +89,26 @@ class RunProcess:
         self._stop: tuple[RunState, str] | None = None
         self._kill_at = 0.0
         self._gone_since: float | None = None
-        read_fd, write_fd = self.post.run_fds
-        environment = {
-            **for_runs(os.environ),
-            TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
-            DEVICES_VARIABLE: ",".join(place.devices),
-            RUN_VARIABLE: str(run.path),
-            "PYTHONUNBUFFERED": "1",
-            # Else each process would have another order of a set of texts.
-            "PYTHONHASHSEED": "0",
-        }
-        try:
-            if python is not None:
-                command = (python, *command[1:])
-                environment = for_python(environment, linked_code(run.path.parents[1]))
-            self._process = start_in_own_session(
-                [*command, str(run.path)], run.output_file, environment, (read_fd, write_fd)
-            )
-        except OSError:
-            self.post.close()
-            raise
-        finally:
-            self.post.close_run_ends()
+        if reserve is not None:
+            self._process = reserve.process
+            self.post.assign(run.path)
+        else:
+            self._process = self._started(command, place, python)
         try:
             process = ProcessIdentity.of(self._process.pid)
             run.write_claim(Claim.by(process, place.devices, write_cpus(place.cpus)))
         except OSError:
             self.discard()
             raise
+
+    def _started(
+        self, command: Sequence[str], place: Place, python: str | None
+    ) -> subprocess.Popen[bytes]:
+        environment = _environment(self.run.path, self.post, place)
+        if python is not None:
+            command = (python, *command[1:])
+            environment = for_python(environment, linked_code(self.run.path.parents[1]))
+        return _start([*command, str(self.run.path)], self.run.output_file, environment, self.post)
 
     def _count_time(self) -> None:
         """Counts the run's work since the last look: setup and turns, but not waiting, nor the time
@@ -213,3 +214,65 @@ class RunProcess:
         with suppress(RunnerError, OSError):  # A damaged folder must not stop other runs.
             return hint(self.run.log_tail(), withheld(os.environ))
         return ""
+
+
+class Reserve:
+    """A process that has loaded what all runs of an experiment load, and later becomes one of them.
+    So candidates of a search, which join late, need not load all of it again."""
+
+    def __init__(self, like: RunDir, command: Sequence[str], place: Place) -> None:
+        """`like`: a run of the experiment. Raises `OSError`."""
+        self.post = TurnPost()
+        self._is_prepared = False
+        # A later supervisor kills all processes whose run folder lies in the data folder.
+        folder = like.path.with_name(f"{like.run_id.partition('.')[0]}.reserve")
+        environment = _environment(folder, self.post, place)
+        self.process = _start(
+            [*command, RESERVE_OPTION, str(like.path)], Path(os.devnull), environment, self.post
+        )
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it can become a run."""
+        self._is_prepared |= "prepared" in self.post.read()
+        return self._is_prepared and not self.has_exited
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it loads no longer."""
+        return self.is_prepared or self.has_exited
+
+    @property
+    def has_exited(self) -> bool:
+        return has_exited(self.process)
+
+    def discard(self) -> None:
+        """Kills the process."""
+        end_group(self.process)
+        self.post.close()
+
+
+def _environment(folder: Path, post: TurnPost, place: Place) -> dict[str, str]:
+    read_fd, write_fd = post.run_fds
+    return {
+        **for_runs(os.environ),
+        TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
+        DEVICES_VARIABLE: ",".join(place.devices),
+        RUN_VARIABLE: str(folder),
+        "PYTHONUNBUFFERED": "1",
+        # Else each process would have another order of a set of texts.
+        "PYTHONHASHSEED": "0",
+    }
+
+
+def _start(
+    command: Sequence[str], output: Path, environment: Mapping[str, str], post: TurnPost
+) -> subprocess.Popen[bytes]:
+    """Starts a process that takes the other ends of the pipes."""
+    try:
+        return start_in_own_session(command, output, environment, post.run_fds)
+    except OSError:
+        post.close()
+        raise
+    finally:
+        post.close_run_ends()

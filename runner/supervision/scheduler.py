@@ -30,12 +30,12 @@ from breakeven.runner.folders.queue import Experiment, add_run, check_membership
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log
-from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import judged_in, why_another_control
 from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone, say
-from breakeven.runner.supervision.run_process import RunProcess
+from breakeven.runner.supervision.run_process import Reserve, RunProcess
 from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
 from breakeven.runner.supervision.turns import Turn
@@ -45,6 +45,8 @@ TICK_SECONDS = 0.25
 """Interval of the checks of cancel markers and time limits while nothing else happens."""
 PATIENCE_SECONDS = 5.0
 """How long to wait for a baseline to which rounds are added."""
+BYTES_OF_A_PROCESS = 4 * 2**30
+"""Memory of the host that a process of a run takes, roughly."""
 MAX_ROUND = 2**40
 """No run has so many rounds; larger numbers in a journal are ignored."""
 MEASURED = ("step", "block", "accuracy")
@@ -97,6 +99,8 @@ class Scheduler:
         self._selector = selectors.DefaultSelector()
         self._processes: list[RunProcess] = []
         self._pending: list[RunDir] = []
+        self._reserves: list[Reserve] = []
+        """Processes that become the first candidates of a search."""
         self._at_once = cpu_allowance().usable
         """How many processes may load at the same time."""
         self._compiling_at_once = self._at_once if search is None else search.compiling_at_once
@@ -137,6 +141,8 @@ class Scheduler:
             traceback.print_exc()
             log.exception("the supervisor gave an experiment up")
         finally:
+            for reserve in self._reserves:
+                reserve.discard()
             if self._search is not None:
                 self._search.leave(self._number)
         self._selector.close()
@@ -206,18 +212,33 @@ class Scheduler:
         assert search is not None
         round_number = _first_round(self._variants)
         self._pending = sorted(runs, key=self._compile_effort)
+        self._start_reserves(runs[0])
         while self._processes or self._pending:
             if self._pending:
                 self._pass_first_turns(round_number, None)
                 round_number += 1
+                # Loading would disturb the timed rounds.
+                self._wait_until(lambda: all(one.is_settled for one in self._reserves))
             decision = search.decide([process.run for process in self._processes], number)
+            joining = decision.joining if decision.over is None else ()
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
                 last = decision.ending(search.label_of(process.run))
-                self._pass_turn(process, Turn(round=round_number, position=position, last=last))
+                # New candidates come first, and those that end make room for them.
+                if last is not None or not joining:
+                    self._pass_turn(process, Turn(round=round_number, position=position, last=last))
             round_number += 1
-            if decision.over is None:
-                self._pending += [self._join(candidate, search) for candidate in decision.joining]
+            self._pending += [self._join(candidate, search) for candidate in joining]
+
+    def _start_reserves(self, like: RunDir) -> None:
+        """Starts processes that load what the first candidates need while the baseline loads."""
+        spec, search = self._experiment.spec, self._search
+        if search is None or spec.keep_trace or spec.num_ranks > 1:
+            return
+        memory = memory_bytes() or 0
+        for _ in range(min(search.group, memory // (2 * BYTES_OF_A_PROCESS * spec.num_places))):
+            with suppress(OSError):
+                self._reserves.append(Reserve(like, self._command, self._place))
 
     def _join(self, candidate: Variant, search: Search) -> RunDir:
         self._experiment = add_run(self._data_dir, self._experiment, candidate)
@@ -293,7 +314,12 @@ class Scheduler:
             python = spec.python_of(self._variants[run])
             if python is not None:
                 check_allowed(python, self._data_dir)
-            process = RunProcess(run, self._command, spec.time_limit_seconds, self._place, python)
+            prepared = [one for one in self._reserves if one.is_prepared and python is None
+                        and self._variants[run].role == "backend"]  # fmt: skip
+            for reserve in prepared[:1]:
+                self._reserves.remove(reserve)
+            process = RunProcess(run, self._command, spec.time_limit_seconds, self._place, python,
+                                 *prepared[:1])  # fmt: skip
         except (RunnerError, OSError) as error:
             why = f"it cannot be started: {error}"
             self._exits.write(run, RunState.FAILED, why, None)

@@ -419,8 +419,10 @@ class Race:
         `gain`, a share of the other's steps. `bound`: required stake; default: the search's."""
         # The best with the original batch size stays until it has surely beaten the baseline.
         is_same_work = one.variant.batch_times == other.variant.batch_times
-        if bound is None and is_same_work and self._is_far_ahead(
-            one, other, rounds=CLEAR_ROUNDS, margin=CLEAR_MARGIN
+        if (
+            bound is None
+            and is_same_work
+            and self._is_far_ahead(one, other, rounds=CLEAR_ROUNDS, margin=CLEAR_MARGIN)
         ):
             return True
         ratios, step = self._ratios(one, other), other.step_seconds
@@ -542,7 +544,8 @@ class Race:
                 and not one.blocks and one.label not in self._ended]  # fmt: skip
 
     def _bases(self) -> list[Variant]:
-        """The best so far, and the best of each other family up to `PROMISING` times its total."""
+        """A candidate that is about to become the best, the best so far, and the best of each other
+        family up to `PROMISING` times its total."""
         best = self._racers[self._best]
         limit = PROMISING * (self._total(best) or math.inf)
         leaders: dict[Family, tuple[float, Variant]] = {}
@@ -556,7 +559,21 @@ class Race:
                 if former is None or total < former[0]:
                     leaders[family] = (total, racer.variant)
         ranked = sorted(leaders.values(), key=itemgetter(0))
-        return [best.variant, *(variant for _, variant in ranked)]
+        return [*self._leader, best.variant, *(variant for _, variant in ranked)]
+
+    @property
+    def _leader(self) -> Iterator[Variant]:
+        """The candidate of the best one's family with the least total so far, if it is not surely
+        the best yet, but ahead by the factor `PROMISING`."""
+        best = self._racers[self._best]
+        totals = {label: total for label, one in self._racers.items()
+                  if one.variant.role == "backend" and label not in {*self._broken, *self._ended}
+                  and family_of(one.variant) == family_of(best.variant)
+                  and len(_ratios(one, self._baseline_of(one))) >= MIN_ROUNDS
+                  and (total := self._total(one)) is not None}  # fmt: skip
+        first = min(totals, key=totals.__getitem__, default=self._best)
+        if PROMISING * totals.get(first, math.inf) < (self._total(best) or math.inf):
+            yield self._racers[first].variant
 
     def _neighbours(self, origin: Variant) -> list[tuple[float, Variant]]:
         """Untried neighbours of a variant that could gain, each with its possible gain less its
@@ -727,6 +744,12 @@ class Search:
             self._add(run, variant)
         self._read()
         self._began -= self._race.seconds / spec.num_places
+
+    @property
+    def group(self) -> int:
+        """How many candidates compile and join together on a device; 0 if each compiles alone."""
+        is_together = self._spec.compile == "together" and self.compiling_at_once > 1
+        return min(self.compiling_at_once, LARGEST_GROUP) if is_together else 0
 
     def add(self, run: RunDir, variant: Variant) -> None:
         """Adds a run to the race."""

@@ -4,7 +4,9 @@ The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON 
 
     supervisor -> run    {"round": 3, "position": 1,
                           "last": null}                  your turn: compute one block
-    run -> supervisor    {"say": "ready"}               set up; waits for the first turn
+    supervisor -> run    {"run": "runs/X.inductor"}     a process in reserve becomes this run
+    run -> supervisor    {"say": "prepared"}            in reserve; waits to become a run
+                         {"say": "ready"}               set up; waits for the first turn
                          {"say": "done", "round": 3}    block over, more to come
                          {"say": "finished",
                           "round": 3}                   last block over
@@ -23,12 +25,15 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.texts import read_json
 
 TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"
 """Environment variable with the two descriptors of a run, as "read,write"."""
+RESERVE_OPTION = "--reserve"
+"""Option of the worker's command, before the folder of a run like those that it may become."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +77,12 @@ class TurnPost:
         self._round = turn.round
         return True
 
+    def assign(self, run_folder: Path) -> None:
+        """Makes a process in reserve this run. Raises `OSError` if the process is gone."""
+        os.write(self._give, _line(run=str(run_folder)))
+
     def read(self) -> list[str]:
-        """New messages of the run: `ready`, `done`, `finished`, or `gone`."""
+        """New messages of the run: `prepared`, `ready`, `done`, `finished`, or `gone`."""
         ended = []
         while True:
             try:
@@ -94,6 +103,8 @@ class TurnPost:
             word, number = content["say"], content.get("round")
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
+        if word == "prepared":
+            return "prepared"
         if word == "ready" and not self._was_ready:
             self._was_ready = True
             return "ready"
@@ -105,6 +116,20 @@ class TurnPost:
     def close(self) -> None:
         os.close(self._give)
         os.close(self.replies)
+
+
+def wait_in_reserve() -> Path | None:
+    """Says that this process is prepared, and blocks until it becomes a run; returns the run's
+    folder, or None if the supervisor needs it no longer."""
+    read_fd, write_fd = map(int, os.environ[TURN_PIPES_VARIABLE].split(","))
+    os.write(write_fd, _line(say="prepared"))
+    line = b""
+    while not line.endswith(b"\n"):  # Further lines are turns, which belong to the `TurnTaker`.
+        read = os.read(read_fd, 1)
+        if not read:
+            return None
+        line += read
+    return Path(read_json(line)["run"])
 
 
 class TurnTaker:

@@ -3,19 +3,25 @@
 import gc
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from breakeven.runner.errors import Refused, RunnerError
-from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.process import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.folders.states import Claim, Exit
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
-from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
+from breakeven.runner.supervision.turns import (
+    RESERVE_OPTION,
+    TURN_PIPES_VARIABLE,
+    wait_in_reserve,
+)
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import (
     check_meanwhile,
@@ -34,6 +40,8 @@ def main() -> int:
         # Runs start in the folder of Breakeven's own packages, which a script of another
         # environment must not import. Python 3.10 has no option -P.
         sys.path[:] = [place for place in sys.path if place != os.getcwd()]
+    if sys.argv[1:2] == [RESERVE_OPTION]:
+        return _wait_in_reserve(RunDir(Path(sys.argv[2])))
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m breakeven.runner.worker RUN_FOLDER\n")
         return 2
@@ -61,7 +69,35 @@ def main() -> int:
     return status
 
 
-def _work(run: RunDir) -> WorkerExit:
+def _wait_in_reserve(like: RunDir) -> int:
+    """Loads what a run of the same experiment needs, and becomes a run when it is told to."""
+    loaded: dict[str, Any] = {}
+    with suppress(Exception):  # The run meets the same error, and reports it.
+        spec = placed(spec_in_use(like), os.environ)
+        prepare(spec, like)
+        with loading():
+            if spec.experiment.is_script:
+                import breakeven.runner.worker.script.running
+            else:
+                import breakeven.runner.worker.session  # noqa: F401
+                from breakeven.runner.worker.model.workload import load_workload
+
+                loaded["workload"] = load_workload(spec.experiment)
+    folder = wait_in_reserve()
+    if folder is None:
+        return WorkerExit.CANCELLED
+    run = RunDir(folder)
+    run.check_plain()
+    os.environ[RUN_VARIABLE] = str(run.path)
+    with run.output_file.open("ab") as output:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(output.fileno(), stream.fileno())
+    return _work(run, loaded)
+
+
+def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:
+    """`loaded`: arguments that a process in reserve has loaded."""
     ranked = _spec_of_ranks(run)
     if ranked is not None:
         _check_before(run)
@@ -86,7 +122,7 @@ def _work(run: RunDir) -> WorkerExit:
             checked()  # A user's script may catch an exception that ends it later.
         gc.freeze()  # or each import of a model's or a script's packages would visit all of torch
 
-        finished = work(run, spec, log, turns)
+        finished = work(run, spec, log, turns, **(loaded or {}))
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
     except Exception as error:
         checked()  # A refusal explains more than the error that follows it.

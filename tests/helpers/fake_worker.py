@@ -27,6 +27,7 @@ from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.turns import RESERVE_OPTION, wait_in_reserve
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.turn_source import Turns, open_turns
 
@@ -41,7 +42,7 @@ SLEEPER = "import time; time.sleep(600)"
 
 
 def main() -> int:
-    run = RunDir(Path(sys.argv[1]))
+    run = RunDir(folder_of_run())
     spec = spec_in_use(run)
     label, nature = spec.variant.label, spec.variant.backend
     log = EventLog(run.events_file)
@@ -146,6 +147,12 @@ def runs_out_of_memory(nature: str | None, spec: RunSpec, log: EventLog) -> bool
         log.close()
     is_greedy = nature == "greedy" and spec.experiment.schedule == "turns"
     return is_greedy or nature == "bottomless"
+
+
+def folder_of_run() -> Path:
+    """The folder from the command, or from the supervisor of a process in reserve."""
+    folder = wait_in_reserve() if sys.argv[1] == RESERVE_OPTION else Path(sys.argv[1])
+    return folder or sys.exit(WorkerExit.CANCELLED)
 
 
 if __name__ == "__main__":

@@ -572,3 +572,20 @@ def test_a_search_ends_without_the_baseline_of_any_device() -> None:
     race = Race(spread_over_two(search(("inductor", "aot_eager"))))
     decision = race.decide(["baseline", "control", "control-on-2"], 1.0, place=1)
     assert decision.over is not None and decision.over.cause == "nothing_left"
+
+
+def test_what_is_about_to_win_is_combined_before_it_has_surely_won() -> None:
+    """One form of the optimizer has surely won, the other takes half of its time, but in too noisy
+    rounds for a decision. The next candidate has the other form."""
+    spec = search(("none:optimizer=foreach", "none:optimizer=fused", "inductor:optimizer=foreach",
+                   "inductor:optimizer=fused"))  # fmt: skip
+    race = Race(replace(spec, tune=replace(spec.tune, at_once=2)))
+    for variant in (*spec.variants, *spec.candidates[:2]):
+        race.add(variant)
+        for number in range(4):
+            noisy = 0.04 if number == 3 else 0.01
+            seconds = {"none-foreach": 0.02, "none-fused": noisy}.get(variant.label, 0.1)
+            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
+    joined = race.decide(labels([*spec.variants, *spec.candidates[:2]]), elapsed=1.0).joining
+    assert race.best == "none-foreach"
+    assert labels(joined) == ["inductor-fused"]

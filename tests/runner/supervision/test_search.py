@@ -1,16 +1,20 @@
 """A search under a supervisor: candidates join, lose, fail, and the best are confirmed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import members
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.placement import Place
 from breakeven.runner.settings import Prices
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.supervision.run_process import Reserve
 from breakeven.runner.supervision.search import Search, confirming_steps, why_unconfirmed
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
@@ -18,6 +22,7 @@ from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.report import report
+from tests.helpers.waiting import wait_until
 from tests.runner.supervision import test_supervisor as fake
 from tests.runner.supervision.supervised import impatience as impatience
 from tests.runner.supervision.test_side_by_side import CPUS, SPREAD
@@ -117,6 +122,71 @@ def test_candidates_compile_together_with_two_cpus_for_each(
     assert (one[0] < other[1] and other[0] < one[1]) == overlap
     assert runs["baseline"].state is RunState.FINISHED
     assert "the budget of 3 s is spent" in runs["baseline"].events_file.read_text()
+
+
+@pytest.fixture
+def reserves(monkeypatch: pytest.MonkeyPatch) -> list[Reserve]:
+    """The processes in reserve, as they start."""
+    found: list[Reserve] = []
+
+    class Seen(Reserve):
+        def __init__(self, like: RunDir, command: Sequence[str], place: Place) -> None:
+            super().__init__(like, command, place)
+            found.append(self)
+
+    monkeypatch.setattr("breakeven.runner.supervision.scheduler.Reserve", Seen)
+    return found
+
+
+def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compute_the_same(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve]
+) -> None:
+    """With the real worker. Its model and data are loaded before the run has a folder. In a
+    training of 300 steps compiling does not pay, so the search ends soon."""
+    fake.allow_cpus(monkeypatch, *range(4))
+    spec = replace(search("eager", "eager:scope=forward", steps=300), compile="together")
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir)
+    runs = fake.run_dirs(data_dir, experiment_id)
+    claims = {label: run.read_claim() for label, run in runs.items()}
+    pids = {label: claim.process.pid for label, claim in claims.items() if claim is not None}
+    candidates = {pids[label] for label in ("eager", "eager-forward")}
+    assert candidates <= {one.process.pid for one in reserves}
+    losses = {label: [step["loss"] for step in fake.events(run, "step")][:8]
+              for label, run in runs.items()}  # fmt: skip
+    assert losses["eager"] == pytest.approx(losses["baseline"], rel=1e-4)
+    for label, run in runs.items():
+        (environment,) = fake.events(run, "environment")
+        assert environment["variables"]["TORCHINDUCTOR_CACHE_DIR"].startswith(str(run.path)), label
+        assert run.output_file.exists()
+
+
+def test_processes_in_reserve_end_with_the_search_or_with_their_supervisor(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve]
+) -> None:
+    fake.allow_cpus(monkeypatch, *range(8))
+    monkeypatch.setattr(f"{fake.SCHEDULER}.memory_bytes", lambda: 64 * 2**30)
+    runs, _ = ran(data_dir, replace(search("eager", "swift"), compile="together"))
+    assert {run.state for run in runs.values()} == {RunState.FINISHED}
+    assert len(reserves) == 4, "one for every two CPUs, of which two became candidates"
+    assert all(one.has_exited for one in reserves)
+    assert not [*members(data_dir.runs)]
+    left = Reserve(runs["baseline"], fake.FAKE_WORKER, Place(devices=("cpu",), cpus=frozenset()))
+    wait_until(lambda: left.is_prepared)
+    left.post.close()  # as the supervisor's death does
+    wait_until(lambda: left.has_exited)
+    left.process.wait()
+
+
+def test_without_a_process_in_reserve_candidates_start_as_usual(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve]
+) -> None:
+    """Those in reserve die before they have loaded."""
+    fake.allow_cpus(monkeypatch, *range(4))
+    monkeypatch.setattr("breakeven.runner.supervision.run_process.RESERVE_OPTION", "/nowhere")
+    runs, _ = ran(data_dir, replace(search("eager", "swift"), compile="together"))
+    assert len(reserves) == 2
+    assert {run.state for run in runs.values()} == {RunState.FINISHED}
 
 
 def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> None:
