@@ -184,9 +184,14 @@ class Decision:
     over: Ending | None = None
     """Why the search ends; None if it continues."""
 
+    best: str = "baseline"
+    """Label of the best run so far."""
+
     def ending(self, label: str) -> Ending | None:
         """Why a run ends with its next turn; None if it continues."""
-        return self.dropped.get(label, self.over)
+        found = self.dropped.get(label, self.over)
+        is_profiled = found is self.over and label in ("baseline", self.best)
+        return found and replace(found, is_profiled=is_profiled)
 
 
 class Race:
@@ -782,7 +787,8 @@ class Search:
             for one in found.joining:
                 self._race.add(replace(one, place=place))
                 self._living[place].add(one.label)
-            return Decision(dropped=dict(self._dropped), joining=joining, over=self._over)
+            return Decision(dropped=dict(self._dropped), joining=joining, over=self._over,
+                            best=self._race.best)  # fmt: skip
 
     def leave(self, place: int) -> None:
         """Notes that no run on this device continues."""

@@ -52,15 +52,13 @@ class Ending(Spec, path="ending."):
     """Label and width of each speedup whose interval is wider; the width is None without an
     interval. None for an ending by another cause, or a single run."""
 
+    is_profiled: bool = True
+    """Whether the run profiles steps before it ends; in a search only the baseline and the best."""
+
     def check_rules(self) -> None:
         is_spent = self.cause in ("rounds", "seconds", "loses", "equal")
         rule = "must be given for what is spent, and only then"
         self.require("budget", (self.budget is not None) == is_spent, rule)
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether a search ended the run because it cannot win."""
-        return self.cause in ("loses", "equal", "wrong")
 
     @property
     def why(self) -> str:

@@ -305,8 +305,7 @@ class Trainer:
         self._log.enter(phase)
 
     def _end(self, turns: Turns) -> bool:
-        """Does the work after the last step; returns True, because training has ended. A candidate
-        that lost is not profiled."""
+        """Does the work after the last step; returns True, because training has ended."""
         state = self._state
         if state.stop_reason is not None:
             ending = {} if self._ending is None else {"ending": asdict(self._ending)}
@@ -316,8 +315,8 @@ class Trainer:
         self._recorder.write_values()
         self._enter("training")
         with self._hooks.muted():
-            has_lost = self._ending is not None and self._ending.is_loss
-            if has_lost or self._profiler.take_turns(turns, self._profiled_step):
+            is_profiled = self._ending is None or self._ending.is_profiled
+            if not is_profiled or self._profiler.take_turns(turns, self._profiled_step):
                 self._check_random_numbers()
                 turns.done(finished=True)
         return True

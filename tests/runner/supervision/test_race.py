@@ -12,7 +12,8 @@ from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.search import ERROR_RATE, Race, stake
+from breakeven.runner.supervision.search import ERROR_RATE, Decision, Race, stake
+from breakeven.runner.supervision.stopping_rule import Ending
 
 STEP = 0.01
 """Seconds of the baseline's steps."""
@@ -589,3 +590,16 @@ def test_what_is_about_to_win_is_combined_before_it_has_surely_won() -> None:
     joined = race.decide(labels([*spec.variants, *spec.candidates[:2]]), elapsed=1.0).joining
     assert race.best == "none-foreach"
     assert labels(joined) == ["inductor-fused"]
+
+
+def test_only_the_baseline_and_the_best_are_profiled_when_a_search_ends() -> None:
+    over = Ending(cause="seconds", target_width=0.1, budget=9.0)
+    lost = Ending(cause="loses", target_width=0.1, budget=9.0, to="inductor")
+    decision = Decision(over=over, dropped={"eager": lost}, best="inductor")
+    endings = {label: decision.ending(label)
+               for label in ("baseline", "control", "inductor", "aot_eager", "eager")}  # fmt: skip
+    assert {label for label, one in endings.items() if one and one.is_profiled} == {
+        "baseline", "inductor",
+    }  # fmt: skip
+    assert endings["eager"] is not None and endings["eager"].cause == "loses"
+    assert Decision(dropped={"eager": lost}).ending("inductor") is None
