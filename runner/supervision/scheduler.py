@@ -47,6 +47,8 @@ PATIENCE_SECONDS = 5.0
 """How long to wait for a baseline to which rounds are added."""
 BYTES_OF_A_PROCESS = 4 * 2**30
 """Memory of the host that a process of a run takes, roughly."""
+RESERVE_SECONDS = 60.0
+"""How long a process in reserve may load after the baseline has loaded."""
 MAX_ROUND = 2**40
 """No run has so many rounds; larger numbers in a journal are ignored."""
 MEASURED = ("step", "block", "accuracy")
@@ -217,8 +219,7 @@ class Scheduler:
             if self._pending:
                 self._pass_first_turns(round_number, None)
                 round_number += 1
-                # Loading would disturb the timed rounds.
-                self._wait_until(lambda: all(one.is_settled for one in self._reserves))
+                self._settle_reserves()
             decision = search.decide([process.run for process in self._processes], number)
             joining = decision.joining if decision.over is None else ()
             order = self._orders.sample(self._processes, len(self._processes))
@@ -239,6 +240,16 @@ class Scheduler:
         for _ in range(min(search.group, memory // (2 * BYTES_OF_A_PROCESS * spec.num_places))):
             with suppress(OSError):
                 self._reserves.append(Reserve(like, self._command, self._place))
+
+    def _settle_reserves(self) -> None:
+        """Waits until no process in reserve loads, which would disturb the timed rounds; ends those
+        that take too long."""
+        deadline = time.monotonic() + RESERVE_SECONDS
+        self._wait_until(lambda: time.monotonic() > deadline
+                         or all(one.is_settled for one in self._reserves))  # fmt: skip
+        for reserve in [one for one in self._reserves if not one.is_prepared]:
+            self._reserves.remove(reserve)
+            reserve.discard()
 
     def _join(self, candidate: Variant, search: Search) -> RunDir:
         self._experiment = add_run(self._data_dir, self._experiment, candidate)

@@ -24,6 +24,7 @@ from breakeven.runner.supervision.turns import (
 )
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import (
+    CUDA_VISIBLE,
     check_meanwhile,
     describe_failure,
     is_disk_full,
@@ -73,16 +74,7 @@ def _wait_in_reserve(like: RunDir) -> int:
     """Loads what a run of the same experiment needs, and becomes a run when it is told to."""
     loaded: dict[str, Any] = {}
     with suppress(Exception):  # The run meets the same error, and reports it.
-        spec = placed(spec_in_use(like), os.environ)
-        prepare(spec, like)
-        with loading():
-            if spec.experiment.is_script:
-                import breakeven.runner.worker.script.running
-            else:
-                import breakeven.runner.worker.session  # noqa: F401
-                from breakeven.runner.worker.model.workload import load_workload
-
-                loaded["workload"] = load_workload(spec.experiment)
+        loaded = _load_like(like)
     folder = wait_in_reserve()
     if folder is None:
         return WorkerExit.CANCELLED
@@ -94,6 +86,25 @@ def _wait_in_reserve(like: RunDir) -> int:
             stream.flush()
             os.dup2(output.fileno(), stream.fileno())
     return _work(run, loaded)
+
+
+def _load_like(like: RunDir) -> dict[str, Any]:
+    """Imports torch under the settings of a run, and loads its workload; returns arguments for
+    `run_session`. The visible devices stay as they are, because the run chooses among them."""
+    spec = placed(spec_in_use(like), os.environ)
+    visible = {name: os.environ[name] for name in (CUDA_VISIBLE,) if name in os.environ}
+    prepare(spec, like)
+    os.environ.pop(CUDA_VISIBLE, None)
+    os.environ.update(visible)
+    with loading():
+        if spec.experiment.is_script:
+            import breakeven.runner.worker.script.running
+
+            return {}
+        import breakeven.runner.worker.session  # noqa: F401
+        from breakeven.runner.worker.model.workload import load_workload
+
+        return {"workload": load_workload(spec.experiment)}
 
 
 def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:

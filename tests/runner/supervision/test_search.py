@@ -1,5 +1,8 @@
 """A search under a supervisor: candidates join, lose, fail, and the best are confirmed."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -175,15 +178,38 @@ def test_processes_in_reserve_end_with_the_search_or_with_their_supervisor(
     left.process.wait()
 
 
+@pytest.mark.parametrize("how", ["dies", "hangs"])
 def test_without_a_process_in_reserve_candidates_start_as_usual(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve]
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve], how: str
 ) -> None:
-    """Those in reserve die before they have loaded."""
     fake.allow_cpus(monkeypatch, *range(4))
-    monkeypatch.setattr("breakeven.runner.supervision.run_process.RESERVE_OPTION", "/nowhere")
+    if how == "dies":
+        monkeypatch.setattr("breakeven.runner.supervision.run_process.RESERVE_OPTION", "/nowhere")
+    else:
+        monkeypatch.setattr(Reserve, "is_prepared", False)
+        monkeypatch.setattr(f"{fake.SCHEDULER}.RESERVE_SECONDS", 0.2)
     runs, _ = ran(data_dir, replace(search("eager", "swift"), compile="together"))
-    assert len(reserves) == 2
+    assert len(reserves) == 2 and all(one.has_exited for one in reserves)
     assert {run.state for run in runs.values()} == {RunState.FINISHED}
+
+
+def test_a_process_in_reserve_leaves_the_choice_of_its_gpu_to_the_run(data_dir: DataDir) -> None:
+    """A script sees one GPU. `cuda:1` is the second visible one, whenever the run chooses."""
+    spec = replace(search("eager"), **SCRIPT, devices=("cuda:1",))
+    spec = replace(spec, script=specs.ScriptSpec(steps=100))
+    (baseline, *_) = find_experiment(data_dir, submit(data_dir, spec)).runs
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from breakeven.runner.folders.run_dir import RunDir\n"
+        "from breakeven.runner.worker.__main__ import _load_like\n"
+        "_load_like(RunDir(Path(sys.argv[1])))\n"
+        "assert 'torch' in sys.modules\n"
+        "print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    )
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "3,5"}
+    said = subprocess.run([sys.executable, "-c", program, str(baseline.path)], text=True,
+                          env=environment, capture_output=True, check=True)  # fmt: skip
+    assert said.stdout == "3,5\n"
 
 
 def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> None:
