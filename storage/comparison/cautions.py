@@ -97,7 +97,7 @@ def notes(
     if spec.kind.ends_by_width:
         stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
     elif spec.kind.searches:
-        stops = tuple(_about_search(processes))
+        stops = tuple(_about_search(runs))
     return (
         *_notes(processes, of_all=True),
         *_uncounted(runs),
