@@ -13,7 +13,6 @@ from itertools import product
 from typing import Literal
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.experiment_fields import CompileTogether
 from breakeven.runner.specs.scenarios import TuneSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.variants import NO_COMPILER, Variant
@@ -182,9 +181,7 @@ def search_spec(
         batch_size=spec.training.batch_size, backends=[f"fastest {steps:,} steps"],
         device=spec.place,
     )  # fmt: skip
-    # On a CPU, runs that compile at once slow each other down.
-    together: CompileTogether = "alone" if spec.device == "cpu" else "together"
-    search = replace(spec, name=named_after, scenario="tune", tune=tune, compile=together)
+    search = replace(spec, name=named_after, scenario="tune", tune=tune, compile="together")
     return search if named else replace(search, backends=candidates(search))
 
 

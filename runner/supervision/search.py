@@ -66,8 +66,9 @@ The sequential test needs 13 rounds among 38 candidates, even if one takes a ten
 3,000 simulated races of 20 equal candidates, none was decided this way with 1 to 10 % noise of
 blocks and up to 3 % between processes."""
 CPUS_PER_COMPILER = 2
-"""CPUs for each candidate that compiles. On 16 CPUs three BERT-base compiled at once in 60 s, and
-one alone in 59 to 68 s (benchmarks/results/gpus.md)."""
+"""CPUs for each candidate that compiles, from four CPUs on. On 16 CPUs three BERT-base compiled at
+once in 60 s, and one alone in 59 to 68 s; on two CPUs two bert-tiny at once took 6 to 13 % longer
+than alone (benchmarks/results/gpus.md)."""
 LARGEST_GROUP = 8
 """Largest number of candidates that compile together, and then take turns."""
 USABLE_MEMORY = 0.9

@@ -87,7 +87,7 @@ def _wait_for(
 def _search_of(experiment: Experiment) -> Search:
     runs = dict(zip(experiment.runs, experiment.variants, strict=True))
     cpus = cpu_allowance().usable // experiment.spec.num_places
-    return Search(experiment.spec, runs, max(1, cpus // CPUS_PER_COMPILER))
+    return Search(experiment.spec, runs, max(min(cpus, 2), cpus // CPUS_PER_COMPILER, 1))
 
 
 def _confirm(search: Search, data_dir: DataDir, experiment: Experiment) -> None:

@@ -113,8 +113,8 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_trai
         assert given is not None and "This is another training" in advice_words(given)
 
 
-@pytest.mark.parametrize(("cpus", "overlap"), [(4, True), (2, False)])
-def test_candidates_compile_together_with_two_cpus_for_each(
+@pytest.mark.parametrize(("cpus", "overlap"), [(2, True), (1, False)])
+def test_two_candidates_compile_together_on_two_cpus(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, cpus: int, overlap: bool
 ) -> None:
     """The budget ends the search with the best so far."""
