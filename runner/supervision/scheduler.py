@@ -221,15 +221,14 @@ class Scheduler:
                 round_number += 1
                 self._settle_reserves()
             decision = search.decide([process.run for process in self._processes], number)
-            joining = decision.joining if decision.over is None else ()
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
                 last = decision.ending(search.label_of(process.run))
                 # New candidates come first, and those that end make room for them.
-                if last is not None or not joining:
+                if last is not None or not decision.joining:
                     self._pass_turn(process, Turn(round=round_number, position=position, last=last))
             round_number += 1
-            self._pending += [self._join(candidate, search) for candidate in joining]
+            self._pending += [self._join(candidate, search) for candidate in decision.joining]
 
     def _start_reserves(self, like: RunDir) -> None:
         """Starts processes that load what the first candidates need while the baseline loads."""

@@ -784,8 +784,9 @@ class Search:
             # Runs on other devices hear of it after their own rounds.
             self._dropped |= found.dropped
             self._over = self._over or found.over
-            joining = tuple(on_place(one, place) for one in found.joining)
-            for one in found.joining:
+            candidates = found.joining if self._over is None else ()
+            joining = tuple(on_place(one, place) for one in candidates)
+            for one in candidates:
                 self._race.add(replace(one, place=place))
                 self._living[place].add(one.label)
             return Decision(dropped=dict(self._dropped), joining=joining, over=self._over,
