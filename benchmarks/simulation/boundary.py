@@ -30,7 +30,7 @@ from breakeven.runner.folders import process as processes
 from breakeven.runner.folders import queue as folders_queue
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.machine.placement import Machine
-from breakeven.runner.supervision import exits, orphans, scheduler, supervisor
+from breakeven.runner.supervision import exits, orphans, scheduler, search, supervisor
 
 CPUS = frozenset(range(4))
 MACHINE = Machine(
@@ -90,6 +90,7 @@ def _processes(system: System) -> Replaced:
         (supervisor, "queue", queues),
         (scheduler, "threading", threads),
         (exits, "threading", threads),
+        (search, "threading", threads),
     ]
 
 
@@ -106,6 +107,7 @@ def _others(system: System) -> Replaced:
         (secrets, "token_hex", lambda size: chance.randbytes(size).hex()),
         (scheduler, "selectors", pipes),
         (scheduler, "cpu_allowance", lambda: allowance),
+        (supervisor, "cpu_allowance", lambda: allowance),
         (supervisor, "cores", lambda cpus: [frozenset({cpu}) for cpu in sorted(cpus)]),
         (supervisor, "this_machine", lambda data_dir: MACHINE),
         (supervisor, "learn_devices", lambda data_dir, requests, in_vain: None),

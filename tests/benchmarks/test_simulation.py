@@ -17,7 +17,8 @@ pytestmark = pytest.mark.heavy
 
 NUM_HISTORIES = 30
 REAL = {
-    "exits.py": {"os", "shutil", "signal"}  # names of signals
+    "exits.py": {"os", "shutil", "signal"},  # names of signals
+    "run_process.py": {"subprocess"},  # the type of a process
 }
 """What the supervisor asks the real system for in a history, by module: files are real."""
 SIMULATED = {
@@ -26,7 +27,7 @@ SIMULATED = {
     "turns.py": {"os", "threading", "queue"},  # the run's end is not played
     "run_process.py": {"os", "signal", "time"},
     "exits.py": {"threading"},
-    "search.py": {"time"},
+    "search.py": {"threading", "time"},
     "heartbeat.py": {"os", "time"},
 }
 SYSTEM = {"os", "time", "threading", "queue", "selectors", "signal", "subprocess", "socket",
