@@ -62,9 +62,8 @@ MIN_ROUNDS = 3
 """Rounds before the times of a candidate are judged."""
 CLEAR_ROUNDS, CLEAR_MARGIN = 4, 2.0
 """After so many rounds a candidate also wins or loses by a factor above the noise to this power.
-The sequential test needs 13 rounds among 38 candidates, even if one takes a tenth of the time. Of
-3,000 simulated races of 20 equal candidates, none was decided this way with 1 to 10 % noise of
-blocks and up to 3 % between processes."""
+The sequential test needs 13 rounds among 38 candidates, even if one takes a tenth of the time.
+Error rates of searches with both rules: benchmarks/results/search-trials.md."""
 CPUS_PER_COMPILER = 2
 """CPUs for each candidate that compiles, from four CPUs on. On 16 CPUs three BERT-base compiled at
 once in 60 s, and one alone in 59 to 68 s; on two CPUs two bert-tiny at once took 6 to 13 % longer
@@ -212,6 +211,8 @@ class Race:
         """Of the device, in the blocks before the first candidate's."""
         self._origins: dict[str, Variant] = {}
         """The variant that a candidate was derived from, by the candidate's label."""
+        self._baselines = {one.place: one.label for one in spec.variants if one.role == "baseline"}
+        """Label of each device's baseline."""
         self._best = "baseline"
         self._presumed = presumed(spec)
         self._bound = max(2, len(spec.candidates)) / ERROR_RATE
@@ -248,7 +249,7 @@ class Race:
         """The decision after a round. `living`: labels of runs that continue, on all devices.
         `elapsed`: seconds since the start. `place`: the device whose runs have had a round; only
         this device gets new candidates."""
-        if not self._baselines <= {*living}:
+        if not {*self._baselines.values()} <= {*living}:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
         self._judge_losses()
@@ -281,14 +282,9 @@ class Race:
         idle = {*range(1, self._spec.num_places + 1)} - {one.place for one in racing}
         return Decision(dropped=dropped, joining=tuple(waiting[:: max(1, len(idle))][:free]))
 
-    @property
-    def _baselines(self) -> frozenset[str]:
-        """Labels of the baselines, one for each device."""
-        return frozenset(one.label for one in self._spec.variants if one.role == "baseline")
-
     def _baseline_of(self, racer: Racer) -> Racer:
         """The baseline on the same device."""
-        return self._racers[on_place(self._racers["baseline"].variant, racer.place).label]
+        return self._racers[self._baselines[racer.place]]
 
     @property
     def _at_once(self) -> int:
@@ -447,8 +443,8 @@ class Race:
         each is divided by the baseline on its device, and the first rounds of both belong together,
         then the second ones."""
         if one.place == other.place:
-            return _ratios(one, other)
-        mine, its = (_ratios(racer, self._baseline_of(racer)) for racer in (one, other))
+            return _step_ratios(one, other)
+        mine, its = (_step_ratios(racer, self._baseline_of(racer)) for racer in (one, other))
         if other.variant.role == "baseline":
             return mine
         return [ratio / other for ratio, other in zip(mine, its, strict=False)]
@@ -459,9 +455,9 @@ class Race:
         """Whether all blocks of `one`, compile time included, take less time than any block of
         `other`, by a factor that exceeds the noise to the power of `margin`. So a clear result
         needs few rounds."""
-        mine = _ratios(one, self._baseline_of(one))
+        mine = _step_ratios(one, self._baseline_of(one))
         is_baseline = other.variant.role == "baseline"
-        its = [1.0] * len(mine) if is_baseline else _ratios(other, self._baseline_of(other))
+        its = [1.0] * len(mine) if is_baseline else _step_ratios(other, self._baseline_of(other))
         if min(len(mine), len(its)) < rounds:
             return False
         steps = self._plan.steps * (self.baseline_step_seconds or math.inf)
@@ -509,7 +505,7 @@ class Race:
 
     def _total(self, racer: Racer) -> float | None:
         """Seconds at the planned length, from the rounds that it shares with the baseline."""
-        ratios, step = _ratios(racer, self._baseline_of(racer)), self.baseline_step_seconds
+        ratios, step = _step_ratios(racer, self._baseline_of(racer)), self.baseline_step_seconds
         if not ratios or step is None:
             return None
         return racer.compile_seconds + self._plan.steps * step * median(ratios)
@@ -575,7 +571,7 @@ class Race:
         totals = {label: total for label, one in self._racers.items()
                   if one.variant.role == "backend" and label not in {*self._broken, *self._ended}
                   and family_of(one.variant) == family_of(best.variant)
-                  and len(_ratios(one, self._baseline_of(one))) >= MIN_ROUNDS
+                  and len(_step_ratios(one, self._baseline_of(one))) >= MIN_ROUNDS
                   and (total := self._total(one)) is not None}  # fmt: skip
         first = min(totals, key=totals.__getitem__, default=self._best)
         if PROMISING * totals.get(first, math.inf) < (self._total(best) or math.inf):
@@ -668,7 +664,7 @@ def _shared(one: Racer, other: Racer) -> list[int]:
     return sorted(one.blocks.keys() & other.blocks.keys())
 
 
-def _ratios(one: Racer, other: Racer) -> list[float]:
+def _step_ratios(one: Racer, other: Racer) -> list[float]:
     """Ratio of their step times in each round that they share."""
     return [
         one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
