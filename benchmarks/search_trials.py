@@ -18,7 +18,7 @@ from benchmarks.tables import markdown
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, TuneSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.search import Race
+from breakeven.runner.supervision.race import Race
 
 USUAL_COUNT = 200
 BLOCK_STEPS = 10

@@ -4,7 +4,7 @@ A row names a setting, the values that may be faster than torch's default, where
 which part of a training's time it can shorten. A candidate is a compiler with one value for each
 setting, written as in `backends`. A search does not try all of them: it starts from the baseline
 and tries candidates that differ from the best so far in one setting, the largest possible gain less
-compile time first (`runner/supervision/search.py`).
+compile time first (`runner/supervision/race.py`).
 """
 
 from collections.abc import Callable, Collection, Sequence

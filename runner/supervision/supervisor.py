@@ -30,8 +30,9 @@ from breakeven.runner.notifications import Notifier
 from breakeven.runner.supervision.exits import ExitRecords, say
 from breakeven.runner.supervision.heartbeat import Heartbeat
 from breakeven.runner.supervision.orphans import close_orphans
+from breakeven.runner.supervision.race import CPUS_PER_COMPILER
 from breakeven.runner.supervision.scheduler import TICK_SECONDS, Fallback, Scheduler
-from breakeven.runner.supervision.search import CPUS_PER_COMPILER, Search
+from breakeven.runner.supervision.search import Search
 
 
 def work_at(

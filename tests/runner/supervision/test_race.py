@@ -12,7 +12,7 @@ from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.search import ERROR_RATE, Decision, Race, stake
+from breakeven.runner.supervision.race import ERROR_RATE, Decision, Race, stake
 from breakeven.runner.supervision.stopping_rule import Ending
 
 STEP = 0.01
