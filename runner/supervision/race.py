@@ -51,10 +51,17 @@ PLAIN_MODES = (None, "reduce-overhead")
 """The usual mode of each family: without CUDA graphs and with them."""
 MIN_ROUNDS = 3
 """Rounds before the times of a candidate are judged."""
-CLEAR_ROUNDS, CLEAR_MARGIN = 4, 2.0
-"""After so many rounds a candidate also wins or loses by a factor above the noise to this power.
-The sequential test needs 13 rounds among 38 candidates, even if one takes a tenth of the time.
-Error rates of searches with both rules: benchmarks/results/search-trials.md."""
+CLEAR_MARGINS = {2: 4.0, 3: 3.0, 4: 2.0}
+"""After so many rounds, and after any more, a candidate also wins or loses by a factor above the
+noise to this power. The sequential test needs 13 rounds among 38 candidates, even if one takes a
+tenth of the time. Error rates of searches with both rules: benchmarks/results/search-trials.md."""
+LEAST_NOISE = 1.05
+"""Least factor assumed between two blocks of equal runs: a few blocks may agree by chance."""
+BLOCK_SECONDS = 0.5
+"""After the warm-up a block of the baseline takes about as long, if it has at least
+`FEWEST_STEPS`: with fewer seconds per round a search decides sooner."""
+FEWEST_STEPS = 3
+"""Fewest steps of a shortened block."""
 CPUS_PER_COMPILER = 2
 """CPUs for each candidate that compiles, from four CPUs on. On 16 CPUs three BERT-base compiled at
 once in 60 s, and one alone in 59 to 68 s; on two CPUs two bert-tiny at once took 6 to 13 % longer
@@ -80,6 +87,8 @@ class Racer:
     """Steps of these blocks. A step of a larger batch counts as several of the baseline's."""
     loading: list[float] = field(default_factory=list)
     """Share of each of these blocks in which a script waited for its data loaders."""
+    warm_up_step_seconds: float | None = None
+    """Seconds per step of the last block that does not count, but in which nothing compiled."""
     has_trained: bool = False
     """Whether it has completed a block, of any kind."""
     has_failed: bool = False
@@ -140,7 +149,9 @@ class Racer:
         self.memory_bytes = max(self.memory_bytes, event.get("reserved_memory_bytes") or 0)
         if event["compiled"]:
             self.compiling.append((seconds, steps))
-        elif not event.get("warm_up"):
+        elif event.get("warm_up"):
+            self.warm_up_step_seconds = seconds / steps
+        else:
             self.blocks[int(event["round"])] = seconds
             self.steps[int(event["round"])] = steps
             if event.get("loading_seconds") is not None:
@@ -228,6 +239,16 @@ class Race:
     def baseline_step_seconds(self) -> float | None:
         """Median seconds per step; None before its first block that counts."""
         return self._racers["baseline"].step_seconds
+
+    @property
+    def block_steps(self) -> int | None:
+        """Most steps of a block, so that slow steps do not make long rounds. None for those of the
+        experiment: also if steps wait for data, which loader processes deliver in bursts."""
+        baseline = self._racers["baseline"]
+        step = baseline.step_seconds or baseline.warm_up_step_seconds
+        if step is None or median(baseline.loading or [0.0]) >= MIN_GAIN:
+            return None
+        return min(self._spec.block_steps, max(FEWEST_STEPS, math.ceil(BLOCK_SECONDS / step)))
 
     @property
     def seconds(self) -> float:
@@ -326,7 +347,8 @@ class Race:
         found = [one for one in self._racers.values() if one.variant.role == "backend"
                  and one.label not in self._broken
                  and (self._beats(one, baseline, bound=1 / ERROR_RATE)
-                      or self._is_far_ahead(one, baseline))]  # fmt: skip
+                      or self._is_far_ahead(one, baseline)
+                      or self._is_clear(one, baseline))]  # fmt: skip
         ranked = sorted(found, key=lambda one: (one.label != self._best,
                                                 self._total(one) or math.inf))  # fmt: skip
         same = [one for one in ranked if one.variant.batch_times == 1]
@@ -412,11 +434,7 @@ class Race:
         `gain`, a share of the other's steps. `bound`: required stake; default: the search's."""
         # The best with the original batch size stays until it has surely beaten the baseline.
         is_same_work = one.variant.batch_times == other.variant.batch_times
-        if (
-            bound is None
-            and is_same_work
-            and self._is_far_ahead(one, other, rounds=CLEAR_ROUNDS, margin=CLEAR_MARGIN)
-        ):
+        if bound is None and is_same_work and self._is_clear(one, other):
             return True
         ratios, step = self._ratios(one, other), other.step_seconds
         if len(ratios) < MIN_ROUNDS or step is None:
@@ -439,6 +457,11 @@ class Race:
         if other.variant.role == "baseline":
             return mine
         return [ratio / other for ratio, other in zip(mine, its, strict=False)]
+
+    def _is_clear(self, one: Racer, other: Racer) -> bool:
+        """Whether `one` is so far ahead that `CLEAR_MARGINS` decide without the sequential test."""
+        return any(self._is_far_ahead(one, other, rounds=rounds, margin=margin)
+                   for rounds, margin in CLEAR_MARGINS.items())  # fmt: skip
 
     def _is_far_ahead(
         self, one: Racer, other: Racer, *, rounds: int = MIN_ROUNDS, margin: float = 1.0
@@ -465,7 +488,8 @@ class Race:
                 times.setdefault(one.place, []).extend(
                     seconds / one.steps[number] for number, seconds in one.blocks.items()
                 )
-        return max((max(one) / min(one) for one in times.values() if one), default=math.inf)
+        found = [max(one) / min(one) for one in times.values() if one]
+        return max(LEAST_NOISE, *found) if found else math.inf
 
     def _judge_losses(self) -> None:
         """Marks candidates whose losses leave the band of equal trainings by more than rounding."""

@@ -226,7 +226,7 @@ class Scheduler:
                 last = decision.ending(search.label_of(process.run))
                 # New candidates come first, and those that end make room for them.
                 if last is not None or not decision.joining:
-                    self._pass_turn(process, Turn(round=round_number, position=position, last=last))
+                    self._pass_turn(process, self._turn(round_number, position, last))
             round_number += 1
             self._pending += [self._join(candidate, search) for candidate in decision.joining]
 
@@ -268,12 +268,16 @@ class Scheduler:
             is_together = self._variants[run].label in self._experiment.spec.compiling_together
             self._wait_for_turns_below(self._compiling_at_once if is_together else 1)
             for process in [process for process in self._processes if process.run == run]:
-                turn = Turn(round=round_number, position=position, last=last)
+                turn = self._turn(round_number, position, last)
                 if is_together:
                     process.give_turn(turn)
                 else:
                     self._pass_turn(process, turn)
         self._wait_for_turns_below(1)
+
+    def _turn(self, number: int, position: int, last: Ending | None) -> Turn:
+        steps = self._search.block_steps if self._search is not None else None
+        return Turn(round=number, position=position, last=last, block_steps=steps)
 
     def _wait_for_turns_below(self, number: int) -> None:
         """Waits until fewer than `number` runs hold a turn, and the disk has room for results. More

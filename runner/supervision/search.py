@@ -86,6 +86,12 @@ class Search:
         is_together = self._spec.compile == "together" and self.compiling_at_once > 1
         return min(self.compiling_at_once, LARGEST_GROUP) if is_together else 0
 
+    @property
+    def block_steps(self) -> int | None:
+        """Most steps of the next blocks; None for those of the experiment."""
+        with self._lock:
+            return self._race.block_steps
+
     def add(self, run: RunDir, variant: Variant) -> None:
         """Adds a run to the race."""
         with self._lock:
@@ -148,6 +154,7 @@ class Search:
         if not finalists or step is None:
             return None
         spec = experiment.spec
+        spec = replace(spec, block_steps=self._race.block_steps or spec.block_steps)
         steps = confirming_steps(spec, finalists, step)
         return submit(data_dir, replace(
             spec,

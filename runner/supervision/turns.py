@@ -3,7 +3,8 @@
 The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON go both ways:
 
     supervisor -> run    {"round": 3, "position": 1,
-                          "last": null}                  your turn: compute one block
+                          "last": null,
+                          "block_steps": null}           your turn: compute one block
     supervisor -> run    {"run": "runs/X.inductor"}     a process in reserve becomes this run
     run -> supervisor    {"say": "prepared"}            in reserve; waits to become a run
                          {"say": "ready"}               set up; waits for the first turn
@@ -44,6 +45,8 @@ class Turn:
     position: int
     last: Ending | None = None
     """Why this block is the last one; None if another may follow."""
+    block_steps: int | None = None
+    """Most steps of each block after this one; None for those of the experiment."""
 
 
 class TurnPost:

@@ -97,6 +97,8 @@ def _load_like(like: RunDir) -> dict[str, Any]:
     os.environ.pop(CUDA_VISIBLE, None)
     os.environ.update(visible)
     with loading():
+        if any(one.backend == "inductor" for one in spec.experiment.candidates):
+            import torch._inductor.compile_fx  # noqa: F401  # as the first `torch.compile` does
         if spec.experiment.is_script:
             import breakeven.runner.worker.script.running
 

@@ -51,6 +51,8 @@ class ScriptBlocks:
         self.is_over = False
         self.ending: Ending | None = None
         """Why the supervisor ended the run; None if the script ended by itself or at its limit."""
+        self._most_steps: int | None = None
+        """Most steps of the next blocks, as the last turn said."""
         self.looks_at_inputs = False
         """Whether to hash the inputs of the next step: in the first block, whose times do not
         count, and at the start of each block, when the device is idle."""
@@ -120,7 +122,7 @@ class ScriptBlocks:
                 is_early = number < self._experiment.speed.warm_up_blocks
                 warm_up = is_early and self._experiment.kind.searches
                 yield from self._block(turn, self._block_steps(), warm_up=warm_up)
-            self.ending = turn.last
+            self.ending, self._most_steps = turn.last, turn.block_steps
             if self._stops() or turn.last is not None:
                 return
             number += 1
@@ -149,7 +151,7 @@ class ScriptBlocks:
     def _block_steps(self) -> int:
         """Number of steps of the next block: about `block_steps`, up to the profile or the end of
         the script. Blocks end at the same steps in every attempt, to make inputs comparable."""
-        length = self._experiment.block_steps
+        length = min(self._experiment.block_steps, self._most_steps or self._experiment.block_steps)
         ends = [length * round((self.num_steps + length) / length)]
         limit = self._workload.num_steps
         if limit:

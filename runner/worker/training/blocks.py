@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import torch
@@ -45,22 +46,27 @@ class Block:
         return self.first_step + self.num_steps
 
 
-def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Block]:
+def plan_blocks(
+    experiment: ExperimentSpec, first_step: int = 0, most_steps: Callable[[], int | None] = int
+) -> Iterator[Block]:
     """All blocks of a run from `first_step` on, in their order.
 
     A block has the experiment's `block_steps` steps, or fewer before the end of an epoch or of the
     training, an evaluation or a checkpoint. The scenario `speed` has no epochs, and its first
-    blocks from `first_step` on are a warm-up.
+    blocks from `first_step` on are a warm-up. `most_steps`: asked before each block; 0 or None for
+    no further limit.
     """
     evaluation = experiment.evaluation
     when = experiment.evaluates
     first, last = first_step, experiment.num_steps
     times_steps = experiment.kind.cycles_batches
     steps_per_epoch = last if times_steps else experiment.steps_per_epoch
-    warm_up_ends = first + experiment.speed.warm_up_blocks * experiment.block_steps
-    while first < last:
+    for number in count():
+        if first >= last:
+            return
         epoch = first // steps_per_epoch
-        end = min(first + experiment.block_steps, (epoch + 1) * steps_per_epoch, last)
+        length = min(experiment.block_steps, most_steps() or experiment.block_steps)
+        end = min(first + length, (epoch + 1) * steps_per_epoch, last)
         for every in _due_every(experiment):
             end = min(end, (first // every + 1) * every)
         due = evaluation.every * (experiment.steps_per_epoch if when == "epochs" else 1)
@@ -74,7 +80,7 @@ def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Blo
             evaluate=evaluate,
             ends_epoch=end % steps_per_epoch == 0,
             is_last=end == last,
-            warm_up=times_steps and first < warm_up_ends,
+            warm_up=times_steps and number < experiment.speed.warm_up_blocks,
         )
         first = end
 

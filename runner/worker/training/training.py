@@ -118,6 +118,8 @@ class Trainer:
             compile_blocks(model, variant)
         self._windows: Windows | None = None
         self._ending: Ending | None = None
+        self._block_steps: int | None = None
+        """Most steps of the next blocks, as the last turn said."""
         if experiment.kind.cycles_batches:
             self._windows = FixedBatches(self._splits["train"], experiment, parallel.part)
         self._check: RandomNumbersCheck | None = None
@@ -146,10 +148,11 @@ class Trainer:
             return self._add_rounds(turns)
         self._hooks.call("train_begin")
         self._resume()
-        for block in plan_blocks(self._experiment, self._state.step):
+        for block in plan_blocks(self._experiment, self._state.step, lambda: self._block_steps):
             turn = turns.wait()
             if turn is None or not self._take_turn(block, turn, turns):
                 return False
+            self._block_steps = turn.block_steps
             if turn.last is not None:
                 self._ending = turn.last
                 self._state.stop(turn.last.reason)

@@ -65,6 +65,11 @@ def test_timed_steps_know_no_epochs_and_each_process_warms_up_anew() -> None:
     ]
     assert [block.warm_up for block in blocks] == [True] * 2 + [False] * 6
     assert not any(block.evaluate for block in blocks) and {block.epoch for block in blocks} == {0}
+    lengths = iter([None, 3, 3, 9])
+    shortened = list(plan_blocks(spec, most_steps=lambda: next(lengths, None)))[:5]
+    assert [(block.first_step, block.num_steps, block.warm_up) for block in shortened] == [
+        (0, 4, True), (4, 3, True), (7, 3, False), (10, 4, False), (14, 4, False),
+    ]  # fmt: skip
     resumed = plan_blocks(spec, first_step=20)
     assert [(block.first_step, block.warm_up) for block in resumed] == [
         (20, True), (24, True), (28, False),
