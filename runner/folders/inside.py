@@ -122,7 +122,10 @@ def require_plain_tree(folder: Path, ignore: Collection[str]) -> None:
             )
         for name in (*folders, *files):
             path = Path(parent, name)
-            mode = os.lstat(path).st_mode
+            try:
+                mode = os.lstat(path).st_mode
+            except FileNotFoundError:  # The unfinished file of a process that writes just now.
+                continue
             if not stat.S_ISDIR(mode):
                 _require_plain(mode, printable(path))
 

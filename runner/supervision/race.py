@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import itemgetter
-from statistics import median
+from statistics import fmean, median, variance
 from typing import Any, NamedTuple, get_args
 
 from breakeven.runner.loss_band import broken_from, half_widths
@@ -51,12 +51,8 @@ PLAIN_MODES = (None, "reduce-overhead")
 """The usual mode of each family: without CUDA graphs and with them."""
 MIN_ROUNDS = 3
 """Rounds before the times of a candidate are judged."""
-CLEAR_MARGINS = {2: 4.0, 3: 3.0, 4: 2.0}
-"""After so many rounds, and after any more, a candidate also wins or loses by a factor above the
-noise to this power. The sequential test needs 13 rounds among 38 candidates, even if one takes a
-tenth of the time. Error rates of searches with both rules: benchmarks/results/search-trials.md."""
-LEAST_NOISE = 1.05
-"""Least factor assumed between two blocks of equal runs: a few blocks may agree by chance."""
+LEAST_SPREAD = 0.01
+"""Least standard deviation of the logarithm of a ratio: a few blocks may agree by chance."""
 BLOCK_SECONDS = 0.5
 """After the warm-up a block of the baseline takes about as long, if it has at least
 `FEWEST_STEPS`: with fewer seconds per round a search decides sooner."""
@@ -74,6 +70,25 @@ PROCESS_BYTES = 2**30
 """Memory of a device that a process takes besides its tensors."""
 OVERTIME = 0.25
 """Time after the budget in which compiled candidates may be decided, as a share of the budget."""
+
+
+class Lead(NamedTuple):
+    """How far ahead a run must be."""
+
+    errors: float
+    """Standard errors of the mean logarithm of the ratios, beyond `gap`."""
+    gap: float
+    """Logarithm of a factor: two processes of the same program may differ by about as much."""
+    freedom: int
+    """Fewest degrees of freedom of the standard deviation."""
+
+
+CLEAR = Lead(errors=6.0, gap=0.1, freedom=6)
+"""A candidate so far ahead wins without the sequential test, which needs 13 rounds among 38
+candidates, even if one takes a tenth of the time. Error rates of searches with both rules:
+benchmarks/results/search-trials.md."""
+PROBABLE = Lead(errors=4.0, gap=0.05, freedom=4)
+"""So far ahead of the baseline, a candidate is worth a confirmation."""
 
 
 @dataclass
@@ -280,10 +295,11 @@ class Race:
             return Decision(dropped=dropped, over=over)
         if self.baseline_step_seconds is None:  # Needed to know which candidates have lost.
             return Decision(dropped=dropped)
-        here, at_once = sum(one.place == place for one in racing), self._at_once
-        free = max(0, at_once - here)
-        # Candidates that compile together join together.
-        if self._group > 1 and here and free < at_once / 2:
+        here, at_once = [one for one in racing if one.place == place], self._at_once
+        free = max(0, at_once - len(here))
+        # Candidates that compile together join together, after those before them are timed.
+        are_timed = all(len(_step_ratios(one, self._baseline_of(one))) > 1 for one in here)
+        if self._group > 1 and here and (free < at_once / 2 or not are_timed):
             free = 0
         waiting = self._untried(budget - elapsed) if free else []
         if not racing and not waiting:
@@ -336,21 +352,15 @@ class Race:
         return self._total(best)
 
     def finalists(self) -> tuple[Variant, ...]:
-        """The candidates to confirm: the best so far, and the best of another family or batch size,
-        or else the second best. Another family seldom has the same fault, if the best turns out to
-        train wrongly. With larger batches there are three, and one of them has the original batch
-        size. All probably beat the baseline: because the confirmation decides, each needs only a
-        stake of 1 / `ERROR_RATE`, or few rounds that are far ahead. Then the combination from
+        """The candidates to confirm: the one with the least total time, and the best of another
+        family or batch size, or else the second best. Another family seldom has the same fault, if
+        the best turns out to train wrongly. With larger batches there are three, and one of them
+        has the original batch size. All probably beat the baseline. Then the combination from
         `_combined`."""
         self._judge_losses()
-        baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
-                 and one.label not in self._broken
-                 and (self._beats(one, baseline, bound=1 / ERROR_RATE)
-                      or self._is_far_ahead(one, baseline)
-                      or self._is_clear(one, baseline))]  # fmt: skip
-        ranked = sorted(found, key=lambda one: (one.label != self._best,
-                                                self._total(one) or math.inf))  # fmt: skip
+                 and one.label not in self._broken and self._probably_wins(one)]  # fmt: skip
+        ranked = sorted(found, key=lambda one: self._total(one) or math.inf)
         same = [one for one in ranked if one.variant.batch_times == 1]
         most = 2 if len(same) == len(ranked) else 3
         kinds = {(family_of(one.variant), one.variant.batch_times): one for one in reversed(ranked)}
@@ -383,10 +393,22 @@ class Race:
         return [one for label, one in self._racers.items() if one.variant.role == "backend"
                 and label in living and label not in decided]  # fmt: skip
 
+    def _probably_wins(self, racer: Racer) -> bool:
+        """Whether a candidate is worth a confirmation. Because that decides, a stake of
+        1 / `ERROR_RATE` suffices, or a probable lead."""
+        baseline = self._racers["baseline"]
+        return self._beats(racer, baseline, bound=1 / ERROR_RATE) or self._leads(
+            racer, baseline, PROBABLE
+        )
+
     def _is_open(self, racer: Racer) -> bool:
-        """Whether the candidate needs further rounds: too few to decide, even if all agreed."""
-        rounds = len(self._ratios(racer, self._racers[self._best]))
-        return stake(rounds, rounds) < self._bound
+        """Whether further rounds may make the candidate the answer: it could take the least time,
+        is not yet worth a confirmation, and has too few rounds for one, even if all agreed."""
+        rounds = len(_step_ratios(racer, self._baseline_of(racer)))
+        totals = [total for one in self._racers.values() if (total := self._total(one)) is not None]
+        is_near = (self._total(racer) or 0.0) <= PROMISING * min(totals, default=math.inf)
+        is_undecided = stake(rounds, rounds) < 1 / ERROR_RATE
+        return is_near and is_undecided and not self._probably_wins(racer)
 
     def _forget_dead(self, living: Collection[str]) -> None:
         """Ends candidates that failed; the baseline replaces a best so far that failed."""
@@ -431,21 +453,52 @@ class Race:
         self, one: Racer, other: Racer, *, gain: float = MIN_GAIN, bound: float | None = None
     ) -> bool:
         """Whether a run surely takes less time at the planned length than another, by at least
-        `gain`, a share of the other's steps. `bound`: required stake; default: the search's."""
-        # The best with the original batch size stays until it has surely beaten the baseline.
-        is_same_work = one.variant.batch_times == other.variant.batch_times
-        if bound is None and is_same_work and self._is_clear(one, other):
-            return True
-        ratios, step = self._ratios(one, other), other.step_seconds
-        if len(ratios) < MIN_ROUNDS or step is None:
-            return False
-        steps = self._plan.steps * step
-        # It does if its step takes less than this share of the other's step.
-        share = 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
+        `gain`, a share of the other's steps. `bound`: required stake; default: the search's, or a
+        clear lead."""
+        ratios, share = self._ratios(one, other), self._share_to_win(one, other, gain)
         if share <= 0:
             return False
+        # The best with the original batch size stays until it has surely beaten the baseline.
+        is_same_work = one.variant.batch_times == other.variant.batch_times
+        if bound is None and is_same_work and self._leads(one, other, CLEAR, gain):
+            return True
         below = sum(ratio < share for ratio in ratios)
-        return stake(below, len(ratios)) >= (self._bound if bound is None else bound)
+        enough = self._bound if bound is None else bound
+        return len(ratios) >= MIN_ROUNDS and stake(below, len(ratios)) >= enough
+
+    def _share_to_win(self, one: Racer, other: Racer, gain: float) -> float:
+        """The share of the other's step below which the step of `one` saves `gain` at the planned
+        length, compile times included; 0 if that is unknown."""
+        steps = self._plan.steps * (other.step_seconds or 0.0)
+        if not steps:
+            return 0.0
+        return 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
+
+    def _leads(self, one: Racer, other: Racer, lead: Lead, gain: float = MIN_GAIN) -> bool:
+        """Whether `one` is so far ahead of `other` at the planned length. The standard deviation is
+        that of all ratios to the baselines around the mean of their run, because a run alone has
+        too few."""
+        ratios, share = self._ratios(one, other), self._share_to_win(one, other, gain)
+        spread, freedom = self._spread
+        if len(ratios) < 2 or share <= 0 or freedom < lead.freedom:
+            return False
+        if one.place != other.place and other.variant.role != "baseline":
+            spread *= math.sqrt(2)  # Both have been divided by a baseline.
+        ahead = math.log(share) - fmean(map(math.log, ratios))
+        return ahead > lead.gap + lead.errors * spread / math.sqrt(len(ratios))
+
+    @property
+    def _spread(self) -> tuple[float, int]:
+        """Standard deviation of the logarithm of step time over the baseline's, and its degrees of
+        freedom."""
+        squares, freedom = 0.0, 0
+        for one in self._racers.values():
+            ratios = _step_ratios(one, self._baseline_of(one))
+            if one.variant.role != "baseline" and len(ratios) > 1:
+                logarithms = [math.log(ratio) for ratio in ratios]
+                squares += variance(logarithms) * (len(ratios) - 1)
+                freedom += len(ratios) - 1
+        return max(LEAST_SPREAD, math.sqrt(squares / max(1, freedom))), freedom
 
     def _ratios(self, one: Racer, other: Racer) -> list[float]:
         """Ratios of their step times in the rounds of both. Runs on two devices share no round, so
@@ -457,39 +510,6 @@ class Race:
         if other.variant.role == "baseline":
             return mine
         return [ratio / other for ratio, other in zip(mine, its, strict=False)]
-
-    def _is_clear(self, one: Racer, other: Racer) -> bool:
-        """Whether `one` is so far ahead that `CLEAR_MARGINS` decide without the sequential test."""
-        return any(self._is_far_ahead(one, other, rounds=rounds, margin=margin)
-                   for rounds, margin in CLEAR_MARGINS.items())  # fmt: skip
-
-    def _is_far_ahead(
-        self, one: Racer, other: Racer, *, rounds: int = MIN_ROUNDS, margin: float = 1.0
-    ) -> bool:
-        """Whether all blocks of `one`, compile time included, take less time than any block of
-        `other`, by a factor that exceeds the noise to the power of `margin`. So a clear result
-        needs few rounds."""
-        mine = _step_ratios(one, self._baseline_of(one))
-        is_baseline = other.variant.role == "baseline"
-        its = [1.0] * len(mine) if is_baseline else _step_ratios(other, self._baseline_of(other))
-        if min(len(mine), len(its)) < rounds:
-            return False
-        steps = self._plan.steps * (self.baseline_step_seconds or math.inf)
-        compiling = (one.compile_seconds - other.compile_seconds) / steps
-        longest = max(mine) + compiling
-        return bool(longest * self._noise**margin < (1 - MIN_GAIN) * min(its))
-
-    @property
-    def _noise(self) -> float:
-        """The largest factor between two blocks of the baseline and its controls on a device."""
-        times: dict[int, list[float]] = {}
-        for one in self._racers.values():
-            if one.variant.role != "backend":
-                times.setdefault(one.place, []).extend(
-                    seconds / one.steps[number] for number, seconds in one.blocks.items()
-                )
-        found = [max(one) / min(one) for one in times.values() if one]
-        return max(LEAST_NOISE, *found) if found else math.inf
 
     def _judge_losses(self) -> None:
         """Marks candidates whose losses leave the band of equal trainings by more than rounding."""
@@ -531,8 +551,8 @@ class Race:
 
         If candidates compile together, a full group costs little more time than one candidate. Then
         neighbours of all families' best join, and neighbours of candidates that are not timed yet
-        fill the group. They come last, with neighbours whose gain does not pay for their
-        compiling."""
+        fill the group. Neighbours whose gain does not pay for their compiling wait until no other
+        is left: the group would wait for them."""
         found: dict[str, tuple[bool, float, Variant]] = {}
         origins = [*self._bases(), *self._untimed]
         while origins and not (found and self._group == 1):
@@ -542,7 +562,7 @@ class Race:
             for gain, variant in self._neighbours(origin):
                 if is_ahead and variant.autotunes:
                     continue  # It compiles alone.
-                place = (is_ahead or gain <= 0, -gain, variant)
+                place = (is_ahead, -gain, variant)
                 is_placed = variant.label in found and found[variant.label][:2] <= place[:2]
                 if is_placed or self._shortest_compilation(variant) > seconds:
                     continue
@@ -550,7 +570,9 @@ class Race:
                 self._origins[variant.label] = origin
                 if self._group > 1 and not is_ahead:
                     origins.append(variant)
-        return [variant for *_, variant in sorted(found.values(), key=itemgetter(0, 1))]
+        paying = [one for one in found.values() if one[1] < 0]
+        ordered = sorted(paying or found.values(), key=itemgetter(0, 1))
+        return [variant for *_, variant in ordered]
 
     @property
     def _untimed(self) -> list[Variant]:
@@ -640,7 +662,14 @@ class Race:
         to tenths, because gain and compile time are guesses."""
         step = self.baseline_step_seconds
         total = math.inf if step is None else self._plan.steps * step
-        return round(gain - usual_compile_seconds(variant) / total, 1)
+        return round(gain - self._pace * usual_compile_seconds(variant) / total, 1)
+
+    @property
+    def _pace(self) -> float:
+        """Compile times so far as a multiple of the usual ones; 1 before the first."""
+        found = [one.compile_seconds / usual for one in self._racers.values()
+                 if one.blocks and (usual := usual_compile_seconds(one.variant))]  # fmt: skip
+        return median(found or [1.0])
 
     def _shares(self, racer: Racer) -> Shares:
         """Shares of a training's time under this run. Under a compiler, a step without CUDA graphs

@@ -89,14 +89,13 @@ class RunProcess:
         self._stop: tuple[RunState, str] | None = None
         self._kill_at = 0.0
         self._gone_since: float | None = None
-        if reserve is not None:
-            self._process = reserve.process
-            self.post.assign(run.path)
-        else:
-            self._process = self._started(command, place, python)
+        started = self._started(command, place, python) if reserve is None else reserve.process
+        self._process = started
         try:
-            process = ProcessIdentity.of(self._process.pid)
+            process = ProcessIdentity.of(started.pid)
             run.write_claim(Claim.by(process, place.devices, write_cpus(place.cpus)))
+            if reserve is not None:  # It checks the folder, in which nothing may change meanwhile.
+                self.post.assign(run.path)
         except OSError:
             self.discard()
             raise

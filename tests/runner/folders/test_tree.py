@@ -50,3 +50,21 @@ def test_looks_reach_down_so_far_and_no_farther(nested: Path, data_dir: DataDir)
 def test_the_whole_of_it_can_be_removed(nested: Path, data_dir: DataDir) -> None:
     library.free(data_dir, EXPERIMENT_ID, artifacts=True)
     assert not nested.exists()
+
+
+def test_a_file_that_vanishes_meanwhile_is_no_fault_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process renames its complete file."""
+    (tmp_path / "kept").touch()
+    (tmp_path / ".claim.json.new").touch()
+    lstat = os.lstat
+
+    def vanishing(path: Path) -> os.stat_result:
+        if path.name == ".claim.json.new":
+            path.unlink()
+        return lstat(path)
+
+    monkeypatch.setattr("breakeven.runner.folders.inside.os.lstat", vanishing)
+    require_plain_tree(tmp_path, ignore=())
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.run_process import Reserve
 from breakeven.runner.supervision.search import Search, confirming_steps, why_unconfirmed
 from breakeven.runner.supervision.supervisor import supervise
+from breakeven.runner.supervision.turns import TurnPost
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
@@ -144,14 +146,24 @@ def reserves(monkeypatch: pytest.MonkeyPatch) -> list[Reserve]:
 def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compute_the_same(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve]
 ) -> None:
-    """With the real worker. Its model and data are loaded before the run has a folder."""
+    """With the real worker. Its model and data are loaded before the run has a folder, which it
+    then checks: nothing may change there meanwhile."""
     fake.allow_cpus(monkeypatch, *range(4))
+    are_claimed = list[bool]()
+    assign = TurnPost.assign
+
+    def watched(post: TurnPost, folder: Path) -> None:
+        are_claimed.append(RunDir(folder).claim_file.exists())
+        assign(post, folder)
+
+    monkeypatch.setattr(TurnPost, "assign", watched)
     spec = replace(search("none:optimizer=foreach"), compile="together")
     experiment_id = submit(data_dir, spec)
     supervise(data_dir)
     runs = fake.run_dirs(data_dir, experiment_id)
     claim = runs["none-foreach"].read_claim()
     assert claim is not None and claim.process.pid in {one.process.pid for one in reserves}
+    assert are_claimed and all(are_claimed)
     losses = {label: [step["loss"] for step in fake.events(run, "step")][:8]
               for label, run in runs.items()}  # fmt: skip
     assert losses["none-foreach"] == losses["baseline"]
