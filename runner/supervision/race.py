@@ -231,6 +231,7 @@ class Race:
         self._baselines = {one.place: one.label for one in spec.variants if one.role == "baseline"}
         """Label of each device's baseline."""
         self._best = "baseline"
+        self._spread = self._measured_spread()
         self._presumed = presumed(spec)
         self._bound = max(2, len(spec.candidates)) / ERROR_RATE
 
@@ -280,6 +281,7 @@ class Race:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
         self._judge_losses()
+        self._spread = self._measured_spread()
         dropped = self._drop_wrong_best()
         for racer in self._racing(living):
             ending = self._why_dropped(racer)
@@ -358,6 +360,7 @@ class Race:
         has the original batch size. All probably beat the baseline. Then the combination from
         `_combined`."""
         self._judge_losses()
+        self._spread = self._measured_spread()
         found = [one for one in self._racers.values() if one.variant.role == "backend"
                  and one.label not in self._broken and self._probably_wins(one)]  # fmt: skip
         ranked = sorted(found, key=lambda one: self._total(one) or math.inf)
@@ -487,8 +490,7 @@ class Race:
         ahead = math.log(share) - fmean(map(math.log, ratios))
         return ahead > lead.gap + lead.errors * spread / math.sqrt(len(ratios))
 
-    @property
-    def _spread(self) -> tuple[float, int]:
+    def _measured_spread(self) -> tuple[float, int]:
         """Standard deviation of the logarithm of step time over the baseline's, and its degrees of
         freedom."""
         squares, freedom = 0.0, 0
