@@ -45,6 +45,9 @@ MIN_GAIN = 0.01
 about as much."""
 PROMISING = 1.3
 """Settings of another family are tried up to this multiple of the total time of the best so far."""
+LONG_WAIT = 0.2
+"""Share of a step in which the device waits, from which CUDA graphs are tried first. In three grids
+with such steps, all 18 candidates were faster with them (benchmarks/results/gpus.md)."""
 LARGEST_LEAP = 4
 """Largest factor between the batch sizes of two neighbours."""
 PLAIN_MODES = (None, "reduce-overhead")
@@ -553,28 +556,42 @@ class Race:
 
         If candidates compile together, a full group costs little more time than one candidate. Then
         neighbours of all families' best join, and neighbours of candidates that are not timed yet
-        fill the group. Neighbours whose gain does not pay for their compiling wait until no other
-        is left: the group would wait for them."""
+        fill the group. Neighbours that could gain less than half as much as another wait for a
+        later group, because this one would wait for their compilation."""
         found: dict[str, tuple[bool, float, Variant]] = {}
+        later: list[Variant] = []
         origins = [*self._bases(), *self._untimed]
         while origins and not (found and self._group == 1):
             origin = origins.pop(0)
             racer = self._racers.get(origin.label)
             is_ahead = racer is None or not racer.blocks
             for gain, variant in self._neighbours(origin):
+                if self._shortest_compilation(variant) > seconds:
+                    continue
                 if is_ahead and variant.autotunes:
                     continue  # It compiles alone.
                 place = (is_ahead, -gain, variant)
-                is_placed = variant.label in found and found[variant.label][:2] <= place[:2]
-                if is_placed or self._shortest_compilation(variant) > seconds:
+                if variant.label in found and found[variant.label][:2] <= place[:2]:
+                    continue
+                self._origins[variant.label] = origin
+                if self._comes_after_its_twin(variant):
+                    later.append(variant)
                     continue
                 found[variant.label] = place
-                self._origins[variant.label] = origin
                 if self._group > 1 and not is_ahead:
                     origins.append(variant)
-        paying = [one for one in found.values() if one[1] < 0]
-        ordered = sorted(paying or found.values(), key=itemgetter(0, 1))
-        return [variant for *_, variant in ordered]
+        most = -min((negative for _, negative, _ in found.values()), default=0.0)
+        ordered = sorted(found.values(), key=itemgetter(0, 1))
+        return [variant for _, negative, variant in ordered
+                if most <= 0 or -negative >= most / 2] or later  # fmt: skip
+
+    def _comes_after_its_twin(self, variant: Variant) -> bool:
+        """Whether steps wait so long that the same candidate with CUDA graphs is tried first."""
+        if self._shares(self._racers["baseline"]).waiting < LONG_WAIT:
+            return False
+        twins = [self._racers.get(other.label) for other in self._spec.candidates
+                 if difference(other, variant) == {"mode": "reduce-overhead"}]  # fmt: skip
+        return any(one is None or not (one.blocks or one.label in self._ended) for one in twins)
 
     @property
     def _untimed(self) -> list[Variant]:
