@@ -67,8 +67,8 @@ class Move:
     not_in_scripts: str = ""
     """Why it is not tried with a script; empty if it is."""
     presumed: str = ""
-    """The value that on CUDA cost at most 1 % of a step in measured grids
-    (benchmarks/results/gpus.md)."""
+    """The value that on CUDA cost nothing beyond the noise in measured grids
+    (benchmarks/results/searches.md)."""
 
     def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
         """Values for an experiment and a compiler; the empty text is torch's default."""
@@ -259,7 +259,7 @@ USUAL_COMPILE_SECONDS = {
     "iteration": 45.0,
 }
 """About how long Inductor compiles BERT-base on an H100 with 16 CPUs, by scope
-(benchmarks/results/gpus.md)."""
+(benchmarks/results/searches.md)."""
 QUICK_COMPILE_SECONDS = 15.0
 """The same for `cudagraphs` and other compilers that generate no code."""
 AUTOTUNING_SECONDS = 150.0

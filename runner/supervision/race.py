@@ -47,7 +47,7 @@ PROMISING = 1.3
 """Settings of another family are tried up to this multiple of the total time of the best so far."""
 LONG_WAIT = 0.2
 """Share of a step in which the device waits, from which CUDA graphs are tried first. In three grids
-with such steps, all 18 candidates were faster with them (benchmarks/results/gpus.md)."""
+with such steps, all 18 candidates were faster with them (benchmarks/results/searches.md)."""
 LARGEST_LEAP = 4
 """Largest factor between the batch sizes of two neighbours."""
 PLAIN_MODES = (None, "reduce-overhead")
@@ -64,7 +64,7 @@ FEWEST_STEPS = 3
 CPUS_PER_COMPILER = 2
 """CPUs for each candidate that compiles, from four CPUs on. On 16 CPUs three BERT-base compiled at
 once in 60 s, and one alone in 59 to 68 s; on two CPUs two bert-tiny at once took 6 to 13 % longer
-than alone (benchmarks/results/gpus.md)."""
+than alone (benchmarks/results/searches.md)."""
 LARGEST_GROUP = 8
 """Largest number of candidates that compile together, and then take turns."""
 USABLE_MEMORY = 0.9
@@ -206,6 +206,9 @@ class Decision:
 
     best: str = "baseline"
     """Label of the best run so far."""
+    block_steps: int | None = None
+    """Most steps of the blocks after the next turns; None for those of the experiment. All runs of
+    a round have the same, because only blocks of equally many steps are compared later."""
 
     def ending(self, label: str) -> Ending | None:
         """Why a run ends with its next turn; None if it continues."""

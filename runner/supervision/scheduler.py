@@ -215,9 +215,10 @@ class Scheduler:
         round_number = _first_round(self._variants)
         self._pending = sorted(runs, key=self._compile_effort)
         self._start_reserves(runs[0])
+        block_steps = None
         while self._processes or self._pending:
             if self._pending:
-                self._pass_first_turns(round_number, None)
+                self._pass_first_turns(round_number, None, block_steps)
                 round_number += 1
                 self._settle_reserves()
             decision = search.decide([process.run for process in self._processes], number)
@@ -226,8 +227,9 @@ class Scheduler:
                 last = decision.ending(search.label_of(process.run))
                 # New candidates come first, and those that end make room for them.
                 if last is not None or not decision.joining:
-                    self._pass_turn(process, self._turn(round_number, position, last))
-            round_number += 1
+                    self._pass_turn(process, Turn(round=round_number, position=position, last=last,
+                                                  block_steps=decision.block_steps))  # fmt: skip
+            round_number, block_steps = round_number + 1, decision.block_steps
             self._pending += [self._join(candidate, search) for candidate in decision.joining]
 
     def _start_reserves(self, like: RunDir) -> None:
@@ -257,7 +259,9 @@ class Scheduler:
         search.add(run, candidate)
         return run
 
-    def _pass_first_turns(self, round_number: int, last: Ending | None) -> None:
+    def _pass_first_turns(
+        self, round_number: int, last: Ending | None, block_steps: int | None = None
+    ) -> None:
         """Gives each pending run its first turn. Compile time is a result, so runs that compile
         wait until all have loaded. All runs wait for a run that checks the experiment."""
         runs = self._pending
@@ -268,16 +272,13 @@ class Scheduler:
             is_together = self._variants[run].label in self._experiment.spec.compiling_together
             self._wait_for_turns_below(self._compiling_at_once if is_together else 1)
             for process in [process for process in self._processes if process.run == run]:
-                turn = self._turn(round_number, position, last)
+                turn = Turn(round=round_number, position=position, last=last,
+                            block_steps=block_steps)  # fmt: skip
                 if is_together:
                     process.give_turn(turn)
                 else:
                     self._pass_turn(process, turn)
         self._wait_for_turns_below(1)
-
-    def _turn(self, number: int, position: int, last: Ending | None) -> Turn:
-        steps = self._search.block_steps if self._search is not None else None
-        return Turn(round=number, position=position, last=last, block_steps=steps)
 
     def _wait_for_turns_below(self, number: int) -> None:
         """Waits until fewer than `number` runs hold a turn, and the disk has room for results. More

@@ -86,12 +86,6 @@ class Search:
         is_together = self._spec.compile == "together" and self.compiling_at_once > 1
         return min(self.compiling_at_once, LARGEST_GROUP) if is_together else 0
 
-    @property
-    def block_steps(self) -> int | None:
-        """Most steps of the next blocks; None for those of the experiment."""
-        with self._lock:
-            return self._race.block_steps
-
     def add(self, run: RunDir, variant: Variant) -> None:
         """Adds a run to the race."""
         with self._lock:
@@ -125,7 +119,7 @@ class Search:
                 self._race.add(replace(one, place=place))
                 self._living[place].add(one.label)
             return Decision(dropped=dict(self._dropped), joining=joining, over=self._over,
-                            best=self._race.best)  # fmt: skip
+                            best=self._race.best, block_steps=self._race.block_steps)  # fmt: skip
 
     def leave(self, place: int) -> None:
         """Notes that no run on this device continues."""

@@ -236,9 +236,10 @@ class Evidence:
 
     @cached_property
     def step_seconds(self) -> float | None:
-        """Median over the steady steps."""
-        seconds = known(self.steps["seconds"][self.steps["steady"].to_numpy(bool)])
-        return float(np.median(seconds)) if len(seconds) else None
+        """Median over the steady blocks of their mean step."""
+        steady = self.steps[self.steps["steady"].to_numpy(bool)]
+        means = known(steady.groupby(["run_id", "round"])["seconds"].mean())
+        return float(np.median(means)) if len(means) else None
 
     @cached_property
     def compile_latencies(self) -> list[float]:

@@ -48,6 +48,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compared(data_dir)
 
 
+def test_a_wait_every_fourth_step_is_part_of_the_step_time(data_dir: DataDir) -> None:
+    """Four loader processes deliver four batches at once: (3 x 0.1 + 0.5) / 4 = 0.2 s."""
+    run = record(data_dir, "baseline")
+    for _ in range(5):
+        run.block([0.1, 0.1, 0.1, 0.5] * 2, [1.0] * 8)
+    measured = compared(data_dir).result_of("baseline").measured
+    assert measured.step_seconds == pytest.approx(0.2)
+    assert measured.samples_per_second == pytest.approx(40)  # 8 / 0.2
+
+
 def test_a_finished_comparison_by_hand(finished: Comparison) -> None:
     comparison = finished
     assert [one.label for one in comparison.results] == ["baseline", "control", "inductor"]
