@@ -202,6 +202,9 @@ class Plan:
     """Fastest backends by length of training, the shortest first; empty without a baseline."""
     chosen: Choice | None = None
     """The choice of `best`; None without a length or choices."""
+    undecided: Result | None = None
+    """In a search without a best backend: the candidate that probably takes the least time, but has
+    too few rounds for an interval; None if it takes more than the baseline."""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -260,6 +263,11 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     steps = {label: one.step_seconds for label, one in estimates.items()}
     fastest = min(faster.values(), key=lambda one: steps.get(one.label, math.inf), default=None)
     later = (faster[one.label] for one in choices if one.label and chosen is not None)
+    usual = totals.get(comparison.baseline, math.inf)
+    few = [one for one in standing.counted if one.speedup and one.speedup.low is None
+           and totals.get(one.label, math.inf) < usual]  # fmt: skip
+    is_open = comparison.spec.kind.searches and best is None
+    undecided = min(few, key=lambda one: totals[one.label], default=None) if is_open else None
     return Plan(
         num_steps=num_steps,
         totals=totals,
@@ -274,6 +282,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         num_devices=comparison.spec.num_devices,
         choices=choices,
         chosen=chosen,
+        undecided=undecided,
     )
 
 

@@ -103,6 +103,11 @@ def advice(planned: Plan, prices: Prices) -> Advice | None:
     parts = (*_another_training(planned), *_doubts(planned), *_costs(planned, prices))
     costs = "".join(f" {one}." for one in parts)
     others = other_lengths(planned)
+    if planned.undecided is not None:
+        label = planned.undecided.label
+        rest = ", compiling included. Too few rounds to be sure."
+        return Advice(action="Not decided here", seconds=(planned.totals[label], base),
+                      texts=(f"{label} may take ", " instead of ", rest))  # fmt: skip
     if planned.best is None:
         rest = f".{costs} {others or 'No backend is sure to take less.'}"
         return Advice(action="Do not compile", seconds=(base,), texts=("the steps take ", rest))

@@ -232,6 +232,25 @@ def test_a_search_names_only_a_backend_that_surely_pays_for_its_compiling() -> N
     )
 
 
+def test_a_search_that_timed_its_best_candidate_only_a_few_times_does_not_advise_against_it() -> (
+    None
+):
+    """Two and a half times as fast as steps of 0.2 s, after 5 s of compiling: 4,005 s for 50,000
+    steps instead of 10,000 s, and 6 s instead of 2.5 s for 12."""
+    few = Ratio(median=2.5, low=None, high=None, p_value=None, n=3)
+    base = result("baseline", step_seconds=0.2)
+    fast = result("a", step_seconds=0.08, compile_seconds=5.0, speedup=few, speed_verdict="unsure")
+    searched = comparison(base, fast, scenario="tune")
+    advised = advice(plan(searched, 50_000), Prices())
+    assert advised and advice_words(advised) == (
+        "not decided here: a may take 1 h 7 min instead of 2 h 47 min, compiling included. Too few "
+        "rounds to be sure."
+    )
+    for other, num_steps in ((searched, 12), (comparison(base, fast), 50_000)):
+        advised = advice(plan(other, num_steps), Prices())
+        assert advised and advised.action == "Do not compile"
+
+
 def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> None:
     known = Plan(num_steps=None, totals={}, best=None, baseline="baseline", choices=CHOICES)
     assert advice(known, Prices()) is None

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +42,17 @@ def planned(num_steps: int | None, found: BreakEven) -> str:
     known = comparison(result("baseline", step_seconds=0.2),
                        rated("a", 2.0, "faster", break_even=found, num_steps=30))  # fmt: skip
     return without_links(headline(known, plan(known, num_steps)))
+
+
+def test_a_search_names_its_best_candidate_also_after_a_few_rounds() -> None:
+    few = Ratio(median=2.5, low=None, high=None, p_value=None, n=3)
+    base = result("baseline", step_seconds=0.2)
+    fast = rated("a", 2.5, "unsure", speedup=few, step_seconds=0.08)
+    slow = rated("b", 0.8, "unsure", speedup=replace(few, median=0.8), step_seconds=0.25)
+    found = comparison(base, fast, slow, scenario="tune")
+    assert without_links(headline(found, plan(found, 1000))) == (
+        "**a** was the best candidate, at 2.50x in only a few rounds."
+    )
 
 
 FEW = Ratio(median=0.68, low=None, high=None, p_value=None, n=4)

@@ -63,6 +63,9 @@ def _speeds(found: Standings, planned: Plan, spec: ExperimentSpec) -> Markdown:
         return _leading(planned.leading, planned, found, spec)
     if not found.counted:
         return ""
+    if planned.undecided is not None:
+        result = planned.undecided
+        return f"{_name(result)} was the best candidate, at {_speed(result)} in only a few rounds."
     at: dict[SpeedVerdict, list[Markdown]] = {}
     for result in found.counted:
         assert result.speed_verdict is not None
