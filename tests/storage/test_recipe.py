@@ -14,7 +14,10 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpe
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.__main__ import main as storage
-from breakeven.storage.terminal.recipe import Change, change, recipe, setting_lines
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.plan import own_plan
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.recipe import Change, change, how_to_use, recipe, setting_lines
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 pytestmark = pytest.mark.heavy
@@ -217,6 +220,18 @@ def test_where_nothing_gains_the_script_is_left_without_a_compiler(
         recorded(folder, tmp_path, code, scenario="tune", backends=())
         storage(["show", f"--data-folder={folder.path}", EXPERIMENT_ID])
         assert says in capsys.readouterr().out
+
+
+def test_a_search_that_has_not_decided_says_nothing_of_how_to_train_without_a_compiler(
+    data_dir: DataDir, tmp_path: Path
+) -> None:
+    recorded(data_dir, tmp_path, LOOP, scenario="tune", backends=())
+    with Store.in_memory(data_dir) as store:
+        found = compare(store, EXPERIMENT_ID)
+        planned = own_plan(found)
+        assert how_to_use(store, found, planned) is not None
+        undecided = replace(planned, undecided=found.results[0])
+        assert how_to_use(store, found, undecided) is None
 
 
 SPEC = ExperimentSpec(

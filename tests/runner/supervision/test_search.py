@@ -173,6 +173,24 @@ def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compu
         assert run.output_file.exists()
 
 
+def test_runs_of_a_search_shorten_their_blocks_all_to_the_same_length(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the real worker. Steps count as slow, so that blocks have three of five steps."""
+    monkeypatch.setattr("breakeven.runner.supervision.race.BLOCK_SECONDS", 1e-9)
+    spec = replace(search("none:optimizer=foreach", seconds=15.0), block_steps=5)
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir)
+    sizes: dict[int, set[int]] = {}
+    for run in fake.run_dirs(data_dir, experiment_id).values():
+        blocks = fake.events(run, "block")
+        assert (blocks[0]["num_steps"], blocks[-1]["num_steps"]) == (5, 3)
+        for block in blocks:
+            if not block["warm_up"]:
+                sizes.setdefault(block["round"], set()).add(block["num_steps"])
+    assert all(len(one) == 1 for one in sizes.values())
+
+
 def test_processes_in_reserve_end_with_the_search_or_with_their_supervisor(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve]
 ) -> None:
