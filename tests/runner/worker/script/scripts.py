@@ -52,16 +52,19 @@ ENDING = Ending(cause="loses", target_width=0.02, budget=500, to="inductor")
 
 
 class Ended(TurnsOnPaper):
-    """Turns of which one, the fourth unless another round is named, is the last."""
+    """Turns of which one, the fourth unless another round is named, is the last. `block_steps`:
+    most steps of the blocks after the first."""
 
-    def __init__(self, last: int = 3) -> None:
+    def __init__(self, last: int = 3, block_steps: int | None = None) -> None:
         super().__init__()
-        self._last = last
+        self._last, self._block_steps = last, block_steps
 
     def wait(self) -> Turn | None:
         turn = super().wait()
-        is_last = turn is not None and turn.round == self._last
-        return Turn(round=turn.round, position=0, last=ENDING) if turn and is_last else turn
+        if turn is None:
+            return None
+        last = ENDING if turn.round == self._last else None
+        return Turn(round=turn.round, position=0, last=last, block_steps=self._block_steps)
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,9 @@ def test_a_script_that_lost_a_search_ends_at_its_next_step_and_says_why(
     assert ran.turns.said[-1] == "finished" and "after" not in capsys.readouterr().out
     # The first turns warm up, as in every search.
     assert [block["warm_up"] for block in ran.of("block")] == [True, True, False, False]
+    turns = Ended(block_steps=2)
+    ran = run(tmp_path, code, "control", turns=turns, scenario="tune", tune=TuneSpec(steps=500))
+    assert [block["num_steps"] for block in ran.of("block")] == [4, 2, 2, 2]
 
 
 def test_the_last_steps_are_profiled_where_it_is_known_which_these_are(tmp_path: Path) -> None:
