@@ -237,7 +237,8 @@ class Race:
         self._baselines = {one.place: one.label for one in spec.variants if one.role == "baseline"}
         """Label of each device's baseline."""
         self._best = "baseline"
-        self._spread = self._measured_spread()
+        self._spreads: dict[int, tuple[float, int]] = {}
+        """By the last round that counts; known until the next round."""
         self._presumed = presumed(spec)
         self._bound = max(2, len(spec.candidates)) / ERROR_RATE
 
@@ -287,7 +288,7 @@ class Race:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
         self._judge_losses()
-        self._spread = self._measured_spread()
+        self._spreads.clear()
         dropped = self._drop_wrong_best()
         for racer in self._racing(living):
             ending = self._why_dropped(racer)
@@ -366,7 +367,7 @@ class Race:
         has the original batch size. All probably beat the baseline. Then the combination from
         `_combined`."""
         self._judge_losses()
-        self._spread = self._measured_spread()
+        self._spreads.clear()
         found = [one for one in self._racers.values() if one.variant.role == "backend"
                  and one.label not in self._broken and self._probably_wins(one)]  # fmt: skip
         ranked = sorted(found, key=lambda one: self._total(one) or math.inf)
@@ -486,9 +487,9 @@ class Race:
     def _leads(self, one: Racer, other: Racer, lead: Lead, gain: float = MIN_GAIN) -> bool:
         """Whether `one` is so far ahead of `other` at the planned length. The standard deviation is
         that of all ratios to the baselines around the mean of their run, because a run alone has
-        too few."""
+        too few, up to the last round of `one`: another run may change its pace later."""
         ratios, share = self._ratios(one, other), self._share_to_win(one, other, gain)
-        spread, freedom = self._spread
+        spread, freedom = self._spread_until(max(one.blocks, default=0))
         if len(ratios) < 2 or share <= 0 or freedom < lead.freedom:
             return False
         if one.place != other.place and other.variant.role != "baseline":
@@ -496,17 +497,20 @@ class Race:
         ahead = math.log(share) - fmean(map(math.log, ratios))
         return ahead > lead.gap + lead.errors * spread / math.sqrt(len(ratios))
 
-    def _measured_spread(self) -> tuple[float, int]:
-        """Standard deviation of the logarithm of step time over the baseline's, and its degrees of
-        freedom."""
+    def _spread_until(self, last: int) -> tuple[float, int]:
+        """Standard deviation of the logarithm of step time over the baseline's in the rounds up to
+        `last`, and its degrees of freedom."""
+        if last in self._spreads:
+            return self._spreads[last]
         squares, freedom = 0.0, 0
         for one in self._racers.values():
-            ratios = _step_ratios(one, self._baseline_of(one))
+            ratios = _step_ratios(one, self._baseline_of(one), last)
             if one.variant.role != "baseline" and len(ratios) > 1:
                 logarithms = [math.log(ratio) for ratio in ratios]
                 squares += variance(logarithms) * (len(ratios) - 1)
                 freedom += len(ratios) - 1
-        return max(LEAST_SPREAD, math.sqrt(squares / max(1, freedom))), freedom
+        found = max(LEAST_SPREAD, math.sqrt(squares / max(1, freedom))), freedom
+        return self._spreads.setdefault(last, found)
 
     def _ratios(self, one: Racer, other: Racer) -> list[float]:
         """Ratios of their step times in the rounds of both. Runs on two devices share no round, so
@@ -730,11 +734,12 @@ def _shared(one: Racer, other: Racer) -> list[int]:
     return sorted(one.blocks.keys() & other.blocks.keys())
 
 
-def _step_ratios(one: Racer, other: Racer) -> list[float]:
-    """Ratio of their step times in each round that they share."""
+def _step_ratios(one: Racer, other: Racer, last: float = math.inf) -> list[float]:
+    """Ratio of their step times in each round that they share, up to the round `last`."""
     return [
         one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
         for number in _shared(one, other)
+        if number <= last
     ]
 
 

@@ -529,6 +529,20 @@ def test_blocks_that_agree_by_chance_make_no_small_difference_clear() -> None:
     assert race.best == "baseline"
 
 
+def test_a_candidate_that_lost_to_one_that_became_slow_later_can_still_be_confirmed() -> None:
+    """`eager` takes half of a step in four rounds, and 1.2 of it afterwards. Until then `aot_eager`
+    took 0.8; it has ended."""
+    spec = search(("eager", "aot_eager"))
+    race = Race(spec)
+    for variant in (*spec.variants, *spec.candidates):
+        race.add(variant)
+        for number in range(4 if variant.label == "aot_eager" else 12):
+            share = {"eager": 0.5 if number < 4 else 1.2, "aot_eager": 0.8}.get(variant.label, 1.0)
+            seconds = 0.1 * share * (1.01 if number % 2 else 1.0)
+            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
+    assert labels(race.finalists()) == ["aot_eager"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "loading", "steps"),
     [(1.5, 0.0, 4), (40.0, 0.0, 3), (0.1, 0.0, 10), (1.5, 0.1, None)],
