@@ -176,9 +176,11 @@ def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compu
 def test_runs_of_a_search_shorten_their_blocks_all_to_the_same_length(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the real worker. Steps count as slow, so that blocks have three of five steps."""
+    """With the real worker. Steps count as slow, so that blocks have three of five steps. The
+    search ends after four rounds of its only candidate, long before the budget."""
     monkeypatch.setattr("breakeven.runner.supervision.race.BLOCK_SECONDS", 1e-9)
-    spec = replace(search("none:optimizer=foreach", seconds=15.0), block_steps=5)
+    monkeypatch.setattr("breakeven.runner.supervision.race.MAX_ROUNDS", 4)
+    spec = replace(search("none:optimizer=foreach", seconds=600.0), block_steps=5)
     experiment_id = submit(data_dir, spec)
     supervise(data_dir)
     sizes: dict[int, set[int]] = {}
