@@ -67,7 +67,7 @@ class Move:
     not_in_scripts: str = ""
     """Why it is not tried with a script; empty if it is."""
     presumed: str = ""
-    """The value that on CUDA cost nothing beyond the noise in measured grids
+    """The value that cost nothing beyond the noise in measured grids, on CUDA and on the CPU
     (benchmarks/results/searches.md)."""
 
     def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
 def presumed(spec: ExperimentSpec) -> Variant | None:
     """The candidate that has only the presumed settings; None if the search has no such candidate,
     or others without a twin that has these settings, too."""
-    settings = {one.name: one.presumed for one in MOVES if one.presumed and _on_cuda(spec)}
+    settings = {one.name: one.presumed for one in MOVES if one.presumed}
     everyone = [*spec.candidates, *(one for one in spec.variants if one.role == "baseline")]
     twins = [{**one.settings, **settings} for one in everyone]
     by_settings = [(one.settings, one) for one in spec.candidates]
