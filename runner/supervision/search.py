@@ -15,6 +15,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.runner.specs.training import EvaluationSpec
 from breakeven.runner.specs.variants import Variant, on_place
 from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
 from breakeven.runner.supervision.stopping_rule import Ending, JournalTails
@@ -41,8 +42,18 @@ def confirming_steps(
     # With a larger batch, fewer steps train on as many samples.
     times = max(one.batch_times for one in finalists)
     steps = max(affordable, MIN_STEPS * times, MIN_BLOCKS * spec.block_steps)
-    most = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
+    own = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
+    # A script ends by itself; any other training may be as long as planned.
+    most = own if spec.is_script else max(own, spec.tune.steps)
     return min(steps, times * most or steps)
+
+
+def _confirming_evaluation(spec: ExperimentSpec) -> EvaluationSpec:
+    """One evaluation at the end, unless the training itself depends on more of them."""
+    needs_more = spec.stopping.follows_evaluation or spec.training.scheduler == "plateau"
+    if needs_more or spec.evaluation.when == "never":
+        return spec.evaluation
+    return replace(spec.evaluation, when="end")
 
 
 def why_unconfirmed(baseline: RunState) -> str:
@@ -158,6 +169,7 @@ class Search:
             backends=tuple(text_of(one, spec) for one in finalists),
             training=spec.training if spec.is_script else replace(spec.training, max_steps=steps),
             script=replace(spec.script, steps=steps if spec.is_script else 0),
+            evaluation=_confirming_evaluation(spec),
             confirms=experiment.experiment_id,
             devices=spec.devices[:1] if spec.parallel == "spread" else spec.devices,
             parallel="ddp" if spec.parallel == "spread" else spec.parallel,

@@ -51,8 +51,9 @@ def tuned(folder: Path, *options: str) -> tuple[int, list[str]]:
 
 
 def test_the_answer_is_confirmed_for_the_planned_length(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
     status, scenarios = tuned(tmp_path, "--backends=none:optimizer=fused", "--plan=5000",
                               "--budget=60s")  # fmt: skip
     shown = capfd.readouterr().out

@@ -12,7 +12,8 @@ from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.race import ERROR_RATE, Decision, Race, stake
+from breakeven.runner.supervision.race import Decision, Race
+from breakeven.runner.supervision.standings import ERROR_RATE, stake
 from breakeven.runner.supervision.stopping_rule import Ending
 
 STEP = 0.01
@@ -166,6 +167,27 @@ def test_a_candidate_that_cannot_compile_before_the_budget_ends_does_not_start()
     track = raced(limited(slower, "inductor:optimizer=fused", "none:optimizer=fused"), speed)
     assert track.run(elapsed=80.0) == "seconds"
     assert track.tried == ["none-fused", "inductor-fused"]
+
+
+@pytest.mark.parametrize("waiting", [("inductor:scope=forward",), ()])
+def test_after_a_tenth_of_the_budget_an_undecided_candidate_makes_room_for_one_that_waits(
+    waiting: tuple[str, ...],
+) -> None:
+    """Of two that take turns, the one with the least total stays. Both may be confirmed later."""
+    spec = limited("inductor", "none:optimizer=foreach", *waiting)
+    spec = replace(spec, tune=replace(spec.tune, at_once=2))
+
+    def speed(variant: Variant) -> tuple[float, float]:
+        return 0.0, 0.93 if variant.backend else 0.97 if variant.optimizer else 1.0
+
+    track = raced(spec, speed, noise=0.05)
+    assert track.run(max_rounds=12, elapsed=5.0) == "unended"
+    assert (len(track.tried), track.endings) == (2, {})
+    assert track.run(max_rounds=13, elapsed=14.9) == "unended"
+    assert (len(track.tried), track.endings) == (2, {})
+    assert track.run(max_rounds=15, elapsed=15.1) == "unended"
+    assert track.endings == ({"none-foreach": "equal"} if waiting else {})
+    assert len(track.tried) == 2 + len(waiting)
 
 
 def test_no_candidate_starts_before_the_baseline_is_timed_nor_has_compiled_without_a_block() -> (

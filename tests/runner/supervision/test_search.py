@@ -48,9 +48,11 @@ def search(*backends: str, steps: int = 10_000, seconds: float = 60.0) -> specs.
 def ran(
     data_dir: DataDir, spec: specs.ExperimentSpec
 ) -> tuple[dict[str, RunDir], Experiment | None]:
-    """The search's runs by label, and the training that confirms it."""
+    """The search's runs by label, and the training that confirms it, of the fewest steps."""
     experiment_id = submit(data_dir, spec)
-    supervise(data_dir, fake.FAKE_WORKER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
+        supervise(data_dir, fake.FAKE_WORKER)
     confirmations = [one for one in experiments(data_dir) if one.spec.confirms == experiment_id]
     assert len(confirmations) <= 1
     return fake.run_dirs(data_dir, experiment_id), next(iter(confirmations), None)
@@ -97,8 +99,8 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_trai
     assert confirmation is not None and confirmation.spec.backends == ("none:batch_times=2",)
     confirming = fake.run_dirs(data_dir, confirmation.experiment_id)
     done = {label: len(fake.events(run, "step")) for label, run in confirming.items()}
-    # The larger batch makes as many steps as the experiment's own training of 40.
-    assert done == {"baseline": 80, "control": 80, "none-batch_times_2": 40}
+    # The larger batch makes the fewest steps of a confirmation.
+    assert done == {"baseline": 200, "control": 200, "none-batch_times_2": 100}
     with Store.in_memory(data_dir) as store:
         for experiment_id in (id_of(runs), confirmation.experiment_id):
             found = compare(store, experiment_id)
@@ -290,12 +292,12 @@ def test_a_search_needs_a_control_and_turns() -> None:
 
 
 def test_the_best_of_a_script_is_confirmed_within_the_scripts_own_length(data_dir: DataDir) -> None:
-    script = specs.ScriptSpec(steps=300, arguments=("--lr", "1"))
+    script = specs.ScriptSpec(steps=60, arguments=("--lr", "1"))
     spec = replace(search("swift"), **SCRIPT, script=script)
     runs, confirmation = ran(data_dir, spec)
     assert runs["swift"].state is RunState.FINISHED
     assert confirmation is not None and confirmation.spec.backends == ("swift",)
-    # The budget would allow more than the 300 steps.
+    # Any other confirmation has at least 100 steps.
     assert confirmation.spec.script == script and confirmation.spec.training == spec.training
 
 
@@ -308,6 +310,16 @@ def test_a_confirmation_has_enough_blocks_for_an_interval_however_small_the_budg
     assert confirming_steps(replace(spec, block_steps=5), finalists, step_seconds=0.5) == 100
     ends = replace(spec, script=specs.ScriptSpec(steps=300))
     assert confirming_steps(ends, finalists, step_seconds=0.01) == 300
+
+
+@pytest.mark.parametrize(("planned", "steps"), [(20, 40), (300, 300), (10_000, 1_000)])
+def test_a_confirmation_may_be_longer_than_the_trainings_own_40_steps_but_not_than_planned(
+    planned: int, steps: int
+) -> None:
+    """The budget would allow 1,000 steps."""
+    finalists = [parse_backend("eager")]
+    spec = search(steps=planned, seconds=60.0)
+    assert confirming_steps(spec, finalists, step_seconds=0.01) == steps
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")

@@ -1,0 +1,252 @@
+"""Which candidates a race tries next: neighbours of the best, those that could gain most first."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from operator import itemgetter
+from statistics import median
+from typing import Any, NamedTuple
+
+from breakeven.runner.specs.candidates import (
+    MOVES,
+    Shares,
+    difference,
+    potential,
+    presumed,
+    usual_compile_seconds,
+)
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.supervision.racer import Family, Racer, family_of, step_ratios
+from breakeven.runner.supervision.standings import MIN_GAIN, MIN_ROUNDS, PROMISING, Standings
+
+LONG_WAIT = 0.2
+"""Share of a step in which the device waits, from which CUDA graphs are tried first. In three grids
+with such steps, all 18 candidates were faster with them (benchmarks/results/searches.md)."""
+LARGEST_LEAP = 4
+"""Largest factor between the batch sizes of two neighbours."""
+PLAIN_MODES = (None, "reduce-overhead")
+"""The usual mode of each family: without CUDA graphs and with them."""
+
+
+class NoGain(NamedTuple):
+    """A setting that brought no gain in a family."""
+
+    family: Family
+    change: Mapping[str, object]
+    """The tried values, by the name of the setting."""
+
+
+class NextCandidates:
+    """Finds the next candidates of a race."""
+
+    def __init__(self, spec: ExperimentSpec, standings: Standings, group: int) -> None:
+        """`group`: how many candidates compile together."""
+        self._spec, self._standings, self._group = spec, standings, group
+        self._without_gain: list[NoGain] = []
+        self._utilizations: list[float] = []
+        """Of the device, in the blocks before the first candidate's."""
+        self._origins: dict[str, Variant] = {}
+        """The variant that a candidate was derived from, by the candidate's label."""
+        self._presumed = presumed(spec)
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Records how much of a block the device works, before the first candidate trains."""
+        utilization = event.get("utilization")
+        if utilization is not None and "round" in event and not self._has_candidates:
+            self._utilizations.append(float(utilization))
+
+    def note_end(self, racer: Racer) -> None:
+        """Notes that a candidate has ended. If it is not faster than its origin either, its setting
+        brings no gain."""
+        standings, origin = self._standings, self._origins.get(racer.label)
+        if origin is None or origin.label not in standings.racers:  # its origin was never tried
+            return
+        before, now = standings.total(standings.racers[origin.label]), standings.total(racer)
+        if racer.label in standings.broken or now is None or before is None or now >= before:
+            presumptions = self._presumptions() if racer.variant.backend else {}
+            change = difference(racer.variant, replace(origin, **presumptions))
+            self._without_gain.append(NoGain(family_of(racer.variant), change))
+
+    @property
+    def _has_candidates(self) -> bool:
+        """Whether a candidate has trained."""
+        return any(one.has_trained for one in self._standings.candidates)
+
+    def untried(self, seconds: float = math.inf) -> list[Variant]:
+        """Untried neighbours of the best so far, or else of the best of another family; without
+        candidates that cannot compile in `seconds`.
+
+        If candidates compile together, a full group costs little more time than one candidate. Then
+        neighbours of all families' best join, and neighbours of candidates that are not timed yet
+        fill the group. Neighbours that could gain less than half as much as another wait for a
+        later group, because this one would wait for their compilation."""
+        found: dict[str, tuple[bool, float, Variant]] = {}
+        later: list[Variant] = []
+        origins = [*self._bases(), *self._untimed]
+        while origins and not (found and self._group == 1):
+            origin = origins.pop(0)
+            racer = self._standings.racers.get(origin.label)
+            is_ahead = racer is None or not racer.blocks
+            for gain, variant in self._neighbours(origin):
+                if self._shortest_compilation(variant) > seconds:
+                    continue
+                if is_ahead and variant.autotunes:
+                    continue  # It compiles alone.
+                place = (is_ahead, -gain, variant)
+                if variant.label in found and found[variant.label][:2] <= place[:2]:
+                    continue
+                self._origins[variant.label] = origin
+                if self._comes_after_its_twin(variant):
+                    later.append(variant)
+                    continue
+                found[variant.label] = place
+                if self._group > 1 and not is_ahead:
+                    origins.append(variant)
+        most = -min((negative for _, negative, _ in found.values()), default=0.0)
+        ordered = sorted(found.values(), key=itemgetter(0, 1))
+        return [variant for _, negative, variant in ordered
+                if most <= 0 or -negative >= most / 2] or later  # fmt: skip
+
+    def _comes_after_its_twin(self, variant: Variant) -> bool:
+        """Whether steps wait so long that the same candidate with CUDA graphs is tried first."""
+        if self._shares(self._standings.baseline).waiting < LONG_WAIT:
+            return False
+        twins = [self._standings.racers.get(other.label) for other in self._spec.candidates
+                 if difference(other, variant) == {"mode": "reduce-overhead"}]  # fmt: skip
+        ended = self._standings.ended
+        return any(one is None or not (one.blocks or one.label in ended) for one in twins)
+
+    @property
+    def _untimed(self) -> list[Variant]:
+        """Candidates of a group on another device, from which further ones derive meanwhile."""
+        if self._group == 1:
+            return []
+        return [one.variant for one in self._standings.candidates
+                if not one.blocks and one.label not in self._standings.ended]  # fmt: skip
+
+    def _bases(self) -> list[Variant]:
+        """A candidate that is about to become the best, the best so far, and the best of each other
+        family up to `PROMISING` times its total."""
+        best = self._standings.leading
+        limit = PROMISING * (self._standings.total(best) or math.inf)
+        leaders: dict[Family, tuple[float, Variant]] = {}
+        for racer in self._standings.racers.values():
+            total = self._standings.total(racer)
+            family = family_of(racer.variant)
+            if total is None or total > limit or racer.label in self._standings.broken:
+                continue
+            if racer.variant.role != "control" and family != family_of(best.variant):
+                former = leaders.get(family)
+                if former is None or total < former[0]:
+                    leaders[family] = (total, racer.variant)
+        ranked = sorted(leaders.values(), key=itemgetter(0))
+        return [*self._leader, best.variant, *(variant for _, variant in ranked)]
+
+    @property
+    def _leader(self) -> Iterator[Variant]:
+        """The candidate of the best one's family with the least total so far, if it is not surely
+        the best yet, but ahead by the factor `PROMISING`."""
+        standings, best = self._standings, self._standings.leading
+        totals = {one.label: total for one in standings.candidates
+                  if one.label not in {*standings.broken, *standings.ended}
+                  and family_of(one.variant) == family_of(best.variant)
+                  and len(step_ratios(one, standings.baseline_of(one))) >= MIN_ROUNDS
+                  and (total := standings.total(one)) is not None}  # fmt: skip
+        first = min(totals, key=totals.__getitem__, default=standings.best)
+        if PROMISING * totals.get(first, math.inf) < (standings.total(best) or math.inf):
+            yield standings.racers[first].variant
+
+    def _neighbours(self, origin: Variant) -> list[tuple[float, Variant]]:
+        """Untried neighbours of a variant that could gain, each with its possible gain less its
+        compile time, the largest first. Ties go to the larger gain, then to CUDA graphs if steps
+        wait, then to families, then to the order of `MOVES`. A setting that brought no gain in a
+        family is not tried again in that family."""
+        shares = self._shares(self._standings.racers.get(origin.label) or Racer(origin))
+        found, fixed = [], self._standings.baseline.fixed
+        presumptions = self._presumptions()
+        compiled = replace(origin, **presumptions)
+        for variant in self._spec.candidates:
+            if variant.backend and not presumptions.items() <= variant.settings.items():
+                continue
+            # A compiler comes together with the presumed settings.
+            base = compiled if variant.backend else origin
+            change = difference(variant, base)
+            gain = potential(variant, base, shares)
+            if (
+                variant.label not in self._standings.racers
+                and gain >= MIN_GAIN
+                and fixed.isdisjoint(change)
+                and _are_neighbours(variant, base, change)
+                and NoGain(family_of(variant), change) not in self._without_gain
+            ):
+                starts_graphs = variant.captures_cuda_graphs > origin.captures_cuda_graphs
+                saved = round(shares.waiting, 1) if starts_graphs else 0.0
+                net_gain = self._net_gain(variant, gain)
+                found.append((-net_gain, -gain, -saved, _rank(change), variant))
+        ordered = sorted(found, key=itemgetter(0, 1, 2, 3))
+        return [(-negative, variant) for negative, *_, variant in ordered]
+
+    def _presumptions(self) -> dict[str, Any]:
+        """The settings that all candidates with a compiler have, until the candidate that has only
+        these settings fails or is slower than the baseline."""
+        baseline, alone = self._standings.baseline, self._presumed
+        if alone is None:
+            return {}
+        settings = difference(alone, baseline.variant)
+        is_refuted = not baseline.fixed.isdisjoint(settings)
+        if alone.label in self._standings.ended:
+            total = self._standings.total(self._standings.racers[alone.label])
+            usual = self._standings.total(baseline)
+            is_refuted |= total is None or usual is None or total >= usual
+        return {} if is_refuted else settings
+
+    def _net_gain(self, variant: Variant, gain: float) -> float:
+        """`gain` less the usual compile time, as a share of the baseline's whole training. Rounded
+        to tenths, because gain and compile time are guesses."""
+        step = self._standings.baseline.step_seconds
+        total = math.inf if step is None else self._spec.tune.steps * step
+        return round(gain - self._pace * usual_compile_seconds(variant) / total, 1)
+
+    @property
+    def _pace(self) -> float:
+        """Compile times so far as a multiple of the usual ones; 1 before the first."""
+        found = [one.compile_seconds / usual for one in self._standings.racers.values()
+                 if one.blocks and (usual := usual_compile_seconds(one.variant))]  # fmt: skip
+        return median(found or [1.0])
+
+    def _shares(self, racer: Racer) -> Shares:
+        """Shares of a training's time under this run. Under a compiler, a step without CUDA graphs
+        waits for about as large a share as the baseline's."""
+        total = self._standings.total(racer)
+        loading = median(racer.loading or self._standings.baseline.loading or [0.0])
+        shares = Shares(
+            compiling=racer.compile_seconds / total if total else 1.0, loading=loading,
+            working=1 - loading, waiting=1 - loading,
+        )  # fmt: skip
+        if not self._utilizations:
+            return shares
+        working = min(1.0, median(self._utilizations))
+        return replace(shares, working=working, waiting=min(1 - working, 1 - loading),
+                       loading=min(loading, 1 - working))  # fmt: skip
+
+    def _shortest_compilation(self, variant: Variant) -> float:
+        """Shortest compile time of the candidates so far with the same compiler, in seconds; 0
+        before the first."""
+        found = [one.compile_seconds for one in self._standings.racers.values()
+                 if one.blocks and one.variant.backend == variant.backend]  # fmt: skip
+        return min(found, default=0.0)
+
+
+def _are_neighbours(one: Variant, other: Variant, change: Mapping[str, object]) -> bool:
+    """Whether two variants differ in one setting, or only in their family. A larger batch is tried
+    once a batch of a quarter of its size has won."""
+    if one.batch_times > LARGEST_LEAP * other.batch_times:
+        return False
+    is_family = change.keys() <= {"backend", "mode"} and one.mode in PLAIN_MODES
+    return len(change) == 1 or (is_family and family_of(one) != family_of(other))
+
+
+def _rank(change: Mapping[str, object]) -> int:
+    names = ["backend", *(move.name for move in MOVES)]
+    return min((names.index(name) for name in change if name in names), default=len(names))

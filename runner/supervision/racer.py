@@ -1,0 +1,114 @@
+"""What the journal of a run says: its times, losses and memory."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple, get_args
+
+from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.variants import Variant
+
+
+@dataclass
+class Racer:
+    """The times and losses in the journal of a run."""
+
+    variant: Variant
+    blocks: dict[int, float] = field(default_factory=dict)
+    """Seconds of the blocks that count, by round."""
+    steps: dict[int, int] = field(default_factory=dict)
+    """Steps of these blocks. A step of a larger batch counts as several of the baseline's."""
+    loading: list[float] = field(default_factory=list)
+    """Share of each of these blocks in which a script waited for its data loaders."""
+    warm_up_step_seconds: float | None = None
+    """Seconds per step of the last block that does not count, but in which nothing compiled."""
+    has_trained: bool = False
+    """Whether it has completed a block, of any kind."""
+    has_failed: bool = False
+    compiling: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds and steps of the blocks in which something compiled."""
+    losses: dict[int, float] = field(default_factory=dict)
+    precision: Precision | None = None
+    """Precision that the run of a script observed."""
+    fixed: frozenset[str] = frozenset()
+    """Settings that no candidate can change, because the script chooses them."""
+    memory_bytes: int = 0
+    """Largest memory of the device that PyTorch held for a block."""
+    device_bytes: int | None = None
+    """Memory of its GPU."""
+
+    @property
+    def label(self) -> str:
+        return self.variant.label
+
+    @property
+    def place(self) -> int:
+        """Number of its device, if the search is spread over several, from 1."""
+        return self.variant.place
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median seconds per step of its blocks; None before the first block that counts."""
+        times = [seconds / self.steps[number] for number, seconds in self.blocks.items()]
+        return median(times) if times else None
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds that blocks with compilation took longer than their steps take now."""
+        step = self.step_seconds or 0.0
+        return sum(max(0.0, seconds - steps * step) for seconds, steps in self.compiling)
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Records an event; raises `KeyError`, `TypeError` or `ValueError` for wrong values."""
+        if event["kind"] == "step" and event.get("loss") is not None:
+            self.losses[int(event["step"])] = float(event["loss"])
+        elif event["kind"] == "workload":
+            self.fixed = frozenset(event.get("fixed_settings") or ())
+            if event.get("precision") in get_args(Precision):
+                self.precision = event["precision"]
+        elif event["kind"] == "environment":
+            self.device_bytes = event.get("gpu_memory_bytes")
+        elif event["kind"] == "block":
+            self._take_block(event)
+        elif event["kind"] == "error":
+            self.has_failed = True
+
+    def _take_block(self, event: Mapping[str, Any]) -> None:
+        seconds = float(event["seconds"])
+        steps = int(event["num_steps"]) * self.variant.batch_times
+        if not (0 < seconds < math.inf and steps > 0):
+            return
+        self.has_trained = True
+        self.memory_bytes = max(self.memory_bytes, event.get("reserved_memory_bytes") or 0)
+        if event["compiled"]:
+            self.compiling.append((seconds, steps))
+        elif event.get("warm_up"):
+            self.warm_up_step_seconds = seconds / steps
+        else:
+            self.blocks[int(event["round"])] = seconds
+            self.steps[int(event["round"])] = steps
+            if event.get("loading_seconds") is not None:
+                self.loading.append(min(1.0, float(event["loading_seconds"]) / seconds))
+
+
+class Family(NamedTuple):
+    """A compiler or none, with or without CUDA graphs. All families are neighbours of each other: a
+    training that waits for the host may gain from CUDA graphs alone."""
+
+    compiler: str | None
+    replays_graphs: bool
+    """Whether it replays its steps as CUDA graphs."""
+
+
+def family_of(variant: Variant) -> Family:
+    return Family(variant.backend, variant.captures_cuda_graphs)
+
+
+def step_ratios(one: Racer, other: Racer, last: float = math.inf) -> list[float]:
+    """Ratio of their step times in each round that they share, up to the round `last`."""
+    return [
+        one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
+        for number in sorted(one.blocks.keys() & other.blocks.keys())
+        if number <= last
+    ]

@@ -1,0 +1,219 @@
+"""Who is ahead in a race: total times at the planned length, and which differences are sure.
+
+"Surely" holds however often the search tests. Each round compares the times of a block. If the
+median ratio of a candidate to the best is at most r, its ratio exceeds r in at most half of the
+rounds, and a bet on "above r" multiplies its stake by 1 or less on average. So the stake reaches
+1/a with probability at most a, in any number of rounds (Ville 1939; bets mixed evenly over all
+odds: Robbins 1970).
+"""
+
+import math
+from functools import cache
+from statistics import fmean, median, variance
+from typing import NamedTuple
+
+from breakeven.runner.loss_band import broken_from, half_widths
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.supervision.racer import Racer, step_ratios
+
+ERROR_RATE = 0.05
+"""Upper bound of the probability that the best candidate is dropped."""
+MIN_GAIN = 0.01
+"""Smallest gain, as a share of a step, that counts: two processes of the same program differ by
+about as much."""
+MIN_ROUNDS = 3
+"""Rounds before the times of a candidate are judged."""
+LEAST_SPREAD = 0.01
+"""Least standard deviation of the logarithm of a ratio: a few blocks may agree by chance."""
+PROMISING = 1.3
+"""Settings of another family are tried up to this multiple of the total time of the best so far."""
+
+
+class Lead(NamedTuple):
+    """How far ahead a run must be."""
+
+    errors: float
+    """Standard errors of the mean logarithm of the ratios, beyond `gap`."""
+    gap: float
+    """Logarithm of a factor: two processes of the same program may differ by about as much."""
+    freedom: int
+    """Fewest degrees of freedom of the standard deviation."""
+
+
+CLEAR = Lead(errors=6.0, gap=0.1, freedom=6)
+"""A candidate so far ahead wins without the sequential test, which needs 13 rounds among 38
+candidates, even if one takes a tenth of the time. Error rates of searches with both rules:
+benchmarks/results/search-trials.md."""
+PROBABLE = Lead(errors=4.0, gap=0.05, freedom=4)
+"""So far ahead of the baseline, a candidate is worth a confirmation."""
+
+
+class Standings:
+    """The runs of a race, and who is ahead at the planned length."""
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self.racers: dict[str, Racer] = {}
+        """All runs so far, by label."""
+        self.best = "baseline"
+        """Label of the best so far: at first the baseline, then each run that surely beats it."""
+        self.ended: set[str] = set()
+        """Candidates that are decided not to be the best."""
+        self.broken: set[str] = set()
+        """Candidates whose losses leave the band of equal trainings."""
+        self._precision = spec.training.precision
+        self._steps = spec.tune.steps
+        self._baselines = {one.place: one.label for one in spec.variants if one.role == "baseline"}
+        """Label of each device's baseline."""
+        self._spreads: dict[int, tuple[float, int]] = {}
+        """By the last round that counts; known until the next round."""
+        self._bound = max(2, len(spec.candidates)) / ERROR_RATE
+
+    def add(self, variant: Variant) -> None:
+        """Adds a run to the race."""
+        self.racers.setdefault(variant.label, Racer(variant))
+
+    def update(self) -> None:
+        """Takes the events since the last round into account."""
+        self._spreads.clear()
+        self._judge_losses()
+
+    @property
+    def baseline(self) -> Racer:
+        """The baseline, on the first device."""
+        return self.racers["baseline"]
+
+    @property
+    def baselines(self) -> frozenset[str]:
+        """Labels of the baselines, one for each device."""
+        return frozenset(self._baselines.values())
+
+    @property
+    def candidates(self) -> list[Racer]:
+        """The runs that the race is to decide between, on all devices."""
+        return [one for one in self.racers.values() if one.variant.role == "backend"]
+
+    @property
+    def leading(self) -> Racer:
+        """The best so far."""
+        return self.racers[self.best]
+
+    def baseline_of(self, racer: Racer) -> Racer:
+        """The baseline on the same device."""
+        return self.racers[self._baselines[racer.place]]
+
+    def total(self, racer: Racer) -> float | None:
+        """Seconds at the planned length, from the rounds that it shares with the baseline."""
+        ratios, step = step_ratios(racer, self.baseline_of(racer)), self.baseline.step_seconds
+        if not ratios or step is None:
+            return None
+        return racer.compile_seconds + self._steps * step * median(ratios)
+
+    def beats(
+        self, one: Racer, other: Racer, *, gain: float = MIN_GAIN, bound: float | None = None
+    ) -> bool:
+        """Whether a run surely takes less time at the planned length than another, by at least
+        `gain`, a share of the other's steps. `bound`: required stake; default: the search's, or a
+        clear lead."""
+        ratios, share = self.ratios(one, other), self._share_to_win(one, other, gain)
+        if share <= 0:
+            return False
+        # The best with the original batch size stays until it has surely beaten the baseline.
+        is_same_work = one.variant.batch_times == other.variant.batch_times
+        if bound is None and is_same_work and self._leads(one, other, CLEAR, gain):
+            return True
+        below = sum(ratio < share for ratio in ratios)
+        enough = self._bound if bound is None else bound
+        return len(ratios) >= MIN_ROUNDS and stake(below, len(ratios)) >= enough
+
+    def probably_wins(self, racer: Racer) -> bool:
+        """Whether a candidate is worth a confirmation. Because that decides, a stake of
+        1 / `ERROR_RATE` suffices, or a probable lead."""
+        baseline = self.baseline
+        return self.beats(racer, baseline, bound=1 / ERROR_RATE) or self._leads(
+            racer, baseline, PROBABLE
+        )
+
+    def is_open(self, racer: Racer) -> bool:
+        """Whether further rounds may make the candidate the answer: it could take the least time,
+        is not yet worth a confirmation, and has too few rounds for one, even if all agreed."""
+        rounds = len(step_ratios(racer, self.baseline_of(racer)))
+        totals = [total for one in self.racers.values() if (total := self.total(one)) is not None]
+        is_near = (self.total(racer) or 0.0) <= PROMISING * min(totals, default=math.inf)
+        is_undecided = stake(rounds, rounds) < 1 / ERROR_RATE
+        return is_near and is_undecided and not self.probably_wins(racer)
+
+    def ratios(self, one: Racer, other: Racer) -> list[float]:
+        """Ratios of their step times in the rounds of both. Runs on two devices share no round, so
+        each is divided by the baseline on its device, and the first rounds of both belong together,
+        then the second ones."""
+        if one.place == other.place:
+            return step_ratios(one, other)
+        mine, its = (step_ratios(racer, self.baseline_of(racer)) for racer in (one, other))
+        if other.variant.role == "baseline":
+            return mine
+        return [ratio / other for ratio, other in zip(mine, its, strict=False)]
+
+    def _share_to_win(self, one: Racer, other: Racer, gain: float) -> float:
+        """The share of the other's step below which the step of `one` saves `gain` at the planned
+        length, compile times included; 0 if that is unknown."""
+        steps = self._steps * (other.step_seconds or 0.0)
+        if not steps:
+            return 0.0
+        return 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
+
+    def _leads(self, one: Racer, other: Racer, lead: Lead, gain: float = MIN_GAIN) -> bool:
+        """Whether `one` is so far ahead of `other` at the planned length. The standard deviation is
+        that of all ratios to the baselines around the mean of their run, because a run alone has
+        too few, up to the last round of `one`: another run may change its pace later."""
+        ratios, share = self.ratios(one, other), self._share_to_win(one, other, gain)
+        spread, freedom = self._spread_until(max(one.blocks, default=0))
+        if len(ratios) < 2 or share <= 0 or freedom < lead.freedom:
+            return False
+        if one.place != other.place and other.variant.role != "baseline":
+            spread *= math.sqrt(2)  # Both have been divided by a baseline.
+        ahead = math.log(share) - fmean(map(math.log, ratios))
+        return ahead > lead.gap + lead.errors * spread / math.sqrt(len(ratios))
+
+    def _spread_until(self, last: int) -> tuple[float, int]:
+        """Standard deviation of the logarithm of step time over the baseline's in the rounds up to
+        `last`, and its degrees of freedom."""
+        if last in self._spreads:
+            return self._spreads[last]
+        squares, freedom = 0.0, 0
+        for one in self.racers.values():
+            ratios = step_ratios(one, self.baseline_of(one), last)
+            if one.variant.role != "baseline" and len(ratios) > 1:
+                logarithms = [math.log(ratio) for ratio in ratios]
+                squares += variance(logarithms) * (len(ratios) - 1)
+                freedom += len(ratios) - 1
+        found = max(LEAST_SPREAD, math.sqrt(squares / max(1, freedom))), freedom
+        return self._spreads.setdefault(last, found)
+
+    def _judge_losses(self) -> None:
+        """Marks candidates whose losses leave the band of equal trainings by more than rounding."""
+        precision = self.baseline.precision or self._precision
+        equals = [one.losses for one in self.racers.values() if one.variant.role != "backend"]
+        if len(equals) < 2:
+            return
+        band = half_widths(equals[0], equals[1:], precision)
+        limit = broken_from(precision, len(equals) - 1)
+        are_finite = all(math.isfinite(loss) for losses in equals for loss in losses.values())
+        for racer in self.candidates:
+            if racer.label in self.broken:
+                continue
+            diverges = are_finite and not all(map(math.isfinite, racer.losses.values()))
+            # Losses of larger batches are those of another training.
+            judged = racer.losses if racer.variant.batch_times == 1 else {}
+            if diverges or any(abs(loss - equals[0][step]) > limit * band[step]
+                               for step, loss in judged.items() if step in band):  # fmt: skip
+                self.broken.add(racer.label)
+
+
+@cache
+def stake(wins: int, rounds: int) -> float:
+    """The current stake of bets on winning that began with 1, mixed evenly over all odds above
+    even: twice the integral of (2p)^wins (2 (1 - p))^losses over p from 1/2 to 1. This incomplete
+    beta function is a sum of binomial coefficients."""
+    tail = sum(math.comb(rounds + 1, k) for k in range(wins + 1))
+    return tail / ((rounds + 1) * math.comb(rounds, wins))
