@@ -36,7 +36,8 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable
 
-REFRESH_SECONDS = 0.5
+REFRESH_SECONDS = 1.0
+"""Reading the state of six runs takes 0.1 s on a slow host, whose CPUs the runs need."""
 ENDING_REFRESH_SECONDS = 0.05
 PLAIN_REFRESH_SECONDS = 5.0
 LOOK_SECONDS = 2.0
@@ -63,7 +64,8 @@ def watch(
             runs |= {run: RunProgress(run, experiment.spec)
                      for run in experiment.runs if run not in runs}  # fmt: skip
         for progress in runs.values():
-            progress.update()
+            if not progress.state.is_final:
+                progress.update()
         labels = {run: variant.label for run, variant
                   in zip(experiment.runs, experiment.variants, strict=True)}  # fmt: skip
         width = max(map(len, labels.values()))
