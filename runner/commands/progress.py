@@ -77,7 +77,9 @@ class RunProgress:
         self._offset, self._order = offset, Order(last_seq)
 
     def update(self) -> None:
-        """Reads the events since the last call."""
+        """Reads the events since the last call, until the run has ended."""
+        if self.state.is_final:
+            return
         # The state comes first, so that all events before the end are read below.
         status = self.run.status
         self.state = status.state

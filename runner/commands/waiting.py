@@ -64,8 +64,7 @@ def watch(
             runs |= {run: RunProgress(run, experiment.spec)
                      for run in experiment.runs if run not in runs}  # fmt: skip
         for progress in runs.values():
-            if not progress.state.is_final:
-                progress.update()
+            progress.update()
         labels = {run: variant.label for run, variant
                   in zip(experiment.runs, experiment.variants, strict=True)}  # fmt: skip
         width = max(map(len, labels.values()))

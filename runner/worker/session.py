@@ -25,7 +25,7 @@ from breakeven.runner.masking import MASKED, is_secret_name
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.compiler.compiling import explained, set_ddp_mode
+from breakeven.runner.worker.compiler.compiling import block_paths, explained, set_ddp_mode
 from breakeven.runner.worker.compiler.observer import save_outputs
 from breakeven.runner.worker.context import ALONE, RankGroup, RunContext
 from breakeven.runner.worker.correctness.accuracy import AccuracyCheck
@@ -204,6 +204,7 @@ def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -
         "weights_sha256": weights_sha256(model),
         "data_sha256": data.sha256,
         "notes": notes,
+        "blocks": block_paths(model) if spec.variant.scope == "blocks" else None,
     }
 
 

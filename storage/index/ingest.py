@@ -58,7 +58,8 @@ TAKEN_BACK = {
 """Table to the condition for rows that a resumption invalidates, among earlier journal lines."""
 
 JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
-               "uncounted": "ARRAY", "devices": "ARRAY", "ending": "OBJECT"}  # fmt: skip
+               "uncounted": "ARRAY", "blocks": "ARRAY", "devices": "ARRAY",
+               "ending": "OBJECT"}  # fmt: skip
 """Fields that are stored as JSON, and their required types."""
 MAX_SECONDS = 1e9
 """Longest plausible duration in seconds: thirty years."""

@@ -105,7 +105,7 @@ CREATE TABLE workloads (  -- event workload
     num_eval_samples BIGINT, num_test_samples BIGINT, num_steps BIGINT, steps_per_epoch BIGINT,
     block_steps BIGINT, samples_per_step BIGINT, tokens_per_step BIGINT, padding_share DOUBLE,
     flops_per_step DOUBLE, majority_share DOUBLE, weights_sha256 VARCHAR, data_sha256 VARCHAR,
-    precision VARCHAR, code_sha256 VARCHAR, uncounted JSON, notes JSON
+    precision VARCHAR, code_sha256 VARCHAR, uncounted JSON, notes JSON, blocks JSON
 );
 
 CREATE TABLE inputs (  -- event inputs

@@ -15,7 +15,7 @@ def _latest(table: str) -> str:
 environments = query(_latest("environments"), json=("versions", "variables", "notes", "devices"))
 """Machine and software of each run; `notes` is a list, `versions` and `variables` are
 dictionaries."""
-workloads = query(_latest("workloads"), json=("labels", "uncounted", "notes"))
+workloads = query(_latest("workloads"), json=("labels", "uncounted", "notes", "blocks"))
 """Model and data of each run; `labels`, `uncounted` and `notes` are lists."""
 inputs = query("inputs", order="step")
 """Inputs of scripts: step; sha256 of the compiled function's arguments except floats (null without

@@ -305,7 +305,7 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
         return None
     script = PurePath(spec.model.script or "")
     found = _change(store, comparison.experiment_id, spec, variant) if spec.is_script else None
-    lines = recipe(spec, variant, found)
+    lines = recipe(spec, variant, found, _blocks(store, comparison, variant))
     if found is not None and found.diff:
         steps = planned.num_steps
         length = "" if steps == own_steps(comparison) else f" --plan '{steps} steps'"
@@ -318,6 +318,14 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     if not lines:
         return Use(intro=NOTHING.format(name=printable(script.name)))
     return Use(intro=BY_HAND.format(aim=aim), lines=lines)
+
+
+def _blocks(store: Store, comparison: Comparison, variant: Variant) -> Sequence[str]:
+    """Where the run found the blocks that it compiled; empty without such a record."""
+    found = queries.fields_by_run(queries.workloads(store, comparison.experiment_id))
+    run_id = comparison.result_of(variant.label).run_id
+    paths: Sequence[str] = found.get(run_id, {}).get("blocks", ())
+    return paths
 
 
 def _change(
@@ -341,10 +349,13 @@ def _change(
     return None
 
 
-def recipe(spec: ExperimentSpec, variant: Variant, beside: Change | None = None) -> str:
+def recipe(
+    spec: ExperimentSpec, variant: Variant, beside: Change | None = None, blocks: Sequence[str] = ()
+) -> str:
     """Lines for the user's own training, without what `beside`, a change of the script, does; empty
-    for the baseline. A comment explains each name that users choose themselves."""
-    compiler = [*setting_lines(spec, variant)], [*_compiled(spec, variant)]
+    for the baseline. `blocks`: paths of the compiled blocks, `layers.*` for all members of a list.
+    A comment explains each name that users choose themselves."""
+    compiler = [*setting_lines(spec, variant)], [*_compiled(spec, variant, blocks)]
     first, last = ([], []) if beside and beside.says_compiler else compiler
     form = [] if beside and beside.says_form else _optimizer(spec, variant)
     loading = [] if beside and beside.says_loaders else _loaders(spec, variant)
@@ -389,7 +400,7 @@ def _loaders(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
         yield f"loader = torch.utils.data.DataLoader(dataset, ..., {given})"
 
 
-def _compiled(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
+def _compiled(spec: ExperimentSpec, variant: Variant, blocks: Sequence[str]) -> Iterator[str]:
     if variant.backend is None:
         return
     arguments = ", ".join(f"{name}={one}" for name, one in arguments_of(variant).items())
@@ -401,8 +412,7 @@ def _compiled(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
         case "forward":
             yield f"model.compile({arguments})"
         case "blocks":
-            yield "for block in model.layers:  # the repeated blocks, whatever the model calls them"
-            yield f"    block.compile({arguments})"
+            yield from _compiled_blocks(arguments, blocks)
         case "iteration" | "forward_backward":
             within = "forward, loss.backward()"
             if variant.scope == "iteration":
@@ -410,3 +420,17 @@ def _compiled(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
             yield f"@torch.compile({arguments})" if arguments else "@torch.compile"
             yield "def train_step(batch):"
             yield f"    ...  # {within}"
+
+
+def _compiled_blocks(arguments: str, paths: Sequence[str]) -> Iterator[str]:
+    if not paths:
+        yield "for block in model.layers:  # the repeated blocks, whatever the model calls them"
+        yield f"    block.compile({arguments})"
+        return
+    lists = [path.removesuffix("*").removesuffix(".") for path in paths if path.endswith("*")]
+    for path in lists:
+        yield f"for block in model.get_submodule({path!r}).children():"
+        yield f"    block.compile({arguments})"
+    for path in paths:
+        if not path.endswith("*"):
+            yield f"model.get_submodule({path!r}).compile({arguments})"

@@ -18,7 +18,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.recipe import Change, change, how_to_use, recipe, setting_lines
-from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 pytestmark = pytest.mark.heavy
 
@@ -270,6 +270,25 @@ def test_each_setting_has_its_line(backend: str, lines: list[str]) -> None:
     text = recipe(SPEC, parse_backend(backend))
     assert text.split("\n") == lines
     ast.parse(text)
+
+
+def test_compiled_blocks_are_named_as_the_run_found_them_in_the_model(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = replace(experiment_spec(), backends=("eager:scope=blocks",))
+    spec = replace(spec, training=replace(spec.training, max_steps=200))
+    record_experiment(data_dir.runs, spec)
+    journal = RunDir(data_dir.runs / f"{EXPERIMENT_ID}.eager-blocks").events_file
+    event = journal.read_text()
+    found = '"blocks":["bert.encoder.layer.*","head.0"],"majority_share"'
+    assert '"majority_share"' in event
+    journal.write_text(event.replace('"majority_share"', found))
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=90000 steps"])
+    assert (
+        "    for block in model.get_submodule('bert.encoder.layer').children():\n"
+        "        block.compile(backend='eager')\n"
+        "    model.get_submodule('head.0').compile(backend='eager')\n"
+    ) in capsys.readouterr().out
 
 
 def test_dropout_is_drawn_as_it_was_measured() -> None:

@@ -103,6 +103,18 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
     return list(dict.fromkeys(blocks))  # Two parts of a model may share one list.
 
 
+def block_paths(model: nn.Module) -> list[str]:
+    """Where the repeated blocks are: `layers.3`, or `layers.*` for all members of a list."""
+    blocks = {id(one) for one in repeated_blocks(model)}
+    found = []
+    for path, parent in model.named_modules():
+        names = [name for name, part in parent.named_children() if id(part) in blocks]
+        if names and len(names) == len([*parent.children()]):
+            names = ["*"]
+        found += [f"{path}.{name}".removeprefix(".") for name in names]
+    return found
+
+
 def _possible_blocks(parent: nn.Module) -> list[nn.Module]:
     """Leaves out single layers and sequences, unless the parent is a list of one class."""
     if not isinstance(parent, nn.ModuleList | nn.Sequential):

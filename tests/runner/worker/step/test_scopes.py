@@ -1,6 +1,7 @@
 """What is compiled: the iteration, the forward, forward and backward, or the repeated blocks."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,15 @@ from torch.fx import GraphModule
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.experiment import EvaluationSpec, ModelSpec, TrainingSpec
+from breakeven.runner.specs.experiment import (
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    TrainingSpec,
+)
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.compiler import compiling
+from breakeven.storage.terminal.recipe import recipe
 from tests.faults.trial import FOLDER as FAULTS
 from tests.faults.trial import WORKLOADS
 from tests.helpers.loop import experiment, of_kind, run, torch_afresh
@@ -78,6 +85,7 @@ def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
     events = run(spec, tmp_path / "events.jsonl", "eager-blocks")
     compiled = of_kind(events, "compile_metrics")
     assert [event["phase"] for event in compiled] == ["training", "evaluating"]
+    assert [event["blocks"] for event in of_kind(events, "workload")] == [["transformer.h.*"]]
 
 
 @pytest.mark.parametrize("block", [
@@ -131,6 +139,21 @@ def test_blocks_are_equal_modules_of_lists_and_sequences(
     model: nn.Module, expected: list[nn.Module]
 ) -> None:
     assert compiling.repeated_blocks(model) == expected
+
+
+@pytest.mark.parametrize(("model", "paths"), [
+    (nn.Sequential(nn.Linear(2, 2), *TWO), ["1", "2"]),
+    (nn.ModuleList(PYRAMID), ["*"]),
+    (nn.ModuleDict({"a": nn.ModuleDict({"b": SHARED}), "c": nn.Sequential(*THREE)}),
+     ["a.b.*", "c.*"]),
+], ids=["among layers", "the model itself", "in two lists"])  # fmt: skip
+def test_the_recipe_finds_the_blocks_by_their_paths(model: nn.Module, paths: list[str]) -> None:
+    assert compiling.block_paths(model) == paths
+    lines = recipe(ExperimentSpec(name="x"), parse_backend("eager:scope=blocks"), blocks=paths)
+    copied = deepcopy(model)
+    exec(lines, {"model": copied})
+    compiled = [one for one in copied.modules() if one._compiled_call_impl is not None]
+    assert compiled == compiling.repeated_blocks(copied)
 
 
 def test_a_model_without_repeated_blocks_is_refused() -> None:
