@@ -96,8 +96,7 @@ class Store:
             raise StoreUnusable(f"{lock.path} cannot be created: {error}") from None
         if not acquired:
             raise StoreLocked(
-                f"another process owns {data_dir.database_file}, probably the dashboard; "
-                "stop it, or read without the database (Store.in_memory)"
+                f"another process owns {data_dir.database_file}, probably another dashboard"
             )
         try:
             connection = _connect(data_dir.database_file)
