@@ -152,7 +152,7 @@ class Race:
         late = [] if free else self._late(here, elapsed)
         waiting = self._next.untried(budget - elapsed) if free or late else []
         if waiting:
-            dropped |= {one.label: self._make_room(one) for one in late}
+            dropped |= self._make_room(late, self._first(here))
         if not racing and not waiting:
             is_cut = bool(self._next.untried())
             over = self._ending("seconds", budget) if is_cut else self._ending("searched")
@@ -162,20 +162,25 @@ class Race:
         return Decision(dropped=dropped, joining=tuple(waiting[:: max(1, len(idle))][:free]))
 
     def _late(self, here: Sequence[Racer], elapsed: float) -> list[Racer]:
-        """Candidates that are not decided within `PATIENCE`, without the one of least total."""
-        totals = {one.label: total for one in here if (total := self._standings.total(one))}
-        for label in totals:
-            self._timed_since.setdefault(label, elapsed)
+        """Candidates that are not decided within `PATIENCE`, unless one takes the least total."""
+        timed = [one for one in here if one.blocks]
+        for one in timed:
+            self._timed_since.setdefault(one.label, elapsed)
         limit = elapsed - PATIENCE * self._plan.max_seconds
-        first = min(totals, key=totals.__getitem__, default="")
-        return [one for one in here if one.label in totals.keys() - {first}
-                and len(one.blocks) >= PATIENT_ROUNDS
+        first = self._first(here)
+        return [one for one in timed if one is not first and len(one.blocks) >= PATIENT_ROUNDS
                 and self._timed_since[one.label] < limit]  # fmt: skip
 
-    def _make_room(self, racer: Racer) -> Ending:
-        """Ends a candidate for another that waits; a training may still confirm it."""
-        self._end(racer)
-        return self._ending("equal", len(racer.blocks), self._standings.best)
+    def _first(self, racers: Sequence[Racer]) -> Racer:
+        """The one with the least total time of these and the best so far."""
+        return min([self._standings.leading, *racers],
+                   key=lambda one: self._standings.total(one) or math.inf)  # fmt: skip
+
+    def _make_room(self, late: Sequence[Racer], first: Racer) -> dict[str, Ending]:
+        """Ends candidates for others that wait; a training may still confirm them."""
+        for racer in late:
+            self._end(racer)
+        return {one.label: self._ending("equal", len(one.blocks), first.label) for one in late}
 
     @property
     def _at_once(self) -> int:
@@ -220,6 +225,10 @@ class Race:
         if same and same[0] not in chosen:
             chosen[most - 1 :] = same[:1]
         return (*(one.variant for one in chosen), *(self._combined(ranked) if ranked else ()))
+
+    def rounds_to_confirm(self, finalists: Sequence[Variant]) -> float:
+        """Rounds of a training that confirms the first of them; infinite without a lead."""
+        return self._standings.rounds_to_confirm(finalists[0].label)
 
     def _combined(self, winners: Sequence[Racer]) -> Iterator[Variant]:
         """The untimed candidate that adds to the best the settings that won without a compiler,

@@ -34,14 +34,16 @@ rounds a speedup has no interval."""
 
 
 def confirming_steps(
-    spec: ExperimentSpec, finalists: Sequence[Variant], step_seconds: float
+    spec: ExperimentSpec, finalists: Sequence[Variant], step_seconds: float, rounds: float
 ) -> int:
-    """Steps of the training that confirms a search; `step_seconds` are the baseline's."""
+    """Steps of the training that confirms a search. `step_seconds` are the baseline's; `rounds`
+    would be enough, if the budget allows them."""
     seconds = CONFIRMING_SHARE * spec.tune.max_seconds
-    affordable = int(seconds / step_seconds / (len(finalists) + 2))
+    affordable = seconds / step_seconds / (len(finalists) + 2)
+    wanted = int(min(affordable, rounds * spec.block_steps))
     # With a larger batch, fewer steps train on as many samples.
     times = max(one.batch_times for one in finalists)
-    steps = max(affordable, MIN_STEPS * times, MIN_BLOCKS * spec.block_steps)
+    steps = max(wanted, MIN_STEPS * times, MIN_BLOCKS * spec.block_steps)
     own = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
     # A script ends by itself; any other training may be as long as planned.
     most = own if spec.is_script else max(own, spec.tune.steps)
@@ -160,7 +162,7 @@ class Search:
             return None
         spec = experiment.spec
         spec = replace(spec, block_steps=self._race.block_steps or spec.block_steps)
-        steps = confirming_steps(spec, finalists, step)
+        steps = confirming_steps(spec, finalists, step, self._race.rounds_to_confirm(finalists))
         return submit(data_dir, replace(
             spec,
             name=f"{spec.name[:LONGEST_NAME]}, confirmed",

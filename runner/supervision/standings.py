@@ -47,6 +47,9 @@ candidates, even if one takes a tenth of the time. Error rates of searches with 
 benchmarks/results/search-trials.md."""
 PROBABLE = Lead(errors=4.0, gap=0.05, freedom=4)
 """So far ahead of the baseline, a candidate is worth a confirmation."""
+CONFIRMING_ERRORS = 12.0
+"""Standard errors of a lead that a confirmation should measure: its interval has to leave the noise
+floor, which is two wide, and two processes of one program differ."""
 
 
 class Standings:
@@ -143,6 +146,14 @@ class Standings:
         is_undecided = stake(rounds, rounds) < 1 / ERROR_RATE
         return is_near and is_undecided and not self.probably_wins(racer)
 
+    def rounds_to_confirm(self, label: str) -> float:
+        """Rounds in which a candidate's lead over the baseline, as measured so far, would be
+        `CONFIRMING_ERRORS` standard errors; infinite without a lead."""
+        racer = self.racers[label]
+        ahead = self._ahead(racer, self.baseline)
+        spread, _ = self._spread_until(max(racer.blocks, default=0))
+        return (CONFIRMING_ERRORS * spread / ahead) ** 2 if ahead > 0 else math.inf
+
     def ratios(self, one: Racer, other: Racer) -> list[float]:
         """Ratios of their step times in the rounds of both. Runs on two devices share no round, so
         each is divided by the baseline on its device, and the first rounds of both belong together,
@@ -166,14 +177,22 @@ class Standings:
         """Whether `one` is so far ahead of `other` at the planned length. The standard deviation is
         that of all ratios to the baselines around the mean of their run, because a run alone has
         too few, up to the last round of `one`: another run may change its pace later."""
-        ratios, share = self.ratios(one, other), self._share_to_win(one, other, gain)
+        rounds = len(self.ratios(one, other))
         spread, freedom = self._spread_until(max(one.blocks, default=0))
-        if len(ratios) < 2 or share <= 0 or freedom < lead.freedom:
+        if rounds < 2 or freedom < lead.freedom:
             return False
         if one.place != other.place and other.variant.role != "baseline":
             spread *= math.sqrt(2)  # Both have been divided by a baseline.
-        ahead = math.log(share) - fmean(map(math.log, ratios))
-        return ahead > lead.gap + lead.errors * spread / math.sqrt(len(ratios))
+        needed = lead.gap + lead.errors * spread / math.sqrt(rounds)
+        return self._ahead(one, other, gain) > needed
+
+    def _ahead(self, one: Racer, other: Racer, gain: float = MIN_GAIN) -> float:
+        """Mean logarithm of the factor by which the steps of `one` may still grow before it takes
+        longer than `other` at the planned length; minus infinity if unknown."""
+        ratios, share = self.ratios(one, other), self._share_to_win(one, other, gain)
+        if not ratios or share <= 0:
+            return -math.inf
+        return math.log(share) - fmean(map(math.log, ratios))
 
     def _spread_until(self, last: int) -> tuple[float, int]:
         """Standard deviation of the logarithm of step time over the baseline's in the rounds up to

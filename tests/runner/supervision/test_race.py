@@ -190,6 +190,22 @@ def test_after_a_tenth_of_the_budget_an_undecided_candidate_makes_room_for_one_t
     assert len(track.tried) == 2 + len(waiting)
 
 
+def test_the_smaller_a_lead_the_more_rounds_a_confirmation_needs() -> None:
+    """Without noise the deviation counts as 0.01, so 12 standard errors are 0.12 after one round.
+    The lead is ln(0.99) - ln(0.95) = 0.04124, and (0.12 / 0.04124)^2 = 8.47."""
+    spec = search(("inductor", "inductor:scope=forward"))
+    scopes = {"iteration": 0.95, "forward": 1.0}
+
+    def speed(variant: Variant) -> tuple[float, float]:
+        return 0.0, scopes[variant.scope] if variant.backend else 1.0
+
+    track = raced(spec, speed, noise=0.0)
+    track.run(max_rounds=4)
+    faster, equal = spec.candidates
+    assert track.race.rounds_to_confirm([faster, equal]) == pytest.approx(8.47, abs=0.005)
+    assert track.race.rounds_to_confirm([equal, faster]) == math.inf
+
+
 def test_no_candidate_starts_before_the_baseline_is_timed_nor_has_compiled_without_a_block() -> (
     None
 ):

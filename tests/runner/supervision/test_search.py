@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -305,11 +306,17 @@ def test_a_confirmation_has_enough_blocks_for_an_interval_however_small_the_budg
     spec = replace(search(seconds=60.0), **SCRIPT, block_steps=20)
     finalists = [parse_backend("eager")]
     # Half of the budget for three runs: 10 s each.
-    assert confirming_steps(spec, finalists, step_seconds=0.01) == 1_000
-    assert confirming_steps(spec, finalists, step_seconds=0.1) == 16 * 20
-    assert confirming_steps(replace(spec, block_steps=5), finalists, step_seconds=0.5) == 100
+    assert confirming_steps(spec, finalists, step_seconds=0.01, rounds=inf) == 1_000
+    # Of 20 steps each, 30 rounds suffice.
+    assert confirming_steps(spec, finalists, step_seconds=0.01, rounds=30) == 600
+    assert confirming_steps(spec, finalists, step_seconds=0.01, rounds=5) == 16 * 20
+    assert confirming_steps(spec, finalists, step_seconds=0.1, rounds=inf) == 16 * 20
+    assert (
+        confirming_steps(replace(spec, block_steps=5), finalists, step_seconds=0.5, rounds=inf)
+        == 100
+    )
     ends = replace(spec, script=specs.ScriptSpec(steps=300))
-    assert confirming_steps(ends, finalists, step_seconds=0.01) == 300
+    assert confirming_steps(ends, finalists, step_seconds=0.01, rounds=inf) == 300
 
 
 @pytest.mark.parametrize(("planned", "steps"), [(20, 40), (300, 300), (10_000, 1_000)])
@@ -319,7 +326,7 @@ def test_a_confirmation_may_be_longer_than_the_trainings_own_40_steps_but_not_th
     """The budget would allow 1,000 steps."""
     finalists = [parse_backend("eager")]
     spec = search(steps=planned, seconds=60.0)
-    assert confirming_steps(spec, finalists, step_seconds=0.01) == steps
+    assert confirming_steps(spec, finalists, step_seconds=0.01, rounds=inf) == steps
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
