@@ -224,6 +224,7 @@ class _Judge:
             batch_times=run.batch_times,
             inference_gap=gap,
             training_loss_excess=self._loss_excess(run),
+            ended_as_wrong=run.ended_as_wrong,
             device_doubts=doubts,
         )
 

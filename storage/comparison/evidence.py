@@ -163,6 +163,12 @@ class Evidence:
     """How many times as large as the experiment's its batches are."""
 
     @property
+    def ended_as_wrong(self) -> bool:
+        """Whether a search ended it because its losses leave the band of equal trainings."""
+        ending = None if self.stop is None else self.stop.ending
+        return ending is not None and ending.cause == "wrong"
+
+    @property
     def computes_on_cpu(self) -> bool:
         """Journals until version 0.1 lack `device_type`. They have values of device memory only for
         CUDA."""

@@ -54,8 +54,16 @@ class Result:
     batch_times: int = 1
     """How many times as large as the baseline's its batches are. Above 1 it is another training:
     speeds compare the times of as many samples."""
+    ended_as_wrong: bool = False
+    """Whether a search ended it because its losses leave the band of equal trainings."""
     device_doubts: tuple[Caution, ...] = ()
     """Disturbances of the device while this run was timed; also in `Comparison.warnings`."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether its training is wrong, although parity is not broken: larger batches learned
+        less, or a search ended it for its losses."""
+        return self.ended_as_wrong or (self.parity is not None and learned_less(self.parity))
 
     def value(self, name: str) -> Any:
         """A number of METRICS or a task's scores; None means undefined, infinity means never."""
@@ -320,7 +328,7 @@ def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:
 
 def _group(result: Result, *, counts_if_cancelled: bool) -> str:
     parity = result.parity
-    if parity is not None and (parity.verdict == "broken" or learned_less(parity)):
+    if result.is_wrong or (parity is not None and parity.verdict == "broken"):
         return "broken"
     if ended_early(result) and not counts_if_cancelled:
         return "unfinished"

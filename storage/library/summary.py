@@ -26,7 +26,6 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.statistics.parity import learned_less
 from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 
 MAX_LOSSES = 40
@@ -68,14 +67,14 @@ class BackendSummary:
     torch: str | None = None
     """The version that the run recorded, as of `transformers`."""
     transformers: str | None = None
-    learned_less: bool = False
-    """Whether its larger batches surely learned less than the baseline's."""
+    is_wrong: bool = False
+    """As in `Result`."""
 
     @property
     def counts(self) -> bool:
         """Whether headlines include its speed, as in `storage.comparison.results`."""
-        learns_worse = self.parity == "broken" or self.learned_less
-        return not learns_worse and not RunState(self.state).ended_early
+        trains_right = self.parity != "broken" and not self.is_wrong
+        return trains_right and not RunState(self.state).ended_early
 
     @property
     def is_known(self) -> bool:
@@ -185,7 +184,7 @@ def _of_result(
         environment=comparison.spec.environment_by_label[result.label],
         torch=versions.get("torch"),
         transformers=versions.get("transformers"),
-        learned_less=result.parity is not None and learned_less(result.parity),
+        is_wrong=result.is_wrong,
         **values,
     )
 

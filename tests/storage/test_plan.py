@@ -14,6 +14,8 @@ from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.plan import Plan, UnknownLength, plan, steps_of
 from breakeven.storage.comparison.results import Choice, Comparison, Result
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.summary import summarize
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.plan_words import advice, advice_words, other_lengths
 from tests.helpers.comparisons import compared, comparison, result
@@ -249,6 +251,27 @@ def test_a_search_that_timed_its_best_candidate_only_a_few_times_does_not_advise
     for other, num_steps in ((searched, 12), (comparison(base, fast), 50_000)):
         advised = advice(plan(other, num_steps), Prices())
         assert advised and advised.action == "Do not compile"
+
+
+@pytest.mark.parametrize("num_blocks", [4, 8])
+def test_a_candidate_that_a_search_ended_for_its_losses_is_not_advised(
+    data_dir: DataDir, num_blocks: int
+) -> None:
+    """Whether or not its rounds suffice for an interval, and whatever its parity is."""
+    spec = replace(experiment_spec(num_steps=80), scenario="tune")
+    for label, seconds in {"baseline": 0.2, "control": 0.2, "inductor": 0.1}.items():
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([seconds] * num_blocks, falling_losses(10 * num_blocks), 0.0)
+        cause = "wrong" if label == "inductor" else "searched"
+        run.stop("it is over", cause=cause, target_width=0.02).end()
+    found = compared(data_dir)
+    planned = plan(found, 50_000)
+    assert planned.totals["inductor"] < planned.totals["baseline"]
+    assert (planned.best, planned.undecided) == (None, None)
+    with Store.in_memory(data_dir) as store:
+        assert summarize(store, EXPERIMENT_ID).leading is None
+    advised = advice(planned, Prices())
+    assert advised and advised.action == "Do not compile"
 
 
 def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> None:

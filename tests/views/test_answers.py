@@ -55,6 +55,15 @@ def test_a_search_names_its_best_candidate_also_after_a_few_rounds() -> None:
     )
 
 
+def test_a_candidate_that_a_search_ended_for_its_losses_is_not_trusted() -> None:
+    base, wrong = result("baseline", step_seconds=0.2), {"ended_as_wrong": True}
+    found = comparison(base, rated("a", 2.5, "faster", **wrong), scenario="tune")
+    assert without_links(headline(found, plan(found, 1000))) == (
+        "No backend can be trusted: **a** is at 2.50x (2.40 to 2.60), but its losses leave the "
+        "band of equal trainings."
+    )
+
+
 FEW = Ratio(median=0.68, low=None, high=None, p_value=None, n=4)
 THAN = "than without a compiler"
 

@@ -196,6 +196,8 @@ def _breach(result: Result) -> Markdown:
     if parity is not None and learned_less(parity):
         return inert(f"{outcome_of_batches(parity)}")
     if parity is None or parity.first_step_outside is None:
+        if result.ended_as_wrong:
+            return "its losses leave the band of equal trainings"
         return "its answers differ by more than rounding or chance explains"
     step = parity.first_step_outside
     if parity.found_in_band:

@@ -181,7 +181,7 @@ def test_the_library_names_no_larger_batch_that_learned_less(data_dir: DataDir) 
     evaluated(data_dir, outcomes)
     with Store.in_memory(data_dir) as store:
         found = summarize(store, EXPERIMENT_ID)
-    assert [one.learned_less for one in found.backends] == [False, True]
+    assert [one.is_wrong for one in found.backends] == [False, True]
     slower = replace(found.backends[0], speedup=0.9)
     unsure = replace(found, leading=None, backends=(found.backends[1], slower))
     assert unsure.best == slower
