@@ -184,6 +184,20 @@ def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
     assert (line.y[0], line.y[-1]) == (-6.0, pytest.approx(0.9))
 
 
+def test_of_rings_side_by_side_the_first_has_a_name_and_tells_how_many_follow():
+    """In a plan of 100 steps: within 10 % of the width on a rising line, 25 % on a level one."""
+    after = {"a": 11.0, "b": 10.0, "c": 25.0, "d": 60.0}
+    frame = series("seconds", baseline=[2.0], **{label: [7.0] for label in after})
+    results = [BASELINE, *(result(label, step_seconds=1.0, break_even=pays("reached", steps))
+                           for label, steps in after.items())]  # fmt: skip
+    for draw, texts in (
+        (speed.cumulative, {"a": "", "b": "b and 1 more", "c": "c", "d": "d"}),
+        (speed.saved, {"a": "", "b": "b and 2 more", "c": "", "d": "d"}),
+    ):
+        figure = draw(frame, results, 100)
+        assert {label: trace(figure, f"{label} pays off").text[0] for label in after} == texts
+
+
 def test_what_was_measured_is_told_apart_from_what_is_estimated():
     times = {"baseline": [2.0, 4.0, 6.0, 8.0], "inductor": [3.5, 4.0, 5.0, 6.5]}
     figure = speed.cumulative(series("seconds", **times), paying(2.0))

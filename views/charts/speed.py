@@ -6,9 +6,10 @@ measurements.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,9 @@ MAX_EXTRAPOLATION = 30
 NUM_POINTS = 60
 """Points of an estimated line, where the pointer finds values."""
 MEASURED = {"width": 1.5, "dash": "2px,4px"}
+SAME_HEIGHT, RISING = 0.25, 0.1
+"""Room of the name beside a ring, as a share of the chart's width: on a level line as wide as the
+name, on a rising one until the next name is lower or higher."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,10 +248,12 @@ def _draw(
             heights = curve.at(steps) if zero is None else zero.at(steps) - curve.at(steps)
             style = line_style(curve.look)
             traces.append(_line(curve, steps, heights, named=True, line=style))
+    texts = _mark_texts(near, horizon, SAME_HEIGHT if is_saved else RISING)
     for curve in curves:
         if baseline is not None and curve.label in near:
             at = near[curve.label]
-            traces.append(_mark(curve, at, 0.0 if is_saved else float(baseline.at(at)), horizon))
+            height = 0.0 if is_saved else float(baseline.at(at))
+            traces.append(_mark(curve, at, height, horizon, texts[curve.label]))
     figure = go.Figure(traces)  # Adding one trace after the other takes twice as long.
     if horizon > measured > 0:
         shift = 4 if measured < horizon / 2 else -4
@@ -276,11 +282,26 @@ def _line(curve: Curve, x: Any, y: Any, *, named: bool, **style: Any) -> dict[st
     )  # fmt: skip
 
 
-def _mark(curve: Curve, steps: float, height: float, horizon: float) -> dict[str, Any]:
-    """A ring with the run's name, on the side where it stays inside the figure."""
+def _mark_texts(near: Mapping[str, float], horizon: float, room: float) -> dict[str, str]:
+    """Names beside the rings. Of rings within `room`, a share of the width, only the first has one,
+    which tells how many follow."""
+    groups: list[list[str]] = []
+    for label, steps in sorted(near.items(), key=itemgetter(1)):
+        if groups and steps - near[groups[-1][0]] < room * horizon:
+            groups[-1].append(label)
+        else:
+            groups.append([label])
+    texts = dict.fromkeys(near, "")
+    for first, *others in groups:
+        texts[first] = shortened(first) + (f" and {len(others)} more" if others else "")
+    return texts
+
+
+def _mark(curve: Curve, steps: float, height: float, horizon: float, text: str) -> dict[str, Any]:
+    """A ring with a text, on the side where it stays inside the figure."""
     return dict(
         x=[steps], y=[height], mode="markers+text", name=f"{curve.label} pays off",
-        legendgroup=curve.label, showlegend=False, text=[shortened(curve.label)],
+        legendgroup=curve.label, showlegend=False, text=[text],
         textposition="bottom right" if steps < horizon / 2 else "top left",
         textfont={"color": curve.look.color},
         marker={"color": curve.look.color, "size": 12, "symbol": "circle-open",
