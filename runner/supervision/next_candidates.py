@@ -18,7 +18,7 @@ from breakeven.runner.specs.candidates import (
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.racer import Family, Racer, family_of, step_ratios
-from breakeven.runner.supervision.standings import MIN_GAIN, MIN_ROUNDS, PROMISING, Standings
+from breakeven.runner.supervision.ranking import MIN_GAIN, MIN_ROUNDS, PROMISING, Ranking
 
 LONG_WAIT = 0.2
 """Share of a step in which the device waits, from which CUDA graphs are tried first. In three grids
@@ -40,9 +40,9 @@ class NoGain(NamedTuple):
 class NextCandidates:
     """Finds the next candidates of a race."""
 
-    def __init__(self, spec: ExperimentSpec, standings: Standings, group: int) -> None:
+    def __init__(self, spec: ExperimentSpec, ranking: Ranking, group: int) -> None:
         """`group`: how many candidates compile together."""
-        self._spec, self._standings, self._group = spec, standings, group
+        self._spec, self._ranking, self._group = spec, ranking, group
         self._without_gain: list[NoGain] = []
         self._utilizations: list[float] = []
         """Of the device, in the blocks before the first candidate's."""
@@ -59,11 +59,11 @@ class NextCandidates:
     def note_end(self, racer: Racer) -> None:
         """Notes that a candidate has ended. If it is not faster than its origin either, its setting
         brings no gain."""
-        standings, origin = self._standings, self._origins.get(racer.label)
-        if origin is None or origin.label not in standings.racers:  # its origin was never tried
+        ranking, origin = self._ranking, self._origins.get(racer.label)
+        if origin is None or origin.label not in ranking.racers:  # its origin was never tried
             return
-        before, now = standings.total(standings.racers[origin.label]), standings.total(racer)
-        if racer.label in standings.broken or now is None or before is None or now >= before:
+        before, now = ranking.total(ranking.racers[origin.label]), ranking.total(racer)
+        if racer.label in ranking.broken or now is None or before is None or now >= before:
             presumptions = self._presumptions() if racer.variant.backend else {}
             change = difference(racer.variant, replace(origin, **presumptions))
             self._without_gain.append(NoGain(family_of(racer.variant), change))
@@ -71,7 +71,7 @@ class NextCandidates:
     @property
     def _has_candidates(self) -> bool:
         """Whether a candidate has trained."""
-        return any(one.has_trained for one in self._standings.candidates)
+        return any(one.has_trained for one in self._ranking.candidates)
 
     def untried(self, seconds: float = math.inf) -> list[Variant]:
         """Untried neighbours of the best so far, or else of the best of another family; without
@@ -86,7 +86,7 @@ class NextCandidates:
         origins = [*self._bases(), *self._untimed]
         while origins and not (found and self._group == 1):
             origin = origins.pop(0)
-            racer = self._standings.racers.get(origin.label)
+            racer = self._ranking.racers.get(origin.label)
             is_ahead = racer is None or not racer.blocks
             for gain, variant in self._neighbours(origin):
                 if self._shortest_compilation(variant) > seconds:
@@ -110,11 +110,11 @@ class NextCandidates:
 
     def _comes_after_its_twin(self, variant: Variant) -> bool:
         """Whether steps wait so long that the same candidate with CUDA graphs is tried first."""
-        if self._shares(self._standings.baseline).waiting < LONG_WAIT:
+        if self._shares(self._ranking.baseline).waiting < LONG_WAIT:
             return False
-        twins = [self._standings.racers.get(other.label) for other in self._spec.candidates
+        twins = [self._ranking.racers.get(other.label) for other in self._spec.candidates
                  if difference(other, variant) == {"mode": "reduce-overhead"}]  # fmt: skip
-        ended = self._standings.ended
+        ended = self._ranking.ended
         return any(one is None or not (one.blocks or one.label in ended) for one in twins)
 
     @property
@@ -122,19 +122,19 @@ class NextCandidates:
         """Candidates of a group on another device, from which further ones derive meanwhile."""
         if self._group == 1:
             return []
-        return [one.variant for one in self._standings.candidates
-                if not one.blocks and one.label not in self._standings.ended]  # fmt: skip
+        return [one.variant for one in self._ranking.candidates
+                if not one.blocks and one.label not in self._ranking.ended]  # fmt: skip
 
     def _bases(self) -> list[Variant]:
         """A candidate that is about to become the best, the best so far, and the best of each other
         family up to `PROMISING` times its total."""
-        best = self._standings.leading
-        limit = PROMISING * (self._standings.total(best) or math.inf)
+        best = self._ranking.leading
+        limit = PROMISING * (self._ranking.total(best) or math.inf)
         leaders: dict[Family, tuple[float, Variant]] = {}
-        for racer in self._standings.racers.values():
-            total = self._standings.total(racer)
+        for racer in self._ranking.racers.values():
+            total = self._ranking.total(racer)
             family = family_of(racer.variant)
-            if total is None or total > limit or racer.label in self._standings.broken:
+            if total is None or total > limit or racer.label in self._ranking.broken:
                 continue
             if racer.variant.role != "control" and family != family_of(best.variant):
                 former = leaders.get(family)
@@ -147,23 +147,23 @@ class NextCandidates:
     def _leader(self) -> Iterator[Variant]:
         """The candidate of the best one's family with the least total so far, if it is not surely
         the best yet, but ahead by the factor `PROMISING`."""
-        standings, best = self._standings, self._standings.leading
-        totals = {one.label: total for one in standings.candidates
-                  if one.label not in {*standings.broken, *standings.ended}
+        ranking, best = self._ranking, self._ranking.leading
+        totals = {one.label: total for one in ranking.candidates
+                  if one.label not in {*ranking.broken, *ranking.ended}
                   and family_of(one.variant) == family_of(best.variant)
-                  and len(step_ratios(one, standings.baseline_of(one))) >= MIN_ROUNDS
-                  and (total := standings.total(one)) is not None}  # fmt: skip
-        first = min(totals, key=totals.__getitem__, default=standings.best)
-        if PROMISING * totals.get(first, math.inf) < (standings.total(best) or math.inf):
-            yield standings.racers[first].variant
+                  and len(step_ratios(one, ranking.baseline_of(one))) >= MIN_ROUNDS
+                  and (total := ranking.total(one)) is not None}  # fmt: skip
+        first = min(totals, key=totals.__getitem__, default=ranking.best)
+        if PROMISING * totals.get(first, math.inf) < (ranking.total(best) or math.inf):
+            yield ranking.racers[first].variant
 
     def _neighbours(self, origin: Variant) -> list[tuple[float, Variant]]:
         """Untried neighbours of a variant that could gain, each with its possible gain less its
         compile time, the largest first. Ties go to the larger gain, then to CUDA graphs if steps
         wait, then to families, then to the order of `MOVES`. A setting that brought no gain in a
         family is not tried again in that family."""
-        shares = self._shares(self._standings.racers.get(origin.label) or Racer(origin))
-        found, fixed = [], self._standings.baseline.fixed
+        shares = self._shares(self._ranking.racers.get(origin.label) or Racer(origin))
+        found, fixed = [], self._ranking.baseline.fixed
         presumptions = self._presumptions()
         compiled = replace(origin, **presumptions)
         for variant in self._spec.candidates:
@@ -174,7 +174,7 @@ class NextCandidates:
             change = difference(variant, base)
             gain = potential(variant, base, shares)
             if (
-                variant.label not in self._standings.racers
+                variant.label not in self._ranking.racers
                 and gain >= MIN_GAIN
                 and fixed.isdisjoint(change)
                 and _are_neighbours(variant, base, change)
@@ -190,36 +190,36 @@ class NextCandidates:
     def _presumptions(self) -> dict[str, Any]:
         """The settings that all candidates with a compiler have, until the candidate that has only
         these settings fails or is slower than the baseline."""
-        baseline, alone = self._standings.baseline, self._presumed
+        baseline, alone = self._ranking.baseline, self._presumed
         if alone is None:
             return {}
         settings = difference(alone, baseline.variant)
         is_refuted = not baseline.fixed.isdisjoint(settings)
-        if alone.label in self._standings.ended:
-            total = self._standings.total(self._standings.racers[alone.label])
-            usual = self._standings.total(baseline)
+        if alone.label in self._ranking.ended:
+            total = self._ranking.total(self._ranking.racers[alone.label])
+            usual = self._ranking.total(baseline)
             is_refuted |= total is None or usual is None or total >= usual
         return {} if is_refuted else settings
 
     def _net_gain(self, variant: Variant, gain: float) -> float:
         """`gain` less the usual compile time, as a share of the baseline's whole training. Rounded
         to tenths, because gain and compile time are guesses."""
-        step = self._standings.baseline.step_seconds
+        step = self._ranking.baseline.step_seconds
         total = math.inf if step is None else self._spec.tune.steps * step
         return round(gain - self._pace * usual_compile_seconds(variant) / total, 1)
 
     @property
     def _pace(self) -> float:
         """Compile times so far as a multiple of the usual ones; 1 before the first."""
-        found = [one.compile_seconds / usual for one in self._standings.racers.values()
+        found = [one.compile_seconds / usual for one in self._ranking.racers.values()
                  if one.blocks and (usual := usual_compile_seconds(one.variant))]  # fmt: skip
         return median(found or [1.0])
 
     def _shares(self, racer: Racer) -> Shares:
         """Shares of a training's time under this run. Under a compiler, a step without CUDA graphs
         waits for about as large a share as the baseline's."""
-        total = self._standings.total(racer)
-        loading = median(racer.loading or self._standings.baseline.loading or [0.0])
+        total = self._ranking.total(racer)
+        loading = median(racer.loading or self._ranking.baseline.loading or [0.0])
         shares = Shares(
             compiling=racer.compile_seconds / total if total else 1.0, loading=loading,
             working=1 - loading, waiting=1 - loading,
@@ -233,7 +233,7 @@ class NextCandidates:
     def _shortest_compilation(self, variant: Variant) -> float:
         """Shortest compile time of the candidates so far with the same compiler, in seconds; 0
         before the first."""
-        found = [one.compile_seconds for one in self._standings.racers.values()
+        found = [one.compile_seconds for one in self._ranking.racers.values()
                  if one.blocks and one.variant.backend == variant.backend]  # fmt: skip
         return min(found, default=0.0)
 

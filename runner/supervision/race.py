@@ -19,7 +19,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
 from breakeven.runner.supervision.next_candidates import NextCandidates
 from breakeven.runner.supervision.racer import Racer, family_of, step_ratios
-from breakeven.runner.supervision.standings import MIN_GAIN, Standings
+from breakeven.runner.supervision.ranking import MIN_GAIN, Ranking
 from breakeven.runner.supervision.stopping_rule import Ending
 
 MAX_ROUNDS = 60
@@ -78,35 +78,35 @@ class Race:
         """`compiling_at_once`: how many candidates may compile at the same time."""
         self._spec, self._plan = spec, spec.tune
         self._group = compiling_at_once if spec.compile == "together" else 1
-        self._standings = Standings(spec)
-        self._next = NextCandidates(spec, self._standings, self._group)
+        self._ranking = Ranking(spec)
+        self._next = NextCandidates(spec, self._ranking, self._group)
         self._timed_since: dict[str, float] = {}
         """Seconds from the start to the first round of each candidate."""
 
     def add(self, variant: Variant) -> None:
         """Adds a run to the race."""
-        self._standings.add(variant)
+        self._ranking.add(variant)
 
     def take(self, label: str, event: Mapping[str, Any]) -> None:
         """Records an event of a run."""
-        self._standings.racers[label].take(event)
+        self._ranking.racers[label].take(event)
         self._next.take(event)
 
     @property
     def best(self) -> str:
         """Label of the best so far: at first the baseline, then each run that surely beats it."""
-        return self._standings.best
+        return self._ranking.best
 
     @property
     def baseline_step_seconds(self) -> float | None:
         """Median seconds per step; None before its first block that counts."""
-        return self._standings.baseline.step_seconds
+        return self._ranking.baseline.step_seconds
 
     @property
     def block_steps(self) -> int | None:
         """Most steps of a block, so that slow steps do not make long rounds. None for those of the
         experiment: also if steps wait for data, which loader processes deliver in bursts."""
-        baseline = self._standings.baseline
+        baseline = self._ranking.baseline
         step = baseline.step_seconds or baseline.warm_up_step_seconds
         if step is None or median(baseline.loading or [0.0]) >= MIN_GAIN:
             return None
@@ -115,7 +115,7 @@ class Race:
     @property
     def seconds(self) -> float:
         """Seconds of all blocks, compile time included."""
-        racers = self._standings.racers.values()
+        racers = self._ranking.racers.values()
         timed = sum(sum(one.blocks.values()) for one in racers)
         return timed + sum(seconds for one in racers for seconds, _ in one.compiling)
 
@@ -123,21 +123,21 @@ class Race:
         """The decision after a round. `living`: labels of runs that continue, on all devices.
         `elapsed`: seconds since the start. `place`: the device whose runs have had a round; only
         this device gets new candidates."""
-        if not self._standings.baselines <= {*living}:
+        if not self._ranking.baselines <= {*living}:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
-        self._standings.update()
+        self._ranking.update()
         dropped = self._drop_wrong_best()
         for racer in self._racing(living):
             ending = self._why_dropped(racer)
             if ending is not None:
                 dropped[racer.label] = ending
                 self._end(racer)
-            elif self._standings.beats(racer, self._standings.leading):
+            elif self._ranking.beats(racer, self._ranking.leading):
                 dropped |= self._make_best(racer)
         racing, budget = self._racing(living), self._plan.max_seconds
         if elapsed >= budget:
-            is_open = any(map(self._standings.is_open, racing))
+            is_open = any(map(self._ranking.is_open, racing))
             is_over = elapsed >= (1 + OVERTIME) * budget or not is_open
             over = self._ending("seconds", budget) if is_over else None
             return Decision(dropped=dropped, over=over)
@@ -146,7 +146,7 @@ class Race:
         here, at_once = [one for one in racing if one.place == place], self._at_once
         free = max(0, at_once - len(here))
         # Candidates that compile together join together, after those before them are timed.
-        are_timed = all(len(step_ratios(one, self._standings.baseline_of(one))) > 1 for one in here)
+        are_timed = all(len(step_ratios(one, self._ranking.baseline_of(one))) > 1 for one in here)
         if self._group > 1 and here and (free < at_once / 2 or not are_timed):
             free = 0
         late = [] if free else self._late(here, elapsed)
@@ -173,8 +173,8 @@ class Race:
 
     def _first(self, racers: Sequence[Racer]) -> Racer:
         """The one with the least total time of these and the best so far."""
-        return min([self._standings.leading, *racers],
-                   key=lambda one: self._standings.total(one) or math.inf)  # fmt: skip
+        return min([self._ranking.leading, *racers],
+                   key=lambda one: self._ranking.total(one) or math.inf)  # fmt: skip
 
     def _make_room(self, late: Sequence[Racer], first: Racer) -> dict[str, Ending]:
         """Ends candidates for others that wait; a training may still confirm them."""
@@ -187,23 +187,23 @@ class Race:
         """How many candidates may race at once on a device, beside the baseline, its controls and
         the best."""
         wanted = max(self._plan.at_once, min(self._group, LARGEST_GROUP))
-        baseline = self._standings.baseline
+        baseline = self._ranking.baseline
         if baseline.device_bytes is None:
             return wanted
         each = baseline.memory_bytes + PROCESS_BYTES
         fits = int(USABLE_MEMORY * baseline.device_bytes / each)
-        others = 1 + self._spec.controls + (self._standings.best != "baseline")
+        others = 1 + self._spec.controls + (self._ranking.best != "baseline")
         return max(1, min(wanted, fits - others))
 
     def is_compiling(self, label: str) -> bool:
         """Whether the run is a candidate before the end of its first block."""
-        racer = self._standings.racers[label]
+        racer = self._ranking.racers[label]
         return racer.variant.role == "backend" and not racer.has_trained
 
     def most_compile_seconds(self) -> float | None:
         """Longest compile time of a candidate: beyond it, even steps of 0 s would lose. None before
         the best so far is timed."""
-        return self._standings.total(self._standings.leading)
+        return self._ranking.total(self._ranking.leading)
 
     def finalists(self) -> tuple[Variant, ...]:
         """The candidates to confirm: the one with the least total time, and the best of another
@@ -211,11 +211,11 @@ class Race:
         the best turns out to train wrongly. With larger batches there are three, and one of them
         has the original batch size. All probably beat the baseline. Then the combination from
         `_combined`."""
-        self._standings.update()
-        standings = self._standings
-        found = [one for one in standings.candidates
-                 if one.label not in standings.broken and standings.probably_wins(one)]  # fmt: skip
-        ranked = sorted(found, key=lambda one: standings.total(one) or math.inf)
+        self._ranking.update()
+        ranking = self._ranking
+        found = [one for one in ranking.candidates
+                 if one.label not in ranking.broken and ranking.probably_wins(one)]  # fmt: skip
+        ranked = sorted(found, key=lambda one: ranking.total(one) or math.inf)
         same = [one for one in ranked if one.variant.batch_times == 1]
         most = 2 if len(same) == len(ranked) else 3
         kinds = {(family_of(one.variant), one.variant.batch_times): one for one in reversed(ranked)}
@@ -228,12 +228,12 @@ class Race:
 
     def rounds_to_confirm(self, finalists: Sequence[Variant]) -> float:
         """Rounds of a training that confirms the first of them; infinite without a lead."""
-        return self._standings.rounds_to_confirm(finalists[0].label)
+        return self._ranking.rounds_to_confirm(finalists[0].label)
 
     def _combined(self, winners: Sequence[Racer]) -> Iterator[Variant]:
         """The untimed candidate that adds to the best the settings that won without a compiler,
         such as `optimizer=fused`. The search may have had no time to try them with the best."""
-        baseline, best = self._standings.baseline.variant, winners[0].variant
+        baseline, best = self._ranking.baseline.variant, winners[0].variant
         chosen = {"batch_times", *difference(best, baseline)}
         added: dict[str, object] = {}
         for one in reversed(winners):
@@ -241,52 +241,52 @@ class Race:
             if len(gain) == 1 and gain.keys() <= {*NEED_NO_COMPILER} - chosen:
                 added |= gain
         for variant in self._spec.candidates:
-            racer = self._standings.racers.get(variant.label)
+            racer = self._ranking.racers.get(variant.label)
             is_open = racer is None or not (racer.blocks or racer.has_failed)
             if added and is_open and difference(variant, best) == added:
                 yield variant
 
     def _racing(self, living: Collection[str]) -> list[Racer]:
         """The living candidates that are neither the best nor decided."""
-        racing = {*living} - {self._standings.best, *self._standings.ended}
-        return [one for one in self._standings.candidates if one.label in racing]
+        racing = {*living} - {self._ranking.best, *self._ranking.ended}
+        return [one for one in self._ranking.candidates if one.label in racing]
 
     def _forget_dead(self, living: Collection[str]) -> None:
         """Ends candidates that failed; the baseline replaces a best so far that failed."""
-        if self._standings.best not in living:
-            self._standings.best = "baseline"
-        for racer in self._standings.candidates:
-            if racer.label not in {*living, *self._standings.ended}:
+        if self._ranking.best not in living:
+            self._ranking.best = "baseline"
+        for racer in self._ranking.candidates:
+            if racer.label not in {*living, *self._ranking.ended}:
                 self._end(racer)
 
     def _end(self, racer: Racer) -> None:
-        self._standings.ended.add(racer.label)
+        self._ranking.ended.add(racer.label)
         self._next.note_end(racer)
 
     def _make_best(self, racer: Racer) -> dict[str, Ending]:
         """Makes a candidate the best so far, and ends the former one, which has lost."""
-        before, self._standings.best = self._standings.best, racer.label
+        before, self._ranking.best = self._ranking.best, racer.label
         if before == "baseline":  # stays: all speedups refer to it
             return {}
-        self._end(self._standings.racers[before])
+        self._end(self._ranking.racers[before])
         return {before: self._ending("loses", self._plan.steps, racer.label)}
 
     def _why_dropped(self, racer: Racer) -> Ending | None:
-        best = self._standings.leading
-        if racer.label in self._standings.broken:
+        best = self._ranking.leading
+        if racer.label in self._ranking.broken:
             return self._ending("wrong")
-        if self._standings.beats(best, racer, gain=0.0):
+        if self._ranking.beats(best, racer, gain=0.0):
             return self._ending("loses", self._plan.steps, best.label)
-        if len(self._standings.ratios(racer, best)) >= MAX_ROUNDS:
+        if len(self._ranking.ratios(racer, best)) >= MAX_ROUNDS:
             return self._ending("equal", MAX_ROUNDS, best.label)
         return None
 
     def _drop_wrong_best(self) -> dict[str, Ending]:
         """Ends the best so far if its losses have left the band; the baseline takes its place."""
-        if self._standings.best not in self._standings.broken:
+        if self._ranking.best not in self._ranking.broken:
             return {}
-        before, self._standings.best = self._standings.best, "baseline"
-        self._end(self._standings.racers[before])
+        before, self._ranking.best = self._ranking.best, "baseline"
+        self._end(self._ranking.racers[before])
         return {before: self._ending("wrong")}
 
     def _ending(self, cause: Any, budget: float | None = None, to: str | None = None) -> Ending:

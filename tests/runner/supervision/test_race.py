@@ -13,7 +13,7 @@ from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import Decision, Race
-from breakeven.runner.supervision.standings import ERROR_RATE, stake
+from breakeven.runner.supervision.ranking import ERROR_RATE, stake
 from breakeven.runner.supervision.stopping_rule import Ending
 
 STEP = 0.01

@@ -52,7 +52,7 @@ CONFIRMING_ERRORS = 12.0
 floor, which is two wide, and two processes of one program differ."""
 
 
-class Standings:
+class Ranking:
     """The runs of a race, and who is ahead at the planned length."""
 
     def __init__(self, spec: ExperimentSpec) -> None:
