@@ -44,12 +44,13 @@ def planned(num_steps: int | None, found: BreakEven) -> str:
     return without_links(headline(known, plan(known, num_steps)))
 
 
-def test_a_search_names_its_best_candidate_also_after_a_few_rounds() -> None:
+def test_a_search_names_its_best_candidate_also_after_a_few_rounds_and_none_that_failed() -> None:
     few = Ratio(median=2.5, low=None, high=None, p_value=None, n=3)
     base = result("baseline", step_seconds=0.2)
     fast = rated("a", 2.5, "unsure", speedup=few, step_seconds=0.08)
     slow = rated("b", 0.8, "unsure", speedup=replace(few, median=0.8), step_seconds=0.25)
-    found = comparison(base, fast, slow, scenario="tune")
+    others = result("c", state=RunState.FAILED), result("d", state=RunState.RUNNING)
+    found = comparison(base, fast, slow, *others, scenario="tune")
     assert without_links(headline(found, plan(found, 1000))) == (
         "**a** was the best candidate, at 2.50x in only a few rounds."
     )

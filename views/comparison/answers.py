@@ -53,7 +53,8 @@ def headline(comparison: Comparison, planned: Plan) -> Markdown:
         if not found.counted:
             return f"No comparison is certain: {why}."
         until_then = f"{why.capitalize()}; speeds come from the rounds before that."
-    sentences = [until_then, _speeds(found, planned, comparison.spec), *_others(found)]
+    others = _others(found, is_search=comparison.spec.kind.searches)
+    sentences = [until_then, _speeds(found, planned, comparison.spec), *others]
     return " ".join(filter(None, sentences))
 
 
@@ -76,8 +77,9 @@ def _speeds(found: Standings, planned: Plan, spec: ExperimentSpec) -> Markdown:
     return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all)
 
 
-def _others(found: Standings) -> list[Markdown]:
-    """A sentence for each reason why a speed does not count."""
+def _others(found: Standings, *, is_search: bool) -> list[Markdown]:
+    """A sentence for each reason why a speed does not count. A search tries many candidates, so
+    once any counts, its headline leaves out those that failed; a note has them."""
     if found.broken and len(found.broken) == found.num_backends:
         best = found.broken[0]
         at = f" is at {_speed(best)}, but" if best.speedup else ":"
@@ -87,6 +89,8 @@ def _others(found: Standings) -> list[Markdown]:
         by_breach.setdefault(_breach(result), []).append(_name(result))
     sentences = [f"{listed(names)} {'does' if len(names) == 1 else 'do'} not count: {why}."
                  for why, names in by_breach.items()]  # fmt: skip
+    if is_search and found.counted:
+        return sentences
     ended = [f"{_name(result)} ({words.STATES[result.state][0]}"
              + (f", {_speed(result)} until then)" if result.speedup else ")")
              for result in found.unfinished]  # fmt: skip
