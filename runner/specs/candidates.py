@@ -249,6 +249,10 @@ def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
         parts.add("waiting")
     if variant.has_autotuning_mode and not origin.has_autotuning_mode:
         parts.add("working")
+    if "loader_workers" in change:
+        # At best, k processes load in 1/k of the time.
+        before, after = (max(1, one.loader_workers) for one in (origin, variant))
+        shares = replace(shares, loading=shares.loading * max(0.0, 1 - before / after))
     return shares.of(parts)
 
 

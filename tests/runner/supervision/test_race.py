@@ -370,7 +370,7 @@ def test_how_busy_the_device_is_with_candidates_says_nothing_of_the_baseline() -
 @pytest.mark.parametrize(
     ("loading", "joined"),
     [
-        (0.08, ["none-loader_workers_2", "none-loader_workers_4", "none-loader_workers_8"]),
+        (0.09, ["none-loader_workers_8", "none-loader_workers_4", "none-loader_workers_2"]),
         # Half a percent of a step does not count.
         (0.0005, ["inductor-fused", "none-fused"]),
     ],
@@ -405,6 +405,25 @@ def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_com
     assert combined in track.race.finalists(), "the budget ended before its first block"
     track.race.take("inductor-foreach", {"kind": "error"})
     assert combined not in track.race.finalists(), "it failed to compile"
+
+
+def test_a_group_adds_compilers_to_the_most_processes_that_load_data() -> None:
+    """Steps wait nine tenths of their time. With two processes they still would for most of it."""
+    source = ModelSpec(source="script:/home/me/train.py")
+    spec = replace(
+        on_cuda("none:optimizer=fused"), task="script", model=source, data=DataSpec(source="script")
+    )
+    spec = replace(spec, backends=candidates(spec), compile="together")
+    race = Race(spec, 8)
+    for variant in spec.variants:
+        race.add(variant)
+        race.take(variant.label, {"kind": "device", "round": 0, "utilization": 0.1})
+    race.take("baseline", {**BLOCK, "loading_seconds": 0.9 * BLOCK["seconds"]})
+    joined = joining(race)
+    assert joined[:3] == [f"none-loader_workers_{number}" for number in (8, 4, 2)]
+    compiled = [label for label in joined if not label.startswith("none")]
+    families = ("inductor-reduce-overhead", "inductor", "cudagraphs")
+    assert compiled[:3] == [f"{one}-fused-loader_workers_8" for one in families]
 
 
 def together(
