@@ -2,6 +2,7 @@
 the training that confirms the best.
 """
 
+import math
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,6 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
-from breakeven.runner.specs.training import EvaluationSpec
 from breakeven.runner.specs.variants import Variant, on_place
 from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
 from breakeven.runner.supervision.stopping_rule import Ending, JournalTails
@@ -37,25 +37,16 @@ def confirming_steps(
     spec: ExperimentSpec, finalists: Sequence[Variant], step_seconds: float, rounds: float
 ) -> int:
     """Steps of the training that confirms a search. `step_seconds` are the baseline's; `rounds`
-    would be enough, if the budget allows them."""
+    would show the lead."""
     seconds = CONFIRMING_SHARE * spec.tune.max_seconds
-    affordable = seconds / step_seconds / (len(finalists) + 2)
-    wanted = int(min(affordable, rounds * spec.block_steps))
+    affordable = int(seconds / step_seconds / (len(finalists) + 2))
     # With a larger batch, fewer steps train on as many samples.
     times = max(one.batch_times for one in finalists)
-    steps = max(wanted, MIN_STEPS * times, MIN_BLOCKS * spec.block_steps)
+    steps = max(affordable, MIN_STEPS * times, MIN_BLOCKS * spec.block_steps)
     own = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
-    # A script ends by itself; any other training may be as long as planned.
-    most = own if spec.is_script else max(own, spec.tune.steps)
-    return min(steps, times * most or steps)
-
-
-def _confirming_evaluation(spec: ExperimentSpec) -> EvaluationSpec:
-    """One evaluation at the end, unless the training itself depends on more of them."""
-    needs_more = spec.stopping.follows_evaluation or spec.training.scheduler == "plateau"
-    if needs_more or spec.evaluation.when == "never":
-        return spec.evaluation
-    return replace(spec.evaluation, when="end")
+    # A script ends by itself. For a small lead, any other training may be longer, up to the plan.
+    needed = 0 if spec.is_script else math.ceil(min(spec.tune.steps, rounds * spec.block_steps))
+    return min(steps, times * max(own, needed) or steps)
 
 
 def why_unconfirmed(baseline: RunState) -> str:
@@ -171,7 +162,6 @@ class Search:
             backends=tuple(text_of(one, spec) for one in finalists),
             training=spec.training if spec.is_script else replace(spec.training, max_steps=steps),
             script=replace(spec.script, steps=steps if spec.is_script else 0),
-            evaluation=_confirming_evaluation(spec),
             confirms=experiment.experiment_id,
             devices=spec.devices[:1] if spec.parallel == "spread" else spec.devices,
             parallel="ddp" if spec.parallel == "spread" else spec.parallel,

@@ -23,7 +23,7 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.plan import Plan, own_steps
-from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import variant_of
 
@@ -305,7 +305,8 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
         return None
     script = PurePath(spec.model.script or "")
     found = _change(store, comparison.experiment_id, spec, variant) if spec.is_script else None
-    lines = recipe(spec, variant, found, _blocks(store, comparison, variant))
+    blocks = _blocks(store, comparison, best) if best and variant.scope == "blocks" else ()
+    lines = recipe(spec, variant, found, blocks)
     if found is not None and found.diff:
         steps = planned.num_steps
         length = "" if steps == own_steps(comparison) else f" --plan '{steps} steps'"
@@ -320,11 +321,10 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     return Use(intro=BY_HAND.format(aim=aim), lines=lines)
 
 
-def _blocks(store: Store, comparison: Comparison, variant: Variant) -> Sequence[str]:
+def _blocks(store: Store, comparison: Comparison, best: Result) -> Sequence[str]:
     """Where the run found the blocks that it compiled; empty without such a record."""
     found = queries.fields_by_run(queries.workloads(store, comparison.experiment_id))
-    run_id = comparison.result_of(variant.label).run_id
-    paths: Sequence[str] = found.get(run_id, {}).get("blocks", ())
+    paths: Sequence[str] = found.get(best.run_id, {}).get("blocks", ())
     return paths
 
 
