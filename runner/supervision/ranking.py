@@ -48,8 +48,8 @@ benchmarks/results/search-trials.md."""
 PROBABLE = Lead(errors=4.0, gap=0.05, freedom=4)
 """So far ahead of the baseline, a candidate is worth a confirmation."""
 CONFIRMING_ERRORS = 12.0
-"""Standard errors of a lead that a confirmation should measure: its interval has to leave the noise
-floor, which is two wide, and two processes of one program differ."""
+"""A small lead is confirmed in so many rounds that it is this many standard errors: its interval
+and the noise floor take two each, and two processes of one program differ."""
 
 
 class Ranking:

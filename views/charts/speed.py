@@ -150,7 +150,7 @@ MAX_EXTRAPOLATION = 30
 NUM_POINTS = 60
 """Points of an estimated line, where the pointer finds values."""
 MEASURED = {"width": 1.5, "dash": "2px,4px"}
-SAME_HEIGHT, RISING = 0.25, 0.1
+LEVEL, RISING = 0.25, 0.1
 """Room of the name beside a ring, as a share of the chart's width: on a level line as wide as the
 name, on a rising one until the next name is lower or higher."""
 
@@ -248,7 +248,7 @@ def _draw(
             heights = curve.at(steps) if zero is None else zero.at(steps) - curve.at(steps)
             style = line_style(curve.look)
             traces.append(_line(curve, steps, heights, named=True, line=style))
-    texts = _mark_texts(near, horizon, SAME_HEIGHT if is_saved else RISING)
+    texts = _mark_texts(near, horizon, LEVEL if is_saved else RISING)
     for curve in curves:
         if baseline is not None and curve.label in near:
             at = near[curve.label]
