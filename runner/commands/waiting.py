@@ -187,6 +187,8 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
     while True:
         with _interrupt_cancels(data_dir, experiment.experiment_id):
             watch(data_dir, experiment, storage.start)
+        if experiment.spec.kind.searches:
+            _await_confirmation(data_dir, experiment)
         grown = find_experiment(data_dir, experiment.experiment_id)
         if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
             return grown
@@ -196,6 +198,18 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
         tell(f"Further controls ({labels}): the losses of a backend are too far from those of "
                "equal trainings to match.")  # fmt: skip
         experiment = grown
+
+
+def _await_confirmation(data_dir: DataDir, search: Experiment) -> None:
+    """Waits until the supervisor has queued the training that confirms a search, or found that none
+    is needed. A supervisor that died will do neither."""
+    baseline = search.runs[0]
+    while (
+        not baseline.state.ended_early
+        and baseline.unconfirmed_file.exists()
+        and is_locked(data_dir.supervisor_lock)
+    ):
+        time.sleep(ENDING_REFRESH_SECONDS)
 
 
 def _length(spec: ExperimentSpec) -> str:

@@ -12,6 +12,9 @@
                    rounds                    finished run
     unchecked      marker: check this with   the submitter, in the folder of the
                    torch first               baseline
+    unconfirmed    marker: the training      the supervisor, in the folder of the
+                   that confirms this        baseline; removed after the search
+                   search may follow
     exit.json      how it ended              the supervisor, once
     labels.json    name, tags and notes      the holder of the library lock; in the
                    by users                  folder of an experiment's first run
@@ -85,6 +88,7 @@ class RunDir:
     devices_file = _inside("devices.json")
     rounds_file = _inside("rounds.json")
     unchecked_file = _inside("unchecked")
+    unconfirmed_file = _inside("unconfirmed")
     exit_file = _inside("exit.json")
     labels_file = _inside("labels.json")
     artifacts = _inside("artifacts")

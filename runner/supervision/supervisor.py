@@ -50,6 +50,9 @@ def work_at(
     `takes_controls`: whether controls may be added to the experiment."""
     count = experiment.spec.num_places
     search = _search_of(experiment) if experiment.spec.kind.searches else None
+    if search is not None:
+        with suppress(OSError):  # Only a command that waits for the answer reads the file.
+            experiment.runs[0].unconfirmed_file.touch()
     if count == 1:
         scheduler = Scheduler(data_dir, experiment, command, exits, place, sign,
                               takes_controls=takes_controls, search=search)  # fmt: skip
@@ -68,7 +71,7 @@ def work_at(
                 daemon=True,
             )
         _wait_for(threads, signed, sign)
-    if search is not None and not any(run.cancel_requested for run in experiment.runs):
+    if search is not None:
         _confirm(search, data_dir, experiment)
 
 
@@ -93,9 +96,12 @@ def _search_of(experiment: Experiment) -> Search:
 
 def _confirm(search: Search, data_dir: DataDir, experiment: Experiment) -> None:
     try:
-        search.confirm(data_dir, experiment)
+        if not any(run.cancel_requested for run in experiment.runs):
+            search.confirm(data_dir, experiment)
     except RunnerError as error:
         say(f"{experiment.experiment_id}: its answer cannot be confirmed: {error}")
+    with suppress(OSError):
+        experiment.runs[0].unconfirmed_file.unlink()
 
 
 def _run_scheduler(scheduler: Scheduler, place: Place, machine: Machine) -> None:

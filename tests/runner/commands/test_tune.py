@@ -3,20 +3,24 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import breakeven.runner.commands.waiting
 from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.searches import TOO_SHORT, read_budget
+from breakeven.runner.commands.waiting import Storage
+from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED
+from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED, Search
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.in_process import torch_asked_here
@@ -63,6 +67,37 @@ def test_the_answer_is_confirmed_for_the_planned_length(
     assert "to confirm the answer" in shown
     assert "plan for 5,000 steps: use none-fused" in shown
     assert "torch.optim.Adam(model.parameters(), ..., fused=True)" in shown
+
+
+def test_the_command_waits_for_a_supervisor_that_takes_long_to_queue_the_confirmation(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirm = Search.confirm
+
+    def late(*arguments: Any) -> str | None:
+        time.sleep(2)
+        return confirm(*arguments)
+
+    monkeypatch.setattr(Search, "confirm", late)
+    monkeypatch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
+    # As on a machine without duckdb, where no table comes between search and confirmation.
+    monkeypatch.setattr(Storage, "run", lambda *arguments: 0)
+    supervisors = []
+
+    def ensure_supervisor(data_dir: DataDir) -> None:
+        if not supervisors:
+            supervisors.append(threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER)))
+            supervisors[0].start()
+            wait_until(lambda: is_locked(data_dir.supervisor_lock))
+
+    monkeypatch.setattr(breakeven.runner.commands.waiting, "ensure_supervisor", ensure_supervisor)
+    _, scenarios = tuned(tmp_path, "--backends=none:optimizer=fused", "--plan=5000",
+                         "--budget=60s")  # fmt: skip
+    supervisors[0].join()
+    assert scenarios == ["tune", "train"]
+    assert "to confirm the answer" in capfd.readouterr().out
+    assert all(run.state is RunState.FINISHED
+               for one in experiments(DataDir(tmp_path)) for run in one.runs)  # fmt: skip
 
 
 def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
