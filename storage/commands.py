@@ -139,8 +139,9 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
         print(checks_json(options.experiment, found) if options.json else text)  # noqa: T201
         return checks_exit_status(found) or (UNFINISHED if missing else FINISHED)
     pairs = latency.cold_and_warm(store, options.experiment)
-    caches = caches_report(pairs, latency.without_latency(store, options.experiment))
     planned = _planned(comparison, options.plan)
+    silent = latency.without_latency(store, options.experiment)
+    caches = caches_report(pairs, silent, planned.num_steps if planned else None)
     if options.diff:
         return _print_diff(planned, comparison, store)
     causes = known_causes(store, options.experiment)

@@ -20,6 +20,7 @@ from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.comparison.cautions import cautions, missing_runs, notes
 from breakeven.storage.comparison.device_doubts import device_doubts
+from breakeven.storage.comparison.energy import EnergySaving, energy_savings
 from breakeven.storage.comparison.evidence import (
     Evidence,
     counted,
@@ -72,8 +73,8 @@ from breakeven.storage.statistics.speedups import (
     speed_verdict,
 )
 
-KINDS = (StoredComparison, Result, Across, Choice, RunNumbers, Ratio, BreakEven, Parity,
-         ParityFinding, Reading, Caution, RunState)  # fmt: skip
+KINDS = (StoredComparison, Result, Across, Choice, RunNumbers, Ratio, BreakEven, EnergySaving,
+         Parity, ParityFinding, Reading, Caution, RunState)  # fmt: skip
 
 
 @memo(revision)
@@ -172,8 +173,9 @@ def _compare_environment(
     equals = EqualTrainings.of(spec, baseline, controls)
     judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested))
     doubts = [device_doubts(run, baseline) for run in runs]
+    energy = energy_savings(spec, runs) if spec.kind.compares_runs else {}
     results = [
-        judge.result(*each)
+        replace(judge.result(*each), energy=energy.get(each[0].label))
         for each in zip(runs, pairs, differences, speedups, holm(tested), doubts, strict=True)
     ]
     return StoredComparison(

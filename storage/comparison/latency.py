@@ -76,6 +76,15 @@ class ColdWarm:
         return break_even(self.speed_verdict, latencies, self.gains, self.baseline_seconds,
                           self.steps_per_epoch)  # fmt: skip
 
+    def totals(self, num_steps: int) -> tuple[float, float, float] | None:
+        """Seconds of a training of so many steps: with empty caches, with filled ones, and without
+        a compiler. None without steady steps to compare."""
+        if self.baseline_seconds is None or self.step_seconds is None:
+            return None
+        cold, warm = (latency + num_steps * self.step_seconds
+                      for latency in (self.cold_median, self.warm_median))  # fmt: skip
+        return cold, warm, num_steps * self.baseline_seconds
+
     @property
     def ratio(self) -> Ratio | None:
         """Cold over warm, paired by repeat; None if a warm process did not compile at all."""

@@ -197,6 +197,8 @@ class Plan:
     """Label of the baseline."""
     joules: Mapping[str, float] = field(default_factory=dict)
     """Energy of the steps by label, without compiling, for runs with measured energy."""
+    compile_joules: Mapping[str, float] = field(default_factory=dict)
+    """Energy of compiling by label, for backends with a known one."""
     num_devices: int = 1
     choices: tuple[Choice, ...] = ()
     """Fastest backends by length of training, the shortest first; empty without a baseline."""
@@ -248,7 +250,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
              for one in comparison.results}  # fmt: skip
     estimates = {label: one for label, one in found.items() if one}
     standing = standings(comparison)
-    if standing.compares_nothing:
+    if standing.compares_nothing or not comparison.spec.kind.compares_runs:
         estimates = {}
     totals = {} if num_steps is None else {label: one.total_seconds(num_steps)
                                            for label, one in estimates.items()}  # fmt: skip
@@ -278,6 +280,11 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
             one.label: one.measured.energy_per_step * num_steps / one.batch_times
             for one in comparison.results
             if one.measured.energy_per_step is not None and num_steps is not None
+        },
+        compile_joules={
+            one.label: one.energy.break_even.compile_seconds
+            for one in comparison.results
+            if one.energy is not None and one.energy.break_even is not None
         },
         num_devices=comparison.spec.num_devices,
         choices=choices,

@@ -14,6 +14,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.numbers.formats import format_verdict
@@ -46,6 +47,8 @@ class Result:
     """Estimated number of further rounds for a sure verdict; None if more would not help."""
     break_even: BreakEven | None
     """None for a run that compiled nothing, or without a paired round."""
+    energy: EnergySaving | None = None
+    """None for baseline and control, and without readings of both in a round."""
     parity: Parity | None
     """None for baseline and control."""
     inference_gap: float | None
@@ -250,6 +253,10 @@ VALUES: dict[str, Callable[[Result], Any]] = {
     "break_even_high": lambda one: one.break_even and one.break_even.high,
     "break_even_seconds": lambda one: one.break_even and one.break_even.seconds,
     "break_even_epochs": lambda one: one.break_even and one.break_even.epochs,
+    "energy_ratio": lambda one: one.energy and one.energy.ratio.median,
+    "energy_break_even_steps": lambda one: (
+        one.energy and one.energy.break_even and one.energy.break_even.steps
+    ),
     "parity": lambda one: one.parity and one.parity.verdict,
     "first_step_outside": lambda one: one.parity and one.parity.first_step_outside,
     "max_ratio_to_band": lambda one: one.parity and one.parity.max_ratio_to_band,

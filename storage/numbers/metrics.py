@@ -145,6 +145,8 @@ _METRICS = (
     Metric("flops_per_second", "Compute", format_flops, "FLOP/s", "higher"),
     Metric("peak_share", "Share of the device's peak", format_share, better="higher"),
     Metric("energy_per_step", "Energy per step", format_energy, "J", "lower"),
+    Metric("energy_ratio", "Energy saving", format_ratio, "x", "higher"),
+    Metric("energy_break_even_steps", "Break-even in energy", format_count, "steps", "lower"),
     Metric("speedup", "Speedup", format_ratio, "x", "higher"),
     Metric("speedup_low", "Speedup, lower bound", format_ratio, "x", "higher"),
     Metric("speedup_high", "Speedup, upper bound", format_ratio, "x", "higher"),

@@ -163,12 +163,17 @@ def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
     """Energy, CO2 and money of the choice, and of no compiler if that is another choice."""
     labels = list(dict.fromkeys([planned.best.label if planned.best else planned.baseline,
                                  planned.baseline]))  # fmt: skip
-    kwh = [planned.joules[one] / JOULES_PER_KWH for one in labels if one in planned.joules]
+    compiling = planned.compile_joules
+    kwh = [(planned.joules[one] + compiling.get(one, 0.0)) / JOULES_PER_KWH
+           for one in labels if one in planned.joules]  # fmt: skip
     is_known = len(kwh) == len(labels)
     if is_known:
         few = max(kwh) < LEAST_KWH
         energy = [1000 * one for one in kwh] if few else kwh
-        yield f"The steps use {_instead(energy)} {'Wh' if few else 'kWh'}"
+        user = "Compiling and steps" if labels[0] in compiling else "The steps"
+        yield f"{user} use {_instead(energy)} {'Wh' if few else 'kWh'}"
+        if planned.best is not None:
+            yield from _energy_repaid(planned.best)
         if prices.co2_grams_per_kwh:
             kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
             yield f"They emit {_instead(kilograms)} kg of CO2"
@@ -180,6 +185,18 @@ def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
     if any(money):
         costs = f"The training costs {_instead(money)} {prices.currency}".rstrip()
         yield costs if is_known or not prices.kwh else f"{costs} without energy"
+
+
+def _energy_repaid(best: Result) -> Iterator[str]:
+    """After how many steps a backend has saved the energy of its compiling."""
+    found = best.energy.break_even if best.energy else None
+    if found is None:
+        return
+    if found.verdict == "never":
+        yield f"{best.label} saves no energy"
+    elif found.verdict == "reached" and found.low is not None:
+        spread = f"{_steps(found.low)} to {_steps(found.high)}"
+        yield f"In energy, compiling pays off after {_steps(found.steps)} steps ({spread})"
 
 
 def _instead(amounts: Sequence[float]) -> str:

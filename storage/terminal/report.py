@@ -1,6 +1,6 @@
 """Texts of a comparison, or of an import, for the terminal."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -87,8 +87,11 @@ def spent_words(seconds: Mapping[str, float]) -> str:
     return f"time: {duration(sum(seconds.values()))} ({parts})" if parts else ""
 
 
-def caches_report(found: Sequence[ColdWarm], silent: Sequence[Evidence]) -> str:
-    """A line per backend, and sentences on processes without a compile latency."""
+def caches_report(
+    found: Sequence[ColdWarm], silent: Sequence[Evidence], num_steps: int | None
+) -> str:
+    """A line per backend, its time for a planned length, and sentences on processes without a
+    compile latency."""
     seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
     lines = [
         f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
@@ -98,7 +101,17 @@ def caches_report(found: Sequence[ColdWarm], silent: Sequence[Evidence]) -> str:
         f"warm: {break_even_in_full(one.warm_break_even)}"
         for one in found
     ]
-    return "\n".join([*lines, *why_silent(silent)])
+    planned = [] if num_steps is None else list(_starts(found, num_steps))
+    return "\n".join([*lines, *planned, *why_silent(silent)])
+
+
+def _starts(found: Sequence[ColdWarm], num_steps: int) -> Iterator[str]:
+    for one in found:
+        if totals := one.totals(num_steps):
+            cold, warm, without = map(duration, totals)
+            yield (f"plan for {num_steps:,} steps: {one.backend} takes {cold} at the first start "
+                   f"and {warm} at later ones, with filled caches; without a compiler the steps "
+                   f"take {without}")  # fmt: skip
 
 
 def caches_table(found: Sequence[ColdWarm]) -> pd.DataFrame:

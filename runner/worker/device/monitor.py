@@ -28,6 +28,7 @@ from breakeven.runner.worker.device.processes import (
     busy_processes,
     cpu_seconds,
 )
+from breakeven.runner.worker.device.rapl import PackageEnergy
 from breakeven.runner.worker.event_log import EventLog
 
 STAT = Path("/proc/stat")
@@ -214,10 +215,11 @@ class DeviceMonitor:
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
         self._cpus.breakeven_pids = breakeven_processes()
         self._is_cpu = device.type == "cpu"
+        self._packages = PackageEnergy()
         self._driver: NvidiaDriver | None = None
         with suppress(Unavailable):  # The `environment` event has the reason.
             self._driver = device.open_driver(experiment_id)
-        self._watches = [BlockWatch(self._cpus.begin, self._measure_cpus)]
+        self._watches = [BlockWatch(self._begin_cpus, self._measure_cpus)]
         if self._driver is not None:
             # The driver first, because clocks fall soon after the work.
             self._watches.insert(0, BlockWatch(self._driver.begin, self._driver.end))
@@ -243,9 +245,17 @@ class DeviceMonitor:
             fields.setdefault("wall_seconds", seconds)
             self._log.append("device", round=round, first_step=first_step, **fields)
 
+    def _begin_cpus(self) -> None:
+        self._cpus.begin()
+        if self._is_cpu:
+            self._packages.begin()
+
     def _measure_cpus(self) -> dict[str, Any]:
         """The fields of the CPUs, and other processes if the driver lists them."""
+        joules = self._packages.joules() if self._is_cpu else None
         fields = self._cpus.end()
+        if joules is not None:
+            fields["energy_joules"] = joules
         if self._driver is not None:
             fields["processes"] = self._driver.other_processes()
         return fields

@@ -25,6 +25,7 @@ from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device.base import EventClock
 from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable, named_reasons
 from breakeven.runner.worker.device.processes import ExperimentProcesses
+from breakeven.runner.worker.device.rapl import PackageEnergy
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
@@ -55,6 +56,67 @@ def test_cpu_time_is_read_of_the_cpus_that_a_run_may_use(tmp_path: Path) -> None
     assert time_of.stolen == pytest.approx(50 * tick)
     assert device_monitor.machine_time({0, 7}, stat) is None
     assert device_monitor.machine_time({0}, tmp_path / "missing") is None
+
+
+def zone(powercap: Path, name: str, label: str, counter: str, end: int = 999_999) -> Path:
+    """A zone as Linux shows it; returns the file of the counter."""
+    folder = powercap / name
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{label}\n")
+    (folder / "max_energy_range_uj").write_text(f"{end}\n")
+    (folder / "energy_uj").write_text(counter)
+    return folder / "energy_uj"
+
+
+def test_energy_is_that_of_all_packages_each_once_also_past_the_end_of_a_counter(
+    tmp_path: Path,
+) -> None:
+    first = zone(tmp_path, "intel-rapl:0", "package-0", "100000\n")
+    cores = zone(tmp_path, "intel-rapl:0:0", "core", "1000\n")
+    second = zone(tmp_path, "intel-rapl:1", "package-1", "900000\n")
+    platform = zone(tmp_path, "intel-rapl:2", "psys", "5\n")
+    zone(tmp_path, "intel-rapl-mmio:0", "package-0", "7\n")
+    energy = PackageEnergy(tmp_path)
+    energy.begin()
+    first.write_text("350000\n")
+    second.write_text("50000\n")  # past 999,999
+    for one in (cores, platform):
+        one.write_text("999\n")
+    # 0.25 J, and 0.1 J to the end of the counter and 0.05 J after it.
+    assert energy.joules() == pytest.approx(0.4)
+
+
+def test_a_machine_without_readable_counters_of_energy_reports_none(tmp_path: Path) -> None:
+    nothing = PackageEnergy(tmp_path / "missing")
+    nothing.begin()
+    assert nothing.joules() is None
+    counter = zone(tmp_path, "intel-rapl:0", "package-0", "not a number")
+    damaged = PackageEnergy(tmp_path)
+    damaged.begin()
+    assert damaged.joules() is None
+    counter.write_text("10")
+    found = PackageEnergy(tmp_path)
+    found.begin()
+    counter.unlink()  # as if the permission were taken away
+    assert found.joules() is None
+
+
+class TwoJoulesARead(PackageEnergy):
+    """Its counter advances by 2 J with each reading."""
+
+    def _read(self) -> list[int]:
+        self.reading = getattr(self, "reading", 0) + 2_000_000
+        return [self.reading]
+
+
+def test_blocks_on_the_cpu_have_the_energy_of_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", "0", end=10**12)
+    monkeypatch.setattr(device_monitor, "PackageEnergy", lambda: TwoJoulesARead(tmp_path))
+    events = run(experiment(**NET), tmp_path / "e.jsonl")
+    samples = of_kind(events, "device")
+    assert samples and all(one["energy_joules"] == 2.0 for one in samples)
 
 
 @needs_proc

@@ -109,6 +109,20 @@ def test_the_terminal_shows_saved_time(store: Store, capsys: pytest.CaptureFixtu
                               "loss"]  # fmt: skip
 
 
+def test_a_plan_has_the_first_start_and_later_ones(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1,000 steps of 0.5 s with 8 or 2 s of compiling, or of 0.75 s without a compiler."""
+    recorded(store, num_repeats=6, baseline_step=0.75)
+    command = ["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
+    assert main([*command, "--plan", "1000 steps"]) == 0
+    printed = capsys.readouterr().out
+    lines = [line for line in printed.splitlines() if line.startswith("plan for")]
+    assert lines == ["plan for 1,000 steps: inductor takes 8 min 28 s at the first start and 8 min "
+                     "22 s at later ones, with filled caches; without a compiler the steps take "
+                     "12 min"]  # fmt: skip
+
+
 def test_missing_latencies_are_explained(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = experiment_spec(
         num_steps=10, scenario="cache", backends=("inductor", "eager"), cache=CacheSpec(steps=10)

@@ -1,0 +1,114 @@
+"""The energy that backends save, and after how many steps it has repaid compiling."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.settings import Prices
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.energy import EnergySaving
+from breakeven.storage.comparison.plan import plan
+from breakeven.storage.terminal.plan_words import advice, advice_words
+from tests.helpers.comparisons import compared
+from tests.helpers.device_journals import SAMPLE
+from tests.helpers.journals import Recording, experiment_spec, falling_losses
+
+pytestmark = pytest.mark.heavy
+
+SPEC = experiment_spec(num_steps=110, block_steps=10, controls=1)
+BASELINE = (400.0, 400.0)
+"""Energy of the first block, which compiles, and of each of ten steady blocks, all of ten steps."""
+
+
+def record(
+    folder: Path,
+    joules: dict[str, tuple[float | None, float]],
+    spec: ExperimentSpec = SPEC,
+    step_seconds: float = 0.05,
+) -> DataDir:
+    """A baseline and a control of 0.1 s a step, and backends, which compile for 20 s."""
+    data_dir = DataDir(folder / "data")
+    losses = falling_losses(spec.num_steps)
+    for label, (first, steady) in {"baseline": BASELINE, "control": BASELINE, **joules}.items():
+        is_backend = label in joules
+        recording = Recording(data_dir.runs, label, spec).claim()
+        recording.start(environment={"gpu_memory_bytes": 80 * 2**30, "device_type": "cuda"})
+        for block in range(11):
+            seconds = [step_seconds if is_backend else 0.1] * 10
+            is_compiled = is_backend and block == 0
+            recording.block([20.0, *seconds[1:]] if is_compiled else seconds,
+                            losses[block * 10 : block * 10 + 10],
+                            compiled=[0] if is_compiled else ())  # fmt: skip
+            energy = first if block == 0 else steady
+            recording.device(**SAMPLE | {"energy_joules": energy})
+        recording.end()
+    return data_dir
+
+
+def saving(data_dir: DataDir, label: str = "inductor") -> EnergySaving | None:
+    return compared(data_dir).result_of(label).energy
+
+
+def told(data_dir: DataDir, steps: int) -> str:
+    found = advice(plan(compared(data_dir), steps), Prices())
+    assert found is not None
+    return advice_words(found)
+
+
+def test_compiling_is_repaid_by_the_energy_that_steps_save(tmp_path: Path) -> None:
+    """Compiling uses 3,300 J less ten steps of 30 J; each step saves 10 of 40 J."""
+    data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)})
+    found = saving(data_dir)
+    assert found is not None and found.break_even is not None
+    assert found.verdict == "faster"
+    assert found.ratio.median == pytest.approx(4 / 3)
+    assert found.break_even.compile_seconds == pytest.approx(3000)
+    assert found.break_even.steps == pytest.approx(300)
+    # 3,000 J and 7,200 steps of 30 J are 219 kJ, or 60.8 Wh; 7,200 of 40 J are 80 Wh.
+    text = told(data_dir, 7200)
+    assert "Compiling and steps use 60.8 instead of 80.0 Wh." in text
+    assert "In energy, compiling pays off after 300 steps (300 to 300)." in text
+
+
+def test_a_faster_backend_of_higher_power_saves_no_energy(tmp_path: Path) -> None:
+    data_dir = record(tmp_path, {"inductor": (3300.0, 500.0)})
+    result = compared(data_dir).result_of("inductor")
+    assert result.speed_verdict == "faster" and result.energy is not None
+    assert result.energy.verdict == "slower"
+    assert result.value("energy_break_even_steps") == float("inf")
+    assert "inductor saves no energy." in told(data_dir, 7200)
+
+
+def test_a_backend_that_compiles_nothing_has_a_saving_and_no_break_even(tmp_path: Path) -> None:
+    spec = replace(SPEC, backends=("none:optimizer=fused",))
+    data_dir = DataDir(tmp_path / "data")
+    losses = falling_losses(spec.num_steps)
+    for label, steady in (("baseline", 400.0), ("control", 400.0), ("none-fused", 200.0)):
+        recording = Recording(data_dir.runs, label, spec).claim()
+        recording.start(environment={"gpu_memory_bytes": 80 * 2**30, "device_type": "cuda"})
+        for block in range(11):
+            recording.block([0.1] * 10, losses[block * 10 : block * 10 + 10])
+            recording.device(**SAMPLE | {"energy_joules": steady})
+        recording.end()
+    found = saving(data_dir, "none-fused")
+    assert found is not None and found.break_even is None
+    assert found.ratio.median == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("what", ["together", "unwatched"])
+def test_without_the_energy_of_its_compiling_a_backend_has_no_break_even(
+    tmp_path: Path, what: str
+) -> None:
+    spec = replace(SPEC, compile="together") if what == "together" else SPEC
+    first = None if what == "unwatched" else 3300.0
+    data_dir = record(tmp_path, {"inductor": (first, 300.0)}, spec)
+    found = saving(data_dir)
+    assert found is not None and found.break_even is None
+    assert "The steps use 60.0 instead of 80.0 Wh." in told(data_dir, 7200)
+
+
+def test_a_counter_that_did_not_advance_in_a_block_shows_no_saving(tmp_path: Path) -> None:
+    """Else only those blocks would count in which the counter advanced, perhaps for two."""
+    assert saving(record(tmp_path, {"inductor": (3300.0, 0.0)})) is None
