@@ -248,10 +248,10 @@ def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator
     backends = [run for run in runs if run.role == "backend" and len(run.steps)]
     gave_up = [run for run in backends if run.compiled_frames["failure"].notna().any()]
     explained = {run.label for run in gave_up}
-    explained |= {one.label for one in spec.possible_variants if one.backend is None}
     idle: dict[str, dict[str, Any]] = {
-        run.label: {} for run in backends if run.runs_uncompiled and run.label not in explained
-    }
+        run.label: {} for run in backends
+        if run.backend is not None and run.runs_uncompiled and run.label not in explained
+    }  # fmt: skip
     if idle:
         yield Caution(kind="nothing compiled", runs=idle, figures={"is_script": spec.is_script})
     for run in gave_up:

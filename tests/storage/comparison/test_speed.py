@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,17 @@ def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: Da
         "Intervals are wider than the requested 2.0 %: eager 64.7 %; processes of the same run "
         "differ, and only more repeats show by how much."
     ]
+
+
+def test_repeats_without_a_compiler_are_not_said_to_have_compiled_nothing(
+    data_dir: DataDir,
+) -> None:
+    spec = replace(speed_spec(repeats=3), backends=("none:optimizer=fused", "eager"))
+    for repeat in (1, 2, 3):
+        for label in ("baseline", "control", "none-fused", "eager"):
+            record_speed(data_dir, f"{label}-{repeat}", spec, 0.2)
+    (idle,) = (one for one in warnings_of(compared(data_dir)) if one.startswith("Nothing was"))
+    assert idle.startswith("Nothing was compiled in eager:")
 
 
 def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataDir) -> None:
