@@ -117,7 +117,7 @@ def explanation_json(found: Explanation) -> str:
 
 def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: value for name, value in row.items() if name not in IDENTITY}
-    never = {name for name in METRICS if name.startswith("break_even")}
+    never = {name for name in METRICS if "break_even" in name}
     parity = result.parity
     return {
         "run_id": result.run_id,
@@ -127,6 +127,7 @@ def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
         "speedup": result.speedup,
         "more_rounds": result.more_rounds,
         "break_even": plain(result.break_even, NEVER),
+        "energy": plain(result.energy, NEVER),
         "parity": parity and {**_fields(parity), "words": str(parity_words(parity))},
         "device_doubts": [_caution(one) for one in result.device_doubts],
     }  # fmt: skip
@@ -139,6 +140,7 @@ def _plan(planned: Plan) -> dict[str, Any]:
         "is_sure": planned.is_sure,
         "seconds": planned.totals,
         "joules": planned.joules,
+        "compile_joules": planned.compile_joules,
         "choices": plain(planned.choices, NEVER),
     }
 

@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
 from breakeven.runner.texts import capital, duration
+from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result
 from breakeven.storage.numbers.formats import DASH, digits, format_verdict
@@ -90,7 +91,8 @@ class Advice:
     action: str
     """`Use inductor`."""
     seconds: tuple[float, ...]
-    """Time with the advised backend; then, if it is a compiler, time without a compiler."""
+    """Time with the advised backend; then, if it is a compiler, time without a compiler. Where
+    caches are measured, both times with the backend come first."""
     texts: tuple[str, ...]
     """The texts before, between and after these times."""
 
@@ -115,6 +117,15 @@ def advice(planned: Plan, prices: Prices) -> Advice | None:
     rest = f", compiling included.{costs} {others}".rstrip()
     return Advice(action=f"Use {label}", seconds=(planned.totals[label], base),
                   texts=("", " instead of ", rest))  # fmt: skip
+
+
+def starts_advice(found: Sequence[ColdWarm], num_steps: int | None) -> Iterator[Advice]:
+    """For each backend its times at the first start and at later ones; nothing without a length."""
+    for one in found:
+        if num_steps is not None and (totals := one.totals(num_steps)):
+            texts = ("", " at the first start, ", " at later ones with filled caches, ",
+                     " without a compiler.")  # fmt: skip
+            yield Advice(action=one.backend, seconds=totals, texts=texts)
 
 
 def advice_words(found: Advice) -> str:

@@ -1,6 +1,6 @@
 """Texts of a comparison, or of an import, for the terminal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
@@ -22,9 +22,11 @@ from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.storage.terminal.plan_words import (
+    advice_words,
     break_even_in_full,
     doubt_of_saving,
     speed_reason,
+    starts_advice,
 )
 
 Cell = Callable[[Result], str]
@@ -101,17 +103,9 @@ def caches_report(
         f"warm: {break_even_in_full(one.warm_break_even)}"
         for one in found
     ]
-    planned = [] if num_steps is None else list(_starts(found, num_steps))
+    planned = [f"plan for {num_steps:,} steps: {advice_words(one)}"
+               for one in starts_advice(found, num_steps)]  # fmt: skip
     return "\n".join([*lines, *planned, *why_silent(silent)])
-
-
-def _starts(found: Sequence[ColdWarm], num_steps: int) -> Iterator[str]:
-    for one in found:
-        if totals := one.totals(num_steps):
-            cold, warm, without = map(duration, totals)
-            yield (f"plan for {num_steps:,} steps: {one.backend} takes {cold} at the first start "
-                   f"and {warm} at later ones, with filled caches; without a compiler the steps "
-                   f"take {without}")  # fmt: skip
 
 
 def caches_table(found: Sequence[ColdWarm]) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from tests.helpers.device_journals import OTHER
 from tests.helpers.device_journals import record as on_device
 from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
-from tests.helpers.pages import every_tab, opened, opened_run
+from tests.helpers.pages import every_tab, opened, opened_run, text
 from tests.helpers.pages_journals import record_rich
 from tests.helpers.speed_journals import record_speed, speed_spec
 from tests.helpers.suites import SuiteRecorder
@@ -190,6 +190,11 @@ def test_every_number_of_a_check_and_of_caches_leads_to_its_definition(folder: D
     check(opened(experiment=EXPERIMENT_ID))
     cold_and_warm(folder)
     check(opened(experiment=OLDER))
+    planned = opened(experiment=OLDER, plan="1000")
+    check(planned)
+    # 1,000 steps of 0.5 s after 8 or 2 s of compiling, or of 0.7 s.
+    times = ("8 min 28 s", "8 min 22 s", "at later ones with filled caches")
+    assert all(one in text(planned) for one in times)
 
 
 def test_every_number_of_a_running_experiment_leads_to_its_definition(

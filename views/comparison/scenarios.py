@@ -152,8 +152,9 @@ def _named(check: Check, with_part: bool) -> Markdown:
 _seconds = METRICS["compile_seconds"].format
 
 
-def show_caches(store: Store, comparison: Comparison) -> None:
-    """Shows the answer in a sentence, a table, a bar for each process, the phases, cache counts."""
+def show_caches_headline(store: Store, comparison: Comparison) -> list[ColdWarm]:
+    """Shows in a sentence what filled caches save, and why processes are left out; returns the
+    savings."""
     experiment_id = comparison.experiment_id
     found, silent = cold_and_warm(store, experiment_id), without_latency(store, experiment_id)
     is_over = all(RunState(result.state).is_final for result in comparison.results)
@@ -164,8 +165,12 @@ def show_caches(store: Store, comparison: Comparison) -> None:
     if ended:
         listed = ", ".join(f"{result.label} ({result.state})" for result in ended)
         st.warning(f"Did not finish: {inert(listed)}.", icon=":material/info:")
-    if not found:
-        return
+    return found
+
+
+def show_caches(store: Store, comparison: Comparison, found: Sequence[ColdWarm]) -> None:
+    """Shows a table, a bar for each process, the phases, cache counts."""
+    experiment_id = comparison.experiment_id
     title = (
         f"Compile latency of {inert(comparison.spec.cache.part)} with empty and with filled caches"
     )

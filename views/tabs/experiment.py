@@ -53,7 +53,7 @@ from breakeven.storage.terminal.environment_words import (
     version_words,
 )
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import advice, other_lengths
+from breakeven.storage.terminal.plan_words import Advice, advice, other_lengths, starts_advice
 from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.setting_words import setting_words
 from breakeven.views.access import permissions
@@ -208,8 +208,11 @@ def plan_text(planned: Plan, prices: Prices) -> Markdown:
     """The recommended backend and the time it saves, or without a length the best choice by length;
     empty without a measured baseline."""
     found = advice(planned, prices)
-    if found is None:
-        return inert(other_lengths(planned))
+    return inert(other_lengths(planned)) if found is None else advice_text(found)
+
+
+def advice_text(found: Advice) -> Markdown:
+    """An advice with its times linked to their definition."""
     times = "".join(inert(text) + linked("planned_seconds", words.duration(one))
                     for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
     return f"**{inert(found.action)}**: {times}{inert(found.texts[-1])}"
@@ -470,7 +473,13 @@ def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> 
 def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
-    scenarios.show_caches(store, comparison)
+    if found := scenarios.show_caches_headline(store, comparison):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
+            ask_steps(comparison)
+            with st.container(gap=None):
+                for starts in starts_advice(found, read_plan(comparison).num_steps):
+                    st.markdown(advice_text(starts))
+        scenarios.show_caches(store, comparison, found)
     running.show_failures(store, comparison.experiment_id)
 
 

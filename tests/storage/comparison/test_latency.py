@@ -118,9 +118,8 @@ def test_a_plan_has_the_first_start_and_later_ones(
     assert main([*command, "--plan", "1000 steps"]) == 0
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("plan for")]
-    assert lines == ["plan for 1,000 steps: inductor takes 8 min 28 s at the first start and 8 min "
-                     "22 s at later ones, with filled caches; without a compiler the steps take "
-                     "12 min"]  # fmt: skip
+    assert lines == ["plan for 1,000 steps: inductor: 8 min 28 s at the first start, 8 min 22 s at "
+                     "later ones with filled caches, 12 min without a compiler."]  # fmt: skip
 
 
 def test_missing_latencies_are_explained(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
