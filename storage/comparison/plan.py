@@ -205,8 +205,8 @@ class Plan:
     chosen: Choice | None = None
     """The choice of `best`; None without a length or choices."""
     undecided: Result | None = None
-    """In a search without a best backend: the candidate that probably takes the least time, but has
-    too few rounds for an interval; None if it takes more than the baseline."""
+    """In a search: the candidate with the least total, if this is less than that of the best one
+    but not sure. Without a best one it counts only with too few rounds for an interval."""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -215,8 +215,8 @@ class Plan:
     @property
     def is_sure(self) -> bool:
         """Whether neither interval, of the break-even or of a change to the next backend, has the
-        planned length."""
-        return self.surely_pays_or_not and not self.unsure_changes
+        planned length, and no other candidate of a search may take less."""
+        return self.surely_pays_or_not and not self.unsure_changes and self.undecided is None
 
     @property
     def surely_pays_or_not(self) -> bool:
@@ -266,10 +266,11 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     fastest = min(faster.values(), key=lambda one: steps.get(one.label, math.inf), default=None)
     later = (faster[one.label] for one in choices if one.label and chosen is not None)
     usual = totals.get(comparison.baseline, math.inf)
-    few = [one for one in standing.counted if one.speedup and one.speedup.low is None
-           and totals.get(one.label, math.inf) < usual]  # fmt: skip
-    is_open = comparison.spec.kind.searches and best is None
-    undecided = min(few, key=lambda one: totals[one.label], default=None) if is_open else None
+    least = totals.get(best.label, math.inf) if best else usual
+    rivals = [one for one in standing.counted
+              if one.speedup and totals.get(one.label, math.inf) < least
+              and (one.speed_verdict == "unsure" if best else one.speedup.low is None)]  # fmt: skip
+    undecided = min(rivals, key=lambda one: totals[one.label], default=None)
     return Plan(
         num_steps=num_steps,
         totals=totals,
@@ -289,7 +290,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         num_devices=comparison.spec.num_devices,
         choices=choices,
         chosen=chosen,
-        undecided=undecided,
+        undecided=undecided if comparison.spec.kind.searches else None,
     )
 
 

@@ -105,7 +105,7 @@ def advice(planned: Plan, prices: Prices) -> Advice | None:
     parts = (*_another_training(planned), *_doubts(planned), *_costs(planned, prices))
     costs = "".join(f" {one}." for one in parts)
     others = other_lengths(planned)
-    if planned.undecided is not None:
+    if planned.undecided is not None and planned.best is None:
         label = planned.undecided.label
         rest = ", compiling included. Too few rounds to be sure."
         return Advice(action="Not decided here", seconds=(planned.totals[label], base),
@@ -156,6 +156,9 @@ def _doubts(planned: Plan) -> Iterator[str]:
         else:
             when = f"may take less than {earlier} only from {_steps(change.high)} steps on"
         yield f"This is not sure: {change.label} {when}"
+    if planned.undecided is not None:
+        least = duration(planned.totals[planned.undecided.label])
+        yield f"This is not sure: {planned.undecided.label} may take only {least}"
     found = planned.leading.break_even if planned.leading else None
     if planned.surely_pays_or_not or planned.leading is None or found is None:
         return

@@ -253,6 +253,31 @@ def test_a_search_that_timed_its_best_candidate_only_a_few_times_does_not_advise
         assert advised and advised.action == "Do not compile"
 
 
+def test_the_best_candidate_of_a_search_is_not_sure_while_another_may_take_less() -> None:
+    """For 1,000 steps `a` takes 102 s; `b`, by a few rounds, 85 s, and `c` 121 s; 200 s without."""
+    faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
+    base = result("baseline", step_seconds=0.2)
+    sure = result("a", speedup=faster, speed_verdict="faster",
+                  break_even=paid("reached", 20, 20, 20, gain=0.1))  # fmt: skip
+
+    def tried(label: str, step_seconds: float, low: float | None) -> Result:
+        ratio = Ratio(median=0.2 / step_seconds, low=low, high=low and 9.0, p_value=0.1, n=4)
+        return result(label, step_seconds=step_seconds, compile_seconds=5.0, speedup=ratio,
+                      speed_verdict="unsure")  # fmt: skip
+
+    for low in (None, 0.9):  # with too few rounds for an interval, or with one
+        quicker, slower = tried("b", 0.08, low), tried("c", 0.116, low)
+        planned = plan(comparison(base, sure, quicker, slower, scenario="tune"), 1000)
+        assert (planned.best, planned.undecided, planned.is_sure) == (sure, quicker, False)
+        advised = advice(planned, Prices())
+        assert advised and advice_words(advised) == (
+            "use a: 1 min 42 s instead of 3 min 20 s, compiling included. This is not sure: b may "
+            "take only 1 min 25 s. Below 20 steps (20 to 20), do not compile."
+        )
+    assert plan(comparison(base, sure, slower, scenario="tune"), 1000).is_sure
+    assert plan(comparison(base, sure, quicker), 1000).is_sure, "no search"
+
+
 @pytest.mark.parametrize("num_blocks", [4, 8])
 def test_a_candidate_that_a_search_ended_for_its_losses_is_not_advised(
     data_dir: DataDir, num_blocks: int
