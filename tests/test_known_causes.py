@@ -275,6 +275,24 @@ def test_what_only_a_gpu_can_provoke_is_known_by_its_words(
     assert told(found) == (kind, remedies)
 
 
+@pytest.mark.parametrize(
+    ("own", "kind"),
+    [("1.10 GiB", "memory held by others"), ("930.50 MiB", "memory held by others"),
+     ("19.79 GiB", "memory held by others"), ("19.80 GiB", "out of memory with CUDA graphs")],
+)  # fmt: skip
+def test_memory_that_other_processes_hold_is_not_blamed_on_the_model(own: str, kind: str) -> None:
+    """The message of torch 2.11.0 on an H100 of 79.18 GiB, a quarter of which is 19.795 GiB."""
+    message = (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total "
+        "capacity of 79.18 GiB of which 18.25 MiB is free. Process 888 has 10.72 GiB memory in "
+        f"use. Including non-PyTorch memory, this process has {own} memory in use. Of the "
+        "allocated memory 119.73 MiB is allocated by PyTorch, and 22.27 MiB is reserved by PyTorch "
+        "but unallocated."
+    )
+    found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
+    assert told(found)[0] == kind
+
+
 def test_memory_that_the_baseline_lacks_as_well_is_not_that_of_cuda_graphs() -> None:
     baseline = failure(CUDA_MEMORY, "none:optimizer=fused", state=RunState.OUT_OF_MEMORY)
     found = failure("OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB.", REDUCED,

@@ -74,6 +74,16 @@ class Failure:
         return bool(re.search(r"CUDA|HIP|CUBLAS|XPU|MPS|OutOfMemoryError", self.message))
 
     @property
+    def lacks_what_others_hold(self) -> bool:
+        """Whether other processes hold most of the GPU's memory, as torch's message says."""
+        found = HELD.search(self.message)
+        if found is None:
+            return False
+        whole, own = (float(amount) / (1 if unit == "GiB" else 1024)
+                      for amount, unit in (found.group(1, 2), found.group(3, 4)))  # fmt: skip
+        return own < OWN_SHARE * whole
+
+    @property
     def has_micro_batches(self) -> bool:
         """Whether a step may have several backward passes; what a script does is not known."""
         return self.spec.is_script or self.spec.training.gradient_accumulation > 1
@@ -248,6 +258,12 @@ OF_EXCEPTION = rf"^{NOT_FINITE}$|^\w+: (?![\s\S]*(No space left on device|Disk q
 """Of a loss or an exception; other ends, as of a power cut or a full disk, are no fault of code."""
 OF_DYNAMO = r"^(Unsupported|UserError|TorchRuntimeError|\w*DataDependent\w*): "
 AUTOTUNING = r"select_algorithm\.py|autotune_process\.py|benchmark_all_configs"
+HELD = re.compile(
+    r"total capacity of ([\d.]+) (\w+) of which[\s\S]*this process has ([\d.]+) (\w+) memory in use"
+)
+"""Memory of the GPU, and the part of it that the failed process has, in torch's message."""
+OWN_SHARE = 0.25
+"""A process with a smaller part of the memory lacks what other processes hold."""
 FIT_LESS = "Use smaller batches or fewer runs at once, or a device with more memory."
 RULES = (
     Rule(
@@ -269,6 +285,14 @@ RULES = (
         advice="Call clone() on the output outside the compiled code, or call "
         "torch.compiler.cudagraph_mark_step_begin() before each step.",
         remedies=(without_cuda_graphs,),
+    ),
+    Rule(
+        kind="memory held by others", words=MEMORY, of_compiler=False,
+        when=lambda failure: failure.lacks_what_others_hold,
+        cause="Other processes hold most of the device's memory: other runs of this experiment, or "
+        "other programs.",
+        advice="End the other programs, which nvidia-smi lists, or use fewer runs at once.",
+        remedies=(with_fields(schedule="sequential"),),
     ),
     Rule(
         kind="out of memory while autotuning", words=MEMORY, frames=AUTOTUNING,
