@@ -32,9 +32,10 @@ pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(autouse=True)
-def supervised_here() -> Iterator[None]:
-    with torch_asked_here(), commands_here(FAKE_WORKER):
-        yield
+def supervised_here() -> Iterator[pytest.MonkeyPatch]:
+    """Further patches, which end before those of the supervisor."""
+    with torch_asked_here(), commands_here(FAKE_WORKER) as patch:
+        yield patch
 
 
 def blocks(run: RunDir) -> int:
@@ -55,9 +56,9 @@ def tuned(folder: Path, *options: str) -> tuple[int, list[str]]:
 
 
 def test_the_answer_is_confirmed_for_the_planned_length(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], supervised_here: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
+    supervised_here.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
     status, scenarios = tuned(tmp_path, "--backends=none:optimizer=fused", "--plan=5000",
                               "--budget=60s")  # fmt: skip
     shown = capfd.readouterr().out
@@ -70,19 +71,14 @@ def test_the_answer_is_confirmed_for_the_planned_length(
 
 
 def test_the_command_waits_for_a_supervisor_that_takes_long_to_queue_the_confirmation(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], supervised_here: pytest.MonkeyPatch
 ) -> None:
     confirm = Search.confirm
+    supervisors = []
 
     def late(*arguments: Any) -> str | None:
         time.sleep(2)
         return confirm(*arguments)
-
-    monkeypatch.setattr(Search, "confirm", late)
-    monkeypatch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
-    # As on a machine without duckdb, where no table comes between search and confirmation.
-    monkeypatch.setattr(Storage, "run", lambda *arguments: 0)
-    supervisors = []
 
     def ensure_supervisor(data_dir: DataDir) -> None:
         if not supervisors:
@@ -90,7 +86,12 @@ def test_the_command_waits_for_a_supervisor_that_takes_long_to_queue_the_confirm
             supervisors[0].start()
             wait_until(lambda: is_locked(data_dir.supervisor_lock))
 
-    monkeypatch.setattr(breakeven.runner.commands.waiting, "ensure_supervisor", ensure_supervisor)
+    patch = supervised_here
+    patch.setattr(Search, "confirm", late)
+    patch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
+    # As on a machine without duckdb, where no table comes between search and confirmation.
+    patch.setattr(Storage, "run", lambda *arguments: 0)
+    patch.setattr(breakeven.runner.commands.waiting, "ensure_supervisor", ensure_supervisor)
     _, scenarios = tuned(tmp_path, "--backends=none:optimizer=fused", "--plan=5000",
                          "--budget=60s")  # fmt: skip
     supervisors[0].join()
@@ -101,7 +102,7 @@ def test_the_command_waits_for_a_supervisor_that_takes_long_to_queue_the_confirm
 
 
 def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], supervised_here: pytest.MonkeyPatch
 ) -> None:
     data_dir = DataDir(tmp_path)
 
@@ -116,8 +117,8 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
 
     threads = [threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER)),
                threading.Thread(target=press_ctrl_c)]  # fmt: skip
-    monkeypatch.setattr(breakeven.runner.commands.waiting, "ensure_supervisor",
-                        lambda data_dir: [one.start() for one in threads])  # fmt: skip
+    supervised_here.setattr(breakeven.runner.commands.waiting, "ensure_supervisor",
+                            lambda data_dir: [one.start() for one in threads])  # fmt: skip
     ended = tuned(tmp_path, "--backends=none:optimizer=fused,eager:optimizer=fused", "--plan=5000")
     for one in threads:
         one.join()

@@ -78,7 +78,7 @@ def commands_here(
     def ensure_supervisor(data_dir: DataDir) -> None:
         supervisor.supervise(data_dir, worker)
 
-    with pytest.MonkeyPatch.context() as patch, storage_asked_here():
+    with storage_asked_here(), pytest.MonkeyPatch.context() as patch:
         hurry(patch)
         patch.setenv(CODE_VARIABLE, "")  # Commands add folders to what this process allows.
         patch.setattr(waiting, "ensure_supervisor", ensure_supervisor)
