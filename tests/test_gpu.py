@@ -407,6 +407,23 @@ def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @needs_nvml
+def test_a_run_on_two_devices_has_the_energy_of_both() -> None:
+    """The second works, the first does not."""
+    places = [torch.device("cuda:0"), torch.device("cuda:1")]
+    alone = watched()
+    both = NvidiaDriver(places[0], ExperimentProcesses("x"), places)
+    work = torch.randn(8192, 8192, device=places[1])
+    alone.begin()
+    both.begin()
+    for _ in range(400):
+        work = torch.tanh(work @ work)
+    torch.cuda.synchronize(places[1])
+    first, sum_of_both = alone.end()["energy_joules"], both.end()["energy_joules"]
+    assert sum_of_both > 2 * first > 0
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@needs_nvml
 def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
     last = torch.cuda.device_count() - 1
     code = (

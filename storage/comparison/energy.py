@@ -37,9 +37,8 @@ class EnergySaving:
 
 
 def energy_savings(spec: ExperimentSpec, runs: Sequence[Evidence]) -> dict[str, EnergySaving]:
-    """The saving by label, of each backend with a reading in a round of the baseline. Empty if
-    several devices share a run, because only one of them is watched."""
-    found = {} if spec.num_devices > 1 else {run.label: _in_joules(run) for run in runs}
+    """The saving by label, of each backend with a reading in a round of the baseline."""
+    found = {run.label: _in_joules(run) for run in runs}
     metered = [run for run in found.values() if run is not None]
     baseline = of_role(metered, "baseline")
     if baseline is None:

@@ -283,11 +283,12 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         raise NotInStore(
             f"no experiment {experiment_id!r} in {store.data_dir.runs} or among the examples"
         )
+    spec = queries.experiment_spec(store, experiment_id)
     breaks = _of_training(queries.graph_breaks(store, experiment_id))
     series = {
         "steps": queries.step_times(store, experiment_id),
         "blocks": queries.blocks(store, experiment_id),
-        "device": queries.device_samples(store, experiment_id),
+        "device": _with_energy_of_all(queries.device_samples(store, experiment_id), spec),
         "scores": queries.evaluation_metrics(store, experiment_id),
         "answers": queries.answers(store, experiment_id),
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
@@ -306,7 +307,6 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     workloads = queries.fields_by_run(queries.workloads(store, experiment_id))
     environments = queries.fields_by_run(queries.environments(store, experiment_id))
     randomness = load_randomness(store, experiment_id)
-    spec = queries.experiment_spec(store, experiment_id)
     sizes = {one.label: one.batch_times for one in spec.possible_variants}
     inputs = _by_run(queries.inputs(store, experiment_id))
     evidence = []
@@ -387,6 +387,13 @@ def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
     parts = {ids[begin]: frame.iloc[begin:end] for begin, end in pairwise(ends_of_runs(frame))}
     nothing = frame.iloc[:0]
     return lambda run_id: parts.get(run_id, nothing)
+
+
+def _with_energy_of_all(samples: pd.DataFrame, spec: ExperimentSpec) -> pd.DataFrame:
+    """Samples without the energy of only some of the devices that share a run: journals from before
+    these were summed, and runs on several machines, have the energy of one device or machine."""
+    is_sum = samples["energy_devices"].fillna(1) == spec.num_devices
+    return samples.assign(energy_joules=samples["energy_joules"].where(is_sum))
 
 
 def _of_training(frame: pd.DataFrame) -> pd.DataFrame:

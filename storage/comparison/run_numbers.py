@@ -59,7 +59,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         real_tokens_per_second=_real_tokens_per_second(run),
         flops_per_second=flops_per_second,
         peak_share=_peak_share(run, flops_per_second, precision),
-        energy_per_step=_energy_per_step(run) if spec.num_devices == 1 else None,
+        energy_per_step=_energy_per_step(run),
         compile_seconds=run.compile_seconds,
         peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
         compile_peak_memory_bytes=memory_needed(compiled, on_cpu=run.computes_on_cpu),

@@ -141,7 +141,8 @@ THROTTLED, PROCESSES = (
 )
 OF_SAMPLES = (
     "time, round + 1 AS round, first_step, steady, sm_clock_mhz, memory_clock_mhz, "
-    f"temperature_celsius, power_watts, energy_joules, num_steps, utilization, {THROTTLED}, "
+    "temperature_celsius, power_watts, energy_joules, energy_devices, num_steps, utilization, "
+    f"{THROTTLED}, "
     f"device_memory_used_bytes, {PROCESSES}, "
     "others_memory_bytes, cpu_frequency_mhz, load_average, wall_seconds, cpus, "
     "own_cpu_seconds, busy_cpu_seconds, stolen_cpu_seconds, throttled_periods, "

@@ -6,6 +6,7 @@ is a method or an attribute here.
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -178,8 +179,9 @@ class Device(ABC):
         """The memory use since `reset_memory`."""
 
     @abstractmethod
-    def open_driver(self, experiment_id: str) -> NvidiaDriver | None:
-        """The driver; None on the CPU; raises `Unavailable` if no driver answers."""
+    def open_driver(self, experiment_id: str, sharing: Sequence[str] = ()) -> NvidiaDriver | None:
+        """The driver; None on the CPU; raises `Unavailable` if no driver answers. `sharing`: all
+        devices that share the run on this machine, by default this one."""
 
     def select(self) -> None:  # noqa: B027 - most types have only one
         """Makes it torch's default device of its type."""

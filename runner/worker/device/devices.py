@@ -6,6 +6,7 @@ ROCm and MPS were never tried, for lack of such devices.
 
 import platform
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,8 +99,9 @@ class CudaDevice(Device):
             reserved_bytes=statistics["reserved_bytes"]["all"]["peak"],
         )
 
-    def open_driver(self, experiment_id: str) -> NvidiaDriver:
-        return NvidiaDriver(self.torch_device, ExperimentProcesses(experiment_id))
+    def open_driver(self, experiment_id: str, sharing: Sequence[str] = ()) -> NvidiaDriver:
+        experiment = ExperimentProcesses(experiment_id)
+        return NvidiaDriver(self.torch_device, experiment, [torch.device(one) for one in sharing])
 
     def select(self) -> None:
         torch.cuda.set_device(self.torch_device)
@@ -147,7 +149,7 @@ class RocmDevice(CudaDevice):
     type = "rocm"
     notes = (NOT_TRIED,)
 
-    def open_driver(self, experiment_id: str) -> NvidiaDriver:
+    def open_driver(self, experiment_id: str, sharing: Sequence[str] = ()) -> NvidiaDriver:
         raise Unavailable(f"{NOT_RECORDED}: NVML, which tells them, knows NVIDIA's devices alone.")
 
 
@@ -187,7 +189,7 @@ class CpuDevice(Device):
         peak = _resident_high_water_bytes() if self._can_reset else None
         return MemoryUse(peak_bytes=peak, reserved_bytes=None)
 
-    def open_driver(self, experiment_id: str) -> None:
+    def open_driver(self, experiment_id: str, sharing: Sequence[str] = ()) -> None:
         return None
 
 
@@ -244,7 +246,7 @@ class MpsDevice(Device):
         """The memory that Metal has given to this process; torch counts no peak on MPS."""
         return MemoryUse(peak_bytes=None, reserved_bytes=torch.mps.driver_allocated_memory())
 
-    def open_driver(self, experiment_id: str) -> NvidiaDriver:
+    def open_driver(self, experiment_id: str, sharing: Sequence[str] = ()) -> NvidiaDriver:
         raise Unavailable(f"{NOT_RECORDED}: Metal does not tell them.")
 
     def synchronize(self) -> None:

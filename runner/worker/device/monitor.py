@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from breakeven.runner.machine.cpus import CpuAllowance, cpu_allowance, cpu_groups, throttled_periods
+from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable
 from breakeven.runner.worker.device.processes import (
@@ -207,18 +208,21 @@ class BlockWatch:
 class DeviceMonitor:
     """Watches a run's blocks: one watch for the driver, a slower one for CPUs and processes."""
 
-    def __init__(self, experiment_id: str, device: Device, log: EventLog) -> None:
+    def __init__(self, spec: RunSpec, device: Device, log: EventLog) -> None:
         """Also records the state of the device before the first block."""
         self._log = log
+        experiment = spec.experiment
+        sharing = experiment.devices if experiment.num_devices > 1 else ()
+        self._num_metered = max(1, len(sharing))
         self._names_next = 0.0
-        self._experiment = ExperimentProcesses(experiment_id)
+        self._experiment = ExperimentProcesses(spec.experiment_id)
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
         self._cpus.breakeven_pids = breakeven_processes()
         self._is_cpu = device.type == "cpu"
         self._packages = PackageEnergy()
         self._driver: NvidiaDriver | None = None
         with suppress(Unavailable):  # The `environment` event has the reason.
-            self._driver = device.open_driver(experiment_id)
+            self._driver = device.open_driver(spec.experiment_id, sharing)
         self._watches = [BlockWatch(self._begin_cpus, self._measure_cpus)]
         if self._driver is not None:
             # The driver first, because clocks fall soon after the work.
@@ -243,6 +247,8 @@ class DeviceMonitor:
             fields["processes"] = self._busy_processes(fields)
         if fields:
             fields.setdefault("wall_seconds", seconds)
+            if self._num_metered > 1:
+                fields["energy_devices"] = self._num_metered
             self._log.append("device", round=round, first_step=first_step, **fields)
 
     def _begin_cpus(self) -> None:

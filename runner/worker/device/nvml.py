@@ -6,7 +6,7 @@ device is found by its UUID.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -49,16 +49,24 @@ class Unavailable(Exception):
 
 
 class NvidiaDriver:
-    """NVML's reports on one device; unsupported reports are None."""
+    """NVML's reports on one device, with the energy of all devices that share the run; unsupported
+    reports are None."""
 
-    def __init__(self, device: torch.device, experiment: ExperimentProcesses) -> None:
-        """Raises `Unavailable` if NVML cannot be used."""
+    def __init__(
+        self,
+        device: torch.device,
+        experiment: ExperimentProcesses,
+        sharing: Sequence[torch.device] = (),
+    ) -> None:
+        """`sharing`: all devices of the run on this machine, by default this one. Raises
+        `Unavailable` if NVML cannot be used."""
         if pynvml is None:
             why = "nvidia-ml-py is not installed (pip install nvidia-ml-py)"
             raise Unavailable(f"{NOT_RECORDED}: {why}.")
         try:
             pynvml.nvmlInit()
             self._handle = _find(device)
+            self._sharing = [_find(one) for one in sharing] or [self._handle]
         except pynvml.NVMLError as error:
             raise Unavailable(f"{NOT_RECORDED}: NVML answers {str(error)!r}.") from error
         self._experiment = experiment
@@ -126,9 +134,11 @@ class NvidiaDriver:
         ]
 
     def _millijoules(self) -> int | None:
-        """Energy that the device has used since the driver was loaded, in millijoules."""
-        answer: int | None = self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption)
-        return answer
+        """Energy that all devices of the run have used since the driver was loaded, in
+        millijoules."""
+        counted = [self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle=one)
+                   for one in self._sharing]  # fmt: skip
+        return None if None in counted else sum(counted)
 
     def _throttle_counters(self) -> dict[str, float]:
         """Seconds during which each policy has reduced clocks so far."""
@@ -140,9 +150,9 @@ class NvidiaDriver:
             and answer.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
         }
 
-    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
+    def _ask(self, question: Callable[..., Any], *arguments: Any, handle: Any = None) -> Any:
         try:
-            return question(self._handle, *arguments)
+            return question(handle or self._handle, *arguments)
         except pynvml.NVMLError:
             return None
 

@@ -315,7 +315,7 @@ class BlockTimer:
         self._clock = clock = self._device.clock()
         self.pause, self.resume, self.leave_out = clock.pause, clock.resume, clock.skip
         """Exclude time from the step: until `resume`, or the time since the last step."""
-        self._monitor = DeviceMonitor(context.spec.experiment_id, self._device, self._log)
+        self._monitor = DeviceMonitor(context.spec, self._device, self._log)
         self._collector = Collector()
 
     def run(

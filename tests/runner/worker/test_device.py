@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,8 @@ from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine import cpus as machine
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.place import Parallel
 from breakeven.runner.worker.device import devices, nvml, processes
 from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device.base import EventClock
@@ -117,6 +119,38 @@ def test_blocks_on_the_cpu_have_the_energy_of_the_packages(
     events = run(experiment(**NET), tmp_path / "e.jsonl")
     samples = of_kind(events, "device")
     assert samples and all(one["energy_joules"] == 2.0 for one in samples)
+
+
+def a_run(spec: ExperimentSpec) -> RunSpec:
+    return RunSpec(experiment_id="x", experiment=spec, variant=spec.possible_variants[0])
+
+
+@pytest.mark.parametrize(("places", "parallel", "num_metered"),
+                         [(("cpu", "cpu"), "ddp", 2), (("cpu", "cpu"), "spread", None),
+                          (("cpu",), "ddp", None)])  # fmt: skip
+def test_the_energy_of_a_block_is_that_of_all_devices_that_share_the_run(
+    places: tuple[str, ...],
+    parallel: Parallel,
+    num_metered: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Sequence[str]] = []
+
+    def open_driver(_: Any, experiment_id: str, sharing: Sequence[str]) -> QuickDriver:
+        asked.append(sharing)
+        return QuickDriver()
+
+    monkeypatch.setattr(devices.CpuDevice, "open_driver", open_driver)
+    spec = a_run(experiment(devices=places, parallel=parallel))
+    log = EventLog(tmp_path / "e.jsonl")
+    monitor = device_monitor.DeviceMonitor(spec, devices.open_device("cpu"), log)
+    monitor.begin()
+    monitor.end(round=0, first_step=0)
+    log.close()
+    *_, sample = read_events(tmp_path / "e.jsonl")[0]
+    assert sample.get("energy_devices") == num_metered
+    assert asked == [places if num_metered else ()]
 
 
 @needs_proc
@@ -629,7 +663,7 @@ class Unasked(devices.CpuDevice):
 
     type = "mps"
 
-    def open_driver(self, experiment_id: str) -> None:
+    def open_driver(self, experiment_id: str, sharing: Sequence[str] = ()) -> None:
         raise Unavailable("no driver")
 
 
@@ -639,7 +673,7 @@ def test_busy_processes_are_on_the_device_only_where_the_cpus_are_the_device(
 ) -> None:
     monkeypatch.setattr(device_monitor, "WORTH_NAMES", -1.0)
     log = EventLog(tmp_path / "e.jsonl")
-    monitor = device_monitor.DeviceMonitor("x", kind(torch.device("cpu")), log)
+    monitor = device_monitor.DeviceMonitor(a_run(experiment()), kind(torch.device("cpu")), log)
     monitor.begin()
     monitor.end(round=0, first_step=0)
     log.close()

@@ -27,6 +27,7 @@ def record(
     joules: dict[str, tuple[float | None, float]],
     spec: ExperimentSpec = SPEC,
     step_seconds: float = 0.05,
+    energy_devices: int | None = None,
 ) -> DataDir:
     """A baseline and a control of 0.1 s a step, and backends, which compile for 20 s."""
     data_dir = DataDir(folder / "data")
@@ -42,7 +43,7 @@ def record(
                             losses[block * 10 : block * 10 + 10],
                             compiled=[0] if is_compiled else ())  # fmt: skip
             energy = first if block == 0 else steady
-            recording.device(**SAMPLE | {"energy_joules": energy})
+            recording.device(**SAMPLE | {"energy_joules": energy, "energy_devices": energy_devices})
         recording.end()
     return data_dir
 
@@ -112,3 +113,24 @@ def test_without_the_energy_of_its_compiling_a_backend_has_no_break_even(
 def test_a_counter_that_did_not_advance_in_a_block_shows_no_saving(tmp_path: Path) -> None:
     """Else only those blocks would count in which the counter advanced, perhaps for two."""
     assert saving(record(tmp_path, {"inductor": (3300.0, 0.0)})) is None
+
+
+def test_runs_on_two_devices_have_the_energy_of_both(tmp_path: Path) -> None:
+    """As in the first test, with the sum of both counters."""
+    spec = replace(SPEC, devices=("cuda:0", "cuda:1"), parallel="ddp")
+    data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)}, spec, energy_devices=2)
+    assert compared(data_dir).result_of("inductor").measured.energy_per_step == pytest.approx(30)
+    assert "Compiling and steps use 60.8 instead of 80.0 Wh." in told(data_dir, 7200)
+
+
+@pytest.mark.parametrize("num_machines", [1, 2])
+def test_the_energy_of_one_device_or_machine_is_not_that_of_all(
+    tmp_path: Path, num_machines: int
+) -> None:
+    """Older journals have the energy of one device; on several machines nobody reads all."""
+    spec = replace(SPEC, devices=("cuda:0", "cuda:1"), parallel="ddp", nodes=num_machines)
+    num_metered = None if num_machines == 1 else 2
+    data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)}, spec, energy_devices=num_metered)
+    result = compared(data_dir).result_of("inductor")
+    assert result.energy is None and result.measured.energy_per_step is None
+    assert " Wh" not in told(data_dir, 7200)
