@@ -5,7 +5,7 @@
 
 import os
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +28,7 @@ from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, check_task_fits
 from breakeven.runner.specs.place import parse_cpus, write_cpus
-from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant, parse_backend
 from breakeven.runner.specs.workload import USER_CODE, Task
 from breakeven.runner.suites import SUITES
 
@@ -181,7 +181,10 @@ def check_settings(spec: ExperimentSpec, *, execute: bool = False) -> None:
         return
     refused = _first_refused(settings.to_json())
     if refused:
-        raise InvalidSpec(refused["field"], refused["value"], refused["rule"])
+        field, value = refused["field"], refused["value"]
+        if field == "backends":
+            value = next(text for text in spec.backends if _of_torch(text) == value)
+        raise InvalidSpec(field, value, refused["rule"])
 
 
 def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpec | None:
@@ -193,8 +196,8 @@ def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpe
     # The torch of another environment may have other options.
     backends = () if spec.environments else spec.backends
     variants = {text: parse_backend(text) for text in backends if text not in searched}
-    to_try = tuple(text for text, variant in variants.items()
-                   if variant.options or (execute and variant.path_of_backend))  # fmt: skip
+    to_try = tuple(dict.fromkeys(_of_torch(text) for text, variant in variants.items()
+                   if variant.options or (execute and variant.path_of_backend)))  # fmt: skip
     usual = TrainingSpec()
     reduced = replace(
         usual,
@@ -220,6 +223,15 @@ def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpe
         backends=to_try,
         devices=spec.devices,
     )
+
+
+def _of_torch(backend: str) -> str:
+    """The backend with only the settings that `torch.compile` takes. Others may depend on the task,
+    the data or the devices."""
+    variant = parse_backend(backend)
+    usual: dict[str, Any] = {one.name: one.default for one in fields(Variant)
+                             if one.name in NEED_NO_COMPILER}  # fmt: skip
+    return replace(variant, **usual).text
 
 
 @lru_cache(KEPT_ANSWERS)

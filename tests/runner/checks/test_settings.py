@@ -9,7 +9,7 @@ from breakeven.runner.checks import experiment as settings_check
 from breakeven.runner.checks.experiment import check, check_settings, settings_of
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.specs.candidates import search_spec
-from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.worker.settings_check import first_refused
 from tests.helpers.machine import MACHINE
 
@@ -91,6 +91,28 @@ def test_form_and_command_line_ask_torch_in_another_process_once() -> None:
         assert caught.value.value == {"wieght_decay": 0.1}
     answers = settings_check._first_refused.cache_info()
     assert answers.hits >= 1 and answers.currsize >= 1
+
+
+@pytest.mark.parametrize("setting", ["loader_workers=8", "batch_times=16", "optimizer=fused"])
+def test_an_inductor_option_is_asked_about_without_settings_of_breakeven(setting: str) -> None:
+    """The settings that torch checks belong to no script and to no data."""
+    script = ModelSpec(source="script:/x/train.py")
+    option = f"coordinate_descent_tuning=true+{setting}"
+    backends = (f"inductor:{option}", f"inductor:{option}+shape_padding=true")
+    spec = asked()
+    if setting == "loader_workers=8":
+        spec = replace(spec, task="script", model=script, data=DataSpec(source="script"))
+    settings = settings_of(replace(spec, backends=backends))
+    assert settings is not None
+    tried = "inductor:coordinate_descent_tuning=true"
+    assert settings.backends == (tried, f"{tried}+shape_padding=true")
+
+
+def test_a_refused_backend_is_named_with_all_of_its_settings() -> None:
+    named = "inductor:no_such=1+optimizer=fused"
+    with pytest.raises(InvalidSpec, match="no configuration 'no_such'") as caught:
+        check_settings(asked(("inductor", named)))
+    assert caught.value.value == named
 
 
 def test_usual_settings_are_not_asked_about() -> None:
