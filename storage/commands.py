@@ -74,7 +74,7 @@ from breakeven.storage.terminal.lists import (
     list_table,
     listed,
 )
-from breakeven.storage.terminal.plan_words import advice, advice_words
+from breakeven.storage.terminal.plan_words import advice, advice_words, any_length
 from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.report import (
     brought_text,
@@ -240,10 +240,17 @@ def _print_diff(planned: Plan | None, comparison: Comparison, store: Store) -> i
 def _plan_line(planned: Plan | None, store: Store) -> str:
     """`plan for 20,000 steps: use inductor: ...`; empty without a measured baseline."""
     prices = read_settings(store.data_dir.path).prices
-    found = advice(planned, prices) if planned else None
-    if planned is None or planned.num_steps is None or found is None:
+    if planned is None:
         return ""
-    return f"plan for {count_of(planned.num_steps, 'step')}: {advice_words(found)}"
+    if planned.num_steps is None:
+        text = any_length(planned, prices)
+        return f"plan for any length: {text}" if text else ""
+    found = advice(planned, prices)
+    return (
+        ""
+        if found is None
+        else f"plan for {count_of(planned.num_steps, 'step')}: {advice_words(found)}"
+    )
 
 
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:

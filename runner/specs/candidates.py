@@ -86,6 +86,12 @@ def _on_cuda(spec: ExperimentSpec) -> bool:
     return spec.device.startswith("cuda")
 
 
+def _keeps_graphs(spec: ExperimentSpec) -> bool:
+    """Whether later steps can replay captured CUDA graphs. Under `fsdp` the gathered weights lie at
+    other addresses in each step, so nearly each step captures again."""
+    return _on_cuda(spec) and spec.parallel != "fsdp"
+
+
 def _allows_tf32(spec: ExperimentSpec) -> bool:
     may = "precision" in spec.tune.allow and _on_cuda(spec)
     return may and (spec.is_script or spec.training.precision == "float32")
@@ -122,11 +128,11 @@ MOVES = (
     ),
     Move(
         name="mode", values=("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
-        compilers=("inductor",), applies=_on_cuda,
+        compilers=("inductor",), applies=_keeps_graphs,
     ),
     Move(
         name="mode", values=("max-autotune-no-cudagraphs",), compilers=("inductor",),
-        applies=lambda spec: spec.device == "cpu",
+        applies=lambda spec: spec.device == "cpu" or (_on_cuda(spec) and not _keeps_graphs(spec)),
     ),
     Move(
         name="scope", values=("forward", "blocks"), compilers=("inductor",),
@@ -195,6 +201,8 @@ def untried(spec: ExperimentSpec) -> str:
         }
     elif "batch" not in spec.tune.allow:
         reasons["larger batches"] = "they make another training (--allow batch tries them)"
+    if _on_cuda(spec) and not _keeps_graphs(spec):
+        reasons["CUDA graphs"] = "under fsdp nearly each step would capture them again"
     reasons["activation checkpointing"] = "it saves memory and makes each step slower"
     listed = "; ".join(f"{what}, because {why}" for what, why in reasons.items())
     return f"Not tried: {listed}."
@@ -203,7 +211,7 @@ def untried(spec: ExperimentSpec) -> str:
 def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
     """Every combination for an experiment, written as in `backends`, without the baseline."""
     found = []
-    compilers = [one for one in ALL_COMPILERS if one != "cudagraphs" or _on_cuda(spec)]
+    compilers = [one for one in ALL_COMPILERS if one != "cudagraphs" or _keeps_graphs(spec)]
     for compiler in compilers:
         moves = [move for move in MOVES if len(move.choices(spec, compiler)) > 1]
         for values in product(*(move.choices(spec, compiler) for move in moves)):

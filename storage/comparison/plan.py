@@ -195,8 +195,10 @@ class Plan:
     backend is surely faster."""
     baseline: str
     """Label of the baseline."""
-    joules: Mapping[str, float] = field(default_factory=dict)
-    """Energy of the steps by label, without compiling, for runs with measured energy."""
+    step_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of a steady step by label, also without a planned length."""
+    step_joules: Mapping[str, float] = field(default_factory=dict)
+    """Energy of a steady step by label, for runs with measured energy."""
     compile_joules: Mapping[str, float] = field(default_factory=dict)
     """Energy of compiling by label, for backends with a known one."""
     num_devices: int = 1
@@ -211,6 +213,13 @@ class Plan:
     @property
     def baseline_seconds(self) -> float | None:
         return self.totals.get(self.baseline)
+
+    @property
+    def joules(self) -> dict[str, float]:
+        """Energy of the steps by label, without compiling, for runs with measured energy."""
+        steps = self.num_steps
+        return {} if steps is None else {one: steps * energy
+                                         for one, energy in self.step_joules.items()}  # fmt: skip
 
     @property
     def is_sure(self) -> bool:
@@ -277,10 +286,11 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         best=best,
         leading=best or next(later, fastest),
         baseline=comparison.baseline,
-        joules={
-            one.label: one.measured.energy_per_step * num_steps / one.batch_times
+        step_seconds=steps,
+        step_joules={
+            one.label: one.measured.energy_per_step / one.batch_times
             for one in comparison.results
-            if one.measured.energy_per_step is not None and num_steps is not None
+            if one.measured.energy_per_step is not None
         },
         compile_joules={
             one.label: one.energy.break_even.compile_seconds

@@ -194,11 +194,16 @@ def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
     else:
         kwh = [0.0] * len(labels)
     hours = [planned.totals[one] * planned.num_devices / 3600 for one in labels]
+    if costs := _money(hours, kwh, prices):
+        costs = f"The training costs {costs}"
+        yield costs if is_known or not prices.kwh else f"{costs} without energy"
+
+
+def _money(hours: Sequence[float], kwh: Sequence[float], prices: Prices) -> str:
+    """The price of device hours and energy; empty without prices."""
     money = [prices.device_hour * time + prices.kwh * energy
              for time, energy in zip(hours, kwh, strict=True)]  # fmt: skip
-    if any(money):
-        costs = f"The training costs {_instead(money)} {prices.currency}".rstrip()
-        yield costs if is_known or not prices.kwh else f"{costs} without energy"
+    return f"{_instead(money)} {prices.currency}".rstrip() if any(money) else ""
 
 
 def _energy_repaid(best: Result) -> Iterator[str]:
@@ -214,8 +219,38 @@ def _energy_repaid(best: Result) -> Iterator[str]:
 
 
 def _instead(amounts: Sequence[float]) -> str:
-    """`3.48 instead of 4.43`, or one amount alone."""
-    return " instead of ".join(f"{one:,.0f}" if one >= 999.5 else digits(one, 3) for one in amounts)
+    """`3.48 instead of 4.43`; one amount alone, or two equal ones once."""
+    texts = [f"{one:,.0f}" if one >= 999.5 else digits(one, 3) for one in amounts]
+    return " instead of ".join(dict.fromkeys(texts))
+
+
+def any_length(planned: Plan, prices: Prices) -> str:
+    """Without a planned length: the best choice by length, and what an hour makes and costs with
+    the leading backend instead of without a compiler."""
+    return " ".join(filter(None, [other_lengths(planned), _hour(planned, prices)]))
+
+
+def _hour(planned: Plan, prices: Prices) -> str:
+    """`Per hour with inductor: 72,000 instead of 36,000 steps, 0.45 instead of 0.4 kWh.`; empty
+    without energy and prices."""
+    labels = list(dict.fromkeys([planned.leading.label if planned.leading else planned.baseline,
+                                 planned.baseline]))  # fmt: skip
+    if not planned.step_seconds.keys() >= set(labels):
+        return ""
+    steps = [3600 / planned.step_seconds[one] for one in labels]
+    joules = [planned.step_joules.get(one, math.nan) for one in labels]
+    kwh = [count * energy / JOULES_PER_KWH for count, energy in zip(steps, joules, strict=True)]
+    amounts = [f"{_instead(steps)} steps"]
+    if is_known := not any(map(math.isnan, kwh)):
+        amounts.append(f"{_instead(kwh)} kWh")
+        if prices.co2_grams_per_kwh:
+            kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
+            amounts.append(f"{_instead(kilograms)} kg of CO2")
+    known = kwh if is_known else [0.0] * len(labels)
+    if money := _money([planned.num_devices] * len(labels), known, prices):
+        amounts.append(money if is_known or not prices.kwh else f"{money} without energy")
+    what = f"with {labels[0]}" if planned.leading else "without a compiler"
+    return f"Per hour {what}: {', '.join(amounts)}." if len(amounts) > 1 else ""
 
 
 def other_lengths(planned: Plan) -> str:

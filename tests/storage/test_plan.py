@@ -310,10 +310,10 @@ def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> No
 
 
 def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
-    """Two hours on two devices at 2.5 an hour are 10; 7.2 MJ are 2 kWh at 0.3, which is 0.6, and
-    0.8 kg of CO2 at 400 g each."""
+    """Two hours on two devices at 2.5 an hour are 10; five steps of 1.44 MJ are 2 kWh at 0.3, which
+    is 0.6, and 0.8 kg of CO2 at 400 g each."""
     plan = Plan(num_steps=5, totals={"baseline": 7200.0, "inductor": 9000.0}, best=None,
-                baseline="baseline", joules={"baseline": 7.2e6}, num_devices=2,
+                baseline="baseline", step_joules={"baseline": 1.44e6}, num_devices=2,
                 choices=CHOICES[:1], chosen=CHOICES[0])  # fmt: skip
     prices = Prices(currency="EUR", device_hour=2.5, kwh=0.3, co2_grams_per_kwh=400)
 
@@ -326,6 +326,6 @@ def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
         "CO2. The training costs 10.6 EUR. No backend is sure to take less."
     )
     assert "The training costs 4,001 EUR." in said(replace(plan, num_devices=800), prices)
-    unmeasured = replace(plan, joules={"inductor": 1.0})
+    unmeasured = replace(plan, step_joules={"inductor": 1.0})
     assert "The training costs 10.0 EUR without energy." in said(unmeasured, prices)
     assert "The training costs 10.0 EUR." in said(unmeasured, replace(prices, kwh=0.0))

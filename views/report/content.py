@@ -237,7 +237,7 @@ def advice(comparison: Comparison) -> Markdown:
     if not planned.choices or not standings(comparison).counted:
         return "These runs allow no advice: no backend has a speed that counts."
     return inert(f"For {planned.num_steps:,} steps, {plan_words.advice_words(found)}" if found
-                 else plan_words.other_lengths(planned))  # fmt: skip
+                 else plan_words.any_length(planned, Prices()))  # fmt: skip
 
 
 COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')

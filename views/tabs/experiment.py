@@ -53,7 +53,7 @@ from breakeven.storage.terminal.environment_words import (
     version_words,
 )
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import Advice, advice, other_lengths, starts_advice
+from breakeven.storage.terminal.plan_words import Advice, advice, any_length, starts_advice
 from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.setting_words import setting_words
 from breakeven.views.access import permissions
@@ -208,7 +208,7 @@ def plan_text(planned: Plan, prices: Prices) -> Markdown:
     """The recommended backend and the time it saves, or without a length the best choice by length;
     empty without a measured baseline."""
     found = advice(planned, prices)
-    return inert(other_lengths(planned)) if found is None else advice_text(found)
+    return inert(any_length(planned, prices)) if found is None else advice_text(found)
 
 
 def advice_text(found: Advice) -> Markdown:

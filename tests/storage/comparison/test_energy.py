@@ -10,7 +10,7 @@ from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.plan import plan
-from breakeven.storage.terminal.plan_words import advice, advice_words
+from breakeven.storage.terminal.plan_words import advice, advice_words, any_length
 from tests.helpers.comparisons import compared
 from tests.helpers.device_journals import SAMPLE
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
@@ -134,3 +134,35 @@ def test_the_energy_of_one_device_or_machine_is_not_that_of_all(
     result = compared(data_dir).result_of("inductor")
     assert result.energy is None and result.measured.energy_per_step is None
     assert " Wh" not in told(data_dir, 7200)
+
+
+PRICES = Prices(device_hour=2.0, kwh=0.25, co2_grams_per_kwh=500.0, currency="EUR")
+
+
+def for_any_length(data_dir: DataDir, prices: Prices) -> str:
+    return any_length(plan(compared(data_dir), None), prices)
+
+
+def test_a_training_without_an_end_has_amounts_per_hour(tmp_path: Path) -> None:
+    """Steps of 0.05 and 0.1 s, with 30 and 40 J: 2.16 and 1.44 MJ per hour."""
+    data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)})
+    assert for_any_length(data_dir, PRICES) == (
+        "Below 399 steps (399 to 399), do not compile; from 399 steps (399 to 399) on, use "
+        "inductor. Per hour with inductor: 72,000 instead of 36,000 steps, "
+        "0.600 instead of 0.400 kWh, 0.300 instead of 0.200 kg of CO2, 2.15 instead of 2.10 EUR."
+    )
+    assert for_any_length(data_dir, Prices()).endswith("steps, 0.600 instead of 0.400 kWh.")
+
+
+def test_an_hour_costs_the_price_of_all_devices(tmp_path: Path) -> None:
+    """Without energy, so the price of energy is said to be missing."""
+    spec = replace(SPEC, devices=("cuda:0", "cuda:1"), parallel="ddp")
+    data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)}, spec)
+    assert for_any_length(data_dir, PRICES).endswith("36,000 steps, 4.00 EUR without energy.")
+
+
+def test_if_no_backend_is_faster_an_hour_is_that_without_a_compiler(tmp_path: Path) -> None:
+    data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)}, step_seconds=0.1)
+    text = for_any_length(data_dir, PRICES)
+    assert text.endswith("Per hour without a compiler: 36,000 steps, 0.400 kWh, 0.200 kg of CO2, "
+                         "2.10 EUR.")  # fmt: skip
