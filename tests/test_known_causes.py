@@ -36,6 +36,7 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.specs.ladder import ladder_on
+from breakeven.runner.specs.place import Parallel
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.exits import explain
 from breakeven.runner.worker.event_log import EventLog
@@ -291,6 +292,25 @@ def test_memory_that_other_processes_hold_is_not_blamed_on_the_model(own: str, k
     )
     found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
     assert told(found)[0] == kind
+
+
+@pytest.mark.parametrize("parallel", ["fsdp", "ddp"])
+def test_cuda_graphs_beside_sharded_gradients_are_named(parallel: Parallel) -> None:
+    """The message of torch 2.11.0 on two H200, of a compiled optimizer with CUDA graphs."""
+    found = failure(
+        "InternalTorchDynamoError: RuntimeError: Attempted to access the data pointer on an "
+        "invalid python storage.", "inductor:mode=reduce-overhead+optimizer=fused",
+        traceback='File "torch/_inductor/cudagraph_trees.py", line 786, in '
+        "_is_cuda_graph_recorded_tensor",
+    )  # fmt: skip
+    found = replace(
+        found, spec=replace(found.spec, devices=("cuda:0", "cuda:1"), parallel=parallel)
+    )
+    known = find_cause("inductor", found)
+    assert (known is not None) == (parallel == "fsdp")
+    if known is not None:
+        assert known.kind == "sharded gradients beside CUDA graphs"
+        assert [remedy_text(one) for one in known.remedies] == ["inductor:optimizer=fused"]
 
 
 def test_memory_that_the_baseline_lacks_as_well_is_not_that_of_cuda_graphs() -> None:

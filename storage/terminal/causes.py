@@ -287,6 +287,14 @@ RULES = (
         remedies=(without_cuda_graphs,),
     ),
     Rule(
+        kind="sharded gradients beside CUDA graphs",
+        words="data pointer on an invalid python storage", frames="_is_cuda_graph_recorded_tensor",
+        when=lambda failure: failure.spec.parallel == "fsdp",
+        cause="Dynamo asks whether the gradients lie in the memory of a CUDA graph before it "
+        "compiles the optimizer. Under fsdp a gradient is a DTensor without memory of its own.",
+        remedies=(without_cuda_graphs,),
+    ),
+    Rule(
         kind="memory held by others", words=MEMORY, of_compiler=False,
         when=lambda failure: failure.lacks_what_others_hold,
         cause="Other processes hold most of the device's memory: other runs of this experiment, or "
