@@ -64,7 +64,8 @@ def bound(
 
     def changed() -> None:
         now = st.session_state[key]
-        chosen = [] if now == default or not now else now if isinstance(now, list) else [now]
+        is_cleared = not now and not isinstance(now, str)
+        chosen = [] if now == default or is_cleared else now if isinstance(now, list) else [now]
         st.query_params[name] = chosen
         known_now = known._replace(seen=list(chosen), chosen_at=time.monotonic())
         st.session_state[f"{PREFIX}{name} known"] = known_now

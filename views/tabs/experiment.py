@@ -185,10 +185,12 @@ def _show_use(store: Store, comparison: Comparison, planned: Plan) -> None:
 
 
 def read_plan(comparison: Comparison) -> Plan:
-    """The plan for the length in the address, or else for the experiment's own, if it has one."""
+    """The plan for the length in the address; for any length if this is empty; without one in the
+    address for the experiment's own, if it has one."""
+    text = value("plan", None)
     try:
-        if text := value("plan", ""):
-            return plan(comparison, steps_of(read_length(text), comparison))
+        if text is not None:
+            return plan(comparison, steps_of(read_length(text), comparison) if text else None)
     except (ArgumentTypeError, UnknownLength) as error:
         st.warning(inert(f"{error}. The plan takes the experiment's own length."))
     return own_plan(comparison)
