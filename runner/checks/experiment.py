@@ -226,11 +226,11 @@ def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpe
 
 
 def _of_torch(backend: str) -> str:
-    """The backend with only the settings that `torch.compile` takes. Others may depend on the task,
-    the data or the devices."""
+    """The backend without the settings that may not fit the reduced experiment, because they need
+    a task, data or several devices; torch has nothing to check in them."""
     variant = parse_backend(backend)
     usual: dict[str, Any] = {one.name: one.default for one in fields(Variant)
-                             if one.name in NEED_NO_COMPILER}  # fmt: skip
+                             if one.name in (*NEED_NO_COMPILER, "optimize_ddp")}  # fmt: skip
     return replace(variant, **usual).text
 
 

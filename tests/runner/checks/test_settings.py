@@ -93,13 +93,14 @@ def test_form_and_command_line_ask_torch_in_another_process_once() -> None:
     assert answers.hits >= 1 and answers.currsize >= 1
 
 
-@pytest.mark.parametrize("setting", ["loader_workers=8", "batch_times=16", "optimizer=fused"])
+@pytest.mark.parametrize("setting", ["loader_workers=8", "batch_times=16", "optimizer=fused",
+                                     "optimize_ddp=no_optimization"])  # fmt: skip
 def test_an_inductor_option_is_asked_about_without_settings_of_breakeven(setting: str) -> None:
-    """The settings that torch checks belong to no script and to no data."""
+    """The settings that torch checks belong to no script, no data and no devices."""
     script = ModelSpec(source="script:/x/train.py")
     option = f"coordinate_descent_tuning=true+{setting}"
     backends = (f"inductor:{option}", f"inductor:{option}+shape_padding=true")
-    spec = asked()
+    spec = asked() if setting[:12] != "optimize_ddp" else replace(asked(), nodes=2)
     if setting == "loader_workers=8":
         spec = replace(spec, task="script", model=script, data=DataSpec(source="script"))
     settings = settings_of(replace(spec, backends=backends))
