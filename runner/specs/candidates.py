@@ -89,7 +89,7 @@ def _on_cuda(spec: ExperimentSpec) -> bool:
 def _keeps_graphs(spec: ExperimentSpec) -> bool:
     """Whether later steps can replay captured CUDA graphs. Under `fsdp` the gathered weights lie at
     other addresses in each step, so nearly each step captures again."""
-    return _on_cuda(spec) and spec.parallel != "fsdp"
+    return _on_cuda(spec) and (spec.parallel != "fsdp" or spec.num_devices == 1)
 
 
 def _allows_tf32(spec: ExperimentSpec) -> bool:

@@ -61,7 +61,8 @@ def test_cuda_graphs_are_not_tried_under_fsdp() -> None:
     """On two H200 (2026-11-28) 51 of 53 steps captured their graphs again."""
     ddp = replace(SEARCH, devices=("cuda:0", "cuda:1"), parallel="ddp")
     fsdp = replace(ddp, parallel="fsdp")
-    for spec, captures in ((ddp, True), (fsdp, False)):
+    alone = replace(fsdp, devices=("cuda:0",))  # one device shares its weights with no other
+    for spec, captures in ((ddp, True), (fsdp, False), (alone, True)):
         accepted = replace(spec, backends=candidates(spec)).candidates
         assert any(one.captures_cuda_graphs for one in accepted) == captures
         assert any(one.mode == "max-autotune-no-cudagraphs" for one in accepted)
