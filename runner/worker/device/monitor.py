@@ -247,7 +247,7 @@ class DeviceMonitor:
             fields["processes"] = self._busy_processes(fields)
         if fields:
             fields.setdefault("wall_seconds", seconds)
-            if self._num_metered > 1:
+            if self._num_metered > 1 and fields.get("energy_joules") is not None:
                 fields["energy_devices"] = self._num_metered
             self._log.append("device", round=round, first_step=first_step, **fields)
 

@@ -125,21 +125,27 @@ def a_run(spec: ExperimentSpec) -> RunSpec:
     return RunSpec(experiment_id="x", experiment=spec, variant=spec.possible_variants[0])
 
 
-@pytest.mark.parametrize(("places", "parallel", "num_metered"),
-                         [(("cpu", "cpu"), "ddp", 2), (("cpu", "cpu"), "spread", None),
-                          (("cpu",), "ddp", None)])  # fmt: skip
+@pytest.mark.parametrize(("places", "parallel", "joules", "num_metered"),
+                         [(("cpu", "cpu"), "ddp", 5.0, 2), (("cpu", "cpu"), "ddp", None, None),
+                          (("cpu", "cpu"), "spread", 5.0, None),
+                          (("cpu",), "ddp", 5.0, None)])  # fmt: skip
 def test_the_energy_of_a_block_is_that_of_all_devices_that_share_the_run(
     places: tuple[str, ...],
     parallel: Parallel,
+    joules: float | None,
     num_metered: int | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Sequence[str]] = []
 
+    class Metered(QuickDriver):
+        def end(self) -> dict[str, Any]:
+            return {**super().end(), "energy_joules": joules}
+
     def open_driver(_: Any, experiment_id: str, sharing: Sequence[str]) -> QuickDriver:
         asked.append(sharing)
-        return QuickDriver()
+        return Metered()
 
     monkeypatch.setattr(devices.CpuDevice, "open_driver", open_driver)
     spec = a_run(experiment(devices=places, parallel=parallel))
@@ -150,7 +156,8 @@ def test_the_energy_of_a_block_is_that_of_all_devices_that_share_the_run(
     log.close()
     *_, sample = read_events(tmp_path / "e.jsonl")[0]
     assert sample.get("energy_devices") == num_metered
-    assert asked == [places if num_metered else ()]
+    shares = len(places) > 1 and parallel == "ddp"
+    assert asked == [places if shares else ()]
 
 
 @needs_proc
