@@ -188,22 +188,28 @@ def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
         yield f"{user} use {_instead(energy)} {'Wh' if few else 'kWh'}"
         if planned.best is not None:
             yield from _energy_repaid(planned.best)
-        if prices.co2_grams_per_kwh:
-            kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
-            yield f"They emit {_instead(kilograms)} kg of CO2"
-    else:
-        kwh = [0.0] * len(labels)
+        if emitted := _co2(kwh, prices):
+            yield f"They emit {emitted}"
     hours = [planned.totals[one] * planned.num_devices / 3600 for one in labels]
-    if costs := _money(hours, kwh, prices):
-        costs = f"The training costs {costs}"
-        yield costs if is_known or not prices.kwh else f"{costs} without energy"
+    if costs := _money(hours, kwh if is_known else None, prices):
+        yield f"The training costs {costs}"
 
 
-def _money(hours: Sequence[float], kwh: Sequence[float], prices: Prices) -> str:
-    """The price of device hours and energy; empty without prices."""
-    money = [prices.device_hour * time + prices.kwh * energy
-             for time, energy in zip(hours, kwh, strict=True)]  # fmt: skip
-    return f"{_instead(money)} {prices.currency}".rstrip() if any(money) else ""
+def _co2(kwh: Sequence[float], prices: Prices) -> str:
+    """`0.3 instead of 0.2 kg of CO2`; empty if the amount per kWh is not set."""
+    kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
+    return f"{_instead(kilograms)} kg of CO2" if any(kilograms) else ""
+
+
+def _money(hours: Sequence[float], kwh: Sequence[float] | None, prices: Prices) -> str:
+    """The price of device hours and of energy, if this is known; empty without prices."""
+    energy = [0.0] * len(hours) if kwh is None else kwh
+    money = [prices.device_hour * time + prices.kwh * used
+             for time, used in zip(hours, energy, strict=True)]  # fmt: skip
+    if not any(money):
+        return ""
+    text = f"{_instead(money)} {prices.currency}".rstrip()
+    return f"{text} without energy" if kwh is None and prices.kwh else text
 
 
 def _energy_repaid(best: Result) -> Iterator[str]:
@@ -231,7 +237,7 @@ def any_length(planned: Plan, prices: Prices) -> str:
 
 
 def _hour(planned: Plan, prices: Prices) -> str:
-    """`Per hour with inductor: 72,000 instead of 36,000 steps, 0.45 instead of 0.4 kWh.`; empty
+    """`Per hour with inductor: 72,000 instead of 36,000 steps, 0.600 instead of 0.400 kWh.`; empty
     without energy and prices."""
     labels = list(dict.fromkeys([planned.leading.label if planned.leading else planned.baseline,
                                  planned.baseline]))  # fmt: skip
@@ -242,15 +248,12 @@ def _hour(planned: Plan, prices: Prices) -> str:
     kwh = [count * energy / JOULES_PER_KWH for count, energy in zip(steps, joules, strict=True)]
     amounts = [f"{_instead(steps)} steps"]
     if is_known := not any(map(math.isnan, kwh)):
-        amounts.append(f"{_instead(kwh)} kWh")
-        if prices.co2_grams_per_kwh:
-            kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
-            amounts.append(f"{_instead(kilograms)} kg of CO2")
-    known = kwh if is_known else [0.0] * len(labels)
-    if money := _money([planned.num_devices] * len(labels), known, prices):
-        amounts.append(money if is_known or not prices.kwh else f"{money} without energy")
+        amounts += [f"{_instead(kwh)} kWh", _co2(kwh, prices)]
+    hours = [planned.num_devices] * len(labels)
+    amounts.append(_money(hours, kwh if is_known else None, prices))
+    known = [one for one in amounts if one]
     what = f"with {labels[0]}" if planned.leading else "without a compiler"
-    return f"Per hour {what}: {', '.join(amounts)}." if len(amounts) > 1 else ""
+    return f"Per hour {what}: {', '.join(known)}." if len(known) > 1 else ""
 
 
 def other_lengths(planned: Plan) -> str:

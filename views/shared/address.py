@@ -64,8 +64,9 @@ def bound(
 
     def changed() -> None:
         now = st.session_state[key]
-        is_cleared = not now and not isinstance(now, str)
-        chosen = [] if now == default or is_cleared else now if isinstance(now, list) else [now]
+        # An emptied text is a choice; no option of a list is none.
+        is_nothing = not now and not isinstance(now, str)
+        chosen = [] if now == default or is_nothing else now if isinstance(now, list) else [now]
         st.query_params[name] = chosen
         known_now = known._replace(seen=list(chosen), chosen_at=time.monotonic())
         st.session_state[f"{PREFIX}{name} known"] = known_now
