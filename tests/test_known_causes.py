@@ -279,10 +279,11 @@ def test_what_only_a_gpu_can_provoke_is_known_by_its_words(
 @pytest.mark.parametrize(
     ("own", "kind"),
     [("1.10 GiB", "memory held by others"), ("930.50 MiB", "memory held by others"),
-     ("19.79 GiB", "memory held by others"), ("19.80 GiB", "out of memory with CUDA graphs")],
+     ("19.77 GiB", "memory held by others"), ("19.78 GiB", "out of memory with CUDA graphs")],
 )  # fmt: skip
 def test_memory_that_other_processes_hold_is_not_blamed_on_the_model(own: str, kind: str) -> None:
-    """The message of torch 2.11.0 on an H100 of 79.18 GiB, a quarter of which is 19.795 GiB."""
+    """The message of torch 2.11.0 on an H100 of 79.18 GiB, of which 79.162 GiB are not free; three
+    quarters of the whole are 59.385 GiB, which leaves 19.777 GiB."""
     message = (
         "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total "
         "capacity of 79.18 GiB of which 18.25 MiB is free. Process 888 has 10.72 GiB memory in "
@@ -292,6 +293,18 @@ def test_memory_that_other_processes_hold_is_not_blamed_on_the_model(own: str, k
     )
     found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
     assert told(found)[0] == kind
+
+
+def test_memory_that_a_limit_withholds_is_not_held_by_others() -> None:
+    """The message of torch 2.11.0 on an H200 where the process may use 768 MiB."""
+    message = (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 450.00 MiB. GPU 0 has a total "
+        "capacity of 139.80 GiB of which 137.96 GiB is free. Including non-PyTorch memory, this "
+        "process has 1.26 GiB memory in use. 768.00 MiB allowed; Of the allocated memory 451.88 "
+        "MiB is allocated by PyTorch, and 10.12 MiB is reserved by PyTorch but unallocated."
+    )
+    found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
+    assert told(found)[0] == "out of memory with CUDA graphs"
 
 
 @pytest.mark.parametrize("parallel", ["fsdp", "ddp"])

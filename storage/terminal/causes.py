@@ -79,9 +79,10 @@ class Failure:
         found = HELD.search(self.message)
         if found is None:
             return False
-        whole, own = (float(amount) / (1 if unit == "GiB" else 1024)
-                      for amount, unit in (found.group(1, 2), found.group(3, 4)))  # fmt: skip
-        return own < OWN_SHARE * whole
+        amounts, units = found.groups()[::2], found.groups()[1::2]
+        whole, free, own = (float(amount) / UNITS_PER_GIB[unit]
+                            for amount, unit in zip(amounts, units, strict=True))  # fmt: skip
+        return whole - free - own > OTHERS_SHARE * whole
 
     @property
     def has_micro_batches(self) -> bool:
@@ -259,11 +260,14 @@ OF_EXCEPTION = rf"^{NOT_FINITE}$|^\w+: (?![\s\S]*(No space left on device|Disk q
 OF_DYNAMO = r"^(Unsupported|UserError|TorchRuntimeError|\w*DataDependent\w*): "
 AUTOTUNING = r"select_algorithm\.py|autotune_process\.py|benchmark_all_configs"
 HELD = re.compile(
-    r"total capacity of ([\d.]+) (\w+) of which[\s\S]*this process has ([\d.]+) (\w+) memory in use"
+    r"total capacity of ([\d.]+) (\w+) of which ([\d.]+) (\w+) is free[\s\S]*"
+    r"this process has ([\d.]+) (\w+) memory in use"
 )
-"""Memory of the GPU, and the part of it that the failed process has, in torch's message."""
-OWN_SHARE = 0.25
-"""A process with a smaller part of the memory lacks what other processes hold."""
+"""Memory of the GPU, its free part and the part of the failed process, in torch's message. A limit
+(`set_per_process_memory_fraction`) leaves memory free."""
+UNITS_PER_GIB = {"GiB": 1, "MiB": 2**10, "KiB": 2**20, "bytes": 2**30}
+OTHERS_SHARE = 0.75
+"""If other processes hold a larger part of the memory, the failed one lacks what they hold."""
 FIT_LESS = "Use smaller batches or fewer runs at once, or a device with more memory."
 RULES = (
     Rule(
