@@ -3,16 +3,19 @@
 One control suffices for a backend whose losses are close to those of baseline and controls, and for
 a backend whose losses differ by more than the training learned, which is a fault. Between these
 limits one control seldom decides and four mostly do. The same is true where single losses leave the
-band by little (docs/decisions.md).
+band by little, and where windows of losses would break parity: one control may be close to the
+baseline by chance (docs/decisions.md).
 """
 
+import math
 from collections.abc import Iterable, Sequence
-from statistics import fmean
+from itertools import pairwise
+from statistics import fmean, pvariance
 from typing import NamedTuple, get_args
 
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.loss_band import Losses, leaves_open
+from breakeven.runner.loss_band import LEAD_STEPS, Losses, half_widths, leaves_open
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Variant
@@ -27,6 +30,9 @@ earlier."""
 AT_ONCE = 0.01
 """A correct backend with the same random numbers differs by less than this share of the learned
 loss in the first steps: there single losses decide, and more controls do not help."""
+STRAYS = 3.0
+"""A window may break parity from this many standard errors on, times the inflation of the equal
+trainings. Parity's own limit is farther away."""
 MAX_SECONDS = 600.0
 """Longest time of all further controls together, for which a user waits without a request."""
 
@@ -58,19 +64,30 @@ def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Preci
     computed_in = baselines[0].precision
     precision = next((one for one in get_args(Precision) if one == computed_in), precision)
     equals = [one.losses for one in (*baselines, *controls)]
-    backends = [one.losses for one in trainings.get("backend", [])]
+    why = why_open(equals, [one.losses for one in trainings.get("backend", [])], precision)
+    return why and f"one more control, which takes about {seconds:.0f} s: {why}"
+
+
+def why_open(
+    equals: Sequence[Losses], backends: Sequence[Losses], precision: Precision
+) -> str | None:
+    """Why so few equal trainings do not decide about all backends; None if they do. The baseline is
+    the first of `equals`."""
     distances = [distance(equals, one) for one in backends]
     apart = max((one for one in distances if one <= FAR), default=0.0)
     if apart > CLOSE:
-        why = (f"the losses of a backend lie {100 * apart:.0f} % of what was learned from those of "
-               f"{len(equals)} equal trainings")  # fmt: skip
-    elif any(leaves_open(equals, one, precision) for one in backends):
-        why = (
+        return (
+            f"the losses of a backend lie {100 * apart:.0f} % of what was learned from those of "
+            f"{len(equals)} equal trainings"
+        )
+    if any(leaves_open(equals, one, precision) for one in backends):
+        return (
             f"single losses of a backend leave the band of {len(equals)} equal trainings by little"
         )
-    else:
-        return None
-    return f"one more control, which takes about {seconds:.0f} s: {why}"
+    near = [one for one, far in zip(backends, distances, strict=True) if far <= FAR]
+    if any(strays(equals, one, precision) for one in near):
+        return f"windows of a backend's losses differ from those of {len(equals)} equal trainings"
+    return None
 
 
 def judged_in(
@@ -112,6 +129,50 @@ def distance(equals: Sequence[Losses], backend: Losses) -> float:
     mine = _means(backend, windows)
     lead = [(a - b) / learned for a, b in zip(mine, expected, strict=True)]
     return max(min(FAR, -one) if one < 0 else one for one in lead)
+
+
+def strays(equals: Sequence[Losses], backend: Losses, precision: Precision) -> bool:
+    """Whether windows of a backend's losses after the band may break parity: the last one, or two
+    neighbours. The windows are those of `storage/statistics/outcomes.py`, and so are error and
+    inflation. A backend outside the band does not count, because there single losses decide."""
+    half = half_widths(equals[0], equals[1:], precision)
+    is_outside = any(abs(backend[step] - equals[0][step]) > half[step]
+                     for step in half if step in backend)  # fmt: skip
+    if is_outside or backend == equals[0]:
+        return False
+    after = max(half, default=-1) + LEAD_STEPS
+    steps = sorted(step for step in backend if step > after and all(step in one for one in equals))
+    size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
+    windows = [_window(equals, backend, steps[end - size : end])
+               for end in range(len(steps), size - 1, -size)]  # fmt: skip
+    squares = [(one.spread / one.error) ** 2 for one in windows if one.error]
+    inflation = max(1.0, math.sqrt(fmean(squares or [0.0])))
+    unit = STRAYS * inflation * math.sqrt(1 + 1 / len(equals))
+    outside = [one.distance > unit * one.error for one in windows]
+    return any(outside[:1]) or any(a and b for a, b in pairwise(outside))
+
+
+class _Window(NamedTuple):
+    """Mean losses over some steps."""
+
+    distance: float
+    """Between the backend and the mean of the equal trainings."""
+    spread: float
+    """Standard deviation of the equal trainings."""
+    error: float
+    """Standard error of one of them, from its single losses."""
+
+
+def _window(equals: Sequence[Losses], backend: Losses, steps: Sequence[int]) -> _Window:
+    expected = [fmean(one[step] for one in equals) for step in steps]
+    strayed = [[one[step] - mean for step, mean in zip(steps, expected, strict=True)]
+               for one in equals]  # fmt: skip
+    bessel = len(equals) / (len(equals) - 1)
+    return _Window(
+        distance=abs(fmean(backend[step] for step in steps) - fmean(expected)),
+        spread=math.sqrt(bessel * fmean(fmean(one) ** 2 for one in strayed)),
+        error=math.sqrt(bessel * fmean(map(pvariance, strayed)) / len(steps)),
+    )
 
 
 def _means(losses: Losses, windows: Iterable[Sequence[int]]) -> list[float]:

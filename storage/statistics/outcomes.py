@@ -31,6 +31,10 @@ SIGNIFICANCE = 0.01
 for loss and accuracy of evaluations. Half of each share is for the last reading."""
 MAX_TELLING_SHARE = 0.25
 """A difference above this share of the learned amount is never called the same."""
+STRAYED_TIMES = 2.5
+"""A reading is only outside if it is at least this many times as far from the mean of the equal
+trainings as any of them is from the mean of the others, in the same reading or its neighbours:
+their spread may differ between the parts of a training (docs/decisions.md)."""
 UNTOLD_LIMIT = 2.0
 """Excess of a loss, in units of the learned amount, above which it is a fault even if the spread of
 equal trainings is unknown. A training that learned nothing has 1, and correct ones reach that
@@ -317,6 +321,7 @@ def _judge(
     """Readings of one quantity; `count` of them share the chance of a false alarm."""
     learned = trainings.learned_accuracy if quantity == "accuracy" else trainings.learned
     inflation, freedom = _inflation(samples, trainings.num_controls)
+    farthest = [_farthest(sample) for sample in samples]
     found = []
     for index, sample in enumerate(samples):
         is_last = has_last and index == len(samples) - 1
@@ -324,6 +329,7 @@ def _judge(
         explained, shown = prediction_half_widths(
             sample.error, inflation, freedom, trainings.num_controls, level
         )
+        nearby = max(farthest[max(0, index - 1) : index + 2])
         found.append(
             Reading(
                 quantity=quantity,
@@ -331,7 +337,7 @@ def _judge(
                 last_step=sample.last_step,
                 value=sample.value,
                 expected=float(sample.values.mean()),
-                interval=max(explained, shown, least),
+                interval=max(explained, shown, least, STRAYED_TIMES * nearby),
                 learned=learned,
                 explained=explained,
             )
@@ -363,6 +369,13 @@ def _inflation(samples: Sequence[_Sample], num_controls: int) -> tuple[float, fl
     r = min(max(alike / float((strayed**2).sum() or 1.0), 0.0), 1.0)
     independent = max(1.0, len(strayed) * (1 - r) / (1 + r))
     return math.sqrt(squares.mean()), num_controls * independent
+
+
+def _farthest(sample: _Sample) -> float:
+    """The largest distance of an equal training from the mean of the others."""
+    values = sample.values
+    from_mean = float(np.abs(values - values.mean()).max())
+    return from_mean * len(values) / (len(values) - 1)
 
 
 def prediction_half_widths(

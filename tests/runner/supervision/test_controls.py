@@ -14,7 +14,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import leaves_open
 from breakeven.runner.specs.experiment import SpeedSpec
 from breakeven.runner.supervision import controls
-from breakeven.runner.supervision.controls import distance, judged_in
+from breakeven.runner.supervision.controls import distance, judged_in, strays
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
@@ -100,6 +100,46 @@ def test_a_backend_takes_one_that_lies_off_too_little_to_call_it_a_fault_if_nobo
                             ("inductor", "backend", off)):  # fmt: skip
         run = Recording(data_dir.runs, label).claim().start(precision=precision)
         run.blocks([0.2] * 10, [*raised(by, 0 if by < 0.1 else 70).values()])
+        runs.append((role, run.end()))
+    assert (controls.why_another_control(runs, "float32") is not None) == takes_one
+
+
+WAVES = {step: loss + 0.03 * (-1) ** step * (step >= 20) for step, loss in FALLS.items()}
+"""From step 20 on the control is 0.03 above and below the baseline by turns, so the band ends and
+the steps from 20 on make ten windows of eight. Both stray from their mean by 0.015: the mean of
+eight steps has a standard error of 0.015 x sqrt(2 / 8) = 0.0075, and three of them beside two
+trainings are 3 x 0.0075 x sqrt(1.5) = 0.0276."""
+
+
+def test_windows_that_may_break_parity_stray() -> None:
+    def lifted(by: float, first: int, last: int) -> dict[int, float]:
+        return {step: loss + by * (first <= step <= last) for step, loss in FALLS.items()}
+
+    def is_astray(backend: dict[int, float], control: dict[int, float] = WAVES) -> bool:
+        return strays([FALLS, control], backend, "float32")
+
+    assert not is_astray(lifted(0.027, 84, 99)) and is_astray(lifted(0.028, 84, 99))
+    assert is_astray(lifted(-0.028, 92, 99)), "the last window counts alone"
+    assert not is_astray(lifted(0.1, 44, 51)) and is_astray(lifted(0.1, 44, 59))
+    assert not is_astray(FALLS), "it is the baseline's training"
+    assert not is_astray({**lifted(0.1, 84, 99), 3: 3.0}), "the band tells"
+    # All windows of this control are 0.05 above: the mean of both is 0.025 above, and the spread
+    # 0.05 / sqrt(2), three times of which are 0.13 beside two trainings.
+    lies = {step: loss + 0.05 * (step >= 20) for step, loss in WAVES.items()}
+    assert not is_astray(lifted(0.15, 84, 99), lies) and is_astray(lifted(0.16, 84, 99), lies)
+
+
+@pytest.mark.parametrize(("off", "takes_one"), [(0.027, False), (0.028, True)])
+def test_windows_that_may_break_parity_take_one(
+    data_dir: DataDir, off: float, takes_one: bool
+) -> None:
+    """The differences are 3 % of what was learned."""
+    late = {step: loss + off * (step >= 84) for step, loss in FALLS.items()}
+    runs = []
+    for label, role, losses in (("baseline", "baseline", FALLS), ("control", "control", WAVES),
+                                ("inductor", "backend", late)):  # fmt: skip
+        run = Recording(data_dir.runs, label).claim().start()
+        run.blocks([0.2] * 10, [*losses.values()])
         runs.append((role, run.end()))
     assert (controls.why_another_control(runs, "float32") is not None) == takes_one
 

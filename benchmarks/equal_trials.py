@@ -1,0 +1,95 @@
+"""How often parity calls an equal training broken, and how many faults, with controls on demand.
+
+Run from the project's root: `.venv/bin/python -m benchmarks.equal_trials DRAWS FOLDER [FOLDER ...]`
+
+Each data folder has one experiment with sixteen controls (`breakeven compare --controls 16
+--backends ''`). A draw takes a backend and five equal trainings from its runs. The supervisor's
+rule decides how many of the five judge the backend. The fault is the same backend, whose losses are
+shifted from a random step on by three times the range of the final losses of the five. Prints a
+Markdown table.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.late_simulation import NO_EVALUATIONS, SPREADS, Floats
+from benchmarks.tables import markdown
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.loss_band import LEAD_STEPS, half_widths
+from breakeven.runner.supervision.controls import why_open
+from breakeven.storage.comparison.evidence import load_evidence
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.outcomes import (
+    Trainings,
+    learned_by_loss,
+    readings,
+    without_spikes,
+)
+
+NUM_EQUALS = 5
+
+
+def recorded(folder: Path) -> Floats:
+    """Losses of all runs up to the last step that all of them made: (runs, steps)."""
+    data_dir = DataDir(folder)
+    (submitted,) = experiments(data_dir)
+    with Store.in_memory(data_dir) as store:
+        _, runs = load_evidence(store, submitted.experiment_id)
+    found = [run.losses.to_numpy(float) for run in runs]
+    length = min(map(len, found))
+    return np.array([losses[:length] for losses in found])
+
+
+def verdict(equals: Floats, backend: Floats) -> tuple[bool, int]:
+    """Whether windows break parity, and with how many controls."""
+    by_step = [dict(enumerate(losses.tolist())) for losses in (*equals, backend)]
+    used = 2
+    while used < len(equals) and why_open(by_step[:used], by_step[-1:], "float32"):
+        used += 1
+    band = half_widths(by_step[0], by_step[1:used], "float32")
+    series = [pd.Series(losses) for losses in equals[:used]]
+    trainings = Trainings(
+        equals=[(one, NO_EVALUATIONS) for one in series],
+        losses=pd.Series(backend),
+        evaluations=NO_EVALUATIONS,
+        samples_per_step=16,
+        learned=learned_by_loss(series),
+        learned_accuracy=None,
+    )
+    found = readings(trainings, after=max(band, default=-1) + 1 + LEAD_STEPS)
+    return bool(without_spikes(found, lambda one: one.is_outside)), used - 1
+
+
+def rates(losses: Floats, num_draws: int) -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    num_steps = losses.shape[1]
+    found = []
+    for _ in range(num_draws):
+        drawn = losses[rng.choice(len(losses), NUM_EQUALS + 1, replace=False)]
+        equals, backend = drawn[:-1], drawn[-1]
+        finals = equals[:, -num_steps // 10 :].mean(axis=1)
+        begins = round(rng.uniform(0.1, 0.9) * num_steps)
+        shift = SPREADS * float(np.ptp(finals)) * rng.choice([-1, 1])
+        fault = backend + shift * (np.arange(num_steps) >= begins)
+        found.append((*verdict(equals, backend), *verdict(equals, fault)))
+    broken, controls, caught, of_faults = np.mean(found, axis=0)
+    return {
+        "equal trainings called broken": f"{broken:.1%}",
+        "their controls": f"{controls:.2f}",
+        "faults called broken": f"{caught:.1%}",
+        "controls of faults": f"{of_faults:.2f}",
+    }
+
+
+def main() -> None:
+    num_draws, folders = int(sys.argv[1]), [Path(one) for one in sys.argv[2:]]
+    rows = [{"training": one.name, **rates(recorded(one), num_draws)} for one in folders]
+    sys.stdout.write(f"{markdown(rows)}\n")
+
+
+if __name__ == "__main__":
+    main()
