@@ -269,6 +269,21 @@ def test_losses_are_drawn_over_samples_only_if_steps_of_all_runs_are_of_one_size
     assert ("By samples" in card.figures) is is_there and "By time" in card.figures
 
 
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_scores_are_drawn_only_if_runs_were_evaluated(data_dir: DataDir, evaluates: bool):
+    run = Recording(data_dir.runs, "baseline").claim().start()
+    run.blocks([0.1] * 4, [2.0] * 40)
+    if evaluates:
+        run.evaluation(0.8)
+    run.end()
+    with Store.in_memory(data_dir) as store:
+        titles = {one.title for one in all_cards(store, compare(store, EXPERIMENT_ID))}
+    assert "Training loss" in titles
+    assert titles & {"Accuracy", "Evaluation loss"} == (
+        {"Accuracy", "Evaluation loss"} if evaluates else set()
+    )
+
+
 @pytest.mark.parametrize("example", RACED, ids=lambda path: path.name)
 def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
     example: Path, examples: Store

@@ -303,6 +303,7 @@ def _mark(curve: Curve, steps: float, height: float, horizon: float, text: str) 
         x=[steps], y=[height], mode="markers+text", name=f"{curve.label} pays off",
         legendgroup=curve.label, showlegend=False, text=[text],
         textposition="bottom right" if steps < horizon / 2 else "top left",
+        cliponaxis=False,  # A text below the first steps reaches the axis.
         textfont={"color": curve.look.color},
         marker={"color": curve.look.color, "size": 12, "symbol": "circle-open",
                 "line": {"width": 2.5}},

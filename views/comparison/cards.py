@@ -62,7 +62,8 @@ def learning_cards(store: Store, comparison: Comparison, results: Sequence[Resul
     if comparison.spec.kind.trains_fully:
         scores = _evaluations(store, comparison, results, steps)
         for names in (task_scores(results), ["loss"]):
-            found.append(_scores(store, comparison.experiment_id, scores, results, names))
+            if scores["name"].isin(names).any():
+                found.append(_scores(store, comparison.experiment_id, scores, results, names))
     return found
 
 
