@@ -26,8 +26,8 @@ FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
 """Every field that users can set, by path, those of the experiment itself first."""
 SET = "--set"
 SCRIPT_FIELDS = (
-    "name", "backends", "environments", "settings", "controls", "devices", "cpus", "exclusive",
-    "priority", "cpu_threads", "schedule", "compile", "block_steps", "profile_steps",
+    "name", "backends", "environments", "settings", "controls", "more_controls", "devices", "cpus",
+    "exclusive", "priority", "cpu_threads", "schedule", "compile", "block_steps", "profile_steps",
     "time_limit_seconds", "keep_code", "keep_trace", "training.seed",
     "script.folder", "script.steps", "script.patience_seconds",
 )  # fmt: skip

@@ -37,6 +37,11 @@ def test_what_stands_behind_the_dashes_is_the_scripts(script: Path) -> None:
     assert spec.model.script == str(script) and spec.subject == "train.py --steps 7 -- -v"
 
 
+def test_a_script_names_its_controls_and_how_many_more_it_may_take(script: Path) -> None:
+    spec = read(str(script), "--controls=2", "--set=more_controls=1")
+    assert (spec.controls, spec.more_controls) == (2, 1)
+
+
 def test_paths_from_here_are_made_whole_unless_the_scripts_folder_has_them(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
