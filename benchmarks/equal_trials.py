@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from benchmarks.late_simulation import NO_EVALUATIONS, SPREADS, Floats
+from benchmarks.late_simulation import SPREADS, Floats, is_broken
 from benchmarks.tables import markdown
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
@@ -23,12 +22,6 @@ from breakeven.runner.loss_band import LEAD_STEPS, half_widths
 from breakeven.runner.supervision.controls import why_open
 from breakeven.storage.comparison.evidence import load_evidence
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.outcomes import (
-    Trainings,
-    learned_by_loss,
-    readings,
-    without_spikes,
-)
 
 NUM_EQUALS = 5
 
@@ -51,17 +44,8 @@ def verdict(equals: Floats, backend: Floats) -> tuple[bool, int]:
     while used < len(equals) and why_open(by_step[:used], by_step[-1:], "float32"):
         used += 1
     band = half_widths(by_step[0], by_step[1:used], "float32")
-    series = [pd.Series(losses) for losses in equals[:used]]
-    trainings = Trainings(
-        equals=[(one, NO_EVALUATIONS) for one in series],
-        losses=pd.Series(backend),
-        evaluations=NO_EVALUATIONS,
-        samples_per_step=16,
-        learned=learned_by_loss(series),
-        learned_accuracy=None,
-    )
-    found = readings(trainings, after=max(band, default=-1) + 1 + LEAD_STEPS)
-    return bool(without_spikes(found, lambda one: one.is_outside)), used - 1
+    after = max(band, default=-1) + 1 + LEAD_STEPS
+    return is_broken(equals[:used], backend, after), used - 1
 
 
 def rates(losses: Floats, num_draws: int) -> dict[str, object]:

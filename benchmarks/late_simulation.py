@@ -48,8 +48,8 @@ def equal_trainings(
     return course + strayed * growth ** np.linspace(0, 1, NUM_STEPS)
 
 
-def is_broken(equals: Floats, backend: Floats) -> bool:
-    """Whether readings of the losses stay outside."""
+def is_broken(equals: Floats, backend: Floats, after: int = 0) -> bool:
+    """Whether readings of the losses from step `after` on stay outside."""
     series = [pd.Series(losses) for losses in equals]
     trainings = Trainings(
         equals=[(one, NO_EVALUATIONS) for one in series],
@@ -59,7 +59,7 @@ def is_broken(equals: Floats, backend: Floats) -> bool:
         learned=learned_by_loss(series),
         learned_accuracy=None,
     )
-    return bool(without_spikes(readings(trainings, after=0), lambda one: one.is_outside))
+    return bool(without_spikes(readings(trainings, after), lambda one: one.is_outside))
 
 
 def rates(
