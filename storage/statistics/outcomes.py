@@ -66,6 +66,9 @@ class Reading:
     """Progress of equal trainings since their start; None if there was no clear progress."""
     explained: float = 0.0
     """Difference that chance alone explains, however little was learned."""
+    nearby: float = 0.0
+    """Largest difference that equal trainings in this reading and its neighbours excuse: it is not
+    broken, but beyond `interval` not the same either."""
 
     @property
     def difference(self) -> float:
@@ -83,9 +86,9 @@ class Reading:
         if self.learned is None and is_better:
             return math.inf
         if math.isfinite(self.interval):
-            return self._at_most(1.0)
+            return self._at_most(1.0, max(self.interval, self.nearby))
         may_be_equal = self.quantity == "accuracy" or self.difference < 0
-        return math.inf if may_be_equal else self._at_most(UNTOLD_LIMIT)
+        return math.inf if may_be_equal else self._at_most(UNTOLD_LIMIT, self.interval)
 
     @property
     def ratio(self) -> float:
@@ -102,16 +105,16 @@ class Reading:
     @property
     def limit(self) -> float:
         """Largest difference that may be called the same."""
-        return self._at_most(MAX_TELLING_SHARE)
+        return self._at_most(MAX_TELLING_SHARE, self.interval)
 
     @property
     def is_same(self) -> bool:
         return math.isfinite(self.difference) and abs(self.difference) <= self.limit
 
-    def _at_most(self, share: float) -> float:
+    def _at_most(self, share: float, width: float) -> float:
         if self.learned is None:
-            return self.interval
-        return min(self.interval, max(share * self.learned, self.explained))
+            return width
+        return min(width, max(share * self.learned, self.explained))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +332,6 @@ def _judge(
         explained, shown = prediction_half_widths(
             sample.error, inflation, freedom, trainings.num_controls, level
         )
-        nearby = max(farthest[max(0, index - 1) : index + 2])
         found.append(
             Reading(
                 quantity=quantity,
@@ -337,9 +339,10 @@ def _judge(
                 last_step=sample.last_step,
                 value=sample.value,
                 expected=float(sample.values.mean()),
-                interval=max(explained, shown, least, STRAYED_TIMES * nearby),
+                interval=max(explained, shown, least),
                 learned=learned,
                 explained=explained,
+                nearby=STRAYED_TIMES * max(farthest[max(0, index - 1) : index + 2]),
             )
         )
     return found
