@@ -193,8 +193,8 @@ def _pieces(journal: BinaryIO) -> Iterator[bytes]:
 BOOLEANS = ("compiled", "inference_draws", "is_unstable", "out_of_memory", "passed", "same",
             "warm_up")  # fmt: skip
 """Fields that hold true or false; in other fields of numbers or texts these become None."""
-ANY_JSON = ("blocks", "devices", "ending", "labels", "layers", "notes", "uncounted", "variables",
-            "versions")  # fmt: skip
+ANY_JSON = ("blocks", "clock_reads", "devices", "ending", "labels", "layers", "notes", "uncounted",
+            "variables", "versions")  # fmt: skip
 """Fields that hold any JSON."""
 
 

@@ -226,7 +226,8 @@ def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[C
     if len(set(lengths.values())) > 1 and chose:
         yield from _stops(runs)
         done = {label: {"num_steps": length} for label, length in lengths.items()}
-        yield Caution(kind="different lengths", runs=done)
+        places = list(dict.fromkeys(place for run in runs for place in run.clock_reads))
+        yield Caution(kind="different lengths", runs=done, figures={"clock_reads": places})
 
 
 def _lengths(runs: Sequence[Evidence]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Role
 from breakeven.runner.supervision.stopping_rule import Ending
+from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
@@ -174,6 +175,11 @@ class Evidence:
         CUDA."""
         device_type = self.environment.get("device_type")
         return device_type == "cpu" if device_type else "gpu_memory_bytes" not in self.environment
+
+    @property
+    def clock_reads(self) -> list[str]:
+        """Where a script read the clock: `file:line`."""
+        return [printable(str(place)) for place in self.workload.get("clock_reads") or ()]
 
     @property
     def num_planned_steps(self) -> int:

@@ -219,17 +219,47 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
         return rules.unknown("other weights")
     if run.workload.get("data_sha256") != workload.get("data_sha256"):
         return rules.unknown("other samples")
-    for control in equals.controls:
-        parted = first_difference(equals.baseline.inputs, control.inputs)
-        if parted is not None:
-            return rules.unknown("not repeatable", **parted)
-    parted = first_difference(equals.baseline.inputs, run.inputs)
-    if parted is not None:
-        return rules.unknown("other inputs", **parted)
+    for other in (*equals.controls, run):
+        unlike = _first_unlike(equals.baseline, other)
+        if unlike is not None:
+            return _judge_before(equals, run, unlike)
+    if any(len(one.steps) and one.losses.empty for one in (equals.baseline, run)):
+        return rules.unknown("no losses")
     parity = equals.judge(run)
     if run.randomness.inference_draws:
         return break_parity(parity, rules.ParityFinding(kind="draws in inference"))
     return parity
+
+
+def _first_unlike(baseline: Evidence, other: Evidence) -> ParityFinding | None:
+    """The first difference between what two runs were given: data, or settings of optimizers."""
+    data = first_difference(baseline.inputs, other.inputs)
+    settings = first_other_settings(baseline.inputs, other.inputs)
+    is_control = other.role == "control"
+    if settings is not None and (data is None or settings["first_step"] <= data["first_step"]):
+        facts = {**settings, "is_control": is_control, "clock_reads": baseline.clock_reads}
+        return ParityFinding(kind="other settings", figures=facts)
+    if data is None:
+        return None
+    return ParityFinding(kind="not repeatable" if is_control else "other inputs", figures=data)
+
+
+def _judge_before(equals: EqualTrainings, run: Evidence, unlike: ParityFinding) -> Parity:
+    """Broken if the steps before the difference already show a fault, for which it is no excuse;
+    a fault may also have caused it. Otherwise unknown."""
+    last_alike = unlike.figures["last_alike"]
+    if last_alike is not None:
+        losses, evaluations = run.losses, run.evaluations
+        before = equals.judge(
+            replace(
+                run,
+                losses=losses[losses.index <= last_alike],
+                evaluations=evaluations[evaluations.index <= last_alike + 1],
+            )
+        )
+        if before.verdict == "broken":
+            return before
+    return Parity(verdict="unknown", findings=(unlike,))
 
 
 WORSE_LOSS = 0.05
@@ -374,15 +404,15 @@ def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] |
     before it with equal inputs, or None; `generators`: the generators of Python, numpy and torch
     with different states by then, which show who drew differently.
 
-    A tensor of floating-point numbers may differ at first only by rounding. Then the model computed
-    it, like the hidden state of a recurrent network; its later differences are not different data,
-    and parity judges them.
+    State of the training, such as weights that a compiled step gets back, is no data. A tensor of
+    floating-point numbers may also differ at first only by rounding. Then the model computed it;
+    its later differences are not different data, and parity judges them.
     """
     if one.empty or other.empty:
         return None
     both = one.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
     known = both.dropna(subset=["sha256_one", "sha256_other"])
-    first = _first_apart(known)
+    first = _first_apart(known, {**state_places(one), **state_places(other)})
     if first is None:
         return None
     alike = known.loc[known["step"] < first, "step"]
@@ -398,6 +428,54 @@ def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] |
             }
         ),
     }
+
+
+def state_places(inputs: pd.DataFrame) -> dict[tuple[int, int], int]:
+    """Where the arguments have state instead of data: how many floating-point tensors a call has
+    and the place among them, to the step from which on. Only runs without a compiler record this,
+    and only at first."""
+    return {
+        (len(_list(row.floats)), int(place)): int(row.step)
+        for row in inputs.itertuples()
+        for place in _list(row.state)
+    }
+
+
+SAME_SETTING = 1e-6
+"""Largest relative difference of equal settings; the rounding of float32 is about as large."""
+
+
+def first_other_settings(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] | None:
+    """As `first_difference`, for settings of optimizers that both runs have; `settings` has their
+    names. None if no record shows a difference."""
+    if one.empty or other.empty:
+        return None
+    both = one.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
+    last_alike = None
+    for row in both.itertuples():
+        names = _other_settings(row.settings_one, row.settings_other)
+        if names:
+            return {"first_step": int(row.step), "last_alike": last_alike, "settings": names}
+        last_alike = int(row.step)
+    return None
+
+
+def _other_settings(one: Any, other: Any) -> list[str]:
+    """Names of different settings, such as `lr`, without the number of their optimizer."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return []
+    different = {
+        name.partition(".")[2]
+        for name in one.keys() & other.keys()
+        if not _are_same(_list(one[name]), _list(other[name]))
+    }
+    return sorted(different)
+
+
+def _are_same(one: list[float], other: list[float]) -> bool:
+    return len(one) == len(other) and all(
+        math.isclose(a, b, rel_tol=SAME_SETTING) for a, b in zip(one, other, strict=True)
+    )
 
 
 def draws_numbers(inputs: pd.DataFrame) -> bool:
@@ -437,15 +515,17 @@ def _where_computed(random: Any) -> str | None:
     return next((random[name] for name in (*DEVICE_GENERATORS, "torch") if name in random), None)
 
 
-def _first_apart(both: pd.DataFrame) -> int | None:
-    """The first step with a difference in data that no model computed."""
+def _first_apart(both: pd.DataFrame, state: Mapping[tuple[int, int], int]) -> int | None:
+    """The first step with a difference in data that no model computed. `state`: the tensors that
+    are state, as `state_places`."""
     computed: set[int] = set()
     for row in both.itertuples():
         floats, others = _list(row.floats_one), _list(row.floats_other)
         if row.sha256_one != row.sha256_other or len(floats) != len(others):
             return int(row.step)
         for place, (one, other) in enumerate(zip(floats, others, strict=True)):
-            if place in computed or one["sha256"] == other["sha256"]:
+            since = state.get((len(floats), place), math.inf)
+            if place in computed or row.step >= since or one["sha256"] == other["sha256"]:
                 continue
             if not _is_close(_list(one["rough"]), _list(other["rough"])):
                 return int(row.step)

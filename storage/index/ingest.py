@@ -59,7 +59,7 @@ TAKEN_BACK = {
 
 JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
                "uncounted": "ARRAY", "blocks": "ARRAY", "devices": "ARRAY",
-               "ending": "OBJECT"}  # fmt: skip
+               "clock_reads": "ARRAY", "ending": "OBJECT"}  # fmt: skip
 """Fields that are stored as JSON, and their required types."""
 MAX_SECONDS = 1e9
 """Longest plausible duration in seconds: thirty years."""

@@ -105,14 +105,15 @@ CREATE TABLE workloads (  -- event workload
     num_eval_samples BIGINT, num_test_samples BIGINT, num_steps BIGINT, steps_per_epoch BIGINT,
     block_steps BIGINT, samples_per_step BIGINT, tokens_per_step BIGINT, padding_share DOUBLE,
     flops_per_step DOUBLE, majority_share DOUBLE, weights_sha256 VARCHAR, data_sha256 VARCHAR,
-    precision VARCHAR, code_sha256 VARCHAR, uncounted JSON, notes JSON, blocks JSON
+    precision VARCHAR, code_sha256 VARCHAR, uncounted JSON, notes JSON, blocks JSON,
+    clock_reads JSON
 );
 
 CREATE TABLE inputs (  -- event inputs
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, sha256 VARCHAR, floats STRUCT(sha256 VARCHAR, rough DOUBLE[])[],
-    random MAP(VARCHAR, VARCHAR)
+    random MAP(VARCHAR, VARCHAR), state BIGINT[], settings MAP(VARCHAR, DOUBLE[])
 );
 
 CREATE TABLE compile_starts (  -- event compile_started

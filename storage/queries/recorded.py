@@ -15,12 +15,16 @@ def _latest(table: str) -> str:
 environments = query(_latest("environments"), json=("versions", "variables", "notes", "devices"))
 """Machine and software of each run; `notes` is a list, `versions` and `variables` are
 dictionaries."""
-workloads = query(_latest("workloads"), json=("labels", "uncounted", "notes", "blocks"))
-"""Model and data of each run; `labels`, `uncounted` and `notes` are lists."""
+workloads = query(
+    _latest("workloads"), json=("labels", "uncounted", "notes", "blocks", "clock_reads")
+)
+"""Model and data of each run; `labels`, `uncounted`, `notes` and `clock_reads` are lists."""
 inputs = query("inputs", order="step")
 """Inputs of scripts: step; sha256 of the compiled function's arguments except floats (null without
 a tensor); floats: floating-point tensors (sha256, rough: numbers that hardly change if the tensor
-hardly changes); random (a map: generator to a hash of its state)."""
+hardly changes); random (a map: generator to a hash of its state); state (places of the floats that
+are state of the training, known without a compiler); settings (a map: optimizer and setting, such
+as `0.lr`, to its distinct values)."""
 sources = query(
     f"""(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources WHERE {MINE}
         GROUP BY run_id, source, file, sha256)""",

@@ -37,6 +37,8 @@ FindingKind = Literal[
     "other batch",
     "other inputs",
     "not repeatable",
+    "other settings",
+    "no losses",
     "no control",
     "no common step",
     "control too short",

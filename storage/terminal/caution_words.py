@@ -187,7 +187,8 @@ MESSAGES: dict[Kind, str] = {
     "not over": "The numbers of runs that are not over are preliminary: {runs}.",
     "different lengths":
         "The runs trained for different numbers of steps: {groups}. Their final losses and "
-        "accuracies belong to trainings of different lengths.",
+        "accuracies belong to trainings of different lengths.< The script reads the clock "
+        "({clock_reads}): a time budget ends its runs after as many steps as they make in it.>",
     "stopped": "{run} stopped at [step {step:d} of {num_steps:d}](num_steps): {reason:recorded}.",
     "resumed":
         "{run} was resumed at {steps}: its later part <{has_compiled:?}compiled again, and compile "

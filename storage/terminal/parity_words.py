@@ -131,6 +131,8 @@ def _controls(facts: Facts) -> Facts:
     }
 
 
+SETTING_NAMES = {"lr": "learning rates", "betas": "betas", "weight_decay": "weight decays"}
+"""Words for settings of optimizers; others are called as in torch."""
 OUTCOME = "trained with as many samples, its {title} is {value} instead of {expected}"
 
 
@@ -163,6 +165,15 @@ def _other_data(facts: Facts) -> Facts:
     alike = facts["last_alike"]
     return {"was_alike": alike is not None and alike != facts["first_step"] - 1,
             "generators": list(facts["generators"])}  # fmt: skip
+
+
+def _other_settings(facts: Facts) -> Facts:
+    alike, names = facts["last_alike"], facts["settings"]
+    return {
+        "was_alike": alike is not None and alike != facts["first_step"] - 1,
+        "names": [SETTING_NAMES.get(name, name) for name in names],
+        "clock_reads": facts["clock_reads"] if "lr" in names else [],
+    }
 
 
 def _reading(facts: Facts) -> Facts:
@@ -245,6 +256,12 @@ MESSAGES: dict[FindingKind, str] = {
     "other inputs": f"the runs saw different data {SINCE}{DATA_CULPRITS}",
     "not repeatable":
         f"even without a compiler, two runs saw different data {SINCE}{DATA_CULPRITS}",
+    "other settings":
+        f"<{{is_control:?}}even without a compiler, >the {{names}} differ {SINCE}"
+        "<{clock_reads:?}: the script reads the clock ({clock_reads}), which stands still while a "
+        "run waits for its turn, but not while it compiles. Let schedules follow the step instead>",
+    "no losses":
+        "no loss was recorded: pass it to breakeven.step(loss), or nothing can be compared",
     "no control": "without a control it is not known how far rounding alone drives losses apart",
     "no common step": "baseline, control and backend have no step in common",
     "control too short": f"losses can be judged once the control has done {LEAD_STEPS} steps more",
@@ -301,6 +318,7 @@ MESSAGES: dict[FindingKind, str] = {
 }  # fmt: skip
 """A template for each kind of finding. Slots are its figures and the values that `PREPARE` adds."""
 PREPARE: dict[FindingKind, Prepare] = {
+    "other settings": _other_settings,
     "other batch": _other_batch,
     "other inputs": _other_data,
     "not repeatable": _other_data,

@@ -10,6 +10,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.script.clock import ScriptClock
 from breakeven.runner.worker.script.loaders import paused_processes
 from breakeven.runner.worker.script.workload import ScriptWorkload
 from breakeven.runner.worker.training.blocks import Block, BlockTimer, NoMoreSteps, Steps
@@ -18,6 +19,10 @@ from breakeven.runner.worker.turn_source import Turns
 
 BLOCKS_BEFORE_PROFILE = 2
 """Blocks before the profile if the script's length is unknown: one compiles, one is timed."""
+SHORTEST = 4
+"""Fewest steps of a block that is made shorter because the script may have few steps."""
+BLOCKS_OF_SHORT = 10
+"""A script with fewer than this many blocks of the specified length gets shorter ones."""
 BLOCKS_BESIDE_PROFILE = 4
 """A script of known length is profiled only if this many blocks are timed besides."""
 
@@ -33,7 +38,9 @@ class ScriptBlocks:
         timer: BlockTimer,
         profiler: StepProfiler,
         log: EventLog,
+        clock: ScriptClock,
     ) -> None:
+        self._clock = clock
         self._experiment = experiment
         self._workload = workload
         self._turns = turns
@@ -130,7 +137,7 @@ class ScriptBlocks:
 
     def _wait(self) -> Turn | None:
         self.is_waiting = True
-        with paused_processes():
+        with paused_processes(), self._clock.standing_still():
             turn = self._turns.wait()
         self.is_waiting = False
         return turn
@@ -149,14 +156,28 @@ class ScriptBlocks:
         return self._timer.steps(block, turn, self.made, self._stops)
 
     def _block_steps(self) -> int:
-        """Number of steps of the next block: about `block_steps`, up to the profile or the end of
-        the script. Blocks end at the same steps in every attempt, to make inputs comparable."""
-        length = min(self._experiment.block_steps, self._most_steps or self._experiment.block_steps)
+        """Number of steps of the next block, up to the profile or the end of the script. Blocks end
+        at the same steps in every attempt, to make inputs comparable."""
+        length = min(self._usual_steps(), self._most_steps or self._experiment.block_steps)
         ends = [length * round((self.num_steps + length) / length)]
         limit = self._workload.num_steps
         if limit:
             ends += [end for end in (limit - self._profile_steps, limit) if end > self.num_steps]
         return min(ends) - self.num_steps
+
+    def _usual_steps(self) -> int:
+        """The specified length of a block, or less if a script of known length would otherwise have
+        too few blocks for an interval. A script of unknown length may have few steps, so its first
+        blocks are short."""
+        longest = self._experiment.block_steps
+        if self._experiment.kind.searches:
+            return longest
+        if self._workload.num_steps:
+            shorter = (self._workload.num_steps - self._profile_steps) // BLOCKS_OF_SHORT
+        else:
+            is_early = self.num_steps < BLOCKS_OF_SHORT * longest
+            shorter = 2 * longest // 5 if is_early else longest
+        return min(longest, max(SHORTEST, shorter))
 
     @property
     def _profile_steps(self) -> int:

@@ -1,7 +1,7 @@
-"""Replaces `torch.compile` and the forms of optimizers while a script runs, by those of the run's
-variant."""
+"""Replaces `torch.compile` while a script runs: it compiles under the backend of the run."""
 
 import functools
+import inspect
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
+from torch._dynamo.eval_frame import OptimizedModule
 
-from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.variants import OptimizerForm, Variant
+from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import (
     compile_arguments,
     compile_blocks,
@@ -30,44 +29,57 @@ from breakeven.runner.worker.compiler.observer import (
 )
 
 TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
-"""Packages and modules that compile a script's code; others compile their own functions."""
+"""Packages and modules that compile a script's functions; others compile their own ones."""
 LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
 OnCompile = Callable[[nn.Module | None, Callable[..., Any]], None]
-OnCall = Callable[[nn.Module | None, object], None]
-NO_FORM = "The script's optimizer {} has no {!r} implementation."
-CHOSEN = "The script itself chooses the implementation of its optimizer {}: no other is measured."
+OnCall = Callable[[nn.Module | None, tuple[Any, Any]], None]
 
 
 class ScriptCompiler:
     """Compiles a script's models and functions under a variant's backend, and watches their
     calls."""
 
-    def __init__(self, variant: Variant, on_compile: OnCompile, on_call: OnCall) -> None:
-        """Calls `on_compile` with each module or function to compile, and `on_call` when uncompiled
-        code calls it. Raises `WorkloadError` for a backend that is not registered with torch."""
+    def __init__(
+        self,
+        variant: Variant,
+        on_compile: OnCompile,
+        on_call: OnCall,
+        on_return: Callable[[object], None],
+    ) -> None:
+        """Calls `on_compile` with each module or function to compile, `on_call` when uncompiled
+        code calls it, and `on_return` with its result. Raises `WorkloadError` for a backend that is
+        not registered with torch."""
         self._variant = variant
-        self._on_compile, self._on_call = on_compile, on_call
+        self._on_compile, self._on_call, self._on_return = on_compile, on_call, on_return
         self._compiler = make_compiler(variant)
         self.calls: dict[str, str] = {}
         """Arguments of each call of `torch.compile` in the script, by `file:line`."""
 
     def compile(self, target: Any, given: dict[str, Any]) -> Any:
-        """Compiles a module in place and returns it, or returns a compiled function."""
+        """Returns what `torch.compile` returns: torch's wrapper of a module, which keeps the module
+        itself uncompiled, or a compiled function. So a script can do with it what it can do alone.
+        """
         if isinstance(target, nn.Module):
-            self._compile_module(target, given)
-            return target
+            return OptimizedModule(target, CompileContext(given))  # type: ignore[arg-type]
         return self._watched(target, self._compiled(target, given), None)
 
-    def _compile_module(self, module: nn.Module, given: dict[str, Any]) -> None:
-        """Compiles in place like `nn.Module.compile`; every variant keeps the same object."""
+    def compile_call(self, function: Callable[..., Any], given: dict[str, Any]) -> Any:
+        """Compiles a function of a module, such as its call, for a wrapper of this module."""
+        target = inspect.unwrap(function)  # torch wraps the call of some modules once more
+        module = target if isinstance(target, nn.Module) else getattr(target, "__self__", None)
+        if isinstance(module, nn.Module) and self._variant.scope == "blocks":
+            compile_blocks(module, self._variant)
+            return self._watched(function, function, module)
+        return self._watched(function, self._compiled(function, given), module)
+
+    def compile_in_place(self, module: nn.Module, given: dict[str, Any]) -> None:
+        """Does what `nn.Module.compile` does."""
         call = module._call_impl
         if self._variant.scope == "blocks":
             compile_blocks(module, self._variant)
         else:
             call = self._compiled(traceable(module), given)
         module._compiled_call_impl = self._watched(module._call_impl, call, module)
-        # Scripts look here for the module that `torch.compile` wraps. Not as a submodule.
-        object.__setattr__(module, "_orig_mod", module)
 
     def _compiled(self, function: Callable[..., Any], given: dict[str, Any]) -> Callable[..., Any]:
         if self._variant.backend is None:
@@ -82,26 +94,30 @@ class ScriptCompiler:
         self, plain: Callable[..., Any], compiled: Callable[..., Any], module: nn.Module | None
     ) -> Callable[..., Any]:
         self._on_compile(module, plain)
-        on_call = self._on_call
+        on_call, on_return = self._on_call, self._on_return
 
         @functools.wraps(plain)
         def watched(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
                 return plain(*args, **kwargs)
             on_call(module, (args, kwargs))
-            return compiled(*args, **kwargs)
+            result = compiled(*args, **kwargs)
+            on_return(result)
+            return result
 
         return watched
 
     @contextmanager
     def in_place_of_torch(self) -> Iterator[None]:
-        """Replaces `torch.compile` and `nn.Module.compile` for the script and for libraries that
-        train its model, but not for libraries that compile their own functions."""
+        """Replaces `torch.compile` and `nn.Module.compile`, but not for libraries that compile
+        their own functions."""
+        global _current  # noqa: PLW0603 - torch's wrappers, also unpickled ones, have to find it
+        _current = self
         torch_compile, module_compile = torch.compile, nn.Module.compile
 
         @functools.wraps(torch_compile)
         def compile(model: Any = None, **given: Any) -> Any:
-            if not _is_scripts(caller := sys._getframe(1)):
+            if not _is_scripts(caller := sys._getframe(1), model):
                 return torch_compile(model, **given)
             if model is None:
                 return functools.partial(compile, **given)
@@ -110,15 +126,14 @@ class ScriptCompiler:
 
         @functools.wraps(module_compile)
         def compile_in_place(module: nn.Module, *args: Any, **given: Any) -> None:
-            if not _is_scripts(caller := sys._getframe(1)):
-                return module_compile(module, *args, **given)
-            self._note(caller, given)
-            self._compile_module(module, given)
+            self._note(sys._getframe(1), given)
+            self.compile_in_place(module, given)
 
         torch.compile, nn.Module.compile = compile, compile_in_place  # type: ignore[assignment, method-assign]
         try:
             yield
         finally:
+            _current = None
             torch.compile, nn.Module.compile = torch_compile, module_compile  # type: ignore[method-assign]
 
     def _note(self, caller: Any, given: dict[str, Any]) -> None:
@@ -127,36 +142,36 @@ class ScriptCompiler:
         self.calls[where.removeprefix(f"{Path.cwd()}/")] = settings
 
 
-def _is_scripts(frame: Any) -> bool:
-    """Whether the script, or a library that trains its model, makes this call."""
-    name = frame.f_globals.get("__name__", "")
-    if any(name == one or name.startswith(f"{one}.") for one in TRAINERS):
-        return True
-    return not frame.f_code.co_filename.startswith((RUNNER, *LIBRARIES))
+def _is_scripts(caller: Any, target: Any) -> bool:
+    """Whether this call compiles the script's code: a module, whoever compiles it for the script,
+    or what the script itself or a library that trains its model compiles."""
+    name = caller.f_globals.get("__name__", "")
+    is_trainer = any(name == trainer or name.startswith(f"{trainer}.") for trainer in TRAINERS)
+    return isinstance(target, nn.Module) or is_trainer or not is_library(caller)
 
 
-@contextmanager
-def optimizers_in(form: OptimizerForm | None, fixed: dict[str, str]) -> Iterator[None]:
-    """Makes each optimizer in this form, as its arguments `foreach` and `fused` do; None leaves the
-    script's. For an optimizer that has no form but its own, or whose form the script chooses, adds
-    the reason to `fixed`, or raises `WorkloadError` in the script if there is a form to set."""
-    make = Optimizer.__init__
+def is_library(frame: Any) -> bool:
+    """Whether this frame's code is no module of the script."""
+    return bool(frame.f_code.co_filename.startswith((RUNNER, *LIBRARIES)))
 
-    @functools.wraps(make)
-    def init(self: Optimizer, params: Any, defaults: dict[str, Any]) -> None:
-        name = type(self).__name__
-        if (form if form == "foreach" else "fused") not in defaults:
-            fixed["optimizer"] = NO_FORM.format(name, form or "fused")
-        elif any(defaults.get(one) is not None for one in ("fused", "foreach")):
-            fixed["optimizer"] = CHOSEN.format(name)
-        if form is None:
-            return make(self, params, defaults)
-        if fixed:
-            raise WorkloadError(fixed["optimizer"])
-        make(self, params, {**defaults, "fused": form == "fused", "foreach": form == "foreach"})
 
-    Optimizer.__init__ = init  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Optimizer.__init__ = make  # type: ignore[method-assign]
+_current: ScriptCompiler | None = None
+"""Compiles while a script runs."""
+
+
+class CompileContext:
+    """What a wrapper of `torch.compile` keeps as `dynamo_ctx`: compiles the functions of a module,
+    as Lightning also asks it to. Copies of a wrapper share it. A pickled one compiles in the
+    process that loads it: under its run's backend, or as `torch.compile` does without a run."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        """`given`: the arguments of the call of `torch.compile`."""
+        self._given = given
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        if _current is None:
+            return torch.compile(function, **self._given)
+        return _current.compile_call(function, self._given)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CompileContext":
+        return self

@@ -30,12 +30,17 @@ from breakeven.runner.worker.script.checkpoints import (
     SavedCheckpoint,
     ScriptCheckpoints,
 )
+from breakeven.runner.worker.script.clock import ScriptClock
 from breakeven.runner.worker.script.compiling import ScriptCompiler
 from breakeven.runner.worker.script.loaders import LoaderClock
+from breakeven.runner.worker.script.optimizers import ScriptOptimizers
+from breakeven.runner.worker.script.results import ResultsFollower
 from breakeven.runner.worker.script.workload import (
     ScriptWorkload,
     StepFlops,
+    has_lazy_weights,
     inputs_of,
+    make_lazy_weights,
     models_of,
     random_states,
 )
@@ -81,10 +86,21 @@ class ScriptSession:
         )
         self._timer = BlockTimer(context, self.observer, self._recorder)
         self._profiler = StepProfiler(context, self.observer)
-        self.compiler = ScriptCompiler(self._variant, self.on_compile, self.on_call)
-        self.workload = ScriptWorkload(context, self.compiler.calls)
+        self._results = ResultsFollower()
+        self.compiler = ScriptCompiler(
+            self._variant, self.on_compile, self.on_call, self._results.add
+        )
+        self.clock = ScriptClock()
+        self.optimizers = ScriptOptimizers()
+        self.workload = ScriptWorkload(context, self.compiler.calls, self.clock.places)
         self._blocks = ScriptBlocks(
-            self._experiment, self.workload, turns, self._timer, self._profiler, self._log
+            self._experiment,
+            self.workload,
+            turns,
+            self._timer,
+            self._profiler,
+            self._log,
+            self.clock,
         )
         self._checkpoints = ScriptCheckpoints(context.run, self._log)
         self.resuming = Resuming(self._checkpoints, self._device, self._blocks, earlier)
@@ -140,6 +156,7 @@ class ScriptSession:
             made.samples.append(samples)
             made.tokens.append(tokens)
             made.loading.append(self.loaders.read())
+            self._read_learning_rate()
             self.workload.count(samples, tokens)
             self._blocks.step_made()
             self._count_second_step()
@@ -199,9 +216,6 @@ class ScriptSession:
         """Whether the script has compiled anything."""
         return bool(self._modules or self._functions)
 
-    def has_compiled_besides(self, module: nn.Module) -> bool:
-        return bool(self._functions) or any(one is not module for one in self._modules)
-
     def may_step(self, name: str) -> bool:
         """Whether no other library than this one trains."""
         return self._trainer in (None, name)
@@ -217,7 +231,7 @@ class ScriptSession:
         if num_steps > 0 and not self._experiment.script.steps:
             self.workload.num_steps = num_steps
         if model is not None and not self.has_compiled:
-            self.compile(model, None, {})
+            self.compiler.compile_in_place(model, {})
 
     @contextmanager
     def checkpointing(self, name: str, path: Path, step: int, *, is_whole: bool) -> Iterator[None]:
@@ -251,10 +265,12 @@ class ScriptSession:
         else:
             self._functions.append(function)
 
-    def on_call(self, module: nn.Module | None, arguments: object) -> None:
+    def on_call(self, module: nn.Module | None, arguments: tuple[Any, Any]) -> None:
         if self._blocks.is_over:
             return
         if not self._blocks.is_begun:
+            if module is not None and has_lazy_weights(module):
+                make_lazy_weights(module, *arguments)
             self._begin(arguments)
         # A model that never trains, such as a teacher, is part of the step.
         is_training = module is None or module.training
@@ -262,9 +278,18 @@ class ScriptSession:
             self._trained.add(module)
         if is_training or module in self._trained:
             self.evaluate(not is_training)
-        if self._blocks.looks_at_inputs and is_training and not self._adds_rounds:
-            self._blocks.looks_at_inputs = False
-            self._hash(arguments)
+        if is_training and not self._adds_rounds:
+            # Here, because a schedule may change the rate at the end of a step or at its start.
+            self._read_learning_rate()
+            if self._blocks.looks_at_inputs:
+                self._blocks.looks_at_inputs = False
+                self._hash(arguments)
+
+    def _read_learning_rate(self) -> None:
+        """Reads the rate of the open step, once."""
+        made = self._blocks.made
+        if len(made.learning_rates) == len(made):
+            made.learning_rates.append(self.optimizers.learning_rate())
 
     def evaluate(self, is_evaluating: bool) -> None:
         """Begins or ends an evaluation, whose time is excluded from steps."""
@@ -287,8 +312,19 @@ class ScriptSession:
     def _hash(self, arguments: object) -> None:
         self._timer.pause()
         inputs, random = inputs_of(arguments), random_states(self._device)
-        found = {} if inputs is None else {"sha256": inputs.sha256, "floats": inputs.floats}
-        self._log.append("inputs", step=self.num_steps, random=random, **found)
+        hashes: dict[str, Any] = {}
+        if inputs is not None:
+            is_known = [self._results.knows(tensor) for tensor in inputs.tensors]
+            state = [place for place, is_state in enumerate(is_known) if is_state]
+            hashes = {"sha256": inputs.sha256, "floats": inputs.floats}
+            if state:
+                hashes["state"] = state
+            if self._results.is_following:
+                self.workload.perturb_state([inputs.tensors[place] for place in state])
+        settings = self.optimizers.settings()
+        self._log.append("inputs", step=self.num_steps, random=random, settings=settings, **hashes)
+        if self._variant.backend is None:
+            self._results.begin_step()
         self._timer.resume()
 
     def _count_second_step(self) -> None:
@@ -300,11 +336,14 @@ class ScriptSession:
             self._flops.begin()
 
     def _end_counting(self, samples: int | None, tokens: int | None) -> None:
+        """Ends what observes the operations of the second step."""
         if self._flops.is_counting:
             self._flops.end()
             if self.observer.num_compilations:  # by the script, which hides operations
                 self._flops.uncounted.add("what the script compiles by itself")
             self.workload.counted(self._flops, samples, tokens)
+        if self._results.is_last_step:
+            self._results.end()
 
     def _loss_tensor(self, loss: Tensor | float | None) -> Tensor | None:
         if loss is None or isinstance(loss, (int, float)):
@@ -320,7 +359,7 @@ class ScriptSession:
     def _begin(self, arguments: object) -> None:
         """Waits for this run's turn; the first step may then begin."""
         found = [model for function in self._functions for model in models_of(function)]
-        models = list(dict.fromkeys([*self._modules, *found]))
+        models = [m for m in dict.fromkeys([*self._modules, *found]) if not has_lazy_weights(m)]
         if self._adds_rounds:
             self._log.flush()
         else:
@@ -378,6 +417,7 @@ class ScriptSession:
     def end_block(self) -> None:
         """Writes the steps of the open block; there will be no further step."""
         self._flops.end()
+        self._results.end()
         self._blocks.end()
 
 

@@ -196,22 +196,28 @@ class _LightningCallback:
 
     def __init__(self, session: ScriptSession) -> None:
         self._session = session
-        self._size = StepSize()
+        self._size, self._manual = StepSize(), StepSize()
         self._steps_done = 0
         self._num_evaluated = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._steps_done = trainer.global_step
-        if not self._session.has_compiled_besides(pl_module):
-            # Lightning itself compiles this part of a compiled module.
+        if not self._session.has_compiled:
             pl_module.training_step = self._session.compile(pl_module.training_step, pl_module, {})
         steps = trainer.estimated_stepping_batches
         self._session.trained_by(LIGHTNING, None, 0 if math.isinf(steps) else int(steps))
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        """With manual optimization, a batch may have several losses, and returns none."""
+        if not pl_module.automatic_optimization:
+            self._manual.add(loss)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        manual = self._manual.take()[0]
+        loss = manual if loss is None else loss
         if loss is not None and trainer.accumulate_grad_batches > 1:
             loss = loss.clone()  # from a CUDA graph, the next micro-batch would overwrite it
         self._size.add(loss, batch)
@@ -269,7 +275,7 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
         models = [one for one in results if isinstance(one, nn.Module)]
         if models and not session.has_compiled and not _script_uses_breakeven():
             for model in models:
-                session.compile(model, None, {})
+                session.compiler.compile_in_place(model, {})
         return result
 
     @functools.wraps(backward)

@@ -14,11 +14,13 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils.flop_counter import flop_registry
 
@@ -70,6 +72,9 @@ class Inputs:
     """Floating-point tensors in their order: `sha256` of each, and `rough`, numbers that hardly
     change when the tensor's numbers hardly change."""
 
+    tensors: list[Tensor]
+    """The floating-point tensors themselves."""
+
     @property
     def whole_sha256(self) -> str:
         hashes = [self.sha256, *(one["sha256"] for one in self.floats)]
@@ -81,6 +86,7 @@ def inputs_of(arguments: object) -> Inputs | None:
     the device."""
     digest, has_tensor = hashlib.sha256(), False
     floats: list[dict[str, Any]] = []
+    tensors: list[Tensor] = []
     for leaf in _leaves(arguments, MAX_DEPTH):
         if not isinstance(leaf, Tensor):
             digest.update(repr(leaf).encode())
@@ -90,9 +96,11 @@ def inputs_of(arguments: object) -> Inputs | None:
         if leaf.is_floating_point():
             sha256 = hashlib.sha256(tensor_bytes(leaf)).hexdigest()[:16]
             floats.append({"sha256": sha256, "rough": _rough(leaf)})
+            tensors.append(leaf)
         else:
             digest.update(tensor_bytes(leaf))
-    return Inputs(sha256=digest.hexdigest(), floats=floats) if has_tensor else None
+    inputs = Inputs(sha256=digest.hexdigest(), floats=floats, tensors=tensors)
+    return inputs if has_tensor else None
 
 
 def _rough(tensor: Tensor) -> list[float]:
@@ -152,7 +160,23 @@ def models_of(function: Callable[..., Any]) -> list[nn.Module]:
     except TypeError:
         return []
     named = [*variables.nonlocals.values(), *variables.globals.values()]
-    return [value for value in named if isinstance(value, nn.Module)]
+    models = [value for value in named if isinstance(value, nn.Module)]
+    return [getattr(m, "_orig_mod", m) for m in models]  # without the wrapper of torch.compile
+
+
+def has_lazy_weights(model: nn.Module) -> bool:
+    return any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers()))
+
+
+@torch.no_grad()
+def make_lazy_weights(model: nn.Module, args: Any, kwargs: Any) -> None:
+    """Makes the weights that lazy layers make in their first call, by a call that updates no
+    statistics and draws no dropout."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    model(*args, **kwargs)
+    for module, mode in modes.items():
+        module.training = mode
 
 
 class StepFlops(TorchDispatchMode):
@@ -239,19 +263,22 @@ def _is_heavy(func: Any, name: str) -> bool:
 class ScriptWorkload:
     """Writes the `workload` event, and again when more is known; the last event counts."""
 
-    def __init__(self, context: RunContext, compile_calls: dict[str, str]) -> None:
-        """`compile_calls`: arguments of each `torch.compile` in the script by place, which the
-        running script adds."""
+    def __init__(
+        self, context: RunContext, compile_calls: dict[str, str], clock_reads: list[str]
+    ) -> None:
+        """`compile_calls`: arguments of each `torch.compile` in the script by place; `clock_reads`:
+        places where the script reads the clock. The running script adds to both."""
         self._experiment, self._variant = context.experiment, context.variant
         self._device, self._log = context.device, context.log
         self._context = context
         self._num_threads = torch.get_num_threads()
-        self._compile_calls = compile_calls
+        self._compile_calls, self._clock_reads = compile_calls, clock_reads
         self._known: dict[str, Any] = {}
         self._flops: dict[str, Any] | None = None
         self._counts: dict[str, list[int]] = {"samples": [], "tokens": []}
         self.num_steps = context.experiment.num_steps
         """Number of steps that the script will make; 0 if unknown."""
+        self._perturbs_state = False
         self.notes: list[str] = []
         self.fixed: dict[str, str] = {}
         """Why no variant can change a setting, by its name."""
@@ -312,6 +339,7 @@ class ScriptWorkload:
             samples_per_step=means.get("samples"),
             tokens_per_step=means.get("tokens"),
             fixed_settings=sorted(self.fixed),
+            clock_reads=self._clock_reads,
             notes=[
                 *self.notes,
                 *(self.fixed.values() if self._experiment.kind.searches else ()),
@@ -376,11 +404,28 @@ class ScriptWorkload:
         handle = layers[0].register_forward_pre_hook(look)
 
     def _perturb(self, models: list[nn.Module]) -> None:
-        if not models:
+        self._perturbs_state = not models
+        hashes = [weights_sha256(model) for model in models]
+        for model, sha256 in zip(models, hashes, strict=True):
+            number = hashes.index(sha256)  # a copy, such as a target network, remains a copy
+            seed = self._experiment.training.seed + self._variant.perturbation_seed + 1000 * number
+            perturb(model, self._variant.perturbation, seed)
+
+    @torch.no_grad()
+    def perturb_state(self, tensors: list[Tensor]) -> None:
+        """Perturbs the state that a compiled function gets back, such as weights, if it refers to
+        no model; in a control alone, once."""
+        if not self._perturbs_state:
+            return
+        self._perturbs_state = False
+        seed = self._experiment.training.seed + self._variant.perturbation_seed
+        generator = torch.Generator().manual_seed(seed + 1)
+        for tensor in tensors:
+            noise = torch.randn(tensor.shape, generator=generator)
+            # By `data`, because the script may still need the tensor for a backward pass.
+            tensor.data.mul_((1 + self._variant.perturbation * noise).to(tensor))
+        if not tensors:
             self.notes.append(
                 "The compiled function refers to no model, so the control's weights are not "
                 "perturbed: name the model, `breakeven.compile(function, model=model)`."
             )
-        for number, model in enumerate(models):
-            seed = self._experiment.training.seed + self._variant.perturbation_seed + 1000 * number
-            perturb(model, self._variant.perturbation, seed)

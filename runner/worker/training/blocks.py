@@ -112,7 +112,7 @@ class Steps:
     losses: list[Tensor | None] = field(default_factory=list)
     terms: list[Tensor] = field(default_factory=list)
     gradient_norms: list[Tensor] = field(default_factory=list)
-    learning_rates: list[float] = field(default_factory=list)
+    learning_rates: list[float | Tensor | None] = field(default_factory=list)
     compiled: list[bool] = field(default_factory=list)
     samples: list[int | None] = field(default_factory=list)
     """Samples of each step that a script reports, or None."""
@@ -214,7 +214,7 @@ class BlockRecorder:
             self._group.averaged(_read(steps.losses)) or unknown,
             cost.seconds,
             steps.compiled,
-            steps.learning_rates or unknown,
+            [None if rate is None else float(rate) for rate in steps.learning_rates] or unknown,
             _read(steps.gradient_norms) or unknown,
             strict=True,
         )

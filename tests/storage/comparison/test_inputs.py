@@ -5,14 +5,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from breakeven.storage.comparison.run_parity import draws_alike, draws_numbers, first_difference
+from breakeven.storage.comparison.run_parity import (
+    draws_alike,
+    draws_numbers,
+    first_difference,
+    first_other_settings,
+)
 
 STOOD = {"python": "a", "torch": "b"}
 
 
 def row(step: int, sha256: str = "tokens", *floats: tuple[str, list[float]]) -> dict[str, Any]:
     told = [{"sha256": name, "rough": rough} for name, rough in floats]
-    return {"step": step, "sha256": sha256, "floats": told, "random": STOOD}
+    return {"step": step, "sha256": sha256, "floats": told, "random": STOOD, "state": None}
 
 
 STATE = ("h", [1.0, 0.2, 0.5])
@@ -50,6 +55,71 @@ def test_journals_that_tell_of_no_floats_are_compared_by_their_hash() -> None:
     assert first_difference(rows, rows) is None
     found = first_difference(rows, rows.assign(sha256="b"))
     assert found == {"first_step": 0, "last_alike": None, "generators": []}
+
+
+WEIGHTS = ("w0", [1.0, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("state", "samples", "step"),
+    [([0], "x1", None), (None, "x1", 1), ([0], "other", 1), ([1], "x1", 1)],
+    ids=["weights are state", "nothing is known", "other samples", "another place is state"],
+)
+def test_state_that_a_step_gets_back_is_no_data_however_far_it_is(
+    state: list[int] | None, samples: str, step: int | None
+) -> None:
+    x0, x1 = ("x0", [5.0]), ("x1", [6.0])
+    baseline = [row(0, "a", WEIGHTS, x0), row(1, "a", ("w1", [0.9, 0.1]), x1)]
+    baseline[1]["state"] = state
+    far = [row(0, "a", WEIGHTS, x0), row(1, "a", ("v1", [7.0, -3.0]), (samples, [9.0]))]
+    far[1]["floats"][1] = {"sha256": samples, "rough": [6.0 if samples == "x1" else 9.0]}
+    later = [row(10, "a", ("w9", [0.5, 0.1]), x0), row(10, "a", ("v9", [9.0, 9.0]), x0)]
+    found = first_difference(pd.DataFrame([*baseline, later[0]]), pd.DataFrame([*far, later[1]]))
+    assert (found and found["first_step"]) == step
+
+
+def test_initial_weights_that_differ_before_the_first_step_are_other_data() -> None:
+    """What the first step returns is state from the second step on."""
+    x0 = ("x0", [5.0])
+    baseline = [row(0, "a", WEIGHTS, x0), row(1, "a", WEIGHTS, x0) | {"state": [0]}]
+    other = [row(0, "a", ("other", [1.0, 0.5]), x0), row(1, "a", WEIGHTS, x0)]
+    found = first_difference(pd.DataFrame(baseline), pd.DataFrame(other))
+    assert found == {"first_step": 0, "last_alike": None, "generators": []}
+
+
+def settings(*rates: float | None, momentum: float = 0.9) -> pd.DataFrame:
+    rows = [{"0.lr": [rate], "0.momentum": [momentum]} if rate else None for rate in rates]
+    return pd.DataFrame({"step": [0, 1, 10, 20][: len(rates)], "settings": rows})
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (settings(0.1, 0.05, 0.02, 0.01), None),
+        (settings(0.1, 0.05 * (1 + 1e-7), 0.02, 0.01), None),
+        (settings(0.1, 0.05, 0.021, 0.01), (10, 1, ["lr"])),
+        (settings(0.2, 0.05, 0.02, 0.01), (0, None, ["lr"])),
+        (settings(0.1, 0.05, 0.02, 0.01, momentum=0.8), (0, None, ["momentum"])),
+        (settings(0.1, None, 0.02, 0.01), None),
+        (settings(0.1, 0.05), None),
+    ],
+    ids=["same", "rounding", "later", "at first", "momentum", "not recorded", "shorter"],
+)
+def test_the_first_step_with_other_settings_of_an_optimizer_is_found(
+    other: pd.DataFrame, expected: tuple[int, int | None, list[str]] | None
+) -> None:
+    found = first_other_settings(settings(0.1, 0.05, 0.02, 0.01), other)
+    assert (found and (found["first_step"], found["last_alike"], found["settings"])) == expected
+
+
+def test_of_several_optimizers_only_those_are_compared_that_both_runs_still_have() -> None:
+    one = pd.DataFrame({"step": [0], "settings": [{"0.lr": [0.1], "1.lr": [0.3, 0.4]}]})
+    gone = pd.DataFrame({"step": [0], "settings": [{"1.lr": [0.3, 0.4]}]})
+    assert first_other_settings(one, gone) is None
+    fewer = pd.DataFrame({"step": [0], "settings": [{"0.lr": [0.1], "1.lr": [0.3]}]})
+    assert first_other_settings(one, fewer) == {
+        "first_step": 0, "last_alike": None, "settings": ["lr"]
+    }  # fmt: skip
 
 
 def states(*torch: str, generator: str = "torch") -> pd.DataFrame:

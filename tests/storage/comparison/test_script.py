@@ -26,13 +26,17 @@ TORCH = {"torch": "x", "python": "y", "cuda": "z"}
 def record(
     data_dir: DataDir, label: str, inputs: dict[int, str] | None = None, *, offset: float = 0.0,
     steps: int = 80, compile_seconds: float = 0.0, random: dict[str, str] | None = None,
-    **workload: Any,
+    offset_from: int = 0, rates: dict[int, float] | None = None, **workload: Any,
 ) -> None:  # fmt: skip
-    """A run of 80 steps; `inputs` are hashes by step."""
+    """A run of 80 steps; `inputs` are hashes by step, `rates` learning rates other than 0.1. Losses
+    are higher by `offset` from the step `offset_from` on."""
     run = Recording(data_dir.runs, label, SPEC).claim().start(num_steps=steps, **workload)
     for step, sha256 in (ALIKE if inputs is None else inputs).items():
-        run.log.append("inputs", step=step, sha256=sha256, random=random or TORCH)
-    losses = [loss + offset for loss in LOSSES[:steps]]
+        settings = {"0.lr": [(rates or {}).get(step, 0.1)], "0.betas": [0.9, 0.99]}
+        run.log.append(
+            "inputs", step=step, sha256=sha256, random=random or TORCH, settings=settings
+        )
+    losses = [loss + offset * (step >= offset_from) for step, loss in enumerate(LOSSES[:steps])]
     run.blocks([0.1] * (steps // 10), losses, compile_seconds)
     run.end()
 
@@ -84,13 +88,71 @@ def test_an_evaluation_of_nobody_knows_how_many_samples_breaks_nothing(data_dir:
 
 def test_a_backend_that_saw_other_data_is_not_judged(data_dir: DataDir) -> None:
     other = {**ALIKE, 10: "other", 20: "other still"}
-    verdict, why = judged(data_dir, {"inputs": other, "offset": 0.5})
+    verdict, why = judged(data_dir, {"inputs": other, "offset": 0.5, "offset_from": 2})
     assert verdict == "unknown"
     assert why.startswith(
         "the runs saw different data from a step between step 1 and step 10 on. The "
         "script's data may depend on the model's answers, as in reinforcement learning"
     )
     assert why.index("reinforcement learning") < why.index("all random generators had equal")
+
+
+SLOWER = {10: 0.05, 20: 0.02}
+"""A schedule by the clock in a run that compiled for a while."""
+
+
+def test_a_backend_that_trained_with_other_learning_rates_is_not_judged(
+    data_dir: DataDir,
+) -> None:
+    backend = {"rates": {10: 0.06, 20: 0.03}, "offset": 0.5, "offset_from": 10}
+    at = {"clock_reads": ["train.py:22"]}
+    verdict, why = judged(data_dir, backend, {"rates": SLOWER}, rates=SLOWER, **at)
+    assert verdict == "unknown"
+    assert why == (
+        "the learning rates differ from a step between step 1 and step 10 on: the script reads the "
+        "clock (train.py:22), which stands still while a run waits for its turn, but not while it "
+        "compiles. Let schedules follow the step instead"
+    )
+
+
+def test_two_runs_without_a_compiler_that_have_other_learning_rates_are_named_first(
+    data_dir: DataDir,
+) -> None:
+    verdict, why = judged(data_dir, {"offset": 0.5, "offset_from": 20}, {"rates": {20: 0.02}})
+    assert verdict == "unknown"
+    assert why == (
+        "even without a compiler, the learning rates differ from a step between step 10 and "
+        "step 20 on"
+    )
+
+
+@pytest.mark.parametrize("unlike", ["data", "rates"])
+def test_a_fault_before_runs_became_unlike_has_no_excuse(data_dir: DataDir, unlike: str) -> None:
+    """Wrong gradients make losses rise, whereupon a schedule lowers the rate, or other samples are
+    chosen."""
+    backend: dict[str, Any] = {"rates": {20: 0.02}}
+    if unlike == "data":
+        backend = {"inputs": {**ALIKE, 20: "other"}}
+    verdict, why = judged(data_dir, {**backend, "offset": 0.5, "offset_from": 5})
+    assert verdict == "broken" and why.startswith("the loss leaves the band at step 5")
+
+
+def test_what_a_script_without_losses_lacks_is_named(data_dir: DataDir) -> None:
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, SPEC).claim().start(num_steps=80)
+        run.blocks([0.1] * 8, [None] * 80)  # type: ignore[list-item]
+        run.end()
+    parity = compared(data_dir).results[-1].parity
+    assert parity.verdict == "unknown"
+    assert str(parity_words(parity)).startswith("no loss was recorded: pass it to breakeven.step")
+
+
+def test_runs_of_other_lengths_say_where_the_script_reads_the_clock(data_dir: DataDir) -> None:
+    record(data_dir, "baseline", clock_reads=["train.py:7", "net.py:3"])
+    record(data_dir, "control", offset=1e-5, clock_reads=["train.py:7"])
+    record(data_dir, "inductor", steps=60, compile_seconds=1.0, clock_reads=["train.py:7"])
+    lengths, *_ = warnings_of(compared(data_dir))
+    assert "The script reads the clock (train.py:7, net.py:3): a time budget" in lengths
 
 
 def test_where_each_step_was_looked_at_the_first_other_one_is_known(data_dir: DataDir) -> None:

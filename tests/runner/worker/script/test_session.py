@@ -250,6 +250,26 @@ def test_a_script_that_lost_a_search_ends_at_its_next_step_and_says_why(
     assert [block["num_steps"] for block in ran.of("block")] == [4, 2, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("steps", "known", "lengths"),
+    [
+        (50, False, [4] * 12 + [2]),
+        (50, True, [5] * 10),
+        (112, False, [4] * 25 + [10, 2]),
+        (120, True, [10] * 12),
+        (20, True, [4] * 5),
+    ],
+)
+def test_blocks_of_a_script_with_few_steps_are_short_enough_for_an_interval(
+    tmp_path: Path, steps: int, known: bool, lengths: list[int]
+) -> None:
+    """Six rounds after the first one make an interval."""
+    code = TEN_STEPS.replace("range(10)", f"range({steps})")
+    script = ScriptSpec(steps=steps if known else 0)
+    ran = run(tmp_path, code, block_steps=10, script=script)
+    assert [block["num_steps"] for block in ran.of("block")] == lengths
+
+
 def test_the_last_steps_are_profiled_where_it_is_known_which_these_are(tmp_path: Path) -> None:
     code = TEN_STEPS.replace("range(10)", "range(30)")
     ran = run(tmp_path, code, profile_steps=2, script=ScriptSpec(steps=30))

@@ -1,0 +1,93 @@
+"""The optimizers that a script makes: their form, and the settings of their groups."""
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.variants import OptimizerForm
+
+NO_FORM = "The script's optimizer {} has no {!r} implementation."
+CHOSEN = "The script itself chooses the implementation of its optimizer {}: no other is measured."
+SETTINGS = (
+    "lr", "momentum", "betas", "weight_decay", "eps", "alpha", "beta1", "beta2", "dampening",
+    "nesterov", "amsgrad", "centered", "decoupled_weight_decay", "maximize", "rho", "lambd", "t0",
+    "lr_decay", "momentum_decay", "etas", "step_sizes",
+)  # fmt: skip
+"""Settings that torch's own optimizers never change themselves. Others, such as the step size that
+Prodigy estimates, depend on what a backend computes."""
+
+
+class ScriptOptimizers:
+    """Reads the settings of the script's optimizers."""
+
+    def __init__(self) -> None:
+        self._made: list[weakref.ref[Optimizer]] = []
+
+    def add(self, optimizer: Optimizer) -> None:
+        self._made.append(weakref.ref(optimizer))
+
+    def learning_rate(self) -> "float | Tensor | None":
+        """The learning rate of the first group of the first optimizer; a tensor on a device is
+        copied there, so that nothing waits for it. None without an optimizer."""
+        for reference in self._made:
+            if (optimizer := reference()) is not None:
+                rate = optimizer.param_groups[0].get("lr")
+                return rate.detach().clone() if isinstance(rate, Tensor) else rate
+        return None
+
+    def settings(self) -> dict[str, list[float]]:
+        """The distinct values in the groups of an optimizer, by `number.setting`, such as `0.lr`.
+        Optimizers are numbered as they were made, without those that are gone. Waits for the
+        device."""
+        settings: dict[str, list[float]] = {}
+        for number, reference in enumerate(self._made):
+            optimizer = reference()
+            for name in () if optimizer is None else SETTINGS:
+                values = [v for group in optimizer.param_groups for v in _numbers(group.get(name))]
+                if values:
+                    settings[f"{number}.{name}"] = list(dict.fromkeys(values))
+        return settings
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, (list, tuple)):
+        return [number for entry in value for number in _numbers(entry)]
+    is_number = isinstance(value, (bool, int, float))
+    is_number |= isinstance(value, Tensor) and value.numel() == 1
+    return [float(value)] if is_number else []
+
+
+@contextmanager
+def optimizers_in(
+    form: OptimizerForm | None, fixed: dict[str, str], on_made: Callable[[Optimizer], None]
+) -> Iterator[None]:
+    """Makes each optimizer in this form, as its arguments `foreach` and `fused` do; None leaves the
+    script's. For an optimizer that has no form but its own, or whose form the script chooses, adds
+    the reason to `fixed`, or raises `WorkloadError` in the script if there is a form to set. Calls
+    `on_made` with each optimizer."""
+    make = Optimizer.__init__
+
+    @functools.wraps(make)
+    def init(self: Optimizer, params: Any, defaults: dict[str, Any]) -> None:
+        name = type(self).__name__
+        if (form if form == "foreach" else "fused") not in defaults:
+            fixed["optimizer"] = NO_FORM.format(name, form or "fused")
+        elif any(defaults.get(one) is not None for one in ("fused", "foreach")):
+            fixed["optimizer"] = CHOSEN.format(name)
+        if form is not None and fixed:
+            raise WorkloadError(fixed["optimizer"])
+        of_form = {} if form is None else {"fused": form == "fused", "foreach": form == "foreach"}
+        make(self, params, {**defaults, **of_form})
+        on_made(self)
+
+    Optimizer.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Optimizer.__init__ = make  # type: ignore[method-assign]
