@@ -26,11 +26,13 @@ from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
 from breakeven.storage.statistics import parity as rules
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import (
+    Fall,
     Reading,
     Trainings,
     has_learned,
     learned_by_accuracy,
     learned_by_loss,
+    loss_fall,
     readings,
 )
 from breakeven.storage.statistics.parity import (
@@ -75,9 +77,13 @@ class EqualTrainings:
         return loss_band(self.baseline.losses, self._control_losses, self.precision)
 
     @cached_property
+    def loss_fall(self) -> Fall | None:
+        return loss_fall(self.baseline.losses.to_numpy(dtype=float))
+
+    @cached_property
     def has_learned(self) -> bool:
         return has_learned(
-            self.baseline.losses.to_numpy(dtype=float),
+            self.loss_fall,
             self.baseline.last_evaluation("accuracy"),
             self.baseline.workload.get("majority_share"),
             _last_num_samples(self.baseline),
@@ -117,7 +123,7 @@ class EqualTrainings:
         found = self._readings(doubted, run, by_band=doubted is parity)
         if doubted is not parity:
             found = without_interval(found)
-        parity = rules.judge_learning(rules.judge_outcomes(doubted, found), self.has_learned)
+        parity = self._judge_learning(rules.judge_outcomes(doubted, found))
         seconds = max(float(one.blocks["seconds"].sum()) for one in self.controls)
         return rules.with_controls(parity, len(self.controls), seconds)
 
@@ -138,7 +144,10 @@ class EqualTrainings:
     def _judge_own_numbers(self, run: Evidence) -> Parity:
         parity = judge_own_numbers(self.baseline.losses, run, self.precision)
         parity = rules.judge_outcomes(parity, without_interval(self._readings(parity, run, False)))
-        return rules.judge_learning(parity, self.has_learned)
+        return self._judge_learning(parity)
+
+    def _judge_learning(self, parity: Parity) -> Parity:
+        return rules.judge_learning(parity, self.has_learned, self.loss_fall)
 
     def _readings(self, parity: Parity, run: Evidence, by_band: bool = True) -> list[Reading]:
         """Windows of losses after the end of the band, or from the first step without one, and all

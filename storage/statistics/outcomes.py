@@ -395,9 +395,21 @@ def prediction_half_widths(
 
 
 NUM_STANDARD_ERRORS = 3.0
-"""Standard errors by which the baseline must have learned for agreement with it to count."""
-MIN_TENTH = 3
-"""Fewest steps whose mean loss represents the start or end of a training."""
+"""Standard errors by which an accuracy must exceed guessing to count as learned."""
+LEAST_FALL = 0.03
+"""Share of the first loss by which a loss must fall, in addition to what chance explains, to count
+as learned. A loss at chance may drift by 2 % without any use of the inputs (docs/decisions.md)."""
+TIMES_NOISE = 4.0
+"""Standard deviations of the difference of two windows that chance explains."""
+FEWEST_STEPS, MOST_STEPS, LEAST_WINDOWS = 3, 5, 5
+"""The shortest windows have a tenth of the steps, between these two; the longest ones are at most
+the steps over `LEAST_WINDOWS`."""
+LONGEST_LAG = 8
+"""Noise is measured between windows that are at most the steps over this number apart."""
+OVERLAP = 5
+"""Windows follow each other by the steps of a window over this number."""
+LEAST_LEARNING_STEPS = 12
+"""Four windows of the shortest size; fewer show no noise."""
 
 WINDOW_STEPS = 100
 MAX_WINDOWS = 10
@@ -405,10 +417,78 @@ ALLOWED_EXCESS = 0.1
 LossCheck = Literal["passes", "fails"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fall:
+    """How far a loss fell, between the medians of two windows of steps."""
+
+    start: float
+    """The first window's, or the lowest of shorter first windows: a rise of the loss during
+    warm-up must not count as a fall afterwards."""
+    end: float
+    """The last window's."""
+    needed: float
+    """The fall that shows learning: what chance explains and `LEAST_FALL` of `start`."""
+
+    @property
+    def is_clear(self) -> bool:
+        return self.start - self.end > self.needed
+
+
+def loss_fall(losses: Floats) -> Fall | None:
+    """The fall of a loss that most exceeds what it needs, over windows of all lengths, each twice
+    as long as the one before: short ones show a steep fall at the start, long ones a fall in much
+    noise. None if there are too few losses, or if the first or last ones are not finite."""
+    size = max(FEWEST_STEPS, len(losses) // 10)
+    if not (np.isfinite(losses[:size]).all() and np.isfinite(losses[-size:]).all()):
+        return None
+    losses = losses[np.isfinite(losses)]
+    if len(losses) < LEAST_LEARNING_STEPS:
+        return None
+    size = min(size, MOST_STEPS)
+    falls = [_fall_of_windows(losses, size)]
+    while 2 * size <= len(losses) // LEAST_WINDOWS:
+        size *= 2
+        longer = _fall_of_windows(losses, size)
+        falls.append(replace(longer, start=min(longer.start, falls[-1].start)))
+    return max(falls, key=lambda fall: fall.start - fall.end - fall.needed)
+
+
+def _fall_of_windows(losses: Floats, size: int) -> Fall:
+    """The fall from the first to the last window of `size` steps. Medians leave single outliers
+    out."""
+    hop = max(1, size // OVERLAP)
+    # From the end backwards, so that the last window has the last step.
+    windows = np.lib.stride_tricks.sliding_window_view(losses, size)[::-hop][::-1]
+    medians = np.median(windows, axis=1)
+    start, end = float(np.median(losses[:size])), float(medians[-1])
+    by_chance = TIMES_NOISE * math.sqrt(2) * _noise(medians, size / hop, len(losses) / hop)
+    return Fall(start=start, end=end, needed=by_chance + LEAST_FALL * abs(start))
+
+
+def _noise(medians: Floats, lag: float, length: float) -> float:
+    """Standard deviation of a window's median by chance alone, from second differences, which are
+    free of a steady fall (Gasser, Sroka and Jennen-Steinmetz 1986). Their median leaves out a fall
+    within few steps. The largest value of several distances counts, because nearby windows are
+    alike if the noise of steps is correlated, or if harder samples follow easier ones.
+
+    `lag` and `length` are the steps of a window and of the training, in units of the distance of
+    successive medians.
+    """
+    medians_off: list[float] = []
+    while not medians_off or lag <= length / LONGEST_LAG:
+        apart = round(lag)
+        second = medians[2 * apart :] - 2 * medians[apart:-apart] + medians[: -2 * apart]
+        medians_off.append(float(np.median(np.abs(second))) if len(second) else 0.0)
+        lag *= 2
+    # Half of all normal numbers are within 0.6745; 1 + 4 + 1 is the variance of such a difference.
+    return max(medians_off) / (0.6745 * math.sqrt(6))
+
+
 def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
     """The largest fall of the losses of baseline and controls, from their first steps to their
     lowest window; None if the baseline's loss did not fall clearly."""
-    if not _loss_fell(equals[0].to_numpy(dtype=float)):
+    fall = loss_fall(equals[0].to_numpy(dtype=float))
+    if fall is None or not fall.is_clear:
         return None
     return max(filter(math.isfinite, map(_fall, equals)), default=None)
 
@@ -430,25 +510,12 @@ def learned_by_accuracy(
     return best - majority_share
 
 
-def has_learned(losses: Floats, accuracy: float | None, majority_share: float | None,
+def has_learned(fall: Fall | None, accuracy: float | None, majority_share: float | None,
                 num_samples: int | None) -> bool:  # fmt: skip
-    """Whether the loss fell clearly, or the accuracy is clearly above always guessing one label.
-
-    Clearly means by three standard errors: of the difference between the means of the first and the
-    last tenth of the losses, or of a share among `num_samples`.
-    """
-    return _loss_fell(losses) or _beats_guessing(accuracy, majority_share, num_samples)
-
-
-def _loss_fell(losses: Floats) -> bool:
-    size = max(MIN_TENTH, len(losses) // 10)
-    if len(losses) < 2 * size:
-        return False
-    first, last = losses[:size], losses[-size:]
-    if not (np.isfinite(first).all() and np.isfinite(last).all()):
-        return False
-    error = math.sqrt((first.var(ddof=1) + last.var(ddof=1)) / size)
-    return bool(last.mean() < first.mean() - NUM_STANDARD_ERRORS * error)
+    """Whether the loss fell clearly, or the accuracy is above always guessing one label by three
+    standard errors of a share among `num_samples`."""
+    fell = fall is not None and fall.is_clear
+    return fell or _beats_guessing(accuracy, majority_share, num_samples)
 
 
 def _beats_guessing(

@@ -15,7 +15,7 @@ result. For journals without compared answers it compares accuracies.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ from breakeven.runner.folders.states import EarlyEnd
 from breakeven.runner.loss_band import BROKEN_FROM, LEAD_STEPS, half_widths
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.statistics.intervals import sampling_margin
-from breakeven.storage.statistics.outcomes import Reading, without_spikes
+from breakeven.storage.statistics.outcomes import Fall, Reading, without_spikes
 
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | EarlyEnd
 FindingKind = Literal[
@@ -242,11 +242,13 @@ def with_controls(parity: Parity, num_controls: int, seconds: float) -> Parity:
     return replace(parity, findings=findings)
 
 
-def judge_learning(parity: Parity, has_learned: bool) -> Parity:
-    """Changes "holds" to "nothing learned" if the baseline learned nothing to agree with."""
+def judge_learning(parity: Parity, has_learned: bool, fall: Fall | None = None) -> Parity:
+    """Changes "holds" to "nothing learned" if the baseline learned nothing to agree with. `fall`
+    is that of its loss, if known."""
     if parity.verdict != "holds" or has_learned:
         return parity
-    return _also(parity, "nothing learned", "nothing learned")
+    figures = {} if fall is None else asdict(fall)
+    return _also(parity, "nothing learned", "nothing learned", **figures)
 
 
 def judge_end(parity: Parity, end: EarlyEnd | None, **figures: Any) -> Parity:

@@ -282,7 +282,9 @@ MESSAGES: dict[FindingKind, str] = {
         "<{is_bounded:!}it is not known how far other random numbers alone drive equal trainings "
         "apart; repeat it without dropout (model.dropout = off)>",
     "nothing learned":
-        "the loss of the baseline did not fall, so a broken backend would look the same; train "
+        "the loss of the baseline <{has_fallen:!}did not fall><{has_fallen:?}fell from "
+        "[{start:.4g}](loss) to [{end:.4g}](loss), but only a fall by more than "
+        "[{needed:.2g}](loss) shows learning>, so a broken backend might look the same; train "
         "longer",
     "dropout":
         "as it does if a compiler draws other random numbers for dropout than eager code; "
@@ -327,6 +329,7 @@ PREPARE: dict[FindingKind, Prepare] = {
     "outside later": _reading,
     "too far apart": _reading,
     "rehearsal": _rehearsal,
+    "nothing learned": lambda facts: {"has_fallen": facts.get("end", 0) < facts.get("start", 0)},
     "dropout wrong": _dropout_wrong,
     "redraws differ": lambda facts: {"is_direction": facts["what"] == "direction",
                                      "of": facts["tensor"] or "the weights"},

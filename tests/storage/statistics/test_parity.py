@@ -9,7 +9,13 @@ import pytest
 
 from breakeven.runner.loss_band import broken_from, leaves_open
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.statistics.outcomes import check_loss, has_learned, loss_excess
+from breakeven.storage.statistics.outcomes import (
+    Fall,
+    check_loss,
+    has_learned,
+    loss_excess,
+    loss_fall,
+)
 from breakeven.storage.statistics.parity import (
     Parity,
     judge_learning,
@@ -190,23 +196,67 @@ def test_without_a_control_only_a_loss_that_is_not_finite_is_known_to_be_wrong()
     assert (broken.verdict, broken.first_step_outside) == ("broken", 2)
 
 
-def test_only_a_clear_fall_of_the_loss_counts_as_learning() -> None:
-    falling = np.linspace(2.0, 1.0, 100)
-    assert has_learned(falling, None, None, None)
-    assert not has_learned(falling[::-1], None, None, None)
-    # First tenth 2 +- 1, last tenth 1.5 +- 1 in turns (sample variance 10/9): the standard error of
-    # the difference is sqrt((10/9 + 10/9) / 10) = 0.47, so that 0.5 is far from three of them.
-    noise = np.tile([1.0, -1.0], 50)
-    assert not has_learned(np.linspace(2.0, 1.5, 100) + noise, None, None, None)
-    # 0.1 of noise: standard error 0.047, and 0.45 is more than three of them.
-    assert has_learned(np.linspace(2.0, 1.5, 100) + 0.1 * noise, None, None, None)
-    assert not has_learned(np.full(100, 1.386), None, None, None)
-    assert not has_learned(np.array([2.0, 1.0]), None, None, None)
-    assert not has_learned(np.append(falling, math.nan), None, None, None)
+def learned(losses: np.ndarray) -> bool:
+    return has_learned(loss_fall(losses), None, None, None)
+
+
+def test_a_fall_shows_learning_from_four_deviations_of_windows_and_3_percent_on() -> None:
+    # 20 steps have windows of 3: medians start at 2 and end at 1 whatever a single loss is. All
+    # second differences of an even fall are 0, so 3 % of the start is enough.
+    even = np.linspace(2.0, 1.0, 20)
+    fall = loss_fall(even)
+    assert fall is not None and fall.is_clear
+    assert (fall.start, fall.end) == (pytest.approx(2 - 1 / 19), pytest.approx(1 + 1 / 19))
+    assert fall.needed == pytest.approx(0.03 * fall.start)
+    # Medians of 3 are 1.2 and 1 in turns; those 3 steps apart have second differences of 2 x 0.2, so
+    # their deviation is 0.4 / (0.6745 x sqrt(6)) = 0.2421, and 4 x sqrt(2) x 0.2421 = 1.3696.
+    fall = loss_fall(np.tile([1.2, 1.0], 10))
+    assert fall is not None and not fall.is_clear
+    assert fall.needed == pytest.approx(1.3696 + 0.03 * 1.2, abs=1e-4)
+
+
+STEPS = np.arange(200)
+NOISE = np.random.default_rng(0).normal(size=200)
+
+
+@pytest.mark.parametrize(
+    ("losses", "shows"),
+    [
+        (0.001 + 0.97 * np.exp(-STEPS / 4), True),  # steep: most of it in the first twentieth
+        (np.where(STEPS < 5, 2.3, 0.01) + 0.001 * NOISE, True),
+        (np.where(STEPS < 1, 2.3, 1.386) + 0.001 * NOISE, False),  # an outlier at the first step
+        (np.where(STEPS == 120, 40.0, 2.0 - STEPS / 200), True),  # an outlier in the middle
+        (2.0 - (STEPS > 150) * 1.0 + 0.05 * NOISE, True),  # a plateau, then a fall
+        (2.0 * np.exp(-STEPS / 50) + 0.2 * NOISE, True),
+        (1.386 + 0.2 * NOISE, False),
+        (1.386 * (1 - 0.02 * STEPS / 199) + 1e-4 * NOISE, False),  # drifts by 2 %
+        (1.386 * (1 - 0.06 * STEPS / 199) + 1e-4 * NOISE, True),
+        (1e-8 * (2.0 - STEPS / 200), True),  # tiny
+        (np.full(200, 1.386), False),
+        (1.0 + STEPS / 200 + 0.05 * NOISE, False),
+        (1 + np.exp(-(((STEPS - 30) / 12) ** 2)) + 0.01 * NOISE, False),  # rises and comes back
+        (np.exp(-STEPS / 60) + np.exp(-(((STEPS - 30) / 12) ** 2)), True),  # warm-up, then a fall
+        (np.where(STEPS < 100, 1 - STEPS / 110, 0.9 - (STEPS - 100) / 150), True),  # two stages
+        (1.0 - 0.3 * (STEPS % 70) / 70 + 0.01 * NOISE, False),  # samples sorted by difficulty
+        (-1.0 - STEPS / 50, True),  # a logarithm of a density
+        (STEPS[:11] * -1.0, False),  # too few
+        (np.append(2.0 - STEPS / 200, math.nan), False),
+    ],
+)  # fmt: skip
+def test_a_loss_counts_as_learned_if_it_falls_by_more_than_chance_explains(
+    losses: np.ndarray, shows: bool
+) -> None:
+    assert learned(losses) is shows
+
+
+def test_a_longer_training_never_hides_a_fall_in_the_first_steps() -> None:
+    for steps in (50, 500, 5000):
+        tail = np.random.default_rng(1).normal(0.01, 0.001, steps)
+        assert learned(np.concatenate([np.linspace(2.3, 0.1, 6), tail]))
 
 
 def test_an_accuracy_clearly_above_the_majority_counts_as_learning() -> None:
-    flat = np.full(100, 1.386)
+    flat = loss_fall(np.full(100, 1.386))
     # 0.25 + 3 x sqrt(0.25 x 0.75 / 200) = 0.25 + 3 x 0.0306 = 0.342
     assert has_learned(flat, 0.35, 0.25, 200)
     assert not has_learned(flat, 0.34, 0.25, 200)
@@ -216,7 +266,12 @@ def test_an_accuracy_clearly_above_the_majority_counts_as_learning() -> None:
 def test_agreement_with_a_baseline_that_learned_nothing_proves_nothing() -> None:
     holds, broken = judged({}), judged({0: 9.0})
     assert judge_learning(holds, has_learned=True) == holds
-    assert judge_learning(holds, has_learned=False).verdict == "nothing learned"
+    nothing = judge_learning(holds, has_learned=False)
+    assert nothing.verdict == "nothing learned"
+    assert "the loss of the baseline did not fall, so" in str(parity_words(nothing))
+    drifted = judge_learning(holds, False, Fall(start=1.386, end=1.359, needed=0.0416))
+    said = "fell from 1.386 to 1.359, but only a fall by more than 0.042 shows learning"
+    assert said in str(parity_words(drifted))
     assert judge_learning(broken, has_learned=False).verdict == "broken"
 
 
