@@ -208,8 +208,8 @@ def test_a_fall_shows_learning_from_four_deviations_of_windows_and_3_percent_on(
     assert fall is not None and fall.is_clear
     assert (fall.start, fall.end) == (pytest.approx(2 - 1 / 19), pytest.approx(1 + 1 / 19))
     assert fall.needed == pytest.approx(0.03 * fall.start)
-    # Medians of 3 are 1.2 and 1 in turns; those 3 steps apart have second differences of 2 x 0.2, so
-    # their deviation is 0.4 / (0.6745 x sqrt(6)) = 0.2421, and 4 x sqrt(2) x 0.2421 = 1.3696.
+    # Medians of 3 are 1.2 and 1 in turns; those 3 steps apart have second differences of 2 x 0.2.
+    # So their deviation is 0.4 / (0.6745 x sqrt(6)) = 0.2421, and 4 x sqrt(2) x 0.2421 = 1.3696.
     fall = loss_fall(np.tile([1.2, 1.0], 10))
     assert fall is not None and not fall.is_clear
     assert fall.needed == pytest.approx(1.3696 + 0.03 * 1.2, abs=1e-4)
