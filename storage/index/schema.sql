@@ -134,7 +134,7 @@ CREATE TABLE compile_metrics (  -- event compile_metrics
     step BIGINT, phase VARCHAR, compile_id VARCHAR, function VARCHAR, file VARCHAR, line BIGINT,
     dynamo_seconds DOUBLE, aot_seconds DOUBLE, inductor_seconds DOUBLE, code_seconds DOUBLE,
     kernel_seconds DOUBLE, total_seconds DOUBLE, graph_ops BIGINT, guards BIGINT,
-    recompile_reason VARCHAR, failure VARCHAR
+    recompile_reason VARCHAR, failure VARCHAR, location VARCHAR, operator VARCHAR
 );
 
 CREATE TABLE compile_spans (  -- event compile_spans
@@ -154,7 +154,8 @@ CREATE TABLE compile_caches (  -- event compile_cache
 CREATE TABLE graph_breaks (  -- event graph_break
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
-    step BIGINT, phase VARCHAR, reason VARCHAR, location VARCHAR, stopped_at VARCHAR, count BIGINT
+    step BIGINT, phase VARCHAR, reason VARCHAR, operator VARCHAR, location VARCHAR,
+    stopped_at VARCHAR, count BIGINT
 );
 
 CREATE TABLE steps (  -- event step

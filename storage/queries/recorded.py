@@ -109,10 +109,11 @@ compile_metrics = query(
     "judged_frames($1)",
     "step, phase, attempt, compile_id, function, file, line, dynamo_seconds, aot_seconds, "
     "inductor_seconds, code_seconds, kernel_seconds, total_seconds, graph_ops, guards, "
-    "recompile_reason, failure",
+    "recompile_reason, failure, location, operator",
     of=("compile_metrics",),
 )
-"""Dynamo's report on every compiled frame, with phase and attempt."""
+"""Dynamo's report on every compiled frame, with phase and attempt. failure: why Dynamo gave up on
+it; location: the line in the user's code, and operator: what could not be traced."""
 compile_spans = query(
     f"""(SELECT run_id, step, coalesce(phase, 'training') AS phase, compile_id,
             span.stage AS stage, left(span.name, 200) AS name, span.start AS start,
@@ -129,7 +130,7 @@ kept_files = query("kept_files")
 """Stored graphs, generated code and traces: what, compile_id, file, bytes."""
 graph_breaks = query(
     "judged_graph_breaks($1)",
-    "step, phase, attempt, reason, location, stopped_at, count, cause",
+    "step, phase, attempt, reason, operator, location, stopped_at, count, cause",
     of=("graph_breaks",),
 )
 """Where, why and how often Dynamo split the graph, with phase and attempt. location: the line in

@@ -184,12 +184,13 @@ def show_breaks(breaks: pd.DataFrame) -> None:
 
 def distinct(breaks: pd.DataFrame) -> pd.DataFrame:
     """Graph breaks of one run, a row for each line and reason, with count and first step."""
-    keys = ["location", "reason", "phase"]
+    keys = ["location", "operator", "reason", "phase"]
     counted = breaks.assign(count=breaks["count"].fillna(1)).groupby(keys, sort=False, dropna=False)
     found = counted.agg(
         count=("count", "sum"), step=("step", "min"), stopped_at=("stopped_at", "first")
     )
-    return found.reset_index()[["count", "step", "location", "reason", "stopped_at", "phase"]]
+    columns = ["count", "step", "location", "operator", "reason", "stopped_at", "phase"]
+    return found.reset_index()[columns]
 
 
 def frames(metrics: pd.DataFrame) -> pd.DataFrame:

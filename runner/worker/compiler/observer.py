@@ -12,7 +12,7 @@ import sysconfig
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from traceback import FrameSummary
@@ -31,6 +31,7 @@ from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.compiler.refusals import Refusals, operator_in
 from breakeven.runner.worker.event_log import EventLog
 
 RUNNER = f"{PACKAGE / 'runner'}/"
@@ -91,28 +92,51 @@ TRACE_FOLDER = "artifacts/trace"
 """Torch writes here, because `runner.worker.process` sets this folder."""
 
 
+STACK_LINE = re.compile(r'^ *File "([^"]+)", line (\d+), in', re.MULTILINE)
+CUT_PATH = re.compile(r"(?<=# )\S+(?=:\d+ in )")
+"""A path in a guard's comment, `# x + 1  # path:7 in forward`; torch shows only its end."""
+
+
 not_compiled = cast(Callable[[Function], Function], torch._dynamo.disable)
 """Prevents Dynamo from compiling an observer. A backward pass that compiles calls observers within
 compiled code; Dynamo would compile them, too, and wait forever for the lock of this call."""
 
 
-def users_line(stack: Sequence[FrameSummary]) -> str | None:
+def users_line(stack: Sequence[FrameSummary], home: Path | None = None) -> str | None:
     """`file:line` of the innermost frame of the user's code; without one, of a library, such as
     transformers with its models; else of torch or this runner. None for an empty stack."""
     # Sorting keeps the order of frames of one kind.
-    return innermost_line(sorted(stack, key=lambda frame: _ownership(frame.filename)))
+    return innermost_line(sorted(stack, key=lambda frame: _ownership(frame.filename)), home)
 
 
-def innermost_line(stack: Sequence[FrameSummary]) -> str | None:
+def innermost_line(stack: Sequence[FrameSummary], home: Path | None = None) -> str | None:
     """`file:line` of the innermost frame, of any code; None for an empty stack."""
-    return f"{short_path(stack[-1].filename)}:{stack[-1].lineno}" if stack else None
+    return f"{short_path(stack[-1].filename, home)}:{stack[-1].lineno}" if stack else None
 
 
-def short_path(path: str) -> str:
-    """The path within this project or the installed packages, since run folders may move."""
-    for folder in (PACKAGES, f"{PACKAGE}/", f"{PROJECT_ROOT}/"):
+def short_path(path: str, home: Path | None = None) -> str:
+    """The path within this project or the installed packages, since run folders may move; of a
+    script's file, the path within `home`, the copy of its folder."""
+    homes = () if home is None else (f"{home}/", f"{home.resolve()}/")
+    for folder in (*homes, PACKAGES, f"{PACKAGE}/", f"{PROJECT_ROOT}/"):
         path = path.removeprefix(folder)
     return path
+
+
+def without_home(text: str, home: Path | None) -> str:
+    """A text of torch in which paths of the script's copy are relative to `home`, as are paths of
+    which torch shows only the end."""
+    if home is None:
+        return text
+    for folder in (home, home.resolve()):
+        text = text.replace(f"{folder}/", "")
+    return CUT_PATH.sub(lambda found: _within(found[0], str(home)), text)
+
+
+def _within(path: str, home: str) -> str:
+    """The end of a path that begins within `home` or at it; all of any other path."""
+    cuts = [place for place, letter in enumerate(path) if letter == "/"]
+    return next((path[cut + 1 :] for cut in cuts if cut and home.endswith(path[:cut])), path)
 
 
 def _ownership(file: str) -> int:
@@ -223,10 +247,12 @@ def _around(span: StageSpan, others: list[tuple[str, StageSpan]]) -> str:
 class CompileObserver:
     """Writes compile events as they happen, with the `step` and `phase` that the loop sets."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, home: Path | None = None) -> None:
+        """`home`: the copy of a script's folder, in which its paths are relative."""
         self.step = 0
         self.phase = "training"
-        self._log = log
+        self._log, self._home = log, home
+        self._refusals = Refusals()
         self._pending: tuple[dict[str, str | None], float] | None = None
         """The current compilation, and its start."""
         self.num_compilations = 0
@@ -262,7 +288,7 @@ class CompileObserver:
         self._num_reported = self.num_compilations
         for metrics in dynamo_utils.get_compilation_metrics():
             when = self._begun.get(metrics.compile_id or "", self._now)
-            self._log.append("compile_metrics", **when, **_summary(metrics))
+            self._log.append("compile_metrics", **when, **self._summary(metrics))
         dynamo_utils.clear_compilation_metrics()
         for compile_id, spans in self._spans.take():
             when = self._begun.get(compile_id, self._now)
@@ -278,7 +304,12 @@ class CompileObserver:
         """Writes the graph breaks since the last report; equal breaks of a step are one event."""
         self._date_breaks()
         counts = Counter(
-            (*when, found.reason, users_line(found.user_stack), innermost_line(found.user_stack))
+            (
+                *when,
+                self._refusals.reason(found.reason, found.user_stack),
+                users_line(found.user_stack, self._home),
+                innermost_line(found.user_stack, self._home),
+            )
             for when, found in zip(
                 self._breaks_when, dynamo_utils.graph_break_reasons[self._breaks_seen :],
                 strict=True,
@@ -291,7 +322,8 @@ class CompileObserver:
                 "graph_break",
                 step=step,
                 phase=phase,
-                reason=reason[:MAX_REASON_CHARACTERS],
+                reason=self._reason(reason),
+                operator=operator_in(reason),
                 location=location,
                 stopped_at=stopped_at,
                 count=count,
@@ -331,6 +363,45 @@ class CompileObserver:
         self._log.flush()
         self._pending = None
 
+    def _summary(self, metrics: Any) -> dict[str, Any]:
+        """The fields of torch's CompilationMetrics, in seconds; None for those that this version
+        of torch does not have."""
+        metrics = defaultdict(lambda: None, vars(metrics))
+        failure, again = metrics["fail_reason"] or "", metrics["recompile_reason"] or ""
+        file = metrics["co_filename"]
+        return {
+            "compile_id": metrics["compile_id"],
+            "function": metrics["co_name"],
+            "file": file and short_path(file, self._home),
+            "line": metrics["co_firstlineno"],
+            "dynamo_seconds": _seconds(metrics["dynamo_cumulative_compile_time_us"]),
+            "aot_seconds": _seconds(metrics["aot_autograd_cumulative_compile_time_us"]),
+            "inductor_seconds": _seconds(metrics["inductor_cumulative_compile_time_us"]),
+            "code_seconds": _seconds(metrics["inductor_code_gen_cumulative_compile_time_us"]),
+            # This includes C++, although torch names only Triton.
+            "kernel_seconds": _seconds(metrics["triton_compile_time_us"]),
+            "total_seconds": _seconds(metrics["duration_us"]),
+            "graph_ops": metrics["graph_op_count"],
+            "guards": metrics["guard_count"],
+            "recompile_reason": self._reason(again) or None,
+            "failure": self._reason(failure) or None,
+            "location": self._failed_at(metrics) if failure else None,
+            "operator": operator_in(failure),
+        }
+
+    def _failed_at(self, metrics: Mapping[str, Any]) -> str | None:
+        """The user's line at which Dynamo gave up; at its limit of compilations, the line of the
+        guard that failed. None if torch names no line."""
+        file = metrics["fail_user_frame_filename"]
+        if file is not None:
+            stack = self._refusals.stack_at(file, metrics["fail_user_frame_lineno"])
+            return users_line(stack, self._home)
+        lines = STACK_LINE.findall(metrics["recompile_reason"] or "")
+        return users_line([FrameSummary(name, int(line), "") for name, line in lines], self._home)
+
+    def _reason(self, text: str) -> str:
+        return without_home(text, self._home)[:MAX_REASON_CHARACTERS]
+
 
 def _compilation(args: Any = None) -> dict[str, str | None]:
     """Trigger and id of the compilation that torch starts. Older versions, such as 2.6, tell
@@ -338,29 +409,6 @@ def _compilation(args: Any = None) -> dict[str, str | None]:
     if args is None:
         return {"trigger": None, "compile_id": str(CompileContext.current_compile_id())}
     return {"trigger": args.callback_trigger.name, "compile_id": args.compile_id}
-
-
-def _summary(metrics: Any) -> dict[str, Any]:
-    """The fields of torch's CompilationMetrics, in seconds; None for those that this version of
-    torch does not have."""
-    metrics = defaultdict(lambda: None, vars(metrics))
-    return {
-        "compile_id": metrics["compile_id"],
-        "function": metrics["co_name"],
-        "file": metrics["co_filename"] and short_path(metrics["co_filename"]),
-        "line": metrics["co_firstlineno"],
-        "dynamo_seconds": _seconds(metrics["dynamo_cumulative_compile_time_us"]),
-        "aot_seconds": _seconds(metrics["aot_autograd_cumulative_compile_time_us"]),
-        "inductor_seconds": _seconds(metrics["inductor_cumulative_compile_time_us"]),
-        "code_seconds": _seconds(metrics["inductor_code_gen_cumulative_compile_time_us"]),
-        # This includes C++, although torch names only Triton.
-        "kernel_seconds": _seconds(metrics["triton_compile_time_us"]),
-        "total_seconds": _seconds(metrics["duration_us"]),
-        "graph_ops": metrics["graph_op_count"],
-        "guards": metrics["guard_count"],
-        "recompile_reason": (metrics["recompile_reason"] or "")[:MAX_REASON_CHARACTERS] or None,
-        "failure": (metrics["fail_reason"] or "")[:MAX_REASON_CHARACTERS] or None,
-    }
 
 
 def _seconds(microseconds: int | None) -> float | None:

@@ -80,7 +80,7 @@ class ScriptSession:
         self._device, self._log = context.device, context.log
         self._turns = turns
         self._values: list[OwnValue] = []
-        self.observer = CompileObserver(self._log)
+        self.observer = CompileObserver(self._log, context.workplace)
         self._recorder = BlockRecorder(
             self._log, values=self._values, with_steps=not self._adds_rounds
         )
