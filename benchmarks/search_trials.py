@@ -10,7 +10,7 @@ correlated with the previous one; processes of one program differ. Prints Markdo
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -67,10 +67,7 @@ class Track:
         seed: str,
         noise: Noise,
         compiling_at_once: int = 1,
-        devices: Sequence[float] = (1.0, 1.0),
     ) -> None:
-        """`devices`: factors of the step times on each device."""
-        self._devices = devices
         self.race, self.spec = Race(spec, compiling_at_once), spec
         self.living: dict[str, Variant] = {}
         self.tried: list[str] = []
@@ -90,15 +87,14 @@ class Track:
         """Plays to the end; returns its cause. `elapsed`: seconds since the start, all the time."""
         while self.num_rounds < max_rounds:
             self.play_round()
-            for place in range(1, self.spec.num_places + 1):
-                decision = self.race.decide(self.living, elapsed, place)
-                for label, ending in decision.dropped.items():
-                    self.endings[label] = ending.cause
-                    del self.living[label]
-                if decision.over is not None:
-                    return decision.over.cause
-                for variant in decision.joining:
-                    self._join(replace(variant, place=place))
+            decision = self.race.decide(self.living, elapsed)
+            for label, ending in decision.dropped.items():
+                self.endings[label] = ending.cause
+                del self.living[label]
+            if decision.over is not None:
+                return decision.over.cause
+            for variant in decision.joining:
+                self._join(variant)
         return "unended"
 
     def play_round(self) -> None:
@@ -113,8 +109,7 @@ class Track:
         compiling, share = self._speed(variant)
         own = math.exp(self._random.gauss(0, self._noise.process))
         samples = BLOCK_STEPS * variant.batch_times
-        device = self._devices[variant.place - 1]
-        self._pace[variant.label] = samples * STEP_SECONDS * share * own * device
+        self._pace[variant.label] = samples * STEP_SECONDS * share * own
         self.living[variant.label] = variant
         self.race.add(variant)
         if variant.role == "backend":

@@ -2,8 +2,8 @@
 
 Exit status of `show`: 0 every run finished and parity holds for every backend; 1 a run did not
 finish; 2 bad input; 3 parity is broken, which outranks 1; 4 parity proves nothing. docs/suites.md
-has those of `--fail-if`, `trend` and suite runs, docs/investigate.md those of investigations,
-`runner/commands/cli.py` those of `replay`. Of the other commands: 0, or 2 for bad input.
+has those of `--fail-if`, `trend` and suite runs, docs/investigate.md those of investigations.
+Of the other commands: 0, or 2 for bad input.
 """
 
 import argparse
@@ -103,9 +103,6 @@ def parser() -> argparse.ArgumentParser:
     for command in (listing, telling):
         add_list_options(command)
     trend_report.add_trend_options(telling)
-    add("devices", commands.print_devices).add_argument(
-        "--json", action="store_true", help="print JSON"
-    )
     text = "ids of experiments; or two runs, EXPERIMENT.LABEL, as their folders are named"
     add("diff", commands.print_difference).add_argument(
         "sides", nargs="+", metavar="EXPERIMENT|RUN", help=text

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TextIO
 
 from breakeven.runner.commands.conditions import Condition, Length, check_gate
-from breakeven.runner.commands.filters import Filter, read_filter
+from breakeven.runner.commands.filters import read_filter
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import instead, why_no_rounds
 from breakeven.runner.folders.data_dir import DataDir
@@ -25,7 +25,6 @@ from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.compiling.difference import code_difference, kept_of, load_compiled
 from breakeven.storage.compiling.ladder import find_ladder
-from breakeven.storage.difference.replays import load_replay
 from breakeven.storage.difference.sides import load_sides
 from breakeven.storage.difference.speedups import scalings
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
@@ -39,7 +38,6 @@ from breakeven.storage.investigation import (
     next_experiment,
 )
 from breakeven.storage.library.catalog import backend_rows
-from breakeven.storage.library.devices import devices
 from breakeven.storage.library.trends import failures_without_series, trends
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.profile.explanation import explain
@@ -58,7 +56,7 @@ from breakeven.storage.terminal.as_json import (
 from breakeven.storage.terminal.causes import known_causes
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
-from breakeven.storage.terminal.difference import difference_report, replay_report, replay_status
+from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
 from breakeven.storage.terminal.gate import judge_environment
 from breakeven.storage.terminal.investigation_words import (
@@ -68,8 +66,6 @@ from breakeven.storage.terminal.investigation_words import (
 )
 from breakeven.storage.terminal.issues import HAS_ISSUE, slow_issue, slower
 from breakeven.storage.terminal.lists import (
-    devices_json,
-    devices_report,
     list_json,
     list_table,
     listed,
@@ -99,8 +95,7 @@ def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def show(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Prints the results of an experiment or a suite run, or whether a repetition of a run gave the
-    expected numbers."""
+    """Prints the results of an experiment or a suite run."""
     with open_store(data_dir) as store:
         if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
             if options.fail_if:
@@ -109,15 +104,6 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
             return print_suite(store, options)
         spec = queries.experiment_spec(store, options.experiment)
         check_gate(spec, options.fail_if)
-        replayed = spec.replay_of
-        asks_for_numbers = options.json or options.fail_if or options.issue or options.diff
-        if (
-            replayed in set(queries.list_experiments(store)["experiment_id"])
-            and not asks_for_numbers
-        ):
-            found = load_replay(store, options.experiment)
-            print(replay_report(found))  # noqa: T201
-            return replay_status(found)
         return print_comparison(store, options)
 
 
@@ -297,15 +283,6 @@ def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
     if refused:
         return REFUSED
     return UNFINISHED if unjudged else FINISHED
-
-
-def print_devices(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Prints the devices of the experiments, and which of them became noisy or slow."""
-    with open_store(data_dir) as store:
-        listed(store, Filter())
-        found = devices(store)
-    print(devices_json(found) if options.json else devices_report(found))  # noqa: T201
-    return FINISHED
 
 
 def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:

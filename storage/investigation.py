@@ -14,7 +14,7 @@ from breakeven.runner.specs.investigations import (
     LONGEST_NAME,
     Finding,
     investigation,
-    replay,
+    timed_again,
 )
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.scenarios import Part, Problem
@@ -255,17 +255,13 @@ def _experiment(
             spec, record.experiment_id, label, problem, fault.step, budget_seconds, fault.error,
             fault.part,
         )  # fmt: skip
-    again = replay(spec, record.experiment_id, label)
-    if spec.num_places > 1:
-        again = replace(again, devices=(spec.devices[record.variant.place - 1],), parallel="ddp")
+    again = timed_again(spec, label)
     ladder = with_ladder(again.backends, again.device)
-    if set(ladder) <= set(spec.backends) and spec.num_places == 1:
+    if set(ladder) <= set(spec.backends):
         raise NoFault(
             f"the experiment has the whole ladder already: breakeven explain --ladder "
             f"{record.experiment_id} names the stage that loses time, and breakeven show "
             f"{record.experiment_id} --issue writes an issue for PyTorch"
         )
     name = f"stages of {label} in {spec.name}"[:LONGEST_NAME]
-    return replace(
-        again, backends=ladder, replay_of=None, name=name, time_limit_seconds=budget_seconds
-    )
+    return replace(again, backends=ladder, name=name, time_limit_seconds=budget_seconds)

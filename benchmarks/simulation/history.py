@@ -51,7 +51,12 @@ def _spec(**fields: object) -> ExperimentSpec:
 
 
 SPECS = (
-    _spec(devices=("cuda:0", "cuda:1"), parallel="spread", backends=("eager", "inductor")),
+    _spec(
+        devices=("cuda:0", "cuda:1"),
+        backends=("eager", "inductor"),
+        data=DataSpec(num_train_samples=60),
+        training=TrainingSpec(batch_size=2),
+    ),
     _spec(),
     _spec(devices=("cuda:0",), backends=("eager", "inductor")),
     _spec(devices=("cuda:1",), controls=1),

@@ -166,10 +166,8 @@ class Worker:
 
     @property
     def devices(self) -> set[str]:
-        """Its devices: those of its experiment, or its own if the experiment is distributed."""
-        given = self.process.devices.split(",")
-        spread = self.spec.experiment.num_places > 1
-        return {given[self.spec.variant.place - 1]} if spread else set(given)
+        """The devices of its experiment."""
+        return set(self.process.devices.split(","))
 
     def _check_alone(self) -> None:
         """Checks the guarantee of turns: no other run works on this run's devices."""

@@ -23,7 +23,7 @@ from breakeven.runner.machine.capabilities import (
     probe,
     read_capabilities,
 )
-from breakeven.runner.machine.cpus import cores, cpu_allowance, memory_bytes
+from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, check_task_fits
@@ -89,10 +89,6 @@ def _check_says_something(spec: ExperimentSpec) -> None:
     """Raises `InvalidSpec` for an experiment that cannot have a result. The rule is only for new
     experiments: recorded ones are still read and shown.
     """
-    rule = f"must be at least as many as the devices, {spec.num_places}: a device with only the "
-    rule += "baseline shows nothing"
-    shows = spec.kind.searches or spec.num_places == 1 or len(spec.backends) >= spec.num_places
-    spec.require("backends", shows, rule)
     if not spec.kind.compares_caches:
         return
     # The first turn also ends with an epoch or at a checkpoint.
@@ -111,10 +107,7 @@ def _check_threads(spec: ExperimentSpec) -> None:
     named = there if spec.cpus is None else parse_cpus(spec.cpus)
     rule = f"must be CPUs of this machine: {write_cpus(there)}"
     spec.require("cpus", named <= there, rule)
-    parts = len(cores(named)) if spec.device == "cpu" else spec.num_places
-    rule = f"must be at most {parts} to spread runs: this machine has {parts} cores for them"
-    spec.require("devices", spec.num_places <= parts, rule)
-    threads, cpus = spec.cpu_threads, len(named) // spec.num_places
+    threads, cpus = spec.cpu_threads, len(named)
     rule = f"must be at most {cpus}: a run may use {cpus} CPUs on this machine, and further "
     rule += "threads would only wait for each other"
     spec.require("cpu_threads", threads is None or threads <= cpus, rule)

@@ -4,8 +4,7 @@ Exit status of `compare`: 0 every run finished and parity holds for every backen
 finish; 2 bad input; 3 a backend or an environment breaks parity; 4 parity could not be shown. With
 `--fail-if` (docs/suites.md): 0 every run finished and no condition is met; 1 a run did not finish;
 2 bad input; 5 a condition is met. With `--bisect-versions`: 0 the first bad version is known; 2 bad
-input; 4 it is not (docs/devices.md). Exit status of `replay`: 0 all numbers are as expected; 1
-a run did not finish, or no number could be judged; 2 bad input; 6 a number is not as expected.
+input; 4 it is not (docs/devices.md).
 """
 
 import argparse

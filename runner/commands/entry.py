@@ -12,11 +12,10 @@ Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 BAD_INPUT = 2
 STORED = {
     "list": "search, filter and sort experiments and their results; or list the states of runs",
-    "show": "print the result of an experiment, a replay or a suite run",
+    "show": "print the result of an experiment or a suite run",
     "explain": "explain why each backend is faster or slower, or name the compiler stage at fault",
     "diff": "compare the first experiment with others, or the compiler's work in two runs",
     "trend": "show a number of the same training over time, and its lasting changes",
-    "devices": "show how noisy and how fast each device is over time",
     "export": "write experiments as an HTML report, or in a format of PyTorch's benchmarks",
     "import": "read reports, archives of run folders, and results of PyTorch's benchmarks",
     "team": "maintain the store that a team shares (docs/operating.md)",

@@ -90,8 +90,6 @@ def read_spec(given: argparse.Namespace, usual_device: str = "cpu") -> Experimen
     read_fields(given, values)
     spec = ExperimentSpec.from_dict({"name": "unnamed", **values})
     if given.ladder:
-        rule = "must not be 'spread': each stage is compared with the previous one, on one device"
-        require(spec.num_places == 1, "parallel", spec.parallel, rule)
         named = spec.backends if "backends" in values else ()
         spec = replace(spec, backends=with_ladder(named, spec.device))
     if "name" in values:

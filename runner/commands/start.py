@@ -1,4 +1,4 @@
-"""Commands that start or continue experiments: compare, script, replay, submit, suite, supervise,
+"""Commands that start or continue experiments: compare, script, submit, suite, supervise,
 resume, add-rounds."""
 
 import argparse
@@ -40,16 +40,13 @@ from breakeven.runner.commands.options import (
 )
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.commands.waiting import Storage, follow, run_through
-from breakeven.runner.errors import InvalidSpec, RunnerError, UnknownExperiment
+from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.files import is_locked
 from breakeven.runner.folders.added_rounds import add_rounds, backends_of
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.library import example_folders
 from breakeven.runner.folders.queue import (
-    agreed_spec,
     ensure_supervisor,
     find_experiment,
-    folders_of,
     resume,
     submit,
 )
@@ -59,7 +56,6 @@ from breakeven.runner.machine.capabilities import likely_capabilities, probe, re
 from breakeven.runner.machine.environments import resolved
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds, fields_of
-from breakeven.runner.specs.investigations import replay
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.values import read_whole_number, split_at_commas
@@ -83,9 +79,6 @@ def add_start_commands(add: Add) -> None:
     script = add("script", _compare, "run a training script of your own under each backend, wait "
                  "for it, print the comparison")  # fmt: skip
     add_script_options(script)
-    again = add("replay", _replay, "measure a run again, and say which numbers agree")
-    again.add_argument("run", metavar="RUN", help="id of the experiment, a dot, label of the run")
-    again.usage = f"{again.usage} RUN"
     queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
     work = add("supervise", _supervise, "run the queue until it is empty")
     add_cluster_options(work)
@@ -112,7 +105,7 @@ def add_start_commands(add: Add) -> None:
     for field in fields_of(AddedRounds):
         more.add_argument(field.flag, dest=field.name, help=help_of(field), **arguments_of(field))
     more.usage = f"{more.usage} EXPERIMENT"
-    for command in (compare, script, again, work, go_on, more):
+    for command in (compare, script, work, go_on, more):
         add_allow_code(command)
     for command in (compare, script):
         add_bisect_option(command)
@@ -144,14 +137,6 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage)
     return judge(storage, experiment.experiment_id, options.fail_if, options.plan)
-
-
-def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
-    spec = read_replay(data_dir, options.run)
-    _allow_code(data_dir, options)
-    storage = Storage(data_dir)
-    experiment = run_through(data_dir, spec, storage)
-    return storage.run("show", [experiment.experiment_id])
 
 
 def judge(
@@ -291,21 +276,6 @@ def _is_free(lock: Path) -> bool:
     while is_locked(lock) and time.monotonic() < deadline:
         time.sleep(0.2)
     return not is_locked(lock)
-
-
-def read_replay(data_dir: DataDir, run: str) -> ExperimentSpec:
-    """The experiment that measures the run `EXPERIMENT.LABEL` again; examples can be measured, too.
-
-    Raises `RunnerError` for an unknown run.
-    """
-    experiment_id, _, label = run.partition(".")
-    spec = agreed_spec([*folders_of(data_dir, experiment_id), *example_folders(experiment_id)])
-    if spec is None:
-        raise UnknownExperiment(
-            f"no experiment {experiment_id!r} in {data_dir.runs} or among the examples; "
-            "`breakeven list` lists all"
-        )
-    return replay(spec, experiment_id, label)
 
 
 SHRINK = Bounds(1, 9999, "no model has more layers, heads or words")

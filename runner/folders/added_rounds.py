@@ -85,8 +85,6 @@ def why_no_rounds(spec: ExperimentSpec) -> str | None:
         return "a search ends its candidates by itself"
     if not spec.kind.compares_runs or not spec.takes_turns:
         return "its runs do not take turns, so that it has no rounds"
-    if spec.num_places > 1:
-        return "it is spread over several devices"
     if spec.callbacks or spec.training.gradient_statistics_every or spec.stopping.nonfinite:
         return "its steps do more than train (callbacks, gradient statistics, stopping.nonfinite)"
     return None

@@ -413,9 +413,6 @@ def moved_spec(
     """
     new = tuple(devices) if devices else spec.devices
     mode = parallel or spec.parallel
-    if len(new) > 1:
-        rule = "cannot change to or from spread when a run resumes: each device has its own runs"
-        require("spread" not in (mode, spec.parallel), "parallel", mode, rule)
     rule = "cannot change to another kind of device when a run resumes, only in number"
     kinds = {name.partition(":")[0] for name in (*new, *spec.devices)}
     require(len(kinds) == 1, "devices", new, rule)

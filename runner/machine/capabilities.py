@@ -155,7 +155,6 @@ class Capabilities(Spec):
             _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
         for device in spec.devices:
             _check_known("devices", device, self.device_names)
-        self._check_alike(spec)
         if "inductor" in backends and spec.device == "cpu" and self.cpp_compiler is None:
             rule = "inductor on the CPU needs a C++ compiler; install one (Debian: apt install g++)"
             raise InvalidSpec("backends", "inductor", rule)
@@ -169,17 +168,6 @@ class Capabilities(Spec):
             raise InvalidSpec("backends", backend, f"{rule}; {_offer(*self.backends, *usual)}")
         every = (*self.backends, *self.debug_backends)
         _check_known("backends", backend, every, shown=(*self.backends, *usual))
-
-    def _check_alike(self, spec: ExperimentSpec) -> None:
-        """Raises `InvalidSpec` if runs are spread over different kinds of device."""
-        kinds = {one.id: (one.name, (one.memory_bytes or 0) >> 30) for one in self.devices}
-        named = [
-            one for id in spec.devices for one in kinds if one == id or one.startswith(f"{id}:")
-        ]
-        if spec.num_places > 1 and len({kinds[one] for one in named}) > 1:
-            rule = "must be of one kind to spread runs over them, and are "
-            rule += ", ".join(f"{one} {kinds[one][0]}" for one in dict.fromkeys(named))
-            raise InvalidSpec("devices", spec.devices, rule)
 
 
 def likely_capabilities() -> Capabilities:

@@ -70,15 +70,12 @@ def held_by(experiments: Iterable[Experiment]) -> dict[str, Place]:
             with suppress(RunnerError):
                 claim = run.read_claim() if run.state is RunState.RUNNING else None
                 if claim is not None and claim.cpus is not None:
-                    # If it is spread over devices, each run has only some of the CPUs.
-                    here = found.get(experiment.experiment_id)
                     found[experiment.experiment_id] = Place(
                         devices=claim.devices,
-                        cpus=parse_cpus(claim.cpus) | (here.cpus if here else frozenset()),
+                        cpus=parse_cpus(claim.cpus),
                         exclusive=experiment.spec.exclusive,
                     )
-                    if experiment.spec.num_places == 1:
-                        break
+                    break
     return found
 
 

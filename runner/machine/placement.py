@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from breakeven.runner.machine.cpus import equal_parts
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.place import write_cpus
 
@@ -129,24 +128,6 @@ def plan_nodes(
         else:
             before.append(request)
     return begins
-
-
-def split(
-    place: Place, machine: Machine, cores: Sequence[frozenset[int]], count: int
-) -> list[Place]:
-    """Splits a place into equal parts for runs that are spread over its devices. Each part has the
-    CPUs near its device, or else an equal number of whole cores; all CPUs if there are too few.
-
-    `cores`: the CPUs of the place, grouped by core. Every part names all devices; a run finds its
-    own device by its number.
-    """
-    near = [machine.shares.get(name, frozenset()) for name in place.devices]
-    if len(frozenset[int]().union(*near)) == sum(map(len, near)) and all(
-        cpus and cpus <= place.cpus for cpus in near
-    ):
-        return [replace(place, cpus=cpus) for cpus in near]
-    parts = equal_parts(cores, count)
-    return [place] * count if parts is None else [replace(place, cpus=part) for part in parts]
 
 
 def has_room(request: ResourceRequest, machine: Machine) -> bool:

@@ -129,7 +129,7 @@ class RunSpec(Spec):
     @property
     def device(self) -> str:
         """The run's device; the first one if several share every batch."""
-        return self.experiment.devices[self.variant.place - 1]
+        return self.experiment.device
 
 
 @lru_cache(maxsize=256)
@@ -246,8 +246,6 @@ def _check_devices(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     if len(spec.devices) == spec.nodes == 1:
         return
     _check_nodes(spec)
-    if spec.parallel == "spread":
-        return
     rule = "must name one device for a script, which starts its own processes"
     spec.require("devices", not spec.is_script, rule)
     rule = "must name one device in the scenario 'accuracy', which compares tensors of one batch"
@@ -259,15 +257,12 @@ def _check_devices(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
 
 
 def _check_nodes(spec: ExperimentSpec) -> None:
-    rule = "must be 'ddp' or 'fsdp' on several machines: 'dp' and 'spread' stay on one machine"
+    rule = "must be 'ddp' or 'fsdp' on several machines: 'dp' stays on one machine"
     spec.require("parallel", spec.nodes == 1 or spec.parallel in ("ddp", "fsdp"), rule)
     rule = f"must be at most {MAX_RANKS} devices in all: every run has a process for each of them"
     spec.require("nodes", len(spec.devices) * spec.nodes <= MAX_RANKS, rule)
     rule = "must be 1 in a scenario that compares no runs: machines have nothing to share"
     spec.require("nodes", spec.nodes == 1 or spec.kind.compares_runs, rule)
-    is_spread = spec.parallel == "spread"
-    rule = "must not be 'spread' in the scenarios 'accuracy' and 'cache', which time no rounds"
-    spec.require("parallel", not is_spread or spec.kind.compares_runs, rule)
 
 
 def _check_parts(spec: ExperimentSpec) -> None:
@@ -349,8 +344,6 @@ def _check_environments(spec: ExperimentSpec) -> None:
     spec.require("environments", len(names) == count, "must not use a name twice")
     rule = "can be compared in the scenarios 'train' and 'speed' alone"
     spec.require("environments", spec.kind.compares_runs and not spec.kind.searches, rule)
-    rule = "cannot be compared by runs that are spread over devices"
-    spec.require("environments", spec.num_places == 1, rule)
     rule = f"make more than {MAX_BACKENDS} runs with these backends: each is a process, and all "
     rule += "live at the same time"
     spec.require("environments", count * len(spec.backends) <= MAX_BACKENDS, rule)

@@ -5,10 +5,9 @@ An experiment is one workload (model, data, training) under several `torch.compi
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -40,7 +39,6 @@ from breakeven.runner.specs.variants import (
     control,
     expanded,
     in_each,
-    on_place,
     parse_backends,
     pythons,
 )
@@ -129,8 +127,6 @@ class ExperimentFields(PlaceSpec):
     """Id of the experiment that this one repeats run by run because the device lacked memory."""
     confirms: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the search whose best candidates this experiment trains from the beginning."""
-    replay_of: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the experiment whose backend this one measures again."""
     investigates: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the run whose fault this experiment investigates."""
 
@@ -264,14 +260,13 @@ class ExperimentFields(PlaceSpec):
     @property
     def _expanded(self) -> Iterator[tuple[str, Variant]]:
         repeats = self.speed.repeats if self.kind.ends_by_width else 1
-        return expanded(self._compared, repeats, self.num_places)
+        return expanded(self._compared, repeats)
 
     @cached_property
     def further_controls(self) -> tuple[Variant, ...]:
         """The controls that `more_controls` allows in each environment, in the order of their
-        start. None if runs are spread over devices, because each of these has controls of its
-        own."""
-        if not (self.kind.trains_fully and self.controls and self.num_places == 1):
+        start."""
+        if not (self.kind.trains_fully and self.controls):
             return ()
         numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
         further = [self._under_settings(control(number)) for number in numbers]
@@ -279,23 +274,15 @@ class ExperimentFields(PlaceSpec):
 
     @cached_property
     def candidates(self) -> tuple[Variant, ...]:
-        """The backends from which a search chooses, on the first device."""
+        """The backends from which a search chooses."""
         if not self.kind.searches:
             return ()
         return tuple(map(self._under_settings, parse_backends(self.backends)))
 
     @cached_property
-    def _placed_candidates(self) -> Mapping[str, tuple[Variant, ...]]:
-        """Each candidate on every device that may try it, by the candidate's label."""
-        places = range(1, self.num_places + 1)
-        return {one.label: tuple(on_place(one, place) for place in places)
-                for one in self.candidates}  # fmt: skip
-
-    @cached_property
     def possible_variants(self) -> tuple[Variant, ...]:
         """Every run that the experiment may start."""
-        placed = chain.from_iterable(self._placed_candidates.values())
-        return (*self.variants, *self.further_controls, *placed)
+        return (*self.variants, *self.further_controls, *self.candidates)
 
     def _under_settings(self, variant: Variant) -> Variant:
         return apply_settings(
@@ -308,25 +295,18 @@ class ExperimentFields(PlaceSpec):
     @cached_property
     def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
         """Labels of runs by the label that is compared: `inductor` with its repeats `inductor-1`
-        and `inductor-2`, `baseline` with `baseline-on-2`, or each label with itself."""
+        and `inductor-2`, or each label with itself."""
         if self.kind.compares_caches:
             return {variant.label: (variant.label,) for variant in self.variants}
         found: dict[str, tuple[str, ...]] = {}
         for label, variant in self._expanded:
             found[label] = (*found.get(label, ()), variant.label)
-        found |= {variant.label: (variant.label,) for variant in self.further_controls}
-        return found | {label: tuple(one.label for one in placed)
-                        for label, placed in self._placed_candidates.items()}  # fmt: skip
+        single = (*self.further_controls, *self.candidates)
+        return found | {variant.label: (variant.label,) for variant in single}
 
-    def process_of(self, variant: Variant) -> int:
-        """Number of a run among the processes of its backend, from 1. Runs with the same number
-        took turns on one device."""
-        return (variant.repeat - 1) * self.num_places + variant.place
-
-    def company_of(self, variant: Variant) -> tuple[str, int] | tuple[int, int]:
+    def company_of(self, variant: Variant) -> str | int:
         """A key that runs share if they are alive at the same time and take turns."""
-        alone = (variant.label, variant.place)
-        return (variant.repeat, variant.place) if self.takes_turns else alone
+        return variant.repeat if self.takes_turns else variant.label
 
     @property
     def _compared(self) -> list[Variant]:
@@ -373,7 +353,7 @@ class ExperimentFields(PlaceSpec):
     def on_its_own(self) -> Self:
         """The same work as an independent experiment: outside a suite run, and not a repetition of
         another experiment. A search becomes a training under the usual backend."""
-        alone = replace(self, suite_run=None, fallback_of=None, replay_of=None, confirms=None)
+        alone = replace(self, suite_run=None, fallback_of=None, confirms=None)
         if not self.kind.searches:
             return alone
         return replace(alone, scenario="train", backends=USUAL_BACKENDS)

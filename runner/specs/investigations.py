@@ -58,16 +58,13 @@ def investigation(
 ) -> ExperimentSpec:
     """The experiment that investigates a run of a backend.
 
-    Only dropout becomes explicit, because another backend may have decided it; of an experiment
-    that is spread over devices, the run's own device remains. Raises `RunnerError` for a run that
-    cannot be investigated.
+    Only dropout becomes explicit, because another backend may have decided it. Raises `RunnerError`
+    for a run that cannot be investigated.
     """
     backends = backends_of(spec, label)
     variant = parse_backend(backends[0]) if backends else None
     if variant is None or variant.backend is None:
         raise RunnerError(f"{label} has no compiler, so no compiler is to blame for its fault")
-    place = next((one.place for one in spec.possible_variants if one.label == label), 1)
-    is_spread = spec.num_places > 1
     if variant.batch_times > 1:
         spec = spec.with_batch(variant.batch_times)
         backends = (replace(variant, batch_times=1).text,)
@@ -76,8 +73,6 @@ def investigation(
         name=f"cause of {label} in {spec.name}"[:LONGEST_NAME],
         scenario="investigate",
         backends=backends,
-        devices=(spec.devices[place - 1],) if is_spread else spec.devices,
-        parallel="ddp" if is_spread else spec.parallel,
         model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),
         time_limit_seconds=budget_seconds,
         investigates=f"{experiment_id}.{label}",
@@ -90,8 +85,8 @@ def investigation(
     )
 
 
-def replay(spec: ExperimentSpec, experiment_id: str, label: str) -> ExperimentSpec:
-    """An experiment that measures a run again, with a baseline and at least one control. All other
+def timed_again(spec: ExperimentSpec, label: str) -> ExperimentSpec:
+    """An experiment that times a run again, with a baseline and at least one control. All other
     settings are unchanged, also the seed. Only dropout becomes explicit, because another backend
     may have decided it (`ExperimentSpec.has_dropout`). Raises `RunnerError` if the experiment has
     no such run, or times no run together with a baseline.
@@ -99,14 +94,13 @@ def replay(spec: ExperimentSpec, experiment_id: str, label: str) -> ExperimentSp
     if not spec.kind.compares_runs:
         raise RunnerError(
             f"the scenario {spec.scenario!r} times no run together with a baseline, so there is "
-            "no number to measure again; run the whole experiment again"
+            "no number to measure again"
         )
     return replace(
         spec.on_its_own,
         backends=backends_of(spec, label),
         controls=max(1, spec.controls),
         model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),
-        replay_of=experiment_id,
     )
 
 

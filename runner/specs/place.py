@@ -34,7 +34,7 @@ def write_cpus(cpus: Collection[int]) -> str:
     return ",".join(parts)
 
 
-Parallel = Literal["ddp", "fsdp", "dp", "spread"]
+Parallel = Literal["ddp", "fsdp", "dp"]
 MAX_RANKS = 64
 
 
@@ -54,14 +54,12 @@ class PlaceSpec(Spec):
         tuple[str, ...], Prompt(flag="--device", usual="the first GPU, or else the CPU")
     ] = ("cpu",)
     """Device of every run: `cpu`, `cuda:N` (also for ROCm), `cuda` for any free GPU, or `mps`.
-    Several of one kind, such as `cuda:0,cuda:1`, share every batch or the runs, depending on
-    `parallel`. `cpu,cpu` are two processes, or two halves of the CPUs."""
+    Several of one kind, such as `cuda:0,cuda:1`, share every batch. `cpu,cpu` are two
+    processes."""
     parallel: Annotated[Parallel, Prompt("Several devices")] = "ddp"
     """How several devices work together. `ddp`: each has the whole model, and gradients are
     averaged (DistributedDataParallel). `fsdp`: each has a part of all weights (fully_shard). `dp`:
-    one process copies the model in every step (DataParallel). `spread`: each runs some of the
-    backends, with a baseline and a control of its own; the experiment ends sooner, and every
-    interval includes the difference between the devices."""
+    one process copies the model in every step (DataParallel)."""
     nodes: Annotated[
         int,
         Bounds(1, 64, "each is a machine of its own"),
@@ -98,17 +96,12 @@ class PlaceSpec(Spec):
     @property
     def ranks_per_node(self) -> int:
         """Processes of one run on one machine."""
-        return 1 if self.parallel in ("dp", "spread") else len(self.devices)
+        return 1 if self.parallel == "dp" else len(self.devices)
 
     @property
     def num_devices(self) -> int:
         """Devices that share every batch of a run."""
-        return 1 if self.parallel == "spread" else len(self.devices) * self.nodes
-
-    @property
-    def num_places(self) -> int:
-        """Devices over which the runs are spread."""
-        return len(self.devices) if self.parallel == "spread" else 1
+        return len(self.devices) * self.nodes
 
     @property
     def place(self) -> str:

@@ -105,8 +105,6 @@ class Variant(Spec):
     """Number of this process among those with the same settings, from 1."""
     perturbation_seed: Annotated[int, Bounds(0, 100, "no experiment has so many controls")] = 0
     """Distinguishes controls: each changes the initial weights by other random numbers."""
-    place: Annotated[int, Bounds(1, 64, "no experiment has so many devices")] = 1
-    """Number of the run's device among those over which the experiment is spread, from 1."""
     environment: str | None = None
     """Name of the Python installation in which the run executes; None for Breakeven's own."""
 
@@ -221,36 +219,15 @@ def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Var
         yield cold, warm
 
 
-def expanded(
-    compared: Sequence[Variant], repeats: int, places: int
-) -> Iterator[tuple[str, Variant]]:
+def expanded(compared: Sequence[Variant], repeats: int) -> Iterator[tuple[str, Variant]]:
     """All runs, repeat by repeat, each with the label of its backend.
 
-    Repeats are labelled `inductor-1`, `inductor-2`; a single one has no number. On several places
-    baseline and controls run on each of them (`baseline`, `baseline-on-2`). Backends are assigned
-    to the places in turn. The next repeat begins with the next place, so that with repeats no
-    backend is measured on one device alone.
+    Repeats are labelled `inductor-1`, `inductor-2`; a single one has no number.
     """
     for repeat in range(1, repeats + 1):
-        number = 0
         for variant in compared:
-            if variant.role == "backend":
-                where: Iterable[int] = [(number + repeat - 1) % places + 1]
-                number += 1
-            else:
-                where = range(1, places + 1)
-            for place in where:
-                is_other = variant.role != "backend"
-                one = on_place(variant, place) if is_other else replace(variant, place=place)
-                label = one.label if repeats == 1 else f"{one.label}-{repeat}"
-                yield variant.label, replace(one, label=label, repeat=repeat)
-
-
-def on_place(variant: Variant, place: int) -> Variant:
-    """The variant on one of the devices over which an experiment is spread, from 1. Beyond the
-    first, its label names the device: `baseline-on-2`."""
-    label = variant.label if place == 1 else f"{variant.label}-on-{place}"
-    return replace(variant, label=label, place=place)
+            label = variant.label if repeats == 1 else f"{variant.label}-{repeat}"
+            yield variant.label, replace(variant, label=label, repeat=repeat)
 
 
 def pythons(environments: Iterable[str]) -> dict[str, str]:

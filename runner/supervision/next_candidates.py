@@ -151,7 +151,7 @@ class NextCandidates:
         totals = {one.label: total for one in ranking.candidates
                   if one.label not in {*ranking.broken, *ranking.ended}
                   and family_of(one.variant) == family_of(best.variant)
-                  and len(step_ratios(one, ranking.baseline_of(one))) >= MIN_ROUNDS
+                  and len(step_ratios(one, ranking.baseline)) >= MIN_ROUNDS
                   and (total := ranking.total(one)) is not None}  # fmt: skip
         first = min(totals, key=totals.__getitem__, default=ranking.best)
         if PROMISING * totals.get(first, math.inf) < (ranking.total(best) or math.inf):

@@ -119,11 +119,10 @@ class Race:
         timed = sum(sum(one.blocks.values()) for one in racers)
         return timed + sum(seconds for one in racers for seconds, _ in one.compiling)
 
-    def decide(self, living: Collection[str], elapsed: float, place: int = 1) -> Decision:
-        """The decision after a round. `living`: labels of runs that continue, on all devices.
-        `elapsed`: seconds since the start. `place`: the device whose runs have had a round; only
-        this device gets new candidates."""
-        if not self._ranking.baselines <= {*living}:
+    def decide(self, living: Collection[str], elapsed: float) -> Decision:
+        """The decision after a round. `living`: labels of runs that continue. `elapsed`: seconds
+        since the start."""
+        if self._ranking.baseline.label not in living:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
         self._ranking.update()
@@ -143,31 +142,29 @@ class Race:
             return Decision(dropped=dropped, over=over)
         if self.baseline_step_seconds is None:  # Needed to know which candidates have lost.
             return Decision(dropped=dropped)
-        here, at_once = [one for one in racing if one.place == place], self._at_once
-        free = max(0, at_once - len(here))
+        at_once = self._at_once
+        free = max(0, at_once - len(racing))
         # Candidates that compile together join together, after those before them are timed.
-        are_timed = all(len(step_ratios(one, self._ranking.baseline_of(one))) > 1 for one in here)
-        if self._group > 1 and here and (free < at_once / 2 or not are_timed):
+        are_timed = all(len(step_ratios(one, self._ranking.baseline)) > 1 for one in racing)
+        if self._group > 1 and racing and (free < at_once / 2 or not are_timed):
             free = 0
-        late = [] if free else self._late(here, elapsed)
+        late = [] if free else self._late(racing, elapsed)
         waiting = self._next.untried(budget - elapsed) if free or late else []
         if waiting:
-            dropped |= self._make_room(late, self._first(here))
+            dropped |= self._make_room(late, self._first(racing))
         if not racing and not waiting:
             is_cut = bool(self._next.untried())
             over = self._ending("seconds", budget) if is_cut else self._ending("searched")
             return Decision(dropped=dropped, over=over)
-        # Devices without a candidate get equal parts of those that wait.
-        idle = {*range(1, self._spec.num_places + 1)} - {one.place for one in racing}
-        return Decision(dropped=dropped, joining=tuple(waiting[:: max(1, len(idle))][:free]))
+        return Decision(dropped=dropped, joining=tuple(waiting[:free]))
 
-    def _late(self, here: Sequence[Racer], elapsed: float) -> list[Racer]:
+    def _late(self, racing: Sequence[Racer], elapsed: float) -> list[Racer]:
         """Candidates that are not decided within `PATIENCE`, unless one takes the least total."""
-        timed = [one for one in here if one.blocks]
+        timed = [one for one in racing if one.blocks]
         for one in timed:
             self._timed_since.setdefault(one.label, elapsed)
         limit = elapsed - PATIENCE * self._plan.max_seconds
-        first = self._first(here)
+        first = self._first(racing)
         return [one for one in timed if one is not first and len(one.blocks) >= PATIENT_ROUNDS
                 and self._timed_since[one.label] < limit]  # fmt: skip
 
@@ -277,7 +274,7 @@ class Race:
             return self._ending("wrong")
         if self._ranking.beats(best, racer, gain=0.0):
             return self._ending("loses", self._plan.steps, best.label)
-        if len(self._ranking.ratios(racer, best)) >= MAX_ROUNDS:
+        if len(step_ratios(racer, best)) >= MAX_ROUNDS:
             return self._ending("equal", MAX_ROUNDS, best.label)
         return None
 

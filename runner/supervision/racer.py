@@ -43,11 +43,6 @@ class Racer:
         return self.variant.label
 
     @property
-    def place(self) -> int:
-        """Number of its device, if the search is spread over several, from 1."""
-        return self.variant.place
-
-    @property
     def step_seconds(self) -> float | None:
         """Median seconds per step of its blocks; None before the first block that counts."""
         times = [seconds / self.steps[number] for number, seconds in self.blocks.items()]

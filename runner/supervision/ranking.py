@@ -66,8 +66,6 @@ class Ranking:
         """Candidates whose losses leave the band of equal trainings."""
         self._precision = spec.training.precision
         self._steps = spec.tune.steps
-        self._baselines = {one.place: one.label for one in spec.variants if one.role == "baseline"}
-        """Label of each device's baseline."""
         self._spreads: dict[int, tuple[float, int]] = {}
         """By the last round that counts; known until the next round."""
         self._bound = max(2, len(spec.candidates)) / ERROR_RATE
@@ -83,17 +81,11 @@ class Ranking:
 
     @property
     def baseline(self) -> Racer:
-        """The baseline, on the first device."""
         return self.racers["baseline"]
 
     @property
-    def baselines(self) -> frozenset[str]:
-        """Labels of the baselines, one for each device."""
-        return frozenset(self._baselines.values())
-
-    @property
     def candidates(self) -> list[Racer]:
-        """The runs that the race is to decide between, on all devices."""
+        """The runs that the race is to decide between."""
         return [one for one in self.racers.values() if one.variant.role == "backend"]
 
     @property
@@ -101,13 +93,9 @@ class Ranking:
         """The best so far."""
         return self.racers[self.best]
 
-    def baseline_of(self, racer: Racer) -> Racer:
-        """The baseline on the same device."""
-        return self.racers[self._baselines[racer.place]]
-
     def total(self, racer: Racer) -> float | None:
         """Seconds at the planned length, from the rounds that it shares with the baseline."""
-        ratios, step = step_ratios(racer, self.baseline_of(racer)), self.baseline.step_seconds
+        ratios, step = step_ratios(racer, self.baseline), self.baseline.step_seconds
         if not ratios or step is None:
             return None
         return racer.compile_seconds + self._steps * step * median(ratios)
@@ -118,7 +106,7 @@ class Ranking:
         """Whether a run surely takes less time at the planned length than another, by at least
         `gain`, a share of the other's steps. `bound`: required stake; default: the search's, or a
         clear lead."""
-        ratios, share = self.ratios(one, other), self._share_to_win(one, other, gain)
+        ratios, share = step_ratios(one, other), self._share_to_win(one, other, gain)
         if share <= 0:
             return False
         # The best with the original batch size stays until it has surely beaten the baseline.
@@ -140,7 +128,7 @@ class Ranking:
     def is_open(self, racer: Racer) -> bool:
         """Whether further rounds may make the candidate the answer: it could take the least time,
         is not yet worth a confirmation, and has too few rounds for one, even if all agreed."""
-        rounds = len(step_ratios(racer, self.baseline_of(racer)))
+        rounds = len(step_ratios(racer, self.baseline))
         totals = [total for one in self.racers.values() if (total := self.total(one)) is not None]
         is_near = (self.total(racer) or 0.0) <= PROMISING * min(totals, default=math.inf)
         is_undecided = stake(rounds, rounds) < 1 / ERROR_RATE
@@ -154,17 +142,6 @@ class Ranking:
         spread, _ = self._spread_until(max(racer.blocks, default=0))
         return (CONFIRMING_ERRORS * spread / ahead) ** 2 if ahead > 0 else math.inf
 
-    def ratios(self, one: Racer, other: Racer) -> list[float]:
-        """Ratios of their step times in the rounds of both. Runs on two devices share no round, so
-        each is divided by the baseline on its device, and the first rounds of both belong together,
-        then the second ones."""
-        if one.place == other.place:
-            return step_ratios(one, other)
-        mine, its = (step_ratios(racer, self.baseline_of(racer)) for racer in (one, other))
-        if other.variant.role == "baseline":
-            return mine
-        return [ratio / other for ratio, other in zip(mine, its, strict=False)]
-
     def _share_to_win(self, one: Racer, other: Racer, gain: float) -> float:
         """The share of the other's step below which the step of `one` saves `gain` at the planned
         length, compile times included; 0 if that is unknown."""
@@ -177,19 +154,17 @@ class Ranking:
         """Whether `one` is so far ahead of `other` at the planned length. The standard deviation is
         that of all ratios to the baselines around the mean of their run, because a run alone has
         too few, up to the last round of `one`: another run may change its pace later."""
-        rounds = len(self.ratios(one, other))
+        rounds = len(step_ratios(one, other))
         spread, freedom = self._spread_until(max(one.blocks, default=0))
         if rounds < 2 or freedom < lead.freedom:
             return False
-        if one.place != other.place and other.variant.role != "baseline":
-            spread *= math.sqrt(2)  # Both have been divided by a baseline.
         needed = lead.gap + lead.errors * spread / math.sqrt(rounds)
         return self._ahead(one, other, gain) > needed
 
     def _ahead(self, one: Racer, other: Racer, gain: float = MIN_GAIN) -> float:
         """Mean logarithm of the factor by which the steps of `one` may still grow before it takes
         longer than `other` at the planned length; minus infinity if unknown."""
-        ratios, share = self.ratios(one, other), self._share_to_win(one, other, gain)
+        ratios, share = step_ratios(one, other), self._share_to_win(one, other, gain)
         if not ratios or share <= 0:
             return -math.inf
         return math.log(share) - fmean(map(math.log, ratios))
@@ -201,7 +176,7 @@ class Ranking:
             return self._spreads[last]
         squares, freedom = 0.0, 0
         for one in self.racers.values():
-            ratios = step_ratios(one, self.baseline_of(one), last)
+            ratios = step_ratios(one, self.baseline, last)
             if one.variant.role != "baseline" and len(ratios) > 1:
                 logarithms = [math.log(ratio) for ratio in ratios]
                 squares += variance(logarithms) * (len(ratios) - 1)

@@ -7,13 +7,11 @@ start while others still load, and runs that are to compile together hold a turn
 that dies, exceeds its time limit or is cancelled returns its turn, and the others continue. The
 experiment ends if the baseline fails before its first step, since nothing could be compared, or if
 a run cannot load the model or the data and no other run has, since the others would fail, too. With
-`schedule="sequential"` one process runs at a time. Repeats run one after another. An experiment
-that is spread over devices has one scheduler for each device (`runner.supervision.supervisor`).
+`schedule="sequential"` one process runs at a time. Repeats run one after another.
 """
 
 import random
 import selectors
-import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -58,22 +56,21 @@ LOADED = ("workload", *MEASURED)
 
 
 class Fallback:
-    """The experiment that repeats this one run by run, submitted once for all its schedulers."""
+    """The experiment that repeats this one run by run, submitted once."""
 
     def __init__(self) -> None:
         self.experiment_id: str | None = None
-        self._lock = threading.Lock()
 
     def submit(self, data_dir: DataDir, experiment: Experiment) -> None:
-        with self._lock:
-            if self.experiment_id is None:
-                repeat = replace(experiment.spec, schedule="sequential",
-                                 fallback_of=experiment.experiment_id)  # fmt: skip
-                self.experiment_id = submit(data_dir, repeat)
+        if self.experiment_id is None:
+            repeat = replace(
+                experiment.spec, schedule="sequential", fallback_of=experiment.experiment_id
+            )
+            self.experiment_id = submit(data_dir, repeat)
 
 
 class Scheduler:
-    """Runs one experiment to its end, or the runs of it at one place."""
+    """Runs one experiment to its end."""
 
     def __init__(
         self,
@@ -83,15 +80,12 @@ class Scheduler:
         exits: ExitRecords,
         place: Place,
         sign: Callable[[], None] = lambda: None,
-        number: int | None = None,
-        fallback: Fallback | None = None,
         takes_controls: bool = True,
         search: Search | None = None,
     ) -> None:
-        """`sign`: called at least every 0.25 s while the scheduler works. `number`: number of the
-        place if the experiment is spread over several; else None. `fallback` and `search`, which
-        decides if the experiment is a search: shared by all its schedulers. `takes_controls`:
-        whether the scheduler may add controls to the experiment."""
+        """`sign`: called at least every 0.25 s while the scheduler works. `takes_controls`:
+        whether the scheduler may add controls to the experiment. `search`: decides if the
+        experiment is a search."""
         self._data_dir = data_dir
         self._place = place
         self._sign = sign
@@ -108,15 +102,12 @@ class Scheduler:
         self._compiling_at_once = self._at_once if search is None else search.compiling_at_once
         """How many processes may compile at the same time."""
         self._orders = random.Random(experiment.spec.training.seed)
-        self._fallback = fallback or Fallback()
-        self._search, self._number = search, number or 1
-        self._takes_controls = takes_controls and number is None
+        self._fallback = Fallback()
+        self._search = search
+        self._takes_controls = takes_controls
         self._why_hopeless: str | None = None
         """Why the baseline, or the model or data of all runs, is unusable; None if not known."""
-        of_all = zip(experiment.runs, experiment.variants, strict=True)
-        self._variants = {
-            run: variant for run, variant in of_all if number in (None, variant.place)
-        }
+        self._variants = dict(zip(experiment.runs, experiment.variants, strict=True))
         by_label = {run.run_id.partition(".")[2]: run for run in experiment.runs}
         self._warm_run_of = {
             by_label[cold.label].run_id: by_label[warm.label]
@@ -145,8 +136,6 @@ class Scheduler:
         finally:
             for reserve in self._reserves:
                 reserve.discard()
-            if self._search is not None:
-                self._search.leave(self._number)
         self._selector.close()
 
     def _drop_caches(self) -> None:
@@ -210,7 +199,7 @@ class Scheduler:
 
     def _run_search(self, runs: Sequence[RunDir]) -> None:
         """Runs a search: a group that candidates join, and that losing candidates leave."""
-        search, number = self._search, self._number
+        search = self._search
         assert search is not None
         round_number = _first_round(self._variants)
         self._pending = sorted(runs, key=self._compile_effort)
@@ -221,7 +210,7 @@ class Scheduler:
                 self._pass_first_turns(round_number, None, block_steps)
                 round_number += 1
                 self._settle_reserves()
-            decision = search.decide([process.run for process in self._processes], number)
+            decision = search.decide([process.run for process in self._processes])
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
                 last = decision.ending(search.label_of(process.run))
@@ -238,7 +227,7 @@ class Scheduler:
         if search is None or spec.keep_trace or spec.num_ranks > 1:
             return
         memory = memory_bytes() or 0
-        for _ in range(min(search.group, memory // (2 * BYTES_OF_A_PROCESS * spec.num_places))):
+        for _ in range(min(search.group, memory // (2 * BYTES_OF_A_PROCESS))):
             with suppress(OSError):
                 self._reserves.append(Reserve(like, self._command, self._place))
 

@@ -3,7 +3,6 @@ the training that confirms the best.
 """
 
 import math
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
-from breakeven.runner.specs.variants import Variant, on_place
+from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
 from breakeven.runner.supervision.stopping_rule import Ending, JournalTails
 
@@ -60,82 +59,65 @@ def why_unconfirmed(baseline: RunState) -> str:
 
 
 class Search:
-    """Decides for the schedulers of a search, one for each device, after each of their rounds."""
+    """Decides for the scheduler of a search after each round."""
 
     def __init__(
         self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant], compiling_at_once: int
     ) -> None:
         """`runs`: includes the ended runs of a resumed search. `compiling_at_once`: how many
-        candidates may compile at the same time on a device."""
+        candidates may compile at the same time."""
         self._spec = spec
         self.compiling_at_once = compiling_at_once
         self._race = Race(spec, compiling_at_once)
         self._tails = JournalTails()
         self._labels: dict[RunDir, str] = {}
-        """The name of each run in the race: a candidate's does not tell its device."""
-        self._living: dict[int, set[str]] = {}
-        """Labels of the runs that continue, by device."""
+        """The name of each run in the race."""
         self._dropped: dict[str, Ending] = {}
         self._over: Ending | None = None
-        self._lock = threading.Lock()
         self._began = time.monotonic()
         for run, variant in runs.items():
-            self._add(run, variant)
+            self.add(run, variant)
         self._read()
-        self._began -= self._race.seconds / spec.num_places
+        self._began -= self._race.seconds
 
     @property
     def group(self) -> int:
-        """How many candidates compile and join together on a device; 0 if each compiles alone."""
+        """How many candidates compile and join together; 0 if each compiles alone."""
         is_together = self._spec.compile == "together" and self.compiling_at_once > 1
         return min(self.compiling_at_once, LARGEST_GROUP) if is_together else 0
 
     def add(self, run: RunDir, variant: Variant) -> None:
         """Adds a run to the race."""
-        with self._lock:
-            self._add(run, variant)
-
-    def _add(self, run: RunDir, variant: Variant) -> None:
-        by_run = {one: label for label, runs in self._spec.repeats_by_label.items() for one in runs}
-        label = by_run[variant.label] if variant.role == "backend" else variant.label
-        self._labels[run] = label
-        self._race.add(replace(variant, label=label))
-        self._living.setdefault(variant.place, set()).add(label)
+        self._labels[run] = variant.label
+        self._race.add(variant)
 
     def label_of(self, run: RunDir) -> str:
-        """The run's name in decisions, which is the same on every device for a candidate."""
+        """The run's name in decisions."""
         return self._labels[run]
 
-    def decide(self, living: Collection[RunDir], place: int = 1) -> Decision:
-        """The decision from the rounds so far. `living`: the runs that continue on the device of
-        number `place`; candidates join them."""
-        with self._lock:
-            self._read()
-            self._living[place] = {self._labels[run] for run in living}
-            everywhere = set[str]().union(*self._living.values())
-            found = self._race.decide(everywhere, self._elapsed, place)
-            # Runs on other devices hear of it after their own rounds.
-            self._dropped |= found.dropped
-            self._over = self._over or found.over
-            candidates = found.joining if self._over is None else ()
-            joining = tuple(on_place(one, place) for one in candidates)
-            for one in candidates:
-                self._race.add(replace(one, place=place))
-                self._living[place].add(one.label)
-            return Decision(dropped=dict(self._dropped), joining=joining, over=self._over,
-                            best=self._race.best, block_steps=self._race.block_steps)  # fmt: skip
-
-    def leave(self, place: int) -> None:
-        """Notes that no run on this device continues."""
-        with self._lock:
-            self._living[place] = set()
+    def decide(self, living: Collection[RunDir]) -> Decision:
+        """The decision from the rounds so far. `living`: the runs that continue."""
+        self._read()
+        decision = self._race.decide({self._labels[run] for run in living}, self._elapsed)
+        # A run that still loads hears of an earlier decision in its first turn.
+        self._dropped |= decision.dropped
+        self._over = self._over or decision.over
+        joining = decision.joining if self._over is None else ()
+        for variant in joining:
+            self._race.add(variant)
+        return Decision(
+            dropped=dict(self._dropped),
+            joining=joining,
+            over=self._over,
+            best=self._race.best,
+            block_steps=self._race.block_steps,
+        )
 
     def why_too_long(self, run: RunDir, seconds: float) -> str | None:
         """Why a run that has held the turn for `seconds` can no longer win; None while it can."""
-        with self._lock:
-            if not self._race.is_compiling(self._labels[run]):
-                return None
-            most = self._race.most_compile_seconds()
+        if not self._race.is_compiling(self._labels[run]):
+            return None
+        most = self._race.most_compile_seconds()
         if most is not None and seconds > most:
             return (f"compiling took longer than the whole training of {self._spec.tune.steps:,} "
                     f"steps takes under {self._race.best}")  # fmt: skip
@@ -145,7 +127,7 @@ class Search:
 
     def confirm(self, data_dir: DataDir, experiment: Experiment) -> str | None:
         """Queues a training of the best candidates from the beginning, in new processes and with
-        all checks, on one device. Returns its id, or None if no candidate beat the baseline."""
+        all checks. Returns its id, or None if no candidate beat the baseline."""
         self._read()
         finalists = self._race.finalists()
         step = self._race.baseline_step_seconds
@@ -163,8 +145,6 @@ class Search:
             training=spec.training if spec.is_script else replace(spec.training, max_steps=steps),
             script=replace(spec.script, steps=steps if spec.is_script else 0),
             confirms=experiment.experiment_id,
-            devices=spec.devices[:1] if spec.parallel == "spread" else spec.devices,
-            parallel="ddp" if spec.parallel == "spread" else spec.parallel,
         ))  # fmt: skip
 
     @property

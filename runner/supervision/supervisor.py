@@ -10,10 +10,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import FileLock, lacks_room
@@ -23,15 +22,15 @@ from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log, open_log
 from breakeven.runner.machine.capabilities import Sight
-from breakeven.runner.machine.cpus import cores, cpu_allowance
+from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import learn_devices, resource_request, this_machine
-from breakeven.runner.machine.placement import Machine, Place, is_full, keep_to, plan, split
+from breakeven.runner.machine.placement import Machine, Place, is_full, keep_to, plan
 from breakeven.runner.notifications import Notifier
 from breakeven.runner.supervision.exits import ExitRecords, say
 from breakeven.runner.supervision.heartbeat import Heartbeat
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.race import CPUS_PER_COMPILER
-from breakeven.runner.supervision.scheduler import TICK_SECONDS, Fallback, Scheduler
+from breakeven.runner.supervision.scheduler import Scheduler
 from breakeven.runner.supervision.search import Search
 
 
@@ -46,51 +45,35 @@ def work_at(
     takes_controls: bool = True,
 ) -> None:
     """Runs an experiment to its end. The calling thread and its processes use only the CPUs of the
-    place from then on. `sign` is called often while the work on every device proceeds.
+    place from then on. `sign` is called often while the work proceeds.
     `takes_controls`: whether controls may be added to the experiment."""
-    count = experiment.spec.num_places
     search = _search_of(experiment) if experiment.spec.kind.searches else None
     if search is not None:
         with suppress(OSError):  # Only a command that waits for the answer reads the file.
             experiment.runs[0].unconfirmed_file.touch()
-    if count == 1:
-        scheduler = Scheduler(data_dir, experiment, command, exits, place, sign,
-                              takes_controls=takes_controls, search=search)  # fmt: skip
-        _run_scheduler(scheduler, place, machine)
+    scheduler = Scheduler(
+        data_dir,
+        experiment,
+        command,
+        exits,
+        place,
+        sign,
+        takes_controls=takes_controls,
+        search=search,
+    )
+    # The scheduler's processes inherit the CPUs of this thread.
+    refused = keep_to(place, machine)
+    if refused is None:
+        scheduler.run()
     else:
-        parts = split(place, machine, cores(place.cpus), count)
-        fallback, signed, threads = Fallback(), set[int](), {}
-        for number, part in enumerate(parts, start=1):
-            note = partial(signed.add, number)
-            scheduler = Scheduler(data_dir, experiment, command, exits, part, note, number,
-                                  fallback, search=search)  # fmt: skip
-            threads[number] = threading.Thread(
-                target=_run_scheduler,
-                args=(scheduler, part, machine),
-                name=f"{experiment.experiment_id} at {number}",
-                daemon=True,
-            )
-        _wait_for(threads, signed, sign)
+        scheduler.give_up(refused)
     if search is not None:
         _confirm(search, data_dir, experiment)
 
 
-def _wait_for(
-    threads: Mapping[int, threading.Thread], signed: set[int], sign: Callable[[], None]
-) -> None:
-    """Runs the threads to their end. Each adds its number to `signed` while it works."""
-    for thread in threads.values():
-        thread.start()
-    while alive := {number for number, thread in threads.items() if thread.is_alive()}:
-        if alive <= signed:  # A scheduler that hangs must not be hidden by one that works.
-            signed.clear()
-            sign()
-        time.sleep(TICK_SECONDS)
-
-
 def _search_of(experiment: Experiment) -> Search:
     runs = dict(zip(experiment.runs, experiment.variants, strict=True))
-    cpus = cpu_allowance().usable // experiment.spec.num_places
+    cpus = cpu_allowance().usable
     return Search(experiment.spec, runs, max(min(cpus, 2), cpus // CPUS_PER_COMPILER, 1))
 
 
@@ -102,15 +85,6 @@ def _confirm(search: Search, data_dir: DataDir, experiment: Experiment) -> None:
         say(f"{experiment.experiment_id}: its answer cannot be confirmed: {error}")
     with suppress(OSError):
         experiment.runs[0].unconfirmed_file.unlink()
-
-
-def _run_scheduler(scheduler: Scheduler, place: Place, machine: Machine) -> None:
-    """Binds the thread to its CPUs first: the scheduler's processes inherit them."""
-    refused = keep_to(place, machine)
-    if refused is None:
-        scheduler.run()
-    else:
-        scheduler.give_up(refused)
 
 
 WORKER_COMMAND = (sys.executable, "-m", "breakeven.runner.worker")

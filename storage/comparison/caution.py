@@ -24,7 +24,6 @@ Kind = Literal[
     "fallback",
     "sequential",
     "compiled together",
-    "spread",
     "no control",
     "noisy",
     "few rounds",

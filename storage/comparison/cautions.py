@@ -42,14 +42,12 @@ def cautions(
     runs: Sequence[Evidence],
     speedups: Sequence[Ratio | None],
     floor: float | None,
-    differences: Sequence[float],
     doubts: Sequence[Sequence[Caution]],
 ) -> tuple[Caution, ...]:
     """All warnings of a comparison, the gravest first.
 
     `runs` are the `processes` with repeats pooled; without repeats the two are the same.
-    `differences`: the factor by which each run's interval was widened, because the run was measured
-    on one of several devices. `doubts`: the `device_doubts` of each run.
+    `doubts`: the `device_doubts` of each run.
     """
     widths = too_wide(spec, runs, speedups)
     return (
@@ -62,7 +60,6 @@ def cautions(
         *_about_workload(spec, processes),
         *_about_sizes(runs),
         *_about_schedule(spec),
-        *_about_devices(spec, differences),
         *(_about_control(spec, runs, floor) if spec.kind.compares_runs else ()),
         *(_about_rounds(spec, runs, speedups) if spec.kind.compares_runs else ()),
         *((*ending(spec, processes), widths) if widths else ()),
@@ -339,8 +336,6 @@ def _about_workload(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[
         yield from _difference(title, values)
     flat = {run.label: _flat(run.environment) for run in runs if run.environment}
     for name in sorted({name for settings in flat.values() for name in settings}):
-        if name == "cpus" and spec.num_places > 1:
-            continue  # Each device uses the CPUs near it; the caution `spread` covers that.
         values = {label: settings.get(name) for label, settings in flat.items()}
         yield from _difference(name, values)
 
@@ -389,12 +384,6 @@ def _about_schedule(spec: ExperimentSpec) -> Iterator[Caution]:
         yield Caution(kind="sequential")
     if spec.compiling_together:
         yield Caution(kind="compiled together")
-
-
-def _about_devices(spec: ExperimentSpec, differences: Sequence[float]) -> Iterator[Caution]:
-    if spec.num_places > 1:
-        facts = {"num_devices": spec.num_places, "device_difference": max(differences)}
-        yield Caution(kind="spread", figures=facts)
 
 
 def _about_control(

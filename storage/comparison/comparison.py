@@ -38,7 +38,6 @@ from breakeven.storage.comparison.results import (
     with_parity_across,
 )
 from breakeven.storage.comparison.rounds import (
-    device_factor,
     load_compared,
     paired_blocks,
     savings,
@@ -66,7 +65,6 @@ from breakeven.storage.statistics.speedups import (
     break_even,
     holm,
     noise_floor,
-    on_any_device,
     paired_ratio,
     rounds_missing,
     speed_doubt,
@@ -158,11 +156,7 @@ def _compare_environment(
     baseline = of_role(runs, "baseline")
     controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]
-    differences = [device_factor(spec, baseline, pair) for pair in pairs]
-    speedups = [
-        _speedup(pair, difference) if spec.kind.compares_runs else None
-        for pair, difference in zip(pairs, differences, strict=True)
-    ]
+    speedups = [_speedup(pair) if spec.kind.compares_runs else None for pair in pairs]
     floor = noise_floor(
         [ratio for run, ratio in zip(runs, speedups, strict=True) if run.role == "control"]
     )
@@ -176,11 +170,11 @@ def _compare_environment(
     energy = energy_savings(spec, runs) if spec.kind.compares_runs else {}
     results = [
         replace(judge.result(*each), energy=energy.get(each[0].label))
-        for each in zip(runs, pairs, differences, speedups, holm(tested), doubts, strict=True)
+        for each in zip(runs, pairs, speedups, holm(tested), doubts, strict=True)
     ]
     return StoredComparison(
         results=tuple(results),
-        warnings=cautions(spec, processes, runs, speedups, floor, differences, doubts),
+        warnings=cautions(spec, processes, runs, speedups, floor, doubts),
         notes=(*notes(spec, processes, runs, speedups), *_doubts_of_break_even(results)),
         noise_floor=floor,
     )
@@ -200,7 +194,6 @@ class _Judge:
         self,
         run: Evidence,
         pairs: pd.DataFrame,
-        difference: float,
         speedup: Ratio | None,
         p_holm: float | None,
         doubts: tuple[Caution, ...],
@@ -221,7 +214,7 @@ class _Judge:
             p_holm=p_holm,
             speed_verdict=speed,
             more_rounds=self._more_rounds(speed, speedup, p_holm),
-            break_even=self._break_even(run, pairs, difference, speed),
+            break_even=self._break_even(run, pairs, speed),
             parity=parity and break_parity(parity, fault),
             batch_times=run.batch_times,
             inference_gap=gap,
@@ -249,14 +242,19 @@ class _Judge:
         return rounds_missing(speedup, self.num_tested)
 
     def _break_even(
-        self, run: Evidence, pairs: pd.DataFrame, difference: float, speed: SpeedVerdict | None
+        self, run: Evidence, pairs: pd.DataFrame, speed: SpeedVerdict | None
     ) -> BreakEven | None:
         if self.baseline is None or self.baseline.step_seconds is None:
             return None
-        gains, ends = savings(pairs, difference)
         steps_per_epoch = self.baseline.workload.get("steps_per_epoch")
-        return break_even(speed, run.compile_latencies, gains, self.baseline.step_seconds,
-                          steps_per_epoch, pairs["process"], ends)  # fmt: skip
+        return break_even(
+            speed,
+            run.compile_latencies,
+            savings(pairs),
+            self.baseline.step_seconds,
+            steps_per_epoch,
+            pairs["process"],
+        )
 
     def _loss_excess(self, run: Evidence) -> float | None:
         if self.baseline is None or run.role == "baseline" or run.batch_times > 1:
@@ -264,9 +262,8 @@ class _Judge:
         return loss_excess(self.baseline.losses, run.losses)
 
 
-def _speedup(pairs: pd.DataFrame, difference: float) -> Ratio | None:
-    ratio = paired_ratio(pairs["baseline"], pairs["other"], pairs["process"])
-    return None if ratio is None else on_any_device(ratio, difference)
+def _speedup(pairs: pd.DataFrame) -> Ratio | None:
+    return paired_ratio(pairs["baseline"], pairs["other"], pairs["process"])
 
 
 def _doubts_of_break_even(results: Sequence[Result]) -> list[Caution]:
@@ -287,8 +284,9 @@ def across(
     controls of the first environment.
     """
     pairs = list(_pairs(spec, runs))
-    speedups = [_speedup(paired_blocks(first, replace(run, role="backend")), 1.0)
-                for first, run in pairs]  # fmt: skip
+    speedups = [
+        _speedup(paired_blocks(first, replace(run, role="backend"))) for first, run in pairs
+    ]
     corrected = holm([ratio.p_value if ratio else None for ratio in speedups])
     equals = EqualTrainings.of(spec, *_equals_of_first(spec, runs))
     return tuple(

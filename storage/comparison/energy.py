@@ -9,7 +9,7 @@ import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence, of_role
-from breakeven.storage.comparison.rounds import device_factor, paired_blocks, savings
+from breakeven.storage.comparison.rounds import paired_blocks, savings
 from breakeven.storage.statistics.speedups import (
     BreakEven,
     Ratio,
@@ -17,7 +17,6 @@ from breakeven.storage.statistics.speedups import (
     break_even,
     holm,
     noise_floor,
-    on_any_device,
     paired_ratio,
     speed_verdict,
 )
@@ -44,11 +43,10 @@ def energy_savings(spec: ExperimentSpec, runs: Sequence[Evidence]) -> dict[str, 
     if baseline is None:
         return {}
     pairs = {run.label: paired_blocks(baseline, run) for run in metered if run is not baseline}
-    factors = {label: device_factor(spec, baseline, one) for label, one in pairs.items()}
     ratios = {}
     for label, one in pairs.items():
         if ratio := paired_ratio(one["baseline"], one["other"], one["process"]):
-            ratios[label] = on_any_device(ratio, factors[label])
+            ratios[label] = ratio
     floor = noise_floor([ratios.get(run.label) for run in metered if run.role == "control"])
     backends = [run for run in metered if run.role == "backend" and run.label in ratios]
     corrected = holm([ratios[run.label].p_value for run in backends])
@@ -58,13 +56,14 @@ def energy_savings(spec: ExperimentSpec, runs: Sequence[Evidence]) -> dict[str, 
     for run, p_holm in zip(backends, corrected, strict=True):
         ratio, mine = ratios[run.label], pairs[run.label]
         verdict = speed_verdict(ratio, p_holm, floor)
-        gains, ends = savings(mine, factors[run.label])
         is_known = spec.compile == "alone" and len(_compiled(run)) == all_compiled[run.label]
         compiling = _joules_of_compiling(run) if is_known else []
         savings_found[run.label] = EnergySaving(
             ratio=ratio,
             verdict=verdict,
-            break_even=break_even(verdict, compiling, gains, per_step, None, mine["process"], ends),
+            break_even=break_even(
+                verdict, compiling, savings(mine), per_step, None, mine["process"]
+            ),
         )
     return savings_found
 

@@ -19,7 +19,7 @@ from breakeven.storage.comparison.results import (
     standings,
     standings_of,
 )
-from breakeven.storage.comparison.rounds import device_factor, paired_blocks, savings
+from breakeven.storage.comparison.rounds import paired_blocks, savings
 from breakeven.storage.errors import StoreError
 from breakeven.storage.statistics.speedups import BreakEven, repaid_within
 
@@ -77,7 +77,7 @@ def choices(
         if before == baseline.label and (even := faster[label].break_even):
             low, high = even.low, even.high
         elif before is not None:
-            low, high = _interval(spec, runs, before, label)
+            low, high = _interval(runs, before, label)
         chosen.append(Choice(
             label=None if label == baseline.label else label, from_steps=at,
             low=None if low is None else min(low, at), high=None if high is None else max(high, at),
@@ -108,9 +108,7 @@ def _crossing(steep: TimeEstimate, flat: TimeEstimate) -> float:
     return (flat.compile_seconds - steep.compile_seconds) / (steep.step_seconds - flat.step_seconds)
 
 
-def _interval(
-    spec: ExperimentSpec, runs: Sequence[Evidence], steep: str, flat: str
-) -> tuple[float | None, float | None]:
+def _interval(runs: Sequence[Evidence], steep: str, flat: str) -> tuple[float | None, float | None]:
     """The interval of the steps after which the flat line's longer compiling has paid off, as for
     a break-even: savings of paired rounds, and the least and the greatest compile latencies."""
     by_label = {run.label: run for run in runs}
@@ -119,10 +117,9 @@ def _interval(
     pairs = paired_blocks(by_label[steep], by_label[flat])
     if pairs.empty:
         return None, None
-    saved, ends = savings(pairs, device_factor(spec, of_role(runs, "baseline"), pairs))
     less, more = (by_label[one].compile_latencies or [0.0] for one in (steep, flat))
     longer = (max(0.0, min(more) - max(less)), max(more) - min(less))
-    return repaid_within(longer, saved, pairs["process"], ends)
+    return repaid_within(longer, savings(pairs), pairs["process"])
 
 
 MAX_STEPS = 1_000_000_000

@@ -7,7 +7,7 @@ without repeats is compared as it is.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,12 +19,11 @@ from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.evidence import Evidence, load_evidence
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.intervals import MIN_PAIRS, Floats
-from breakeven.storage.statistics.speedups import Ratio, device_difference
+from breakeven.storage.statistics.speedups import Ratio
 
 KEYS = ["process", "round", "num_steps"]
 SIZES = ("samples", "tokens")
 """Columns with the amount of work of a block's steps, as the script reported it."""
-Ends: TypeAlias = tuple[Floats, Floats]
 
 
 def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
@@ -51,21 +50,11 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
     return pairs.iloc[:0] if ended_early and len(pairs) < MIN_PAIRS else pairs
 
 
-def savings(pairs: pd.DataFrame, factor: float) -> tuple[Floats, Ends | None]:
-    """Seconds that a step of the other run saves in each paired round, and the least and the most
-    that it may save if one of two devices is faster by the factor; None for equal devices."""
-    its, mine, steps = (pairs[name].to_numpy() for name in ("baseline", "other", "num_steps"))
-    least, most = ((its * one - mine) / steps for one in (1 / factor, factor))
-    return (its - mine) / steps, None if factor == 1 else (least, most)
-
-
-def device_factor(spec: ExperimentSpec, baseline: Evidence | None, pairs: pd.DataFrame) -> float:
-    """The factor by which a speedup may differ on another device of the experiment; 1 if it was
-    measured on several devices, because its interval then includes their difference."""
-    if baseline is None or spec.num_places == 1 or pairs["process"].nunique() != 1:
-        return 1.0
-    blocks = baseline.steady_blocks
-    return device_difference(blocks["seconds"], blocks["num_steps"], blocks["process"])
+def savings(pairs: pd.DataFrame) -> Floats:
+    """Seconds that a step of the other run saves in each paired round."""
+    baseline, other, steps = (pairs[name].to_numpy() for name in ("baseline", "other", "num_steps"))
+    saved: Floats = (baseline - other) / steps
+    return saved
 
 
 def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:
@@ -142,7 +131,7 @@ def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 ADDED = 100_000
-"""Larger than the number of repeats and places of an experiment."""
+"""Larger than the number of repeats of an experiment."""
 SERIES = ("steps", "device")
 """Frames that are concatenated; `blocks` also gain the number of the process."""
 
@@ -159,7 +148,7 @@ def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
     `process`, the number of the repeat. Added rounds have other numbers, because further processes
     computed them."""
     by_label = {run.label: run for run in runs}
-    numbers = {variant.label: spec.process_of(variant) for variant in spec.possible_variants}
+    numbers = {variant.label: variant.repeat for variant in spec.possible_variants}
     begins: dict[int, list[int]] = {}
     for run in runs:
         if run.role == "baseline":

@@ -117,15 +117,14 @@ class Ladder:
 @stored("ladder", Ladder, RungResult, Rung, Check, *KINDS)
 def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     """The ladder from the experiment's present data; None if it has fewer than two rungs, compares
-    caches, has rungs on different devices, or a failed baseline. Raises `NotInStore`."""
+    caches, or has a failed baseline. Raises `NotInStore`."""
     comparison = compare(store, experiment_id)
     standing = on_rungs(comparison)
     kind = comparison.spec.kind
-    is_apart = comparison.spec.num_places > 1
     baseline = of_role(comparison.results, "baseline")
     # If the baseline fails too, the compiler is not the cause.
     has_failed = baseline is not None and RunState(baseline.state).is_failed
-    if len(standing) < MIN_RUNGS or kind.compares_caches or is_apart or has_failed:
+    if len(standing) < MIN_RUNGS or kind.compares_caches or has_failed:
         return None
     found = {rung.stage for rung, _ in standing}
     on_cuda = comparison.spec.device.startswith("cuda")

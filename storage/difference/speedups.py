@@ -173,7 +173,7 @@ def alone_and_together(sides: Sequence[Side]) -> tuple[Side | None, list[Side]]:
 
 
 def devices_of(side: Side) -> int:
-    """Number of devices of each run; 1 if the runs are spread over several devices."""
+    """Number of devices of each run."""
     return side.spec.num_devices
 
 

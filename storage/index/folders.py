@@ -226,7 +226,7 @@ class FolderScan:
         self.behind = [name for name in self.behind if name not in names]
 
 
-OF_EXPERIMENT = ("scenario", "task", "schedule", "suite_run", "fallback_of", "replay_of",
+OF_EXPERIMENT = ("scenario", "task", "schedule", "suite_run", "fallback_of",
                  "confirms", "investigates")  # fmt: skip
 """Fields of an experiment that are columns of table `runs` as they are."""
 

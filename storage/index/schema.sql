@@ -32,7 +32,6 @@ CREATE TABLE runs (
     schedule VARCHAR NOT NULL,
     suite_run VARCHAR,
     fallback_of VARCHAR,
-    replay_of VARCHAR,
     confirms VARCHAR,
     investigates VARCHAR,
     spec VARCHAR NOT NULL               -- the RunSpec as JSON

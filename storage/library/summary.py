@@ -5,11 +5,9 @@ The numbers are from `storage.comparison`; this module only selects them.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
-
-import pandas as pd
 
 from breakeven.runner.folders.states import EarlyEnd, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -19,14 +17,10 @@ from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 
 MAX_LOSSES = 40
 """Points of the small chart of losses."""
@@ -83,26 +77,6 @@ class BackendSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceReading:
-    """One device in one experiment, from its baseline and its controls. None means unknown."""
-
-    id: str
-    """Name in specifications: `cuda:1`, `cpu`."""
-    name: str
-    host: str
-    driver: str | None
-    max_sm_clock_mhz: float | None
-    power_limit_watts: float | None
-    torch: str | None
-    noise: float | None
-    """`device_noise` in `docs/metrics.md`."""
-    stray: float | None
-    """`device_stray` in `docs/metrics.md`."""
-    step_seconds: float | None
-    """Median step time of the baseline over its steady blocks."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Summary:
     """The summary of an experiment."""
 
@@ -113,8 +87,6 @@ class Summary:
     """Label of the backend that the headline names; None if no backend is surely faster."""
     num_doubts: int = 0
     """Number of warnings of the comparison."""
-    devices: tuple[DeviceReading, ...] = ()
-    """Noise and speed of the experiment's devices."""
     problem: str | None = None
     """Why the comparison failed; then all numbers are unknown."""
     workload: str | None = None
@@ -141,7 +113,7 @@ class Summary:
         return next((verdict for verdict in WORST_FIRST if verdict in found), None)
 
 
-KINDS = (Summary, BackendSummary, DeviceReading)
+KINDS = (Summary, BackendSummary)
 
 
 @memo(revision)
@@ -166,8 +138,7 @@ def _of_runs(store: Store, experiment_id: str) -> Summary:
     summary = Summary(backends=tuple(found), num_doubts=len(comparison.warnings),
                       leading=leading.label if leading else None)  # fmt: skip
     best = summary.best.label if summary.best else comparison.baseline
-    losses = _losses(store, comparison, best)
-    return replace(summary, losses=losses, devices=device_readings(store, experiment_id))
+    return replace(summary, losses=_losses(store, comparison, best))
 
 
 def _of_result(
@@ -249,45 +220,6 @@ READERS: dict[Compared, Callable[[Store, str], Summary]] = {
     "causes": _of_causes,
 }
 """The function that summarises an experiment, by the kind of its comparison."""
-
-
-def device_readings(store: Store, experiment_id: str) -> tuple[DeviceReading, ...]:
-    """One reading per device; none if several devices share each run."""
-    spec, runs = load_compared(store, experiment_id)
-    if spec.num_devices > 1:
-        return ()
-    return tuple(_readings(spec, runs))
-
-
-def _readings(spec: ExperimentSpec, runs: list[Evidence]) -> Iterator[DeviceReading]:
-    baseline = of_role(runs, "baseline")
-    if baseline is None or not baseline.environment.get("device_name"):
-        return
-    controls = [paired_blocks(baseline, run) for run in runs if run.role == "control"]
-    placed = baseline.environment.get("devices") or spec.devices
-    environment = baseline.environment
-    for number, id in enumerate(placed[: spec.num_places], start=1):
-        blocks = _on(baseline.steady_blocks, spec, number)
-        here = [_on(pairs, spec, number) for pairs in controls]
-        steps = blocks["seconds"] / blocks["num_steps"]
-        middle = float(steps.median()) if len(steps) >= MIN_PAIRS else None
-        yield DeviceReading(
-            id=str(id),
-            name=str(environment["device_name"]),
-            host=str(environment.get("host") or ""),
-            driver=environment.get("driver"),
-            max_sm_clock_mhz=environment.get("max_sm_clock_mhz"),
-            power_limit_watts=environment.get("power_limit_watts"),
-            torch=(environment.get("versions") or {}).get("torch"),
-            noise=noise_floor([paired_ratio(pairs["baseline"], pairs["other"]) for pairs in here]),
-            stray=float(steps.quantile(0.75) - steps.quantile(0.25)) / middle if middle else None,
-            step_seconds=middle,
-        )
-
-
-def _on(blocks: pd.DataFrame, spec: ExperimentSpec, number: int) -> pd.DataFrame:
-    """The blocks of processes on one of the devices."""
-    return blocks[(blocks["process"] - 1) % spec.num_places + 1 == number]
 
 
 def workload_key(spec: ExperimentSpec) -> str:

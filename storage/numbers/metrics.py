@@ -204,10 +204,6 @@ _RECORDED = (
     Metric("num_steps", "Steps", format_count),
     Metric("num_samples", "Samples", format_count),
     Metric("round", "Round", format_count),
-    Metric("device_difference", "Difference between devices", format_ratio),
-    Metric("device_noise", "Noise of a device", format_share),
-    Metric("device_stray", "Spread of step times", format_share),
-    Metric("device_pace", "Pace of a device", format_ratio),
     Metric("attempt", "Attempt", format_count),
     Metric("expected_seconds", "Expected time", format_seconds, "s"),
     Metric("planned_seconds", "Total", format_seconds),
@@ -291,7 +287,6 @@ _RECORDED = (
     Metric("over_first", "Quotient of speedups", format_ratio, "x"),
     Metric("scaling_efficiency", "Scaling efficiency", format_share),
     Metric("over_below", "Over the previous stage", format_ratio, "x"),
-    Metric("replayed", "Replication", format_text),
     Metric("cautions", "Warnings and notes", format_text),
     Metric("facts", "Facts"),
 )  # fmt: skip

@@ -29,7 +29,7 @@ MICROSECONDS = "datetime64[us, UTC]"
 CLOCKS_DIFFER = pd.Timedelta(days=1)
 """Largest accepted lead of another machine's clock."""
 FACTS = ("name", "origin", "scenario", "task", "model", "data", "precision", "batch", "backends",
-         "schedule", "suite_run", "fallback_of", "replay_of", "confirms",
+         "schedule", "suite_run", "fallback_of", "confirms",
          "investigates")  # fmt: skip
 """Columns of `runs` that are equal for all runs of an experiment."""
 

@@ -10,9 +10,7 @@ scale of a prediction is the observed spread of equal processes (docs/decisions.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -213,32 +211,3 @@ def _error_of_rounds(parts: Sequence[Floats]) -> float | None:
     if len(errors) < len(parts):
         return None
     return math.sqrt(sum(error**2 for error in errors)) / len(errors)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Estimated variance of equal observations."""
-
-    variance: float
-    freedom: int
-    """Degrees of freedom of the estimate, at least 1."""
-
-    @classmethod
-    def pooled(cls, groups: Iterable[Sequence[float]]) -> Self | None:
-        """Pools groups of values that differ only by chance: the sum of squares about their means,
-        over the number of values minus that of groups. None if no group has two values."""
-        several = [np.asarray(group, dtype=float) for group in groups if len(group) > 1]
-        freedom = sum(len(group) - 1 for group in several)
-        if not freedom:
-            return None
-        squares = sum(float(((group - group.mean()) ** 2).sum()) for group in several)
-        return cls(squares / freedom, freedom)
-
-    def half_width(self, variances: float) -> float:
-        """Half width of the 95 % prediction interval of a normal value with mean 0 and `variances`
-        times the variance (Hahn and Meeker 1991, section 4.7). It uses Student's t, because the
-        variance is an estimate."""
-        from scipy.special import stdtrit  # here, because the import is slow and rarely needed
-
-        quantile = float(stdtrit(self.freedom, (1 + CONFIDENCE) / 2))
-        return quantile * math.sqrt(variances * self.variance)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -110,22 +110,6 @@ def paired_ratio(
         n=len(ratios),
         effect_size=rank_biserial(logs) if enough else None,
     )
-
-
-def device_difference(seconds: ArrayLike, num_steps: ArrayLike, devices: ArrayLike) -> float:
-    """Step time of the baseline on the slowest device over that on the fastest, at least 1: medians
-    over each device's blocks, from their seconds and numbers of steps."""
-    frame = pd.DataFrame({"step": np.asarray(seconds) / np.asarray(num_steps), "device": devices})
-    medians = frame.groupby("device")["step"].median()
-    return float(medians.max() / medians.min()) if len(medians) else 1.0
-
-
-def on_any_device(ratio: Ratio, difference: float) -> Ratio:
-    """Widens the interval of a ratio that was measured on one of several devices, so that it holds
-    for all of them: on both sides by the difference of the baseline between devices."""
-    if ratio.low is None or ratio.high is None:
-        return ratio
-    return replace(ratio, low=ratio.low / difference, high=ratio.high * difference)
 
 
 def _exp(value: float | None) -> float | None:
@@ -284,13 +268,11 @@ def break_even(
     baseline_seconds: float,
     steps_per_epoch: int | None,
     processes: ArrayLike | None = None,
-    ends: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> BreakEven | None:
     """Break-even from the verdict of the speed, the compile latency of each process, the seconds
     saved per step in each paired round, and the process of each round if there are several. None
     without a verdict, a latency or a paired round. `baseline_seconds` is the step time of the
-    baseline. `ends` are the least and the largest possible savings in those rounds, if they differ
-    from the measured ones."""
+    baseline."""
     saved, compiling = np.asarray(gains, dtype=float), np.asarray(latencies, dtype=float)
     if speed not in BREAK_EVEN_OF or not len(saved) or not len(compiling):
         return None
@@ -304,7 +286,7 @@ def break_even(
     if verdict == "reached":
         steps = seconds / usual
         shortest, longest = float(compiling.min()), float(compiling.max())
-        low, high = repaid_within((shortest, longest), saved, processes, ends)
+        low, high = repaid_within((shortest, longest), saved, processes)
     return BreakEven(
         verdict=verdict,
         steps=steps,
@@ -322,13 +304,10 @@ def repaid_within(
     latencies: tuple[float, float],
     gains: ArrayLike,
     processes: ArrayLike | None = None,
-    ends: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> tuple[float | None, float | None]:
     """The interval of the steps that repay a compile latency between the shortest and the longest
     one; the other values are those of `break_even`. Nones if too few rounds were paired."""
     _, least, most = typical(gains, processes)
-    if ends is not None:
-        (_, least, _), (_, _, most) = (typical(end, processes) for end in ends)
     low = None if most is None else _steps_to_earn(latencies[0], most)
     high = None if least is None else _steps_to_earn(latencies[1], least)
     return low, high

@@ -220,13 +220,6 @@ MESSAGES: dict[Kind, str] = {
         "Several runs compiled at the same time: compile latencies and break-evens are those of a "
         "machine under load. Speedups are not affected: all runs compiled before the timed "
         "rounds.",
-    "spread":
-        "The runs were spread over {num_devices:d} devices, each with a baseline and a control of "
-        "its own, and are compared on each device<{is_paired:?}; repeats went from device to "
-        "device, so the intervals include how much devices differ><{is_paired:!}. The baseline "
-        "takes {device_difference:device_difference} as long on the slowest device as on the "
-        "fastest: intervals were widened by this factor on both sides, because no run was measured "
-        "on all devices>.",
     "no control":
         "{why}: <{is_inference:?}this machine's noise cannot><{is_inference:!}neither this "
         "machine's noise nor parity can> be judged.",
@@ -300,7 +293,6 @@ PREPARE: dict[Kind, Prepare] = {
     "repeated lines": lambda facts: {"counts": _lines(facts)},
     "missing lines": lambda facts: {"counts": _lines(facts)},
     "different setting": _grouped("value", "{value} ({runs})"),
-    "spread": lambda facts: {"is_paired": facts["device_difference"] == 1},
     "no control": _no_control,
     "nothing compiled": lambda facts: {"is_one": len(facts["facts_by_run"]) == 1},
     "given up": _given_up,

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,10 +10,8 @@ from breakeven.runner.commands.filters import Filter
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, chosen, compute
-from breakeven.storage.library.devices import QUANTITIES, DeviceHistory, Quantity, Worsening
-from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
-from breakeven.storage.numbers.metrics import METRICS, NUMBERS
-from breakeven.storage.numbers.sentences import Sentence, figure, fill
+from breakeven.storage.numbers.formats import DASH, aligned_table
+from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.as_json import NEVER, plain
 
@@ -74,83 +71,3 @@ def _cells(row: dict[str, Any]) -> list[str]:
         " ".join(f"#{tag}" for tag in row["tags"]),
     )
     return [DASH if word is None else printable(word) for word in words]
-
-
-BECAME: dict[Quantity, str] = {
-    "device_noise": "noisier", "device_stray": "less steady", "device_pace": "slower",
-}  # fmt: skip
-
-
-def worsening_words(found: Worsening) -> Sentence:
-    """`noisier since 3 November 2026: 1.2 % to 4.0 %, after the last 5 experiments`."""
-    step, when = found.step, found.since.submitted
-    day = "an experiment of unknown time" if pd.isna(when) else f"{when:%Y-%m-%d %H:%M}"
-    return fill("{became} since {day}: {before} to {after}, over its last {count:d} experiments",
-                became=BECAME[found.quantity], day=day,
-                before=figure(found.quantity, step.before.value),
-                after=figure(found.quantity, step.after.value),
-                count=step.after.last - step.after.first + 1)  # fmt: skip
-
-
-def noisy_words(found: DeviceHistory) -> Sentence:
-    """The effect of a device's noise on comparisons."""
-    return fill("two equal runs differ by up to {noise:device_noise}, and speedups below that are "
-                "not called faster or slower", noise=found.level("device_noise"))  # fmt: skip
-
-
-def devices_verdict(found: Sequence[DeviceHistory]) -> str:
-    """The numbers of noisy devices and of devices that became worse, as far as known."""
-    noisy, worse = sum(one.is_noisy for one in found), sum(bool(one.worsenings) for one in found)
-    if noisy:
-        words = f"{count_of(noisy, 'device')} {'is' if noisy == 1 else 'are'} noisy"
-    elif any(one.level("device_noise") is not None for one in found):
-        words = "No device is noisy"
-    else:
-        words = "How noisy the devices are is not known"
-    if worse:
-        return f"{words}, {count_of(worse, 'device')} became worse"
-    return f"{words}, none became worse" if any(one.can_worsen for one in found) else words
-
-
-def devices_report(found: Sequence[DeviceHistory]) -> str:
-    """A line for each device, and one for each worsening."""
-    if not found:
-        return "no device is known yet: an experiment that is over adds the device that it ran on"
-    lines = []
-    for one in found:
-        levels = ", ".join(
-            f"{NUMBERS[quantity].title.lower()} "
-            f"{DASH if value is None else NUMBERS[quantity].format(value)}"
-            for quantity in QUANTITIES
-            if (value := one.level(quantity)) is not None or quantity == QUANTITIES[0]
-        )
-        lines.append(f"{one.name}, {one.id} of {one.host}: {levels} "
-                     f"({len(one.moments)} experiments)")  # fmt: skip
-        lines += [f"  noisy: {noisy_words(one)}"] if one.is_noisy else []
-        lines += [f"  {worsening_words(worse)}" for worse in one.worsenings]
-    return "\n".join(map(printable, lines))
-
-
-def devices_json(found: Sequence[DeviceHistory]) -> str:
-    """A list of devices, each with its experiments and worsenings."""
-    return json.dumps(plain([_as_dict(one) for one in found]), indent=1)
-
-
-def _as_dict(device: DeviceHistory) -> dict[str, Any]:
-    newest = device.newest
-    return {
-        "host": device.host, "id": device.id, "name": device.name, "driver": newest.driver,
-        "max_sm_clock_mhz": newest.max_sm_clock_mhz,
-        "power_limit_watts": newest.power_limit_watts, "noisy": device.is_noisy,
-        "worse": [
-            {"quantity": one.quantity, "since": one.since.experiment_id,
-             "from": one.step.before.value, "to": one.step.after.value,
-             "p_value": one.step.p_value}
-            for one in device.worsenings
-        ],
-        "experiments": [
-            {"experiment_id": one.experiment_id, "submitted": one.submitted,
-             **{quantity: one.value(quantity) for quantity in QUANTITIES}}
-            for one in device.moments
-        ],
-    }  # fmt: skip

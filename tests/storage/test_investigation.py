@@ -156,7 +156,7 @@ def test_of_a_run_that_is_only_slow_the_stages_are_timed(data_dir: DataDir) -> N
     assert (spec.backends[:4], spec.scenario, spec.name) == (
         stages, "train", "stages of inductor in nightly",
     )  # fmt: skip
-    assert (spec.controls, spec.replay_of, spec.time_limit_seconds) == (1, None, 60)
+    assert (spec.controls, spec.time_limit_seconds) == (1, 60)
 
 
 def test_the_headline_names_the_operation_and_facts_say_how_sure(usual: Investigation) -> None:

@@ -110,7 +110,6 @@ ALL_CAUTIONS = [
     caution("fallback", experiment_id="20261122"),
     caution("sequential"),
     caution("compiled together"),
-    caution("spread", num_devices=2, device_difference=1.2),
     caution("no control", state=RunState.QUEUED, was_asked_for=True, is_inference=False,
             environment=None),
     NOISY,

@@ -12,14 +12,12 @@ import plotly.graph_objects as go
 
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.correctness import PASS
-from breakeven.storage.library.devices import DeviceHistory, Quantity
 from breakeven.storage.library.matrix import ACROSS, BackendMatrix, MatrixCell, matrix
 from breakeven.storage.library.trends import Point, Series
 from breakeven.storage.numbers.formats import format_verdict
-from breakeven.storage.numbers.metrics import METRICS, NUMBERS, axis_unit
+from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.storage.queries import thinned
 from breakeven.storage.statistics.speedups import with_ends
-from breakeven.storage.statistics.steps import divide
 from breakeven.storage.suite.groups import Outcome
 from breakeven.views.charts.layers import (
     HEIGHT,
@@ -32,7 +30,6 @@ from breakeven.views.charts.layers import (
 )
 from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
-from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import axis
 
 BETTER = KNOWN["eager"].color
@@ -157,34 +154,6 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
     if name in SHARES:
         return figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
     return figure.update_yaxes(tickformat=",")  # Plotly's own has a comma in 1,980.5, not in 1980.
-
-
-def device_history(device: DeviceHistory, quantity: Quantity) -> go.Figure:
-    """One number of a device over its experiments, its levels, and the step to a worse level."""
-    known = device.series(quantity)
-    values = [one.value(quantity) or 0.0 for one in known]
-    when = [one.submitted for one in known]
-    look = KNOWN["inductor"]
-    figure = go.Figure()
-    figure.add_scatter(
-        x=when, y=values, mode="markers", name="Experiment",
-        marker={"color": look.color, "symbol": look.symbol, "size": 7},
-        text=[f"{inert(one.name)}<br>{NUMBERS[quantity].format(value)}"
-              for one, value in zip(known, values, strict=True)],
-        hovertemplate="%{text}<extra></extra>",
-    )  # fmt: skip
-    worse = {one.step.index for one in device.worsenings if one.quantity == quantity}
-    for level in divide(values)[0] if values else ():
-        color = BAD if level.first in worse else NEUTRAL
-        figure.add_scatter(
-            x=[when[level.first], when[level.last]], y=[level.value] * 2, mode="lines",
-            line={"color": color, "width": 3}, name="Level", showlegend=False, hoverinfo="skip",
-        )  # fmt: skip
-    figure.update_layout(layout() | {"height": HEIGHT, "showlegend": False})
-    over_days(figure, when)
-    if quantity != "device_pace":
-        figure.update_yaxes(tickformat=".1%", rangemode="tozero")
-    return figure.update_yaxes(title_text=axis(quantity), gridcolor=FAINT)
 
 
 CELL_HEIGHT, ABOVE_CELLS = 56, 110

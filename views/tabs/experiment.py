@@ -317,7 +317,6 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     cause.show_search(store, comparison)
     show_first_screen(store, experiment, comparison, planned)
     show_doubts(comparison)
-    cause.show_replays(store, comparison)
     if not comparison.spec.kind.searches:  # Cards say why candidates ended.
         running.show_stops(store, comparison.experiment_id)
 
@@ -413,9 +412,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
         return
     with st.container(border=True):
         st.html(leaderboard.html(comparison.results, comparison.spec.kind))
-        with st.container(horizontal=True, vertical_alignment="center"):
-            cause.replicate_menu(comparison)
-            table_downloads(comparison.table(), "comparison")
+        table_downloads(comparison.table(), "comparison")
         answers.show_statistics(comparison)
     results = cards.pick(comparison)
     why_none = NO_STEP if results else NO_RUN

@@ -148,7 +148,6 @@ def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:
     if ExperimentState(experiment["state"]).is_final:
         with st.container(horizontal=True):
             cause.show_buttons(store, str(run["run_id"]))
-            cause.replicate_button(store, str(experiment["experiment_id"]), str(run["label"]))
     with files_of(of_one_run(experiment_origin(store, experiment), str(run["label"]))):
         show_tabs("part", PARTS, store, run, record)
 

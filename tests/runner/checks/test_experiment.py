@@ -9,7 +9,6 @@ import pytest
 from breakeven.runner.checks.experiment import check
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine.cpus import memory_bytes
-from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import EvaluationSpec, ExperimentSpec
 from tests.helpers.machine import MACHINE
 from tests.helpers.workloads import spec
@@ -48,17 +47,6 @@ def test_more_threads_than_cpus_are_refused() -> None:
     with pytest.raises(InvalidSpec, match=f"must be at most {cpus}: a run may use") as caught:
         check(replace(spec("causal_lm"), cpu_threads=cpus + 1), MACHINE)
     assert caught.value.field == "cpu_threads"
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-def test_a_device_without_a_backend_is_refused_except_in_a_search_which_has_more_candidates() -> (
-    None
-):
-    lonely = replace(spec("causal_lm"), backends=("eager",), devices=("cpu", "cpu"),
-                     parallel="spread")  # fmt: skip
-    with pytest.raises(InvalidSpec, match="at least as many as the devices, 2"):
-        check(lonely, MACHINE)
-    check(search_spec(lonely, steps=1000), MACHINE)
 
 
 def test_samples_beyond_this_machines_memory_are_refused() -> None:

@@ -3,7 +3,6 @@ the process of the test; `tests/test_package.py` starts all processes that there
 
 import io
 import json
-import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,20 +164,3 @@ def test_what_only_torch_can_refuse_ends_the_experiment_before_it_trains_with_th
     assert refused.status == 2 and said in refused.output, refused.output
     with Store.in_memory(refused.data_dir) as store:
         assert store.query("SELECT count(*) FROM steps").iloc[0, 0] == 0
-
-
-@pytest.mark.slow
-def test_a_recorded_run_is_measured_again_and_judged(outcome: Outcome, fresh: Path) -> None:
-    shutil.copytree(outcome.data_dir.runs, fresh / "runs")
-    keep(DataDir(fresh), WITH_PLANTED)
-    recorded = outcome.comparison.experiment_id
-    folders = (FAULTS, outcome.data_dir.path.parent / "code")
-    allowed = [f"--allow-code={folder}" for folder in folders]
-    again = command_line(fresh, "replay", f"{recorded}.zeroed_gradients", *allowed)
-    runs = [run.run_id for run in again.data_dir.run_dirs() if recorded not in run.run_id]
-    labels = sorted(one.rpartition(".")[2] for one in runs)
-    assert labels == ["baseline", "control", "zeroed_gradients"]
-    # Which speeds come out inside is the machine's affair; the losses of equal trainings are equal.
-    loss = next(line for line in again.output.splitlines() if line.startswith("Final loss"))
-    assert loss.endswith("inside") and len(set(loss.split()[2:4])) == 1
-    assert again.status in (0, 6), again.output

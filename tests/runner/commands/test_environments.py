@@ -200,8 +200,6 @@ def test_an_environment_that_cannot_be_made_leaves_nothing(
         ({"environments": ("a=python",)}, "must name the Python by its full path"),
         ({"environments": ("no path",)}, "must read NAME=PATH"),
         ({"environments": ("a=/x/python",), "scenario": "cache"}, "'train' and 'speed' alone"),
-        ({"environments": ("a=/x/python",), "devices": ("cpu", "cpu"), "parallel": "spread",
-          "backends": ("eager", "inductor")}, "spread over devices"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused(changes: dict[str, object], words: str) -> None:

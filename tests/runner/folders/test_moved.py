@@ -68,9 +68,6 @@ def test_a_run_goes_on_where_it_was_last_put_and_its_specification_stays(data_di
         ({}, ("cuda:0",), None, "another kind of device"),
         ({}, ("cpu",) * 3, None, "must be a multiple of 3"),
         ({}, ("cpu", "cpu"), "dp", "copies the model from one CUDA device"),
-        ({}, ("cpu", "cpu"), "spread", "cannot change to or from spread"),
-        ({"parallel": "spread", "backends": ("eager", "aot_eager")}, ("cpu", "cpu"), "ddp",
-         "cannot change to or from spread"),
         ({"parallel": "fsdp"}, ("cuda:0", "cpu"), None, "must all be of one kind|another kind"),
     ],
 )  # fmt: skip

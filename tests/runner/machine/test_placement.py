@@ -14,7 +14,6 @@ from breakeven.runner.machine.placement import (
     is_full,
     plan,
     plan_nodes,
-    split,
 )
 
 LAPTOP = Machine(cpus=frozenset(range(4)))
@@ -163,15 +162,3 @@ def test_all_begin_none_share_none_is_delayed_by_a_later_one_and_what_waits_name
     for size in range(len(jobs)):
         earlier = worked_off(jobs[:size])
         assert earlier == {key: began[key] for key in earlier}
-
-
-def test_a_place_is_split_by_devices_or_into_as_many_whole_cores_each() -> None:
-    gpus = Place(devices=("cuda:1", "cuda:0"), cpus=TWO_GPUS.cpus)
-    found = split(gpus, TWO_GPUS, [frozenset({number}) for number in range(8)], 2)
-    assert [set(one.cpus) for one in found] == [{4, 5, 6, 7}, {0, 1, 2, 3}]
-    # Three cores of two threads for two parts: one core each, and the third is nobody's, so that
-    # the parts are equal.
-    halves = Place(devices=("cpu", "cpu"), cpus=frozenset(range(6)))
-    found = split(halves, LAPTOP, [frozenset({n, n + 3}) for n in range(3)], 2)
-    assert [set(one.cpus) for one in found] == [{0, 3}, {1, 4}]
-    assert split(halves, LAPTOP, [halves.cpus], 2) == [halves, halves]

@@ -1,5 +1,4 @@
-"""Experiments about one run: an investigation has the run's work under its one backend; a replay
-asks for nothing that it does not need, and for all else as it was."""
+"""Experiments about one run: its investigation, and what times it again, change nothing else."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +7,7 @@ import pytest
 
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, RunSpec, SpeedSpec
-from breakeven.runner.specs.investigations import investigation, replay
+from breakeven.runner.specs.investigations import investigation, timed_again
 from breakeven.runner.specs.training import TrainingSpec
 from tests.helpers.journals import experiment_spec
 
@@ -59,12 +58,6 @@ def test_a_run_that_makes_forward_passes_is_investigated_by_forward_passes() -> 
     assert investigation(ASKED, "x", LABEL, "raises").trains
 
 
-def test_of_an_experiment_that_is_spread_over_devices_the_run_keeps_its_own() -> None:
-    spread = replace(ASKED, devices=("cuda:0", "cuda:1"), parallel="spread")
-    # Backends are dealt out in turn: the second lies on the second device.
-    assert investigation(spread, "x", LABEL, "raises").devices == ("cuda:1",)
-
-
 @pytest.mark.parametrize(
     ("changes", "label", "why"),
     [
@@ -107,12 +100,12 @@ RECORDED = experiment_spec(
 
 
 def test_it_has_that_backend_baseline_and_controls_and_the_same_settings():
-    made = replay(RECORDED, "first", "inductor-forward")
+    made = timed_again(RECORDED, "inductor-forward")
     assert [one.label for one in made.variants] == [
         "baseline", "control", "control-2", "inductor-forward"
     ]  # fmt: skip
-    assert made.replay_of == "first" and made.suite_run is None and made.fallback_of is None
-    same = replace(made, backends=RECORDED.backends, replay_of=None, suite_run="nightly",
+    assert made.suite_run is None and made.fallback_of is None
+    same = replace(made, backends=RECORDED.backends, suite_run="nightly",
                    fallback_of="earlier", model=RECORDED.model)  # fmt: skip
     assert same == RECORDED
 
@@ -121,7 +114,7 @@ def test_it_has_that_backend_baseline_and_controls_and_the_same_settings():
 def test_dropout_stays_as_it_was_when_the_backend_that_decided_it_is_gone(asked: str, said: str):
     """Captured graphs draw random numbers of their own, so that nobody had dropout beside them."""
     model = ModelSpec(dropout=asked)  # type: ignore[arg-type]
-    made = replay(replace(RECORDED, model=model), "first", "eager")
+    made = timed_again(replace(RECORDED, model=model), "eager")
     assert made.model.dropout == said
     assert made.has_dropout == (said == "keep")
 
@@ -141,7 +134,7 @@ REPEATED = experiment_spec(scenario="speed", speed=SpeedSpec(repeats=3), backend
 def test_repeats_are_measured_again_together_and_beside_a_control(
     spec: ExperimentSpec, label: str, backends: tuple[str, ...], controls: int
 ):
-    made = replay(spec, "first", label)
+    made = timed_again(spec, label)
     assert (made.backends, made.controls, made.speed) == (backends, controls, spec.speed)
 
 
@@ -150,11 +143,11 @@ def test_repeats_are_measured_again_together_and_beside_a_control(
     [
         (RECORDED, "inductr", "no run 'inductr'; there are baseline, control"),
         (experiment_spec(scenario="cache"), "inductor-cold-1",
-         r"'cache' times no run .* run the whole experiment again"),
+         r"'cache' times no run"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_measured_again_is_refused_with_what_to_do(
     spec: ExperimentSpec, label: str, why: str
 ):
     with pytest.raises(RunnerError, match=why):
-        replay(spec, "first", label)
+        timed_again(spec, label)

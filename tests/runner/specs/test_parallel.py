@@ -1,12 +1,10 @@
 """One run on several devices: what can be asked of it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.machine.capabilities import Device
 from breakeven.runner.specs.experiment import (
     CacheSpec,
     DataSpec,
@@ -15,11 +13,9 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.storage.library.summary import workload_key
-from tests.helpers.machine import MACHINE
 
 CUDA = ("cuda:0", "cuda:1")
 TWO: dict[str, Any] = {"name": "two", "devices": ("cpu", "cpu")}
-SPREAD: dict[str, Any] = {"parallel": "spread", "backends": ("eager", "inductor")}
 MANY: dict[str, Any] = {"devices": CUDA, "nodes": 2}
 
 
@@ -52,11 +48,9 @@ def test_several_devices_of_a_kind_are_one_run_of_as_many_ranks() -> None:
         ({"training": TrainingSpec(batch_size=8, last_batch="dynamic"),
           "data": DataSpec(num_train_samples=21)},
          "last_batch = 'dynamic': must be 'drop' or 'pad': 2 devices cannot share a batch of 5"),
-        ({**SPREAD, "scenario": "accuracy"}, "which time no rounds"),
-        ({**SPREAD, "devices": ("cpu", "cuda:0")}, "all be of one kind"),
+        ({"devices": ("cpu", "cuda:0")}, "all be of one kind"),
         ({**MANY, "training": TrainingSpec(batch_size=6)}, "multiple of 4"),
         ({**MANY, "parallel": "dp"}, "'ddp' or 'fsdp' on several machines"),
-        ({**MANY, **SPREAD}, "on several machines"),
         ({**MANY, "scenario": "accuracy"}, "compares no runs"),
         ({**MANY, "nodes": 33}, "at most 64 devices in all"),
         ({"backends": ("inductor:optimize_ddp=python_reducer_without_compiled_forward",)},
@@ -81,31 +75,6 @@ def test_times_of_several_devices_are_no_trend_of_one() -> None:
     sharded = ExperimentSpec(**{**TWO, "parallel": "fsdp"})
     assert len({workload_key(spec) for spec in (one, two, sharded)}) == 3
     assert workload_key(one) == workload_key(ExperimentSpec(name="one", parallel="fsdp"))
-
-
-def test_backends_are_dealt_out_and_baseline_and_control_are_on_every_device() -> None:
-    spec = ExperimentSpec(**TWO, parallel="spread", backends=("eager", "aot_eager", "inductor"))
-    assert [(one.label, one.place) for one in spec.variants] == [
-        ("baseline", 1), ("baseline-on-2", 2), ("control", 1), ("control-on-2", 2),
-        ("eager", 1), ("aot_eager", 2), ("inductor", 1),
-    ]  # fmt: skip
-    assert spec.repeats_by_label["baseline"] == ("baseline", "baseline-on-2")
-    assert (spec.num_ranks, spec.num_places, spec.place) == (1, 2, "2 x cpu, spread")
-    alone = ExperimentSpec(name="one", backends=spec.backends)
-    assert workload_key(spec) == workload_key(alone), "a step does what it does on one device"
-
-
-def test_devices_that_are_no_equals_share_no_experiment() -> None:
-    gpus = [Device(id=f"cuda:{number}", name=name, memory_bytes=80 << 30)
-            for number, name in enumerate(["H100", "A100", "H100"])]  # fmt: skip
-    machine = replace(MACHINE, devices=(*MACHINE.devices, *gpus))
-    two = ExperimentSpec(name="x", devices=("cuda:0", "cuda:2"), parallel="spread",
-                         backends=("eager", "inductor"))  # fmt: skip
-    machine.check(two)
-    for devices in (("cuda:0", "cuda:1"), ("cuda", "cuda")):
-        with pytest.raises(InvalidSpec, match="cuda:0 H100, cuda:1 A100"):
-            machine.check(replace(two, devices=devices))
-    machine.check(replace(two, devices=("cuda:0", "cuda:1"), parallel="ddp", backends=()))
 
 
 def test_devices_of_several_machines_count_together() -> None:

@@ -652,69 +652,6 @@ def test_the_finalists_are_the_two_best_of_different_kinds() -> None:
     assert labels(track.race.finalists()) == ["inductor-fused", "cudagraphs"]
 
 
-def spread_over_two(spec: ExperimentSpec) -> ExperimentSpec:
-    devices = ("cpu", "cpu") if spec.device == "cpu" else ("cuda:0", "cuda:1")
-    return replace(spec, devices=devices, parallel="spread")
-
-
-@pytest.mark.parametrize("devices", [(1.0, 0.5), (1.0, 2.0), (2.0, 1.0)])
-def test_no_candidate_wins_or_loses_by_the_speed_of_its_device(devices: tuple[float, ...]) -> None:
-    """One of the devices takes half of the time for a step. Each tries one of the candidates."""
-
-    def speed(variant: Variant) -> tuple[float, float]:
-        return 0.0, {None: 1.0, "inductor": 0.8, "aot_eager": 0.9}[variant.backend]
-
-    spec = spread_over_two(search(("inductor", "aot_eager")))
-    track = Track(spec, speed, "0", Noise(block=0.01), devices=devices)
-    track.run()
-    assert track.race.best == "inductor"
-    assert track.endings == {"aot_eager": "loses"}
-    track = Track(spec, lambda variant: (0.0, 1.0), "0", Noise(block=0.01), devices=devices)
-    track.run()
-    assert track.race.best == "baseline" and track.race.finalists() == ()
-
-
-def test_a_winner_on_one_device_ends_its_rival_on_another_and_is_combined_there() -> None:
-    spec = spread_over_two(search(("none:optimizer=foreach", "inductor",
-                                   "inductor:optimizer=foreach")))  # fmt: skip
-    forms = {None: 1.0, "foreach": 0.8}
-
-    def speed(variant: Variant) -> tuple[float, float]:
-        return 0.0, forms[variant.optimizer] * (0.7 if variant.backend else 1.0)
-
-    track = Track(spec, speed, "0", Noise(block=0.01), devices=(1.0, 1.3))
-    assert track.run() == "searched"
-    assert track.race.best == "inductor-foreach"
-    assert set(track.tried) == {"none-foreach", "inductor", "inductor-foreach"}
-
-
-def test_devices_without_a_candidate_share_those_that_wait() -> None:
-    """One device would try up to eight at once; two devices take them by turns."""
-    spec = replace(on_cuda(), compile="together")
-    alone, race = Race(spec, 8), Race(spread_over_two(spec), 8)
-    for variant in spec.variants:
-        alone.add(variant)
-    alone.take("baseline", BLOCK)
-    order = labels(alone.decide(labels(spec.variants), 1.0).joining)
-    everyone = spread_over_two(spec).variants
-    for variant in everyone:
-        race.add(variant)
-    for label in ("baseline", "baseline-on-2"):
-        race.take(label, BLOCK)
-    first = race.decide(labels(everyone), 1.0, place=1).joining
-    for variant in first:
-        race.add(variant)
-    second = labels(race.decide(labels([*everyone, *first]), 1.0, place=2).joining)
-    assert labels(first)[:4] == order[::2] and second[:4] == order[1::2]
-    assert not {*labels(first)} & {*second}
-
-
-def test_a_search_ends_without_the_baseline_of_any_device() -> None:
-    race = Race(spread_over_two(search(("inductor", "aot_eager"))))
-    decision = race.decide(["baseline", "control", "control-on-2"], 1.0, place=1)
-    assert decision.over is not None and decision.over.cause == "nothing_left"
-
-
 def test_what_is_about_to_win_is_combined_before_it_has_surely_won() -> None:
     """One form of the optimizer has surely won, the other takes half of its time, but in too noisy
     rounds for a decision. The next candidate has the other form."""

@@ -31,7 +31,6 @@ from breakeven.storage.terminal.report import report
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision import test_supervisor as fake
 from tests.runner.supervision.supervised import impatience as impatience
-from tests.runner.supervision.test_side_by_side import CPUS, SPREAD
 
 pytestmark = pytest.mark.heavy
 SCRIPT = {"task": "script", "model": specs.ModelSpec(source="script:/home/me/train.py"),
@@ -329,35 +328,3 @@ def test_for_a_small_lead_a_confirmation_is_longer_than_the_training_but_not_tha
     finalists = [parse_backend("eager")]
     spec = search(steps=planned, seconds=60.0)
     assert confirming_steps(spec, finalists, step_seconds=0.01, rounds=rounds) == steps
-
-
-@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
-def test_candidates_on_two_devices_are_compared_and_the_best_is_confirmed_on_one(
-    data_dir: DataDir,
-) -> None:
-    """Each device has a baseline, a control and a candidate. Another supervisor knows where each
-    candidate ran."""
-    spec = replace(search("swift", "eager"), **SPREAD)
-    runs, confirmation = ran(data_dir, spec)
-    candidates = {run.read_spec().variant.place: label for label, run in runs.items()
-                  if run.read_spec().variant.role == "backend"}  # fmt: skip
-    others = {"baseline", "control", "baseline-on-2", "control-on-2"}
-    assert runs.keys() - others == {*candidates.values()}
-    assert {label.removesuffix("-on-2") for label in candidates.values()} == {"swift", "eager"}
-    assert {run.state for run in runs.values()} == {RunState.FINISHED}
-    assert confirmation is not None and confirmation.spec.backends[0] == "swift"
-    assert (confirmation.spec.devices, confirmation.spec.num_places) == (("cpu",), 1)
-    with Store.in_memory(data_dir) as store:
-        found = compare(store, id_of(runs))
-        swift, eager = found.result_of("swift"), found.result_of("eager")
-        assert (swift.label, eager.label) == ("swift", "eager")
-        assert swift.speedup is not None and swift.speedup.median == pytest.approx(2)
-        assert eager.speedup is not None and eager.speedup.median == pytest.approx(1)
-    assert "Candidates that ended: eager (for 10,000 steps it surely takes longer than swift)" in (
-        report(found)
-    )
-    experiment = find_experiment(data_dir, id_of(runs))
-    again = Search(spec, dict(zip(experiment.runs, experiment.variants, strict=True)), 1)
-    decision = again.decide([run for run in experiment.runs if run.read_spec().variant.place == 1])
-    assert decision.joining == () and decision.over is not None
-    assert decision.over.cause == "searched"

@@ -7,18 +7,16 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from breakeven.runner.commands import cli
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
+from breakeven.runner.folders.queue import cancel, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.capabilities import Device
 from breakeven.runner.machine.cpus import CpuAllowance
-from breakeven.runner.machine.occupancy import held_by
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.machine import MACHINE
@@ -31,8 +29,6 @@ pytestmark = [pytest.mark.heavy, pytest.mark.skipif(len(CPUS) < 2, reason="needs
 GPUS = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
 WITH_GPUS = replace(MACHINE, devices=(*MACHINE.devices, *GPUS))
 ANSWER = f"import json; print(json.dumps({asdict(WITH_GPUS)!r}))"
-SPREAD: dict[str, Any] = {"devices": ("cpu", "cpu"), "parallel": "spread",
-                          "cpus": ",".join(map(str, CPUS[:2]))}  # fmt: skip
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
@@ -127,8 +123,8 @@ def test_torch_is_not_called_before_an_experiment_that_has_it_called_while_its_r
     worked_off(data_dir, submit(data_dir, one, is_checked=False))
     assert not asked.exists()
     # Two devices cannot be given while one alone is likely to be there.
-    spread = fake.experiment("eager", "late", devices=("cuda", "cuda"), parallel="spread")
-    worked_off(data_dir, submit(data_dir, spread, is_checked=False))
+    two = fake.experiment("eager", "late", devices=("cuda", "cuda"))
+    worked_off(data_dir, submit(data_dir, two, is_checked=False))
     assert asked.read_text() == "called "
 
 
@@ -187,38 +183,3 @@ def test_those_that_compile_do_so_side_by_side_only_if_asked_and_only_in_the_fir
     every = [block for blocks in found.values() for block in blocks]
     assert not [(one, other) for one in apart for other in every
                 if one != other and overlap(one, other)]  # fmt: skip
-
-
-def test_each_device_has_its_own_cpus_and_turns_and_both_work_at_once(data_dir: DataDir) -> None:
-    runs = fake.ran(data_dir, "slow", "slower", steps=16, block_steps=4, **SPREAD)
-    assert set(runs) == {"baseline", "baseline-on-2", "slow", "slower"}
-    assert set(fake.states_of(runs).values()) == {RunState.FINISHED}
-    places = [[run for run in runs.values() if run.read_spec().variant.place == place]
-              for place in (1, 2)]  # fmt: skip
-    said = [{tuple(fake.events(run, "phase")[0]["cpus"]) for run in here} for here in places]
-    assert said == [{(CPUS[0],)}, {(CPUS[1],)}]
-    one, other = (sorted(blocks_of(*here)) for here in places)
-    assert are_apart(one) and are_apart(other), "one at a time"
-    assert overlap((one[0][0], one[-1][1]), (other[0][0], other[-1][1]))
-
-
-def test_what_an_experiment_holds_is_that_of_all_its_devices(data_dir: DataDir) -> None:
-    runs = fake.queued(data_dir, "hang", "hang:scope=forward", **SPREAD)
-    with fake.supervised(
-        data_dir, lambda: set(fake.states_of(runs).values()) == {RunState.RUNNING}
-    ):
-        (found,) = experiments(data_dir)
-        held = held_by([found])[found.experiment_id]
-        cancel(found)
-    assert held.cpus == frozenset(CPUS[:2])
-
-
-def test_a_device_without_the_memory_ends_all_and_one_experiment_repeats_them(
-    data_dir: DataDir,
-) -> None:
-    runs = fake.ran(data_dir, "greedy", "greedy:scope=forward", **SPREAD)
-    assert {*fake.states_of(runs).values()} <= {RunState.OUT_OF_MEMORY, RunState.CANCELLED}
-    first, repeat = experiments(data_dir)
-    assert {run.state for run in repeat.runs} == {RunState.FINISHED}
-    assert repeat.spec.fallback_of == first.experiment_id
-    assert (repeat.spec.schedule, repeat.spec.parallel) == ("sequential", "spread")

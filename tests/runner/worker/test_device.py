@@ -127,7 +127,6 @@ def a_run(spec: ExperimentSpec) -> RunSpec:
 
 @pytest.mark.parametrize(("places", "parallel", "joules", "num_metered"),
                          [(("cpu", "cpu"), "ddp", 5.0, 2), (("cpu", "cpu"), "ddp", None, None),
-                          (("cpu", "cpu"), "spread", 5.0, None),
                           (("cpu",), "ddp", 5.0, None)])  # fmt: skip
 def test_the_energy_of_a_block_is_that_of_all_devices_that_share_the_run(
     places: tuple[str, ...],

@@ -76,11 +76,11 @@ def test_a_calm_cpu_raises_no_doubt(tmp_path: Path) -> None:
     assert all(doubts_of(result) == () for result in comparison.results)
 
 
-@pytest.mark.parametrize(("parallel", "energy"), [("no", 3.0), ("ddp", None), ("spread", 3.0)])
+@pytest.mark.parametrize(("parallel", "energy"), [("no", 3.0), ("ddp", None)])
 def test_energy_counts_per_step(tmp_path: Path, parallel: Parallel, energy: float | None) -> None:
     """The first block counts for nothing: 10 blocks of 10 steps at 30 J and one at 900. Some blocks
     end before the counter advances, others have no counter. With `ddp` one of several devices was
-    watched; runs that are spread have a device each."""
+    watched."""
     several = {"devices": ("cuda:0", "cuda:1"), "parallel": parallel}
     spec = replace(SPEC, backends=("inductor", "eager"), **({} if parallel == "no" else several))
     samples = {

@@ -1,7 +1,6 @@
 """How several devices scale against one, from recordings made by hand."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ REFUSED: dict[str, tuple[ExperimentSpec, dict[str, str], Refusal]] = {
         Refusal(letter="B", obstacle="device")),
     "cpu": (spec_on("cpu", "cpu"), GPU, Refusal(letter="B", obstacle="cpu")),
 }  # fmt: skip
-NAMES = ("one", "two", "four", "restless one", "restless two", "moved", "spread", "fast", *REFUSED)
+NAMES = ("one", "two", "four", "restless one", "restless two", "moved", "fast", *REFUSED)
 IDS = {name: f"202611{day:02d}-093015-123456-7f3a" for day, name in enumerate(NAMES, start=1)}
 
 
@@ -91,8 +90,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
            "backend": [0.19, 0.2, 0.21]})  # fmt: skip
     write("restless two", spec_on(*TWO),
           {"baseline": [0.1], "control": [0.1], "backend": [0.095, 0.1, 0.105]})  # fmt: skip
-    spread = replace(spec_on(*TWO, backends=("eager", "inductor")), parallel="spread")
-    write("spread", spread, times(0.2, 0.1))
     write("fast", spec_on(*TWO), times(0.1, 0.1))
     for name, (spec, device, _) in REFUSED.items():
         write(name, spec, times(0.1, 0.1), device=device)
@@ -161,10 +158,9 @@ def test_a_scaling_that_is_refused_has_a_reason(store: Store, name: str) -> None
 
 
 def test_one_device_and_several_are_compared_and_nothing_else(store: Store) -> None:
-    """Of an experiment that is spread each run has one device."""
-    assert scaled(store, "one", "spread") == ({}, [])
+    assert scaled(store, "one", "restless one") == ({}, [])
     assert scaled(store, "fast") == ({}, [])
-    found, _ = scaled(store, "spread", "fast")
+    found, _ = scaled(store, "one", "fast")
     assert found["baseline B"].efficiency == pytest.approx(1.0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from breakeven.storage.statistics import intervals
-from breakeven.storage.statistics.intervals import Spread, block_length, median_interval, typical
+from breakeven.storage.statistics.intervals import block_length, median_interval, typical
 from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
@@ -277,15 +277,3 @@ def test_a_speed_without_an_interval_had_too_few_rounds(lacking: str) -> None:
 
 T_2 = 4.302653
 """Student's t with 2 degrees of freedom, 97.5 %, from a table."""
-
-
-def test_the_spread_of_groups_is_pooled_about_the_mean_of_each():
-    # About their means: 1 + 1, and 4 + 0 + 4; freedom 1 + 2.
-    spread = Spread.pooled([[1.0, 3.0], [10.0, 12.0, 14.0], [99.0]])
-    assert spread == Spread(variance=10 / 3, freedom=3)
-
-    for groups in ([], [[]], [[1.0], [2.0]]):
-        assert Spread.pooled(groups) is None
-    # Student's t times the root of so many variances.
-    assert Spread(variance=0.25, freedom=2).half_width(4) == pytest.approx(T_2 * 1.0)
-    assert Spread(variance=0.0, freedom=2).half_width(4) == 0.0

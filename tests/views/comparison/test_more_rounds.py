@@ -7,14 +7,11 @@ import pytest
 
 from breakeven.runner.folders.added_rounds import rounds_to_add
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import experiments, find_experiment
+from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.investigations import replay
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.views.access import permissions
-from breakeven.views.access.permissions import NotAllowed
-from breakeven.views.comparison import cause
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -22,7 +19,7 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
-from tests.helpers.pages import close_store, opened, opened_run, text
+from tests.helpers.pages import opened, text
 
 ENVIRONMENT = {"versions": {"torch": version("torch")}}
 BUTTON = f"add-rounds-{EXPERIMENT_ID}"
@@ -91,44 +88,3 @@ AGAIN = "20261122-093015-123456-7f3b"
 def measured(kept_folder: DataDir) -> DataDir:
     record_experiment(kept_folder.runs, RECORDED)
     return kept_folder
-
-
-def submitted(folder: DataDir) -> dict[str, ExperimentSpec]:
-    return {one.experiment_id: one.spec for one in experiments(folder)}
-
-
-def test_a_replay_says_which_numbers_came_out_as_expected_and_leads_to_the_recording(
-    folder: DataDir,
-):
-    spec = replay(RECORDED, EXPERIMENT_ID, "inductor")
-    record_experiment(folder.runs, spec, AGAIN, backend_seconds=0.11)
-    assert "replicates an experiment that is not here" in text(opened(experiment=AGAIN))
-    record_experiment(folder.runs, RECORDED)
-    close_store(folder)
-    said = text(opened(experiment=AGAIN))
-    assert "inductor, replicated" in said
-    assert "1 of 3 numbers came out as expected, all but: speedup, step time" in said
-    assert said.count("not as expected") == 2 and ">as expected" in said
-    app = opened(experiment=EXPERIMENT_ID)
-    assert "Replicated 1 time:" in text(app)
-    (opens,) = [one for one in app.button if one.label == "inductor, 22 Nov 2026, 09:30"]
-    assert opens.click().run().query_params["experiment"] == AGAIN
-
-
-def test_a_button_beside_numbers_queues_what_measures_them_again(measured: DataDir):
-    whole = opened(experiment=EXPERIMENT_ID, tab="Runs")
-    assert whole.selectbox(key="measure-again-label").options == ["eager", "inductor"]
-    for app, label in ((opened_run(), "inductor"), (whole, "eager")):
-        before = submitted(measured).keys()
-        app.button(key=f"measure-again-{EXPERIMENT_ID}-{label}").click().run()
-        assert not app.error, text(app)
-        (queued,) = submitted(measured).keys() - before
-        assert submitted(measured)[queued] == replay(RECORDED, EXPERIMENT_ID, label)
-
-
-def test_who_may_only_look_cannot_measure_again(measured: DataDir, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(permissions, "may_act", lambda: False)
-    for page in (opened(experiment=EXPERIMENT_ID, tab="Runs"), opened_run()):
-        assert not [one for one in page.button if str(one.key).startswith("measure-again")]
-    with pytest.raises(NotAllowed):
-        cause.measure_again(EXPERIMENT_ID, "inductor")
