@@ -17,6 +17,7 @@ from breakeven.runner.checks.experiment import check_at_once, check_user_code
 from breakeven.runner.commands.entry import BAD_INPUT, FROM_INPUT, tell
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.errors import Refused
+from breakeven.runner.exclusive import REPEATS
 from breakeven.runner.files import is_locked
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
@@ -157,7 +158,7 @@ def _doing(run: RunProgress) -> str:
 
 def run_through(data_dir: DataDir, spec: ExperimentSpec, storage: "Storage") -> Experiment:
     """Checks and submits an experiment, and waits for its end. Returns it, or the experiment that
-    repeats it run by run if the device could not hold all runs at once. Raises `InvalidSpec`, or
+    repeats it run by run if its runs could not be alive at once. Raises `InvalidSpec`, or
     `Refused` if a check that needs torch refuses it."""
     is_checked = check_at_once(spec, read_capabilities(data_dir))
     if not is_locked(data_dir.supervisor_lock):
@@ -169,7 +170,8 @@ def run_through(data_dir: DataDir, spec: ExperimentSpec, storage: "Storage") -> 
         repeat = _fallback_of(data_dir, experiment)
         if repeat is None:
             return experiment
-        tell("The device cannot hold all runs at once; the runs are repeated one after another.")
+        why = _why_repeated(experiment).partition("; ")[0]
+        tell(f"{why[:1].upper()}{why[1:]}; the runs are repeated one after another.")
         experiment = repeat
 
 
@@ -266,10 +268,16 @@ def _require_accepted(experiment: Experiment) -> None:
 
 
 def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None:
-    if all(run.state is not RunState.OUT_OF_MEMORY for run in experiment.runs):
+    if not _why_repeated(experiment):
         return None  # reading all folders takes long
     return next((one for one in experiments(data_dir)
                  if one.spec.fallback_of == experiment.experiment_id), None)  # fmt: skip
+
+
+def _why_repeated(experiment: Experiment) -> str:
+    """The reason with which the runs ended that another experiment repeats; else empty."""
+    reasons = (run.status.reason or "" for run in experiment.runs)
+    return next((reason for reason in reasons if reason.endswith(REPEATS)), "")
 
 
 @contextmanager

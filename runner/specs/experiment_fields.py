@@ -102,7 +102,8 @@ class ExperimentFields(PlaceSpec):
     controls to match, and too near to be broken."""
     schedule: Schedule = "turns"
     """`turns`: all runs are alive at once and alternate, so that drift affects all alike.
-    `sequential`: one after another, for a device that cannot hold all of them."""
+    `sequential`: one after another, for a device that cannot hold all of them, or a script that
+    needs a port or lock of its own."""
     compile: Annotated[CompileTogether, Prompt("Compiling")] = "alone"
     """`alone`: one run compiles at a time while all others wait, so nothing disturbs its compile
     latency. `together`: runs that take turns compile at the same time before the timed rounds. The

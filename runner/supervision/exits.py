@@ -5,12 +5,15 @@ import os
 import re
 import signal
 import threading
+from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.exclusive import held_by_another
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import NOT_ADDED
 from breakeven.runner.folders.events import each_event
@@ -70,12 +73,26 @@ _ALLOCATED = re.compile(rf"Of the allocated memory {_SIZE} is allocated by PyTor
 _ON_HOST = re.compile(r"you tried to allocate (\d+) bytes")
 
 
+def lacks_what_another_holds(run: RunDir) -> str | None:
+    """`port` or `lock` if a failed run met a resource that only one process can hold, as its last
+    error or the end of its output says; else None."""
+    with suppress(RunnerError, OSError):
+        error = _last_error(run)
+        texts = [f"{error.get('error')}: {error.get('message')}", str(error.get("traceback"))]
+        return held_by_another("\n".join([*texts, run.log_tail()]))
+    return None
+
+
+def _last_error(run: RunDir) -> dict[str, Any]:
+    errors = (event for event in each_event(run.events_file) if event["kind"] == "error")
+    return dict(next(iter(deque(errors, maxlen=1)), {}))
+
+
 def lacks_memory_alone(run: RunDir) -> bool:
     """Whether the last error of a run says that its tensors need more memory than there is."""
     message = ""
     with suppress(RunnerError):
-        for event in each_event(run.events_file):
-            message = str(event.get("message")) if event["kind"] == "error" else message
+        message = str(_last_error(run).get("message"))
     if host := _ON_HOST.search(message):
         return int(host[1]) > (memory_bytes() or float("inf"))
     device, allocated = _ON_DEVICE.search(message), _ALLOCATED.search(message)

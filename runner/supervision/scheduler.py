@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from breakeven.runner.checks.environments import check_allowed
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.exclusive import ALONE, REPEATS
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import begin_next_process, rounds_to_add
 from breakeven.runner.folders.data_dir import DataDir
@@ -32,7 +33,12 @@ from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import judged_in, why_another_control
-from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone, say
+from breakeven.runner.supervision.exits import (
+    ExitRecords,
+    lacks_memory_alone,
+    lacks_what_another_holds,
+    say,
+)
 from breakeven.runner.supervision.run_process import Reserve, RunProcess
 from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
@@ -60,9 +66,12 @@ class Fallback:
 
     def __init__(self) -> None:
         self.experiment_id: str | None = None
+        self.why = ""
+        """Why the runs cannot be alive at once, in a sentence without a full stop."""
 
-    def submit(self, data_dir: DataDir, experiment: Experiment) -> None:
+    def submit(self, data_dir: DataDir, experiment: Experiment, why: str) -> None:
         if self.experiment_id is None:
+            self.why = why
             repeat = replace(
                 experiment.spec, schedule="sequential", fallback_of=experiment.experiment_id
             )
@@ -374,14 +383,24 @@ class Scheduler:
                 self._add_control(process.run)  # before its exit record, which ends the experiment
             warm_run = self._warm_run_of.get(process.run.run_id)
             state, why = process.record_exit(self._exits, warm_run)
-            is_short = state is RunState.OUT_OF_MEMORY and not process.run.adds_rounds
-            others = self._processes or self._pending
-            if is_short and self._search is None and others and not lacks_memory_alone(process.run):
-                self._fall_back()
+            why_alone = self._why_alone(process.run, state)
+            if why_alone is not None:
+                self._fall_back(why_alone)
             if process.has_not_loaded and not self._has_any_loaded:
                 self._why_hopeless = f"what all runs share cannot be loaded: {why}"
             else:
                 self._look_at_baseline(process.run, state, why)
+
+    def _why_alone(self, run: RunDir, state: RunState) -> str | None:
+        """Why a run that just failed can work only while no other run is alive; None if it did not
+        fail for that, or was alone."""
+        others = self._processes or self._pending
+        if not others or run.adds_rounds or self._search is not None:
+            return None
+        if state is RunState.OUT_OF_MEMORY:
+            return None if lacks_memory_alone(run) else ALONE["memory"]
+        held = lacks_what_another_holds(run) if state is RunState.FAILED else None
+        return held and ALONE[held]
 
     @property
     def _has_any_loaded(self) -> bool:
@@ -435,10 +454,10 @@ class Scheduler:
         if has_failed or state is RunState.LOST:
             self._why_hopeless = f"no baseline to compare with: {why}"
 
-    def _fall_back(self) -> None:
-        """Repeats the experiment one run at a time: the device cannot hold all runs at once."""
+    def _fall_back(self, why: str) -> None:
+        """Repeats the experiment one run at a time: its runs cannot be alive at once."""
         try:
-            self._fallback.submit(self._data_dir, self._experiment)
+            self._fallback.submit(self._data_dir, self._experiment, why)
         except RunnerError as error:  # the other runs continue as long as they fit
             say(f"{self._experiment.experiment_id}: cannot be repeated run by run: {error}")
 
@@ -453,10 +472,8 @@ class Scheduler:
         """Why the experiment ends early; None while it continues."""
         if self._fallback.experiment_id is None:
             return self._why_hopeless
-        return (
-            "the device cannot hold all runs at once; experiment "
-            f"{self._fallback.experiment_id} repeats them one after another"
-        )
+        repeat = self._fallback.experiment_id
+        return f"{self._fallback.why}; experiment {repeat} {REPEATS}"
 
 
 def _first_round(runs: Iterable[RunDir]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from breakeven.runner.commands.options import FIELDS, command_line
 from breakeven.runner.doctor.machine import INSTALL_COMPILER
 from breakeven.runner.errors import OF_COMPILERS, TRACEBACK, InvalidSpec
+from breakeven.runner.exclusive import held_by_another
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import with_ladder
@@ -83,6 +84,12 @@ class Failure:
         whole, free, own = (float(amount) / UNITS_PER_GIB[unit]
                             for amount, unit in zip(amounts, units, strict=True))  # fmt: skip
         return whole - free - own > OTHERS_SHARE * whole
+
+    @property
+    def needs_what_is_held(self) -> bool:
+        """Whether the error is one of a port or lock that only one process can hold."""
+        text = f"{self.message}\n{self.traceback}"
+        return self.spec.is_script and held_by_another(text) is not None
 
     @property
     def has_micro_batches(self) -> bool:
@@ -345,6 +352,22 @@ RULES = (
         "hand.",
         advice="The system's log (dmesg) says whether it was the system.",
         remedies=(smaller_batch, with_fields(schedule="sequential")),
+    ),
+    Rule(
+        kind="held by another run", of_compiler=False,
+        when=lambda failure: failure.needs_what_is_held and failure.spec.takes_turns,
+        cause="The script needs a port, file or lock that only one process can hold, and all runs "
+        "of an experiment are alive at once.",
+        advice="Run by run it works as alone.",
+        remedies=(with_fields(schedule="sequential"),),
+    ),
+    Rule(
+        kind="held by another program", of_compiler=False,
+        when=lambda failure: failure.needs_what_is_held,
+        cause="Another program holds a port, file or lock that the script needs: no other run was "
+        "alive.",
+        advice="End that program (ss -tlnp lists ports, lsof files), or change the script's port "
+        "or path.",
     ),
     Rule(
         kind="recompile limit",

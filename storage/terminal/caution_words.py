@@ -211,8 +211,8 @@ MESSAGES: dict[Kind, str] = {
         "The script gave runs other amounts of work than the baseline: {runs}. These rounds are "
         "not compared. Have every run take the same samples.",
     "fallback":
-        "This experiment repeats {experiment_id} one run at a time, because the device could not "
-        "hold all runs at once.",
+        "This experiment repeats {experiment_id} one run at a time, because its runs could not be "
+        "alive at once: they need more memory than there is, or the same port, file or lock.",
     "sequential":
         "The runs took place one after another, so the speedups include drift of clocks, heat and "
         "other load.",

@@ -2,7 +2,8 @@
 
 What it does is told by its backend: `crash` dies at its third step, `quit` leaves there as if all
 were well, `hang` never ends its first block, `stubborn` hangs and ignores SIGTERM, `greedy` runs
-out of memory in its first block unless it is alone, `bottomless` there even alone, `child` starts a
+out of memory in its first block unless it is alone, `bottomless` there even alone, `flock` and
+`sqlite` hold a lock of that kind until their end, which the data folder has once, `child` starts a
 child process that outlives any politeness, `slow` and `slower` take a tenth of a second a step,
 `profiled` profiles after its last step until it is stopped, and leaves with status 0,
 `late` takes half a second to set up, `noisy` says of every second block that it took twice as long,
@@ -16,6 +17,7 @@ All of them leave a file in their compile cache, and say what they found there.
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -38,6 +40,8 @@ OFF = {"hardly": 3e-5, "apart": 0.2, "farther": 2.0}
 wide on either side: ten times the floor of float32 for a first loss of 1."""
 PACE = 1.0
 """How many times as long as usual every block says that it took."""
+HELD: list[object] = []
+"""What this process holds until its end."""
 SLEEPER = "import time; time.sleep(600)"
 
 
@@ -50,8 +54,10 @@ def main() -> int:
     if nature == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     found = sorted(file.name for file in run.compile_cache.glob("*"))
-    if not load(nature, run, spec, turns):
-        log.append("error", error=NotLoaded.__name__, message="there is no such model")
+    try:
+        load(nature, run, spec, turns)
+    except (NotLoaded, OSError, sqlite3.Error) as error:
+        log.append("error", error=type(error).__name__, message=str(error), traceback="")
         log.close()
         return WorkerExit.FAILED
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
@@ -100,8 +106,8 @@ def main() -> int:
     return WorkerExit.FINISHED
 
 
-def load(nature: str | None, run: RunDir, spec: RunSpec, turns: Turns) -> bool:
-    """Whether model and data could be loaded."""
+def load(nature: str | None, run: RunDir, spec: RunSpec, turns: Turns) -> None:
+    """Raises `NotLoaded` if model and data cannot be loaded."""
     if spec.experiment.model.source == "no-such/model":
         nature = "unready" if spec.variant.role == "baseline" else "unloadable"
     if nature == "child":
@@ -111,7 +117,25 @@ def load(nature: str | None, run: RunDir, spec: RunSpec, turns: Turns) -> bool:
     if nature == "late" or run.is_unchecked:
         time.sleep(0.5)
     wait_for_stop(turns, nature == "unready" and run.attempt == 1)
-    return nature != "unloadable"
+    if nature == "unloadable":
+        raise NotLoaded("there is no such model")
+    HELD.append(hold(nature, run))
+
+
+def hold(nature: str | None, run: RunDir) -> object:
+    """Holds what only one process can hold; raises `OSError` or `sqlite3.Error` if another does."""
+    file = run.path.parent.parent / "held"
+    if nature == "flock":
+        import fcntl
+
+        handle = file.open("w")
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return handle
+    if nature != "sqlite":
+        return None
+    database = sqlite3.connect(file, timeout=0.0)
+    database.execute("BEGIN EXCLUSIVE")
+    return database
 
 
 def train_one_step(nature: str | None, step: int, turns: Turns) -> None:

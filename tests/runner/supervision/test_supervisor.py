@@ -1,5 +1,6 @@
 """The supervisor and its races, with real processes that speak the protocol without torch."""
 
+import fcntl
 import json
 import os
 import signal
@@ -175,6 +176,29 @@ def test_runs_that_do_not_fit_together_are_repeated_one_after_another(data_dir: 
         *((run.read_exit(), run.read_claim()) for run in repeat.runs), strict=True
     )
     assert ended and claimed and ended.time <= claimed.time
+
+
+@pytest.mark.parametrize("nature", ["flock", "sqlite"])
+def test_runs_that_need_the_same_lock_are_repeated_one_after_another(
+    data_dir: DataDir, nature: str
+) -> None:
+    runs = ran(data_dir, nature, f"{nature}:scope=forward")
+    assert RunState.FAILED in states_of(runs).values()
+    first, repeat = experiments(data_dir)
+    assert (repeat.spec.fallback_of, repeat.spec.schedule) == (first.experiment_id, "sequential")
+    assert {run.state for run in repeat.runs} == {RunState.FINISHED}
+    ended = [run.read_exit() for run in runs.values()]
+    reason = f"only one run at a time can have; experiment {repeat.experiment_id} repeats them"
+    assert any(reason in one.reason for one in ended if one)
+
+
+def test_a_lock_that_another_program_holds_is_met_twice_and_no_more(data_dir: DataDir) -> None:
+    data_dir.path.mkdir(parents=True, exist_ok=True)
+    with (data_dir.path / "held").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        ran(data_dir, "flock")
+    _, repeat = experiments(data_dir)
+    assert [run.state for run in repeat.runs] == [RunState.FINISHED, RunState.FAILED]
 
 
 def test_what_needs_more_memory_than_there_is_ends_alone(data_dir: DataDir) -> None:
