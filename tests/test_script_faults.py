@@ -6,11 +6,15 @@ that takes its dropout out, and what updates the weights is not compiled.
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
+from torch._dynamo import list_backends, register_backend
+from torch.fx import GraphModule
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
@@ -37,9 +41,11 @@ SPEC = ExperimentSpec(
 )
 
 
-def trained(folder: Path, dropout: str, backends: tuple[str, ...]) -> dict[str, Result]:
+def trained(
+    folder: Path, argument: str, backends: tuple[str, ...], spec: ExperimentSpec = SPEC
+) -> dict[str, Result]:
     """One experiment in this process, each run of which leaves argv, path and folder as found."""
-    spec = replace(SPEC, script=ScriptSpec(arguments=(dropout,)), backends=backends)
+    spec = replace(spec, script=ScriptSpec(arguments=(argument,)), backends=backends)
     argv, path, here = sys.argv, sys.path[:], Path.cwd()
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER)}):
         for _ in train_variants(folder, spec):
@@ -75,3 +81,28 @@ def test_a_first_loss_is_left_open_only_if_the_backend_drew_other_numbers(tmp_pa
     found = trained(tmp_path, "0.1", backends)
     for name, verdict in zip(backends, ("unknown", "broken", "unknown"), strict=True):
         parity_of(found, name, verdict)
+
+
+def unmoved(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Returns, in place of each result with the shape of an argument, this argument times 0.9, as
+    if no gradient had moved it."""
+
+    def call(*arguments: Any) -> list[Any]:
+        by_shape = {argument.shape: argument for argument in arguments}
+        return [0.9 * by_shape.get(result.shape, result / 0.9) for result in graph(*arguments)]
+
+    return call
+
+
+@pytest.mark.parametrize("returned", ["weights", "slopes"])
+def test_weights_that_a_step_gets_back_wrong_are_a_fault_and_no_other_data(
+    tmp_path: Path, returned: str
+) -> None:
+    if "unmoved" not in list_backends(exclude_tags=None):
+        register_backend(unmoved, name="unmoved")
+    spec = replace(
+        SPEC, model=ModelSpec(source=f"script:{FOLDER / 'functional_script.py'}"), block_steps=10
+    )
+    found = trained(tmp_path, returned, ("aot_eager", "unmoved"), spec)
+    parity_of(found, "aot_eager", "holds")
+    assert parity_of(found, "unmoved", "broken").first_step_outside == 1

@@ -258,8 +258,8 @@ MESSAGES: dict[FindingKind, str] = {
         f"even without a compiler, two runs saw different data {SINCE}{DATA_CULPRITS}",
     "other settings":
         f"<{{is_control:?}}even without a compiler, >the {{names}} differ {SINCE}"
-        "<{clock_reads:?}: the script reads the clock ({clock_reads}), which stands still while a "
-        "run waits for its turn, but not while it compiles. Let schedules follow the step instead>",
+        "<{clock_reads:?}: the script reads the clock ({clock_reads}), so they may follow the "
+        "speed of each run. Let schedules follow the step instead>",
     "no losses":
         "no loss was recorded: pass it to breakeven.step(loss), or nothing can be compared",
     "no control": "without a control it is not known how far rounding alone drives losses apart",

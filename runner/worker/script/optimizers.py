@@ -47,9 +47,9 @@ class ScriptOptimizers:
         device."""
         settings: dict[str, list[float]] = {}
         for number, reference in enumerate(self._made):
-            optimizer = reference()
-            for name in () if optimizer is None else SETTINGS:
-                values = [v for group in optimizer.param_groups for v in _numbers(group.get(name))]
+            groups = [] if (optimizer := reference()) is None else optimizer.param_groups
+            for name in SETTINGS:
+                values = [number for group in groups for number in _numbers(group.get(name))]
                 if values:
                     settings[f"{number}.{name}"] = list(dict.fromkeys(values))
         return settings

@@ -67,7 +67,7 @@ class ResultsFollower(TorchDispatchMode):
     def knows(self, tensor: Tensor) -> bool:
         """Whether this tensor is, or was computed from, a result."""
         with suppress(NotImplementedError, RuntimeError):  # a tensor without a storage
-            return StorageWeakRef(tensor.untyped_storage()).cdata in self._storages
+            return _reference(tensor).cdata in self._storages
         return False
 
     def __torch_dispatch__(
@@ -83,8 +83,12 @@ class ResultsFollower(TorchDispatchMode):
     def _add(self, results: object) -> None:
         for tensor in _floats(results):
             with suppress(NotImplementedError, RuntimeError):
-                reference = StorageWeakRef(tensor.untyped_storage())
+                reference = _reference(tensor)
                 self._storages[reference.cdata] = reference
+
+
+def _reference(tensor: Tensor) -> StorageWeakRef:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
 def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:

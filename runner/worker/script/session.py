@@ -111,7 +111,7 @@ class ScriptSession:
         self._modules: list[nn.Module] = []
         self._functions: list[Callable[..., Any]] = []
         self._trained: set[nn.Module] = set()
-        self._is_evaluating = False
+        self._is_evaluating = self._begins_evaluating = False
         self._num_evaluations: Counter[str] = Counter()
         self._num_raised = 0
         self._trainer: str | None = None
@@ -272,6 +272,7 @@ class ScriptSession:
             if module is not None and has_lazy_weights(module):
                 make_lazy_weights(module, *arguments)
             self._begin(arguments)
+            self.evaluate(self._begins_evaluating)
         # A model that never trains, such as a teacher, is part of the step.
         is_training = module is None or module.training
         if module is not None and is_training:
@@ -292,7 +293,10 @@ class ScriptSession:
             made.learning_rates.append(self.optimizers.learning_rate())
 
     def evaluate(self, is_evaluating: bool) -> None:
-        """Begins or ends an evaluation, whose time is excluded from steps."""
+        """Begins or ends an evaluation, whose time is excluded from steps. Lightning evaluates two
+        batches before the first step."""
+        if not self._blocks.is_begun:
+            self._begins_evaluating = is_evaluating
         if is_evaluating == self._is_evaluating or not self._is_training:
             return
         self._is_evaluating = is_evaluating

@@ -110,8 +110,8 @@ def test_a_backend_that_trained_with_other_learning_rates_is_not_judged(
     assert verdict == "unknown"
     assert why == (
         "the learning rates differ from a step between step 1 and step 10 on: the script reads the "
-        "clock (train.py:22), which stands still while a run waits for its turn, but not while it "
-        "compiles. Let schedules follow the step instead"
+        "clock (train.py:22), so they may follow the speed of each run. Let schedules follow the "
+        "step instead"
     )
 
 

@@ -94,6 +94,23 @@ LIGHTNING = {
 """By which scripts are killed, save and draw numbers in each step."""
 
 
+COMPILED = {
+    "self.head(self.net(places))": "self(places)",
+    "    def training_step": "    def forward(self, places):\n"
+    "        return self.head(self.net(places))\n\n"
+    "    def training_step",
+    "trainer.fit(Curve(), ": "trainer.fit(torch.compile(Curve(), backend='eager'), ",
+}
+MANUAL = {
+    "self.net = ": "self.automatic_optimization = False\n        self.net = ",
+    'self.log("train_loss", loss)': "self.manual_backward(loss)",
+    "        return loss": "        optimizer = self.optimizers()\n"
+    "        optimizer.step()\n"
+    "        optimizer.zero_grad()",
+    '"--accumulate", type=int, default=2': '"--accumulate", type=int, default=1',
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """A script: its arguments, after how many steps it ends, and in which its first run is killed
@@ -120,6 +137,8 @@ TRIALS = {
                      kills=(8,)),
     "Lightning": Trial(code=example("lightning_module.py", LIGHTNING), given=("--epochs=2",),
                        steps=24, kills=(22,)),
+    "compiled": Trial(code=example("lightning_module.py", COMPILED), given=("--epochs=2",)),
+    "manual": Trial(code=example("lightning_module.py", MANUAL), given=("--epochs=1",)),
 }  # fmt: skip
 
 
@@ -184,7 +203,7 @@ def try_all(folder: Path) -> None:
     import lightning  # noqa: F401
     import transformers.trainer  # noqa: F401
 
-    for name in ("Trainer", "Lightning"):
+    for name in ("Trainer", "Lightning", "compiled", "manual"):
         try_script(folder / name, TRIALS[name])
     (folder / "search").mkdir()
     assert fork_this(folder / "search" / "printed", search_with_a_trainer, folder / "search") == 0
@@ -297,6 +316,22 @@ def test_lightning_ends_in_good_order_after_the_steps_asked_for(folder: Path) ->
     at_twenty = tried.of("baseline", "evaluation")[0]
     assert (at_twenty["step"], at_twenty["split"]) == (20, "validation")
     assert at_twenty["num_samples"] == 160
+
+
+def test_a_module_that_lightning_gets_compiled_is_compiled_as_by_hand(folder: Path) -> None:
+    """Lightning compiles all its steps, also those that evaluate."""
+    tried = Tried.read(folder / "compiled")
+    expect_the_same(tried, 40, [])
+    phases = {event["phase"] for event in tried.of("eager", "compile_started")}
+    assert phases == {"training", "evaluating"}
+    functions = {event["function"] for event in tried.of("eager", "compile_metrics")}
+    assert {"training_step", "validation_step"} <= functions
+    for label in tried.runs:
+        assert [event["step"] for event in tried.of(label, "evaluation")] == [20, 40]
+
+
+def test_the_loss_of_manual_optimization_is_what_goes_backward(folder: Path) -> None:
+    expect_the_same(Tried.read(folder / "manual", accumulated=1), 40, [], samples=16)
 
 
 def test_accelerate_makes_a_step_where_gradients_are_no_longer_gathered(folder: Path) -> None:
