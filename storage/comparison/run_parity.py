@@ -189,6 +189,9 @@ def judge_parity(
     early = next((one for one in compared if one.state_of_losses.ended_early
                   and not (one.role == "control" and one.made_all_steps)), None)  # fmt: skip
     early = early or next((one for one in compared if _is_partial(spec, one)), None)
+    if early is None and equals is not None and _is_far_shorter(spec, run, equals.baseline):
+        lengths = {"steps_done": len(run.losses), "num_steps": len(equals.baseline.losses)}
+        return rules.judge_end(parity, None, "far shorter", **lengths)
     if early is None:
         return parity
     is_over = early.state_of_losses is RunState.FINISHED
@@ -196,6 +199,13 @@ def judge_parity(
     done = {"steps_done": steps_done, "num_steps": early.num_steps}
     end, state = run.state_of_losses.early_end, early.state_of_losses
     return rules.judge_end(parity, end, role=early.role, state=state, **done)
+
+
+def _is_far_shorter(spec: ExperimentSpec, run: Evidence, baseline: Evidence) -> bool:
+    """Whether a script ended by itself, for example by a time budget, before half of the baseline's
+    steps: too early to say that it trains alike."""
+    is_over = run.state_of_losses is RunState.FINISHED
+    return spec.is_script and is_over and 0 < 2 * len(run.losses) < len(baseline.losses)
 
 
 def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:

@@ -61,6 +61,7 @@ FindingKind = Literal[
     "inference wrong",
     "answers wrong",
     "ended early",
+    "far shorter",
 ]
 
 
@@ -251,7 +252,9 @@ def judge_learning(parity: Parity, has_learned: bool, fall: Fall | None = None) 
     return _also(parity, "nothing learned", "nothing learned", **figures)
 
 
-def judge_end(parity: Parity, end: EarlyEnd | None, **figures: Any) -> Parity:
+def judge_end(
+    parity: Parity, end: EarlyEnd | None, kind: FindingKind = "ended early", **figures: Any
+) -> Parity:
     """Adjusts parity to a training that ended early, which proves nothing unless it was already
     wrong. `end`: how the backend's training ended; None if another compared run ended early."""
     if parity.verdict == "broken":
@@ -259,7 +262,7 @@ def judge_end(parity: Parity, end: EarlyEnd | None, **figures: Any) -> Parity:
     # Omits the advice to train longer or to wait for a common step, which cannot help now.
     left = [one for one in parity.findings if one.kind != "nothing learned"]
     known = replace(parity, findings=tuple(left if parity.steps_compared else ()))
-    return _also(known, "ended early", end or "unknown", **figures)
+    return _also(known, kind, end or "unknown", **figures)
 
 
 def doubt_dropout(parity: Parity) -> Parity:

@@ -131,8 +131,8 @@ def _controls(facts: Facts) -> Facts:
     }
 
 
-SETTING_NAMES = {"lr": "learning rates", "betas": "betas", "weight_decay": "weight decays"}
-"""Words for settings of optimizers; others are called as in torch."""
+SETTING_NAMES = {"lr": "learning rates", "momentum": "momenta", "weight_decay": "weight decays"}
+"""Words for settings of optimizers."""
 OUTCOME = "trained with as many samples, its {title} is {value} instead of {expected}"
 
 
@@ -171,8 +171,7 @@ def _other_settings(facts: Facts) -> Facts:
     alike, names = facts["last_alike"], facts["settings"]
     return {
         "was_alike": alike is not None and alike != facts["first_step"] - 1,
-        "names": [SETTING_NAMES.get(name, name) for name in names],
-        "clock_reads": facts["clock_reads"] if "lr" in names else [],
+        "names": [SETTING_NAMES.get(name, f"values of {name}") for name in names],
     }
 
 
@@ -316,6 +315,8 @@ MESSAGES: dict[FindingKind, str] = {
         "{split} split; <{is_flipped:?}another class, with logits up to><{is_flipped:!}the same "
         "class, but numbers up to> {off}, where rounding explains [{tolerance:.2g}](answers)): "
         "inference is wrong",
+    "far shorter":
+        "it ended after [{steps_done:d} of the baseline's {num_steps:d} steps](num_steps)",
     "ended early": "<{is_own:?}it><{is_own:!}the {role}> {ending}",
 }  # fmt: skip
 """A template for each kind of finding. Slots are its figures and the values that `PREPARE` adds."""

@@ -154,6 +154,7 @@ PARITY_FINDINGS: dict[FindingKind, dict[str, Any]] = {
                     "expected": 0.94, "is_worse": False},
     "other inputs": DATA,
     "not repeatable": DATA | {"generators": []},
+    "far shorter": {"steps_done": 30, "num_steps": 80},
     "other settings": {"first_step": 3, "last_alike": 1, "settings": ["lr", "rho"],
                        "is_control": True, "clock_reads": ["train.py:3"]},
     "inside band": BAND,

@@ -155,6 +155,15 @@ def test_runs_of_other_lengths_say_where_the_script_reads_the_clock(data_dir: Da
     assert "The script reads the clock (train.py:7, net.py:3): a time budget" in lengths
 
 
+@pytest.mark.parametrize(("steps", "verdict"), [(30, "unknown"), (40, "holds")])
+def test_a_script_that_ends_before_half_of_the_baselines_steps_is_not_called_the_same(
+    data_dir: DataDir, steps: int, verdict: str
+) -> None:
+    found, why = judged(data_dir, {"offset": 1e-5, "steps": steps, "compile_seconds": 1.0})
+    assert found == verdict
+    assert ("but it ended after 30 of the baseline's 80 steps" in why) == (verdict == "unknown")
+
+
 def test_where_each_step_was_looked_at_the_first_other_one_is_known(data_dir: DataDir) -> None:
     elsewhere = {**TORCH, "python": "elsewhere"}
     _, why = judged(data_dir, {"inputs": {**ALIKE, 1: "other"}, "random": elsewhere})
