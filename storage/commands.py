@@ -32,6 +32,7 @@ from breakeven.storage.exchange.formats import FORMATS, NOTES
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (
+    CUT_SHORT,
     NAMED,
     fault_to_find,
     load_investigation,
@@ -153,7 +154,7 @@ def print_investigation(store: Store, options: argparse.Namespace) -> int:
         spent = spent_words(elapsed(store, options.experiment)[0])
         parts = [investigation_report(store, found), spent]
         print("\n\n".join(filter(None, parts)))  # noqa: T201
-    if found.record.state != RunState.FINISHED:
+    if found.record.state != RunState.FINISHED or found.finding.cause in CUT_SHORT:
         return UNFINISHED
     return FINISHED if found.finding.cause in (*NAMED, "own code") else PROVES_NOTHING
 

@@ -38,6 +38,8 @@ OF_ONE_LINE = ("cause", "compiler_stage", "subsystem", "operation", "problem", "
 LONGEST_SHOWN = 200
 NAMED: tuple[str, ...] = ("stage", "setting", "backend", "training only")
 """Causes for which a compiler is to blame."""
+CUT_SHORT: tuple[str, ...] = ("searching", "out of time")
+"""Findings of a search that ended before it was over; a larger budget continues it."""
 
 
 SCRIPT_NOT_FINITE = (

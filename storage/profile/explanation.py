@@ -127,7 +127,8 @@ class Explanation:
 
 @memo(revision)
 def explain(store: Store, experiment_id: str) -> Explanation:
-    """Explains an experiment; without profiles only the comparison is set. Raises `NotInStore`."""
+    """Explains an experiment; without profiles only from what the compiler reported. Raises
+    `NotInStore`."""
     comparison = compare(store, experiment_id)
     profiles = load_profiles(store, comparison)
     by_label = {one.label: one for one in profiles}
@@ -150,8 +151,6 @@ def explain(store: Store, experiment_id: str) -> Explanation:
 def _cases(
     store: Store, comparison: Comparison, profiles: list[Profile], baseline: Profile | None
 ) -> list[Case]:
-    if not any(profile.is_known for profile in profiles):
-        return []
     experiment_id, spec = comparison.experiment_id, comparison.spec
     frames = queries.compile_metrics(store, experiment_id)
     frames = frames[frames["phase"] == "training"]
@@ -164,7 +163,7 @@ def _cases(
     for profile in profiles:
         variant, text = variant_of(spec, profile.label)
         # Controls are further baselines and would give the same findings.
-        if variant.role == "control" or not profile.is_known:
+        if variant.role == "control":
             continue
         run = comparison.result_of(profile.label).run_id.partition(".")[2]
         cases.append(
@@ -174,7 +173,10 @@ def _cases(
                 text=text,
                 profile=profile,
                 baseline=baseline
-                if is_known and profile is not baseline and variant.batch_times == 1
+                if is_known
+                and profile.is_known
+                and profile is not baseline
+                and variant.batch_times == 1
                 else None,
                 workload=workloads.loc[run].to_dict() if run in workloads.index else {},
                 breaks=breaks[breaks["label"] == run],

@@ -4,6 +4,7 @@ A rule compares a run's profile with the baseline's and returns data; the senten
 `storage/terminal/finding_words.py`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -12,13 +13,15 @@ import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK, Variant, parse_backends
+from breakeven.storage.compiling.guards import change_in
 from breakeven.storage.profile.classes import FUSED_ATTENTION, MATMUL
 from breakeven.storage.profile.profiles import Profile, hides_optimizer, host_seconds
 
 Kind = Literal[
     "attention_unfused", "float32_products", "tf32_off", "device_idle", "underfilled",
-    "graph_breaks", "recompiled", "random_as_eager", "padding", "small_kernels", "costly_kernel",
-    "fell_back", "optimizer_unfused", "copied_each_step", "optimizer_compiled_long",
+    "given_up", "graph_breaks", "recompiled", "random_as_eager", "padding", "small_kernels",
+    "costly_kernel", "fell_back", "optimizer_unfused", "copied_each_step",
+    "optimizer_compiled_long",
 ]  # fmt: skip
 MIN_SHARE = 0.02
 """Smallest share of a step that is reported."""
@@ -26,6 +29,12 @@ MUCH = 0.10
 SMALL_KERNEL_SECONDS = 5e-6
 """Approximate time to start a kernel; a shorter kernel takes longer to start than to run."""
 MANY_CALLS = 100
+MAX_NAMED = 3
+"""Lines, functions and operators that a finding names."""
+GIVEN_UP = ("function", "failure", "location", "operator")
+"""What is known of a frame that Dynamo gave up on."""
+LIMIT = re.compile("recompile limit|recompile_limit|cache_size_limit")
+"""In the reason of a frame that Dynamo gave up on at its limit of compilations."""
 OWN_KERNELS = ("indexing", "normalisation", "loss", "other")
 """Classes that Inductor usually fuses; otherwise torch's own kernels compute them."""
 NOT_OF_TOKENS = ("optimizer", "transfers", "communication", "bookkeeping")
@@ -197,13 +206,31 @@ def underfilled(case: Case) -> Iterator[CostFinding]:
         yield case.found("underfilled", seconds, Remedy(fields=change), batch_size=known)
 
 
+def given_up(case: Case) -> Iterator[CostFinding]:
+    """Functions that run without a compiler, because Dynamo gave up on them."""
+    failed = _given_up(case)
+    if not failed.empty:
+        first = failed.iloc[0]
+        yield case.found(
+            "given_up", None, functions=_listed(failed["function"]),
+            lines=_listed(failed["location"]), operators=_listed(failed["operator"]),
+            reason=str(first["failure"]),
+        )  # fmt: skip
+
+
 def graph_breaks(case: Case) -> Iterator[CostFinding]:
-    """Lines at which the compiler split the graph of a step."""
+    """Lines at which the compiler split the graph of a step, unless a function was given up there,
+    which says it already."""
     breaks = case.breaks
     if not case.is_compiled or breaks.empty:
         return
+    known = set(_given_up(case)["location"].dropna())
+    breaks = breaks[~breaks["location"].isin(known)]
+    if breaks.empty:
+        return
+    host = host_seconds(case.profile.middle) if case.profile.is_known else {}
+    between = host.get("between_graphs") or None
     counted = breaks.groupby("location", sort=False)["count"].sum().sort_values(ascending=False)
-    between = host_seconds(case.profile.middle).get("between_graphs") or None
     if between is not None and not case.profile.works_by_itself:
         between *= case.profile.scale
     cost = between
@@ -211,18 +238,51 @@ def graph_breaks(case: Case) -> Iterator[CostFinding]:
         cost = min(between, case.profile.idle_seconds or 0.0)  # only while the device is idle
     yield case.found(
         "graph_breaks", cost, lines=list(counted.index.dropna()[:3]), distinct=len(counted),
-        reason=str(breaks["reason"].iloc[0]), between_seconds=between,
+        reason=str(breaks["reason"].iloc[0]), operators=_listed(_texts(breaks, "operator")),
+        between_seconds=between,
     )  # fmt: skip
 
 
+def _given_up(case: Case) -> pd.DataFrame:
+    """Frames that Dynamo gave up on, except at its limit of compilations."""
+    found = pd.DataFrame({name: _texts(case.frames, name) for name in GIVEN_UP})
+    is_limit = found["failure"].map(_is_limit).astype(bool)
+    return found[found["failure"].notna() & ~is_limit & case.is_compiled]
+
+
+def _texts(frame: pd.DataFrame, name: str) -> "pd.Series[Any]":
+    """A column of texts, without a value where the journal has none."""
+    if name not in frame:
+        return pd.Series(None, index=frame.index, dtype=object)
+    return frame[name].astype(object)
+
+
+def _is_limit(failure: object) -> bool:
+    """Whether Dynamo gave up on a frame because it had compiled it too often."""
+    return isinstance(failure, str) and LIMIT.search(failure) is not None
+
+
+def _listed(values: "pd.Series[Any]") -> list[str]:
+    """The first distinct texts, in their order."""
+    return list(values.dropna().unique()[:MAX_NAMED])
+
+
 def recompiled(case: Case) -> Iterator[CostFinding]:
-    """Code that was compiled more than once because a guard failed."""
+    """Code that was compiled more than once because a guard failed; the reason is the most
+    frequent kind of change."""
     again = case.frames[case.frames["recompile_reason"].notna()]
-    if not again.empty:
-        yield case.found(
-            "recompiled", None, times=len(again), total_seconds=float(again["total_seconds"].sum()),
-            reason=str(again["recompile_reason"].iloc[0]), function=str(again["function"].iloc[0]),
-        )  # fmt: skip
+    if again.empty:
+        return
+    kinds = again["recompile_reason"].map(lambda reason: change_in(reason)[0])
+    # The first steps of every optimizer create its state.
+    counts = kinds[kinds != "optimizer state"].value_counts()
+    first = again if counts.empty else again[kinds == counts.index[0]]
+    is_over = any(map(_is_limit, _texts(case.frames, "failure")))
+    yield case.found(
+        "recompiled", None, times=len(again), total_seconds=float(again["total_seconds"].sum()),
+        reason=str(first["recompile_reason"].iloc[0]),
+        function=next(iter(_listed(first["function"])), "a function"), is_over=is_over,
+    )  # fmt: skip
 
 
 def random_as_eager(case: Case) -> Iterator[CostFinding]:
@@ -347,10 +407,14 @@ def optimizer_compiled_long(case: Case) -> Iterator[CostFinding]:
 
 
 RULES: tuple[Callable[[Case], Iterator[CostFinding]], ...] = (
-    attention_unfused, float32_products, tf32_off, device_idle, underfilled, graph_breaks,
+    attention_unfused, float32_products, tf32_off, device_idle, underfilled, given_up, graph_breaks,
     recompiled, random_as_eager, padding, small_kernels, costly_kernel, fell_back,
     optimizer_unfused, copied_each_step, optimizer_compiled_long,
 )  # fmt: skip
+
+
+OF_COMPILING = (given_up, graph_breaks, recompiled, optimizer_compiled_long)
+"""Rules that need no profile, but what the compiler reported."""
 
 
 def _reduced_attention(case: Case) -> Remedy | None:
@@ -367,7 +431,12 @@ def _longest(case: Case, work_class: str) -> str:
 def findings(cases: Sequence[Case]) -> list[CostFinding]:
     """One finding of each kind, from the run with the highest cost, with the other runs that have
     it. The most costly first; findings without a cost last."""
-    found = [one for case in cases if case.profile.is_known for rule in RULES for one in rule(case)]
+    found = [
+        finding
+        for case in cases
+        for rule in (RULES if case.profile.is_known else OF_COMPILING)
+        for finding in rule(case)
+    ]
     by_kind: dict[Kind, list[CostFinding]] = {}
     for one in sorted(found, key=lambda one: -(one.share or 0.0)):
         by_kind.setdefault(one.kind, []).append(one)

@@ -6,6 +6,7 @@ import pandas as pd
 from breakeven.runner.commands.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
+from breakeven.storage.compiling.guards import guard_in
 from breakeven.storage.numbers.formats import aligned_table, format_seconds
 from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared, short
 from breakeven.storage.profile.classes import CLASSES
@@ -13,6 +14,7 @@ from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedu
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.caution_words import ENDED
+from breakeven.storage.terminal.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
 
 MAX_PARTS = 3
 """Number of classes named on each side of a bridge."""
@@ -131,6 +133,11 @@ def finding_words(finding: CostFinding) -> Sentence:
 def remedy_words(finding: CostFinding) -> str:
     """Advice on a finding, and the remedy to measure, if there is one."""
     remedy, (_, advice) = finding.remedy, MESSAGES[finding.kind]
+    if finding.kind in ("given_up", "graph_breaks"):
+        reason = finding.facts["reason"]
+        advice = about_break(reason) + (LOOP if IN_LOOP in reason else "")
+    elif finding.kind == "recompiled":
+        advice = about_guard(finding.facts["reason"])[1]
     return advice if remedy is None else f"{advice} Measure it: {remedy_option(remedy)}."
 
 
@@ -170,15 +177,21 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "batch size><a batch size of {batch_size:d}> part of the device is unused.",
         "Make batches larger.",
     ),
+    "given_up": (
+        "<{functions} runs><{has_none:?}a function runs> without a compiler: Dynamo gave up at "
+        "{lines}< ({operators})>.",
+        "",
+    ),
     "graph_breaks": (
-        "the graph breaks at {lines} ({reason:short}), and each part is entered from Python<: "
+        "the graph breaks at {lines} ({operators}), and each part is entered from Python<: "
         "{between_seconds:profile_seconds} of a step lie between the parts>.",
-        "Rewrite the line, or move it out of the step.",
+        "",
     ),
     "recompiled": (
         "{function} was compiled [<{is_once:?}once><{is_once:!}{times:d} times>](recompiles) more, "
-        "for {total_seconds:compile_seconds}, because a guard failed ({reason:short}).",
-        "Keep shapes and flags the same from step to step, or compile with dynamic=true.",
+        "for {total_seconds:compile_seconds}, because {what} changed ({guard:short})"
+        "<{is_over:?}, until Dynamo's limit; from then on it runs without a compiler>.",
+        "",
     ),
     "random_as_eager": (
         "separate kernels draw random numbers, as without a compiler, so that losses agree.",
@@ -225,8 +238,21 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
 """For each kind, a template of the evidence and the advice. Slots are the finding's facts and the
 values that `PREPARE` adds."""
 PREPARE: dict[Kind, Prepare] = {
-    "graph_breaks": lambda facts: {"lines": facts["lines"] or "lines that are not known"},
-    "recompiled": lambda facts: {"is_once": facts["times"] == 1},
+    "given_up": lambda facts: {
+        "lines": facts["lines"] or "lines that are not known",
+        "functions": facts["functions"] or None,
+        "has_none": not facts["functions"],
+        "operators": facts["operators"] or [short(facts["reason"])],
+    },
+    "graph_breaks": lambda facts: {
+        "lines": facts["lines"] or "lines that are not known",
+        "operators": facts["operators"] or [short(facts["reason"])],
+    },
+    "recompiled": lambda facts: {
+        "is_once": facts["times"] == 1,
+        "what": about_guard(facts["reason"])[0],
+        "guard": guard_in(facts["reason"]),
+    },
     "small_kernels": lambda facts: {"phase": "" if pd.isna(facts["phase"]) else facts["phase"]},
     "costly_kernel": lambda facts: {"title": CLASSES[facts["work_class"]]},
     "fell_back": lambda facts: {"op": facts["op"] or "an operator"},
@@ -248,14 +274,15 @@ def explain_report(found: Explanation) -> str:
     """A sentence and a table for each run with a bridge, then the findings."""
     lines = [printable(found.comparison.spec.name)]
     if not found.is_known:
-        return "\n".join([*lines, "", unprofiled_words(found)])
+        lines += ["", unprofiled_words(found)]
     for label, one in found.bridges.items():
         lines += ["", f"{label}: {bridge_words(one, found.own_speedups.get(label))}", ""]
         lines += aligned_table(bridge_rows(one), 1)
     lines += ["", "Findings"] if found.findings else []
     for finding in found.findings:
         lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
-    lines += ["", *(str(profile_words(profile)) for profile in found.profiles)]
+    if found.is_known:
+        lines += ["", *(str(profile_words(profile)) for profile in found.profiles)]
     return "\n".join(printable(line, MAX_CHARACTERS) for line in lines)
 
 

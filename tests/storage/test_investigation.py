@@ -362,10 +362,13 @@ def test_damaged_folders_keep_no_cause_from_being_searched(data_dir: DataDir) ->
     [
         ({"cause": "own code"}, RunState.FINISHED, 0),
         ({"cause": "unstable"}, RunState.FINISHED, 4),
+        ({"cause": "not reproduced"}, RunState.FINISHED, 4),
+        ({"cause": "out of time"}, RunState.FINISHED, 1),
+        ({"cause": "searching"}, RunState.FINISHED, 1),
         ({}, RunState.CANCELLED, 1),
     ],
 )
-def test_a_known_cause_has_status_0(
+def test_the_status_is_0_for_a_known_cause_1_for_a_search_cut_short_4_for_no_cause(
     finding: dict[str, Any], state: RunState, status: int, data_dir: DataDir,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

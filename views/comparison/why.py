@@ -54,6 +54,8 @@ def show(store: Store, experiment_id: str) -> None:
     st.markdown("#### Why")
     if not found.is_known:
         st.caption(inert(unprofiled_words(found)))
+        if found.findings:
+            show_findings(found)
         show_ladder(climbed)
         return
     st.markdown("\n".join(f"- {one}" for one in sentences(found)))

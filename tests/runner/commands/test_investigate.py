@@ -33,8 +33,8 @@ def test_a_failed_run_is_investigated_at_its_step_within_the_budget(
     assert (spec.scenario, spec.investigates) == ("investigate", run)
     assert (spec.investigation.problem, spec.investigation.step) == ("raises", 10)
     assert spec.time_limit_seconds == 600
-    # The fake run makes no trial, so no cause is known.
-    assert status == 4
+    # The fake run makes no trial, so its search is not over.
+    assert status == 1
     assert "The search ended after 0 trials, before the cause was known." in capfd.readouterr().out
 
 

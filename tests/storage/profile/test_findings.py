@@ -128,6 +128,87 @@ def test_recompilations_are_found_with_what_they_took() -> None:
     assert "recompiled" not in kinds(case)
 
 
+BINCOUNT = "Dynamic shape operator\n  Explanation: Operator `aten.bincount.default`'s output"
+IN_LOOP = f"{BINCOUNT}\n\n*** While handling this ***\n\ngraph break in loop\n"
+
+
+def frames(*rows: dict[str, Any]) -> pd.DataFrame:
+    blank = dict.fromkeys(("compile_id", "file", "function", "recompile_reason", "failure",
+                           "location", "operator"))  # fmt: skip
+    return pd.DataFrame([blank | {"total_seconds": 1.0} | row for row in rows])
+
+
+def without_profile(case: Case) -> Case:
+    """The same run where no turn was profiled."""
+    turns, kernels = case.profile.turns.iloc[:0], case.profile.kernels.iloc[:0]
+    profile = replace(case.profile, turns=turns, kernels=kernels, step_seconds=None)
+    return replace(case, profile=profile, baseline=None)
+
+
+def test_what_the_compiler_gave_up_is_found_without_a_profile_with_line_operator_and_advice() -> (
+    None
+):
+    case = without_profile(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+    assert not case.profile.is_known
+    breaks = pd.DataFrame({"location": ["train.py:15"], "reason": [BINCOUNT], "count": [2],
+                           "operator": ["aten.bincount"]})  # fmt: skip
+    given_up = frames({"function": "forward", "failure": IN_LOOP, "location": "train.py:15",
+                       "operator": "aten.bincount"})  # fmt: skip
+    found = kinds(replace(case, frames=given_up, breaks=breaks))
+    assert {*found} == {"given_up"}, "the break at the same line is not told again"
+    assert str(finding_words(found["given_up"])) == (
+        "forward runs without a compiler: Dynamo gave up at train.py:15 (aten.bincount)."
+    )
+    assert remedy_words(found["given_up"]).startswith("Count with index_add_")
+    assert "inside a loop" in remedy_words(found["given_up"])
+    elsewhere = breaks.assign(location="model.py:9")
+    found = kinds(replace(case, frames=given_up, breaks=elsewhere))
+    assert "breaks at model.py:9 (aten.bincount)" in str(finding_words(found["graph_breaks"]))
+
+
+GROUPS = "3/0: self.param_groups[0]"
+COMMENT = "                      # for group in self.param_groups:  # optim/adam.py:229 in step"
+
+
+@pytest.mark.parametrize(
+    ("reason", "what", "advice"),
+    [
+        (f"{GROUPS}['lr'] == 0.001{COMMENT}", "lr of the optimizer", "Make lr a tensor"),
+        (f"{GROUPS}['betas'][1] == 0.999{COMMENT}", "betas of the optimizer", "betas a tensor"),
+        (f"{GROUPS}['weight_decay'] == 0{COMMENT}", "weight_decay of the optimizer", "outside of"),
+        ("1/0: len(self._forward_hooks) == 0", "the hooks of a module", "Register hooks once"),
+        ("1/2: not self._modules['a']._backward_pre_hooks", "the hooks of a module", "hooks once"),
+        ("0/0: tensor 'x' size mismatch at index 0. expected 64, actual 5", "a size", "dynamic"),
+        ("0/7: s.k == 7   # s.k+=1  # train.py:22 in forward", "the number s.k", "tensor"),
+        ("0/0: GLOBAL_STATE changed: grad_mode ", "the mode of gradients", "evaluation"),
+        ("1/0: tensor 'x' requires_grad mismatch. expected requires_grad=0", "needs gradients",
+         "Nothing"),
+        ("0/3: tensor 'x' dtype mismatch. expected Float, actual Double", "type of a tensor",
+         "Convert"),
+        ("1/1: keys is queries   # alone  # train.py:15 in forward", "identity", "Create"),
+    ],
+)  # fmt: skip
+def test_a_recompilation_says_what_changed_and_what_to_do_about_that(
+    reason: str, what: str, advice: str
+) -> None:
+    case = without_profile(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+    again = frames({"function": "step"}, {"function": "step", "recompile_reason": reason})
+    found = kinds(replace(case, frames=again))["recompiled"]
+    assert f"{what}" in str(finding_words(found)).partition("changed")[0]
+    assert advice in remedy_words(found)
+    assert ("dynamic=true" in remedy_words(found)) == (what == "a size")
+
+
+def test_at_the_limit_of_compilations_the_function_runs_without_a_compiler() -> None:
+    case = without_profile(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+    reason = f"{GROUPS}['lr'] == 0.001{COMMENT}"
+    rows = [{"function": "step", "recompile_reason": reason}] * 8
+    over = {"failure": "Dynamo recompile limit exceeded", "recompile_reason": reason}
+    found = kinds(replace(case, frames=frames({"function": "step"}, *rows, over)))
+    assert {*found} == {"recompiled"} and found["recompiled"].facts["times"] == 9
+    assert "until Dynamo's limit" in str(finding_words(found["recompiled"]))
+
+
 def test_an_optimizer_that_compiles_longer_than_all_else_is_found_with_what_to_do() -> None:
     """47 s and 0.1 s of it in `torch/optim`, one more in its kernels; 32 + 13 s of all else."""
     case = case_of(recorded(BERT_INDUCTOR), recorded(BERT))
