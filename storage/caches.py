@@ -46,6 +46,8 @@ MAX_ANSWERS = 50
 """Number of answers from the same record with frames: pandas stores a reference for each access to
 a column, up to 500."""
 
+FINAL_STATES = [state.value for state in RunState if state.is_final]
+
 MAX_DEPTH = 4
 """Depth to which records are searched for frames."""
 FRAMES = (pd.DataFrame, pd.Series)
@@ -59,7 +61,8 @@ class Revision(NamedTuple):
     """Identifies the state of an experiment; each change makes a new revision."""
 
     newest: int
-    """Number of the newest write to any of its runs; the numbers ascend."""
+    """Number of the newest write to any of its runs, or to an ended investigation of one, whose
+    answer changes verdicts; the numbers ascend."""
     num_runs: int
     """Number of runs, which shows removed runs."""
 
@@ -117,7 +120,10 @@ def standing(store: Store, experiment_id: str) -> Snapshot:
     query = """SELECT coalesce(max(revision), 0), count(*), list(DISTINCT state)
         FROM progress WHERE starts_with(run_id, $1)"""
     newest, num_runs, states = store.rows(query, [f"{experiment_id}."])[0]
-    return Snapshot(Revision(int(newest), int(num_runs)), frozenset(states or ()))
+    investigated = """SELECT coalesce(max(revision), 0) FROM runs JOIN progress USING (run_id)
+        WHERE starts_with(investigates, $1) AND list_contains($2, state)"""
+    ((answered,),) = store.rows(investigated, [f"{experiment_id}.", FINAL_STATES])
+    return Snapshot(Revision(max(newest, answered), int(num_runs)), frozenset(states or ()))
 
 
 class _Packed(bytes):

@@ -27,6 +27,7 @@ from breakeven.storage.errors import StoreError
 from breakeven.storage.index.ingest import MAX_CHARACTERS
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
+from breakeven.storage.statistics.parity import is_suspect, suspected_step
 
 Cause = Literal[
     "searching", "own code", "not reproduced", "unstable", "stage", "setting", "backend",
@@ -176,8 +177,8 @@ def fault_of(store: Store, run_id: str) -> Fault:
             if found & {"failed", "differs"}:
                 return Fault(kind="raises" if "failed" in found else "differs", part=part)
     result = compare(store, record.experiment_id).result_of(label)
-    if result.parity is not None and result.parity.verdict == "broken":
-        return Fault(kind="differs", step=result.parity.first_step_outside or 0)
+    if result.parity is not None and is_suspect(result.parity):
+        return Fault(kind="differs", step=suspected_step(result.parity))
     wrong = queries.wrong_losses(store, record.experiment_id).set_index("run_id")["step"]
     if run_id in wrong:
         is_shared = bases["run_id"].isin(wrong.index).any()
@@ -234,7 +235,7 @@ def may_differ(store: Store, comparison: Comparison) -> list[Result]:
         return backends
     wrong = set(queries.wrong_losses(store, comparison.experiment_id)["run_id"])
     return [one for one in backends
-            if one.run_id in wrong or (one.parity and one.parity.verdict == "broken")]  # fmt: skip
+            if one.run_id in wrong or is_suspect(one.parity)]  # fmt: skip
 
 
 def fault_to_find(store: Store, run_id: str) -> Fault | None:

@@ -55,6 +55,7 @@ from breakeven.storage.statistics.parity import (
     Parity,
     ParityFinding,
     break_parity,
+    doubt_fault,
     judge_inference,
     loss_band,
 )
@@ -119,6 +120,7 @@ def _judge(store: Store, experiment_id: str) -> StoredComparison:
 def _compare(store: Store, experiment_id: str) -> StoredComparison:
     """Compares the runs of each environment with its own baseline, then environments."""
     spec, processes = load_evidence(store, experiment_id)
+    not_repeated = queries.faults_not_repeated(store, experiment_id)
     _, runs = load_compared(store, experiment_id)
     of = spec.environment_by_label
     parts = [
@@ -126,6 +128,7 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
             spec,
             [run for run in processes if of[run.label] == name],
             [run for run in runs if of[run.label] == name],
+            not_repeated,
         )
         for name in spec.environment_names
     ]
@@ -151,7 +154,10 @@ def _each_once(cautions: Iterable[Caution]) -> tuple[Caution, ...]:
 
 
 def _compare_environment(
-    spec: ExperimentSpec, processes: Sequence[Evidence], runs: Sequence[Evidence]
+    spec: ExperimentSpec,
+    processes: Sequence[Evidence],
+    runs: Sequence[Evidence],
+    not_repeated: Mapping[str, int],
 ) -> StoredComparison:
     baseline = of_role(runs, "baseline")
     controls = [run for run in runs if run.role == "control"]
@@ -165,7 +171,7 @@ def _compare_environment(
         for run, ratio in zip(runs, speedups, strict=True)
     ]
     equals = EqualTrainings.of(spec, baseline, controls)
-    judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested))
+    judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested), not_repeated)
     doubts = [device_doubts(run, baseline) for run in runs]
     energy = energy_savings(spec, runs) if spec.kind.compares_runs else {}
     results = [
@@ -189,6 +195,8 @@ class _Judge:
     equals: EqualTrainings | None
     floor: float | None
     num_tested: int
+    not_repeated: Mapping[str, int]
+    """Trials of investigations in which a run's fault did not come back, by the run's id."""
 
     def result(
         self,
@@ -202,6 +210,9 @@ class _Judge:
         precision = self.spec.training.precision
         gap, fault = judge_inference(run.scores, run.answers, first_loss, precision)
         parity = judge_parity(self.spec, self.equals, run)
+        parity = parity and break_parity(parity, fault)
+        if parity is not None and run.run_id in self.not_repeated:
+            parity = doubt_fault(parity, self.not_repeated[run.run_id])
         speed = self._speed_verdict(run, speedup, p_holm)
         return Result(
             run_id=run.run_id,
@@ -215,7 +226,7 @@ class _Judge:
             speed_verdict=speed,
             more_rounds=self._more_rounds(speed, speedup, p_holm),
             break_even=self._break_even(run, pairs, speed),
-            parity=parity and break_parity(parity, fault),
+            parity=parity,
             batch_times=run.batch_times,
             inference_gap=gap,
             training_loss_excess=self._loss_excess(run),

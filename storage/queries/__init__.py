@@ -8,6 +8,7 @@ in a result is never missing: NaN means that the loss was not a number.
 from breakeven.storage.caches import revision
 from breakeven.storage.queries.experiments import (
     experiment_spec,
+    faults_not_repeated,
     latest_runs,
     list_experiments,
     list_runs,

@@ -19,7 +19,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import FINAL_EXPERIMENTS, ExperimentState, Labels, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
-from breakeven.storage.caches import generation, memo, revision
+from breakeven.storage.caches import FINAL_STATES, generation, memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.rows import MINE, timestamp
@@ -50,14 +50,19 @@ def list_experiments(store: Store) -> pd.DataFrame:
                 arg_max(versions->>'torch', seq) AS torch_version,
                 arg_max(versions->>'transformers', seq) AS transformers_version,
                 arg_max(devices->>'$[0]', seq) AS placed
-            FROM environments GROUP BY run_id)
+            FROM environments GROUP BY run_id),
+        answers AS (  -- of investigations, as in `standing` of `storage.caches`
+            SELECT split_part(investigates, '.', 1) AS experiment_id, max(revision) AS answered
+            FROM runs JOIN progress USING (run_id)
+            WHERE investigates IS NOT NULL AND list_contains($1, state) GROUP BY ALL)
         SELECT experiment_id, {", ".join(f"any_value({name}) AS {name}" for name in FACTS)},
             coalesce(max(placed), any_value(device)) AS device, max(device_name) AS device_name,
             max(host) AS host, max(torch_version) AS torch_version,
             max(transformers_version) AS transformers_version,
             min(claimed) AS claimed, max(ended) AS ended, list(DISTINCT state) AS state,
             any_value(state) FILTER (scenario = 'tune' AND role = 'baseline') AS searched,
-            count(*) AS num_runs, max(progress.revision) AS revision,
+            count(*) AS num_runs,
+            greatest(max(progress.revision), any_value(answered)) AS revision,
             count(*) FILTER (list_contains($1, state)) AS num_ended,
             list(folder ORDER BY position) AS folders,
             coalesce(list_sort(list(DISTINCT environment) FILTER (environment IS NOT NULL)), [])
@@ -69,9 +74,9 @@ def list_experiments(store: Store) -> pd.DataFrame:
                 AS environment
             FROM runs
         ) JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
-            LEFT JOIN machine USING (run_id)
+            LEFT JOIN machine USING (run_id) LEFT JOIN answers USING (experiment_id)
         GROUP BY experiment_id""",
-        [[state.value for state in RunState if state.is_final], ENVIRONMENT_MARK],
+        [FINAL_STATES, ENVIRONMENT_MARK],
     )
     labels = [
         Labels.from_json(one) if isinstance(one, str) else Labels() for one in frame["labels"]
@@ -87,6 +92,24 @@ def list_experiments(store: Store) -> pd.DataFrame:
     ]
     frame["submitted"] = _submitted(frame["experiment_id"], frame["claimed"])
     return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
+
+
+@memo(revision)
+def faults_not_repeated(store: Store, experiment_id: str) -> dict[str, int]:
+    """Runs of an experiment whose newest finished investigation made their steps again without the
+    fault, by id, and the number of its trials."""
+    query = """
+        WITH newest AS (  -- ids of experiments begin with the time
+            SELECT investigates, arg_max(run_id, experiment_id) AS run_id
+            FROM runs JOIN progress USING (run_id)
+            WHERE starts_with(investigates, $1) AND state = 'finished' GROUP BY investigates),
+        ended AS (
+            SELECT investigates, run_id, arg_max(cause, seq) AS cause
+            FROM newest JOIN investigation_findings USING (run_id) GROUP BY ALL)
+        SELECT investigates, count(*) FROM ended JOIN investigation_trials USING (run_id)
+        WHERE cause = 'not reproduced' GROUP BY investigates
+        HAVING bool_or(stage = 'reproduction' AND what <> 'no compiler' AND outcome = 'passes')"""
+    return dict(store.rows(query, [f"{experiment_id}."]))
 
 
 def _submitted(ids: pd.Series, claimed: pd.Series) -> pd.Series:

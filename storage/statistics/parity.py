@@ -62,7 +62,16 @@ FindingKind = Literal[
     "answers wrong",
     "ended early",
     "far shorter",
+    "not repeated",
 ]
+OF_ANSWERS: tuple[FindingKind, ...] = (
+    "dropout wrong",
+    "redraws differ",
+    "draws in inference",
+    "inference wrong",
+    "answers wrong",
+)
+"""Findings that break parity by themselves, and by other tests than the losses."""
 
 
 def loss_band(
@@ -250,6 +259,38 @@ def judge_learning(parity: Parity, has_learned: bool, fall: Fall | None = None) 
         return parity
     figures = {} if fall is None else asdict(fall)
     return _also(parity, "nothing learned", "nothing learned", **figures)
+
+
+def doubt_fault(parity: Parity, num_trials: int) -> Parity:
+    """Makes broken parity unknown if an investigation made the steps again, in `num_trials` trials,
+    and the fault of their losses did not come back. Wrong answers and random numbers stay."""
+    kinds = {finding.kind for finding in parity.findings}
+    if parity.verdict != "broken" or kinds.intersection(OF_ANSWERS) or "rehearsal" in kinds:
+        return parity
+    figures = {"num_trials": num_trials, "step": suspected_step(parity)}
+    left_open = replace(parity, first_step_outside=None, last_step_in_band=None, outside=None)
+    return _also(left_open, "not repeated", "unknown", **figures)
+
+
+def is_suspect(parity: Parity | None) -> bool:
+    """Whether the training has, or had once, a fault whose cause an investigation can find."""
+    if parity is None:
+        return False
+    is_doubted = any(finding.kind == "not repeated" for finding in parity.findings)
+    return is_doubted or parity.verdict == "broken"
+
+
+def suspected_step(parity: Parity) -> int:
+    """The step up to which a suspect training must be made again to show its fault: the end of a
+    window of losses, because its fault may begin inside; 0 if unknown."""
+    steps = [finding.figures["step"] for finding in parity.findings
+             if finding.kind == "not repeated"]  # fmt: skip
+    if steps:
+        return int(steps[0])
+    outside = parity.outside
+    if outside is not None and outside.quantity == "loss":
+        return outside.last_step
+    return parity.first_step_outside or 0
 
 
 def judge_end(

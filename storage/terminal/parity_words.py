@@ -19,7 +19,13 @@ from breakeven.storage.numbers.sentences import (
     prepared,
 )
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
-from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFinding, learned_less
+from breakeven.storage.statistics.parity import (
+    OF_ANSWERS,
+    FindingKind,
+    Parity,
+    ParityFinding,
+    learned_less,
+)
 from breakeven.storage.statistics.random_numbers import DropoutFault
 from breakeven.storage.terminal.caution_words import ending_words
 
@@ -29,12 +35,7 @@ READ: dict[Quantity, str] = {
     "accuracy": "accuracy",
 }
 """Names of the quantities in METRICS."""
-AGREEING: tuple[FindingKind, ...] = (
-    "dropout wrong", "redraws differ", "draws in inference", "inference wrong",
-    "answers wrong",
-)  # fmt: skip
-"""Findings that break parity by themselves and agree with an earlier finding that broke it."""
-BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later", *AGREEING)
+BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later", *OF_ANSWERS)
 """Findings that break parity by themselves."""
 LINKS: dict[FindingKind, str] = {
     "outside later": ", but later ",
@@ -86,7 +87,7 @@ def _breaks(finding: ParityFinding) -> bool:
 
 
 def _link(finding: ParityFinding, broken: bool) -> str:
-    if broken and finding.kind in AGREEING:
+    if broken and finding.kind in OF_ANSWERS:
         return ", and "
     return LINKS.get(finding.kind, ", but ")
 
@@ -317,6 +318,10 @@ MESSAGES: dict[FindingKind, str] = {
         "inference is wrong",
     "far shorter":
         "it ended after [{steps_done:d} of the baseline's {num_steps:d} steps](num_steps)",
+    "not repeated":
+        "the fault did not come back in {num_trials:d} trials of an investigation, which made the "
+        "same steps again: repeat the experiment, and if the fault comes back, look for what "
+        "changes between runs",
     "ended early": "<{is_own:?}it><{is_own:!}the {role}> {ending}",
 }  # fmt: skip
 """A template for each kind of finding. Slots are its figures and the values that `PREPARE` adds."""

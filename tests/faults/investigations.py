@@ -72,11 +72,12 @@ def record_investigation(
     trials: list[dict[str, Any]] = TRIALS,
     state: RunState | None = RunState.FINISHED,
     spec: ExperimentSpec = SPEC,
+    id: str = INVESTIGATION_ID,
 ) -> str:
     """An investigation of the run inductor; returns its experiment's id. `finding` replaces fields
     of `RELU`; `state` None: it goes on."""
     asked = investigation(spec, EXPERIMENT_ID, "inductor", "differs", 3)
-    run = Recording(folder.runs, "inductor", asked, INVESTIGATION_ID).claim().start()
+    run = Recording(folder.runs, "inductor", asked, id).claim().start()
     run.log.append("phase", phase="checking")
     run.log.append("investigation_finding", cause="searching", labels=[])
     run.log.extend("investigation_trial", trials)
@@ -84,4 +85,4 @@ def record_investigation(
     run.log.flush()
     if state is not None:
         run.end(state, "all trials done" if state is RunState.FINISHED else "stopped by a person")
-    return INVESTIGATION_ID
+    return id

@@ -28,10 +28,18 @@ from breakeven.storage.investigation import (
     may_differ,
     next_experiment,
 )
-from breakeven.storage.library.catalog import backend_rows
+from breakeven.storage.library.catalog import backend_rows, summaries
 from breakeven.storage.library.summary import Summary, summarize
 from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.statistics.outcomes import Reading
+from breakeven.storage.statistics.parity import (
+    Parity,
+    ParityFinding,
+    doubt_fault,
+    suspected_step,
+)
 from breakeven.storage.terminal.investigation_words import facts, headline, issue
+from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from tests.faults.investigations import (
     INVESTIGATION_ID,
     RELU,
@@ -389,3 +397,76 @@ def test_an_investigation_is_found_by_its_run_and_measures_nothing(data_dir: Dat
         assert set(backend_rows(store)["experiment_id"]) <= {EXPERIMENT_ID}
     with Store.in_memory(data_dir) as store, pytest.raises(NoFault, match="an investigation"):
         fault_of(store, f"{INVESTIGATION_ID}.inductor")
+
+
+AGAIN = [TRIALS[0], {**TRIALS[1], "outcome": "passes", "detail": None, "step": None}]
+"""The run's steps were made again without its fault."""
+ALONE = [{**one, "stage": "graphs", "what": "graph 1 of 1"} for one in AGAIN]
+"""Only the graphs of a script were tried, each alone."""
+NOTHING = {"cause": "not reproduced", "compiler_stage": None, "program": None}
+
+
+@pytest.mark.parametrize(
+    ("finding", "trials", "state", "verdict"),
+    [
+        (NOTHING, AGAIN, RunState.FINISHED, "unknown"),
+        (NOTHING, ALONE, RunState.FINISHED, "broken"),
+        (NOTHING, AGAIN, RunState.CANCELLED, "broken"),
+        (NOTHING, AGAIN, None, "broken"),
+        ({}, TRIALS, RunState.FINISHED, "broken"),
+        ({"cause": "unstable"}, TRIALS, RunState.FINISHED, "broken"),
+    ],
+)
+def test_a_fault_that_does_not_come_back_is_no_longer_called_broken(
+    finding: dict[str, Any],
+    trials: list[dict[str, Any]],
+    state: RunState | None,
+    verdict: str,
+    data_dir: DataDir,
+) -> None:
+    run = record_broken(data_dir)
+    with Store.in_memory(data_dir) as store:
+        # Stored results of a time before the investigation must not stay.
+        assert compare(store, EXPERIMENT_ID).result_of("inductor").parity.verdict == "broken"
+        assert summarize(store, EXPERIMENT_ID).parity == "broken"
+        list(summaries(store))
+        record_investigation(data_dir, finding, trials, state)
+        store.ingest()
+        parity = compare(store, EXPERIMENT_ID).result_of("inductor").parity
+        assert parity.verdict == verdict
+        assert summarize(store, EXPERIMENT_ID).parity == verdict
+        assert EXPERIMENT_ID in summaries(store)  # the list's revision is the comparison's
+        is_open = verdict == "unknown"
+        assert ("did not come back in 2 trials" in str(parity_words(parity))) is is_open
+        assert parity_text(parity) == ("unknown" if is_open else "broken at step 0")
+        # It can be investigated again, at the same step.
+        assert fault_of(store, run) == Fault(kind="differs", step=0)
+
+
+def test_a_newer_investigation_that_finds_the_fault_counts(data_dir: DataDir) -> None:
+    record_broken(data_dir)
+    record_investigation(data_dir, NOTHING, AGAIN)
+    record_investigation(data_dir, id="20261123-101500-123456-7f3a")
+    with Store.in_memory(data_dir) as store:
+        assert compare(store, EXPERIMENT_ID).result_of("inductor").parity.verdict == "broken"
+
+
+def test_a_fault_that_begins_inside_a_window_is_searched_up_to_its_end() -> None:
+    window = Reading(quantity="loss", first_step=60, last_step=69, value=2.0, expected=1.0,
+                     interval=0.1, learned=None)  # fmt: skip
+    late = Parity(verdict="broken", first_step_outside=60, outside=window)
+    assert suspected_step(late) == 69
+    assert suspected_step(doubt_fault(late, 3)) == 69
+
+
+def test_wrong_answers_stay_broken_whatever_the_steps_of_a_training_do() -> None:
+    outside = ParityFinding(kind="outside band", figures={"first_step_outside": 3})
+    wrong = Parity(verdict="broken", first_step_outside=3, findings=(outside,))
+    assert (doubt_fault(wrong, 2).verdict, doubt_fault(wrong, 2).first_step_outside) == (
+        "unknown",
+        None,
+    )
+    answers = replace(wrong, findings=(outside, ParityFinding(kind="answers wrong")))
+    assert doubt_fault(answers, 2) == answers
+    holds = Parity(verdict="holds")
+    assert doubt_fault(holds, 2) == holds

@@ -68,6 +68,8 @@ OUTCOMES: dict[str, Html] = {"passes": "good", "raises": "bad", "differs": "bad"
 DOES = {"raises": "failed", "differs": "learns something else than the baseline",
         "not finite": "has a loss that is not finite, and so has the baseline"}  # fmt: skip
 
+NOT_AGAIN = "had a fault that did not come back when its steps were made again"
+
 
 def show_buttons(store: Store, run_id: str) -> None:
     """For a run with a fault: the answer that was found, or the button that starts the search."""
@@ -108,7 +110,9 @@ def offer(store: Store, comparison: Comparison) -> None:
         fault = fault_to_find(store, result.run_id)
         if fault is not None and fault.kind in ("differs", "not finite"):
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.markdown(f"**{inert(result.label)}** {DOES[fault.kind]}.", width="content")
+                is_open = result.parity is not None and result.parity.verdict == "unknown"
+                does = NOT_AGAIN if is_open else DOES[fault.kind]
+                st.markdown(f"**{inert(result.label)}** {does}.", width="content")
                 show_buttons(store, result.run_id)
 
 
