@@ -1,5 +1,5 @@
 # docker build -t breakeven .
-# docker run --gpus all -p 127.0.0.1:8501:8501 -e BREAKEVEN_OTHERS=launch -v breakeven-data:/data \
+# docker run --gpus all -p 127.0.0.1:8501:8501 -v breakeven-data:/data \
 #   --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges breakeven
 FROM python:3.13-slim
 
@@ -16,8 +16,8 @@ RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY . .
 
 USER breakeven
-# Inside a container all addresses have to be listened on; then others may look, and no more unless
-# BREAKEVEN_OTHERS=launch allows it.
+# Inside a container all addresses have to be listened on; then others may look. Who opens the secret
+# link of `docker logs` acts.
 ENV BREAKEVEN_DATA=/data \
     BREAKEVEN_HOST=0.0.0.0 \
     HF_HOME=/data/huggingface \

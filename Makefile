@@ -57,13 +57,11 @@ check: lint test
 	@touch $@
 
 # The browser tests drive a real Chromium: the system's, or else one that Playwright brings. A test
-# of the backup recipe needs rsync, those of the sign-in nginx and Apache's mod_auth_openidc; they are
-# skipped without.
+# of the backup recipe needs rsync; it is skipped without.
 .venv/installed-dev: requirements-dev.txt requirements-team.txt .venv/installed
 	$(BIN)/$(PIP) -r requirements-dev.txt
-	@{ command -v rsync && command -v nginx && test -e /usr/lib/apache2/modules/mod_auth_openidc.so; } >/dev/null || \
-	  ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
-	  { apt-get -qq update && apt-get -qq install -y rsync nginx-light apache2 libapache2-mod-auth-openidc; }
+	@command -v rsync >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
+	  { apt-get -qq update && apt-get -qq install -y rsync; }
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	  command -v google-chrome >/dev/null || \
 	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; \

@@ -6,7 +6,6 @@ import streamlit as st
 
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.views import former
-from breakeven.views.access.permissions import show_person
 from breakeven.views.parts import actions, wall
 from breakeven.views.shared.resources import show_unopened
 from breakeven.views.upkeep.health import show_wrong
@@ -29,7 +28,6 @@ pages = [
 ]  # fmt: skip
 page = st.navigation(pages, position="top")
 if not wall.is_asked():
-    show_person()
     actions.show_palette()
     show_wrong()
 try:

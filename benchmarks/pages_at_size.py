@@ -67,10 +67,10 @@ def measured(data_dir: DataDir) -> dict[str, float]:
     from breakeven.storage.comparison.comparison import compare
     from breakeven.storage.compiling.ladder import find_ladder
     from breakeven.storage.index.store import Store
-    from breakeven.views.upkeep.startup import import_all
+    from breakeven.views.upkeep.startup import import_pages
     from tests.helpers.pages import opened
 
-    import_all()
+    import_pages()
     ids = list(added(data_dir))
     shown = {"experiment": ids[-VISITED:], AHEAD: ids[:VISITED]}
     os.environ["BREAKEVEN_DATA"] = str(data_dir.path)

@@ -1,4 +1,5 @@
-"""Logs of the supervisor and the dashboard: masked JSON lines in files that rotate.
+"""Logs of the supervisor, the dashboard and commands that act: masked JSON lines in files that
+rotate.
 
 They are in `logs/` of the data folder. A log that cannot be written does not stop the program.
 Libraries also print to the terminal; their texts may quote untrusted requests, so control
@@ -9,9 +10,10 @@ import json
 import logging
 import logging.handlers
 import os
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,14 @@ MAX_BYTES = 5_000_000
 KEPT_FILES = 5
 DASHBOARD = "dashboard"
 """The part that handles requests from other machines."""
+COMMANDS = "commands"
+"""The part with the actions of the command line."""
 AT_ONCE, A_MINUTE = 300, 6.0
 """Records kept from one place in the code: in a burst, and then per minute."""
 MAX_TEXT = 20_000
 """Characters of one message or traceback."""
+MAX_DETAIL = 300
+"""Characters of the object and of each detail of an action."""
 TAIL_BYTES = 400_000
 log = logging.getLogger("breakeven")
 """Messages of Breakeven's own modules. Further fields of a message are given as `extra={"fields":
@@ -108,15 +114,11 @@ def open_log(folder: Path, part: str) -> None:
     libraries. A second call changes nothing."""
     logging.setLogRecordFactory(InertRecord)
     file = folder / f"{part}.jsonl"
-    root = logging.getLogger()
-    known = [one for one in root.handlers if isinstance(one, _QuietHandler)]
+    root, known = logging.getLogger(), _open_files()
     if any(Path(one.baseFilename) == file for one in known):
         return
     with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        handler = _QuietHandler(file, maxBytes=MAX_BYTES, backupCount=KEPT_FILES, delay=True,
-                                encoding="utf-8", errors="backslashreplace")  # fmt: skip
-        handler.setFormatter(JsonLines())
+        handler = _file_handler(file)
         handler.addFilter(lambda record: record.name.startswith(log.name)
                           or record.levelno >= logging.WARNING)  # fmt: skip
         if part == DASHBOARD:
@@ -126,6 +128,52 @@ def open_log(folder: Path, part: str) -> None:
             old.close()
         root.addHandler(handler)
         log.setLevel(logging.INFO)
+
+
+def _open_files() -> list[_QuietHandler]:
+    return [one for one in logging.getLogger().handlers if isinstance(one, _QuietHandler)]
+
+
+def _file_handler(file: Path) -> _QuietHandler:
+    """Raises `OSError` if the folder cannot be made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handler = _QuietHandler(file, maxBytes=MAX_BYTES, backupCount=KEPT_FILES, delay=True,
+                            encoding="utf-8", errors="backslashreplace")  # fmt: skip
+    handler.setFormatter(JsonLines())
+    return handler
+
+
+_acting = threading.Lock()
+
+
+def log_action(folder: Path, action: str, about: str = "", **details: object) -> None:
+    """Logs a completed action of a user on `about` (an id or a name): in the log of `folder` that
+    this process has open, or in `COMMANDS`. A log that cannot be written stops nothing."""
+    fields = {"about": about, **details}
+    short = {name: printable(_text(value), MAX_DETAIL) for name, value in fields.items()}
+    with _acting, suppress(OSError), _opened(folder):
+        log.info(action, extra={"fields": short}, stacklevel=2)
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[None]:
+    """Opens the log of commands if this process has no log in the folder open."""
+    if any(Path(file.baseFilename).parent == folder for file in _open_files()):
+        yield
+        return
+    handler, level = _file_handler(folder / f"{COMMANDS}.jsonl"), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        handler.close()
 
 
 def read_log(folder: Path, most: int = 500) -> list[dict[str, Any]]:

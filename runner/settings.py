@@ -2,7 +2,7 @@
 
     [serving]
     hostnames = ["bench.example.org"]
-    others = "launch"
+    port = 8600
 
 An environment variable, where a setting has one, overrides the file.
 """
@@ -15,18 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from breakeven.runner.errors import InvalidSpec, SettingsUnusable, shown
-from breakeven.runner.specs.fields import Bounds, Spec, require
+from breakeven.runner.specs.fields import Bounds, Spec
 
 FILE_NAME = "breakeven.toml"
 HOST_VARIABLE, PORT_VARIABLE = "BREAKEVEN_HOST", "BREAKEVEN_PORT"
-OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
-VARIABLES = {HOST_VARIABLE: "host", PORT_VARIABLE: "port", OTHERS_VARIABLE: "others"}
+VARIABLES = {HOST_VARIABLE: "host", PORT_VARIABLE: "port"}
 """The field of `Serving` that each variable overrides."""
 MAX_BYTES = 1_000_000
-EVERYBODY = "*"
 PRICE = Bounds(0, math.inf, "")
 
 
@@ -35,43 +33,12 @@ class Serving(Spec):
     """Whom the dashboard serves."""
 
     host: str = "127.0.0.1"
-    """The address to listen on; `0.0.0.0` is all of the machine's. A path is that of a Unix socket,
-    on which a proxy that has people sign in is listened to."""
+    """The address to listen on; `0.0.0.0` is all of the machine's."""
     port: Annotated[int, Bounds(1, 65_535, "TCP has no more ports")] = 8501
     hostnames: tuple[str, ...] = ()
     """Names under which others reach the dashboard, as through a proxy."""
-    others: Literal["view", "launch"] = "view"
-    """The rights of other people where there is no sign-in."""
     files: tuple[str, ...] = ()
     """Folders whose data files and models others may use by path."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Members(Spec):
-    """People who have a role."""
-
-    members: tuple[str, ...] = ()
-    """Verified addresses, in any case of the letters A to Z; subjects, which hold no `@`."""
-    groups: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Team(Spec):
-    """Who may do what, where people sign in (docs/operating.md)."""
-
-    claim: str = "groups"
-    """Of the ID token, with groups; a point leads into an object: `realm_access.roles`."""
-    trust_emails: bool = False
-    """Whether an address counts of which the provider does not say whether it is verified."""
-    blocked: tuple[str, ...] = ()
-    operators: Members = Members()
-    viewers: Members = Members()
-    """`*` is everybody who can sign in."""
-
-    def check_rules(self) -> None:
-        named = self.operators.members + self.operators.groups
-        rule = "operators are named one by one, or by a group; '*' is for viewers"
-        require(EVERYBODY not in named, "operators", named, rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +68,6 @@ class Settings(Spec):
     """What `breakeven.toml` says, or the defaults."""
 
     serving: Serving = Serving()
-    team: Team = Team()
     store: TeamStoreSettings = TeamStoreSettings()
     prices: Prices = Prices()
     addresses: dict[str, str] = field(default_factory=dict)

@@ -69,10 +69,9 @@ TABS: dict[Markdown, Callable[[Store], None]] = {
     "Environments": show_environments,
     "Health": health.show_health,
     "Log": health.show_logs,
-    "Audit log": health.show_history,
 }
 FOR_VIEWERS: dict[Markdown, Callable[[Store], None]] = {
-    **TABS, **dict.fromkeys(("Health", "Log", "Audit log"), show_refusal)
+    **TABS, **dict.fromkeys(("Health", "Log"), show_refusal)
 }  # fmt: skip
 """Some tabs are for operators only; others see the reason."""
 

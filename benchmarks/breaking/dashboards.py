@@ -39,10 +39,10 @@ def hit_dashboard(how: str, world: World, chance: random.Random) -> Outcome:
         time.sleep(chance.uniform(0.2, 3.0))
         os.kill(dashboard.pid, signal.SIGCONT)
         begun = time.monotonic()
-    world.wait(lambda: "breakeven_healthy 1" in _ask(address), "a healthy dashboard")
+    world.wait(lambda: '"status": "ok"' in _ask(address), "a healthy dashboard")
     outcome = Outcome(seconds=time.monotonic() - begun)
     world.recorded(runs)
-    told = f'breakeven_runs{{state="finished"}} {len(runs)}'
+    told = f'"finished": {len(runs)}'
     world.wait(lambda: told in _ask(address), "finished runs on the dashboard")
     outcome.expect(runs, RunState.FINISHED)
     dashboard.terminate()
@@ -62,7 +62,7 @@ def _serve(world: World) -> tuple["subprocess.Popen[bytes]", str]:
                  "BREAKEVEN_PORT": str(port)},
         )  # fmt: skip
     world.processes.append(process)
-    return process, f"http://127.0.0.1:{port}/metrics"
+    return process, f"http://127.0.0.1:{port}/healthz"
 
 
 def _ask(address: str) -> str:

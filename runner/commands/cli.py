@@ -15,6 +15,7 @@ from pathlib import Path
 from breakeven.runner.commands.doctor import add_doctor_options, examine_machine
 from breakeven.runner.commands.entry import BAD_INPUT, STORED, renamed
 from breakeven.runner.commands.library import add_library_commands
+from breakeven.runner.commands.link import add_token_options, print_link
 from breakeven.runner.commands.options import former_options
 from breakeven.runner.commands.searches import add_search_commands
 from breakeven.runner.commands.start import add_start_commands
@@ -71,4 +72,6 @@ def parser() -> argparse.ArgumentParser:
             commands.add_parser(name, help=text)
     text = "find what is wrong with machine, installation and data folder, and name remedies"
     add_doctor_options(add("doctor", examine_machine, text))
+    text = "print the secret link, with which people act on the dashboard from elsewhere"
+    add_token_options(add("token", print_link, text))
     return whole

@@ -29,9 +29,9 @@ from breakeven.runner.doctor.machine import (
 )
 from breakeven.runner.doctor.processes import check_processes
 from breakeven.runner.errors import NotWritable, RunnerError
-from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DATA_VARIABLE, DataDir
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.logs import log_action
 from breakeven.runner.masking import mask, mask_private
 from breakeven.runner.texts import printable
 
@@ -122,7 +122,7 @@ def _repair(data_dir: DataDir, findings: Sequence[Finding]) -> bool:
                 done = one.repair()
             except OSError as error:
                 done = f"not repaired: {error}"
-            audit.record(data_dir, "repair", one.subject, came=done)
+            log_action(data_dir.logs, "repair", one.subject, came=done)
             sys.stderr.write(f"{one.subject}: {printable(done)}\n")
     return tried
 

@@ -1,5 +1,5 @@
-"""Commands on existing experiments and the queue: list --runs, label, delete, clean, cancel, queue;
-and `audit`."""
+"""Commands on existing experiments and the queue: list --runs, label, delete, clean, cancel and
+queue."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ from breakeven.runner.commands.filters import (
 from breakeven.runner.commands.options import checked
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import parse_size
-from breakeven.runner.folders import audit, library, queue_order
+from breakeven.runner.folders import library, queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import (
     cancel,
@@ -81,8 +81,6 @@ def add_library_commands(add: Add) -> None:
         command.usage = f"{command.usage} EXPERIMENT..."
     text = "stop experiments by id, or by a filter as in `list`"
     add_cancel_options(add("cancel", cancel_many, text))
-    text = "list the audit log: starts, stops, deletions, uploads, settings"
-    add_audit_options(add("audit", show_audit, text))
     add_queue_options(add("queue", manage_queue, "list, reorder, hold and pause the queue"))
     listing = add("list", print_status, STORED["list"])
     text = "list the states of all runs; reads no database"
@@ -281,26 +279,6 @@ def _run_line(run: RunDir | None, damage: str | None) -> str:
 def _without_path(folder: Path, why: str) -> str:
     """The reason why a folder is unreadable, without its path."""
     return printable(why).removeprefix(printable(folder)).lstrip("/ ")
-
-
-MAX_SHOWN = 50
-
-
-def add_audit_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print all entries as lines of JSON")
-    command.add_argument("--most", type=int, default=MAX_SHOWN, metavar="N",
-                         help=f"print the latest N entries (default: {MAX_SHOWN})")  # fmt: skip
-
-
-def show_audit(data_dir: DataDir, options: argparse.Namespace) -> int:
-    found = audit.entries(data_dir, None if options.json else max(0, options.most))
-    for entry in found:
-        row = audit.flat(entry)
-        source = f" from {row['from']}" if row["from"] else ""
-        head = f"{row['time']}  {row['who']}{source} ({row['via']}): {row['action']} {row['about']}"
-        line = json.dumps(entry) if options.json else printable(f"{head}  {row['details']}", 600)
-        tell(line.rstrip())
-    return 0
 
 
 Act = Callable[[DataDir, str], object]

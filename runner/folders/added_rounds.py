@@ -13,11 +13,11 @@ from typing import Any
 
 from breakeven.runner.errors import RunnerError, WorkloadError
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders import audit
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, writing
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.logs import log_action
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.texts import printable
@@ -44,7 +44,7 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
             write_atomically(run.rounds_file, rounds.to_json())
             run.reopen()
     names = [run.run_id.partition(".")[2] for run in chosen]
-    audit.record(experiment.data_dir, "add rounds", experiment.experiment_id,
+    log_action(experiment.data_dir.logs, "add rounds", experiment.experiment_id,
                  runs=", ".join(names))  # fmt: skip
     return names
 

@@ -40,7 +40,7 @@ class DataDir:
         self.trash = self.path / "trash"
         self.queue_file = self.path / "queue.json"
         self.environments = self.path / "environments"
-        self.audit_file = self.path / "audit.jsonl"
+        self.token_file = self.path / "token"
 
     def make(self) -> None:
         """Creates a missing folder for this account only: other accounts of the machine could read

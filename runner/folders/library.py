@@ -19,12 +19,12 @@ from pathlib import Path
 
 from breakeven.runner.errors import RunnerError, UnknownExperiment
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir, run_dirs, run_names
 from breakeven.runner.folders.inside import remove_tree, walk
 from breakeven.runner.folders.queue import can_resume, find_experiment, folders_of, writing
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Change, Labels
+from breakeven.runner.logs import log_action
 from breakeven.runner.project import PACKAGE
 
 LOCK_PATIENCE_SECONDS = 10.0
@@ -70,7 +70,7 @@ def change_labels(data_dir: DataDir, experiment_id: str, change: Change) -> Labe
                 first.write_labels(after)
             changed = {name: value for name, value in vars(after).items()
                        if value != getattr(before, name)}  # fmt: skip
-            audit.record(data_dir, "label", experiment_id, **changed)
+            log_action(data_dir.logs, "label", experiment_id, **changed)
     return after
 
 
@@ -87,7 +87,7 @@ def delete(data_dir: DataDir, experiment_id: str) -> None:
             folder = _new_folder(data_dir, experiment_id, runs)
             for run in runs:
                 os.rename(run.path, folder / run.run_id)
-        audit.record(data_dir, "delete", experiment_id)
+        log_action(data_dir.logs, "delete", experiment_id)
 
 
 def restore(data_dir: DataDir, experiment_id: str) -> None:
@@ -106,7 +106,7 @@ def restore(data_dir: DataDir, experiment_id: str) -> None:
                     raise RunnerError(f"{target} exists already and is not overwritten")
                 os.rename(run.path, target)
             remove_tree(folder)
-        audit.record(data_dir, "restore", experiment_id)
+        log_action(data_dir.logs, "restore", experiment_id)
 
 
 def trash(data_dir: DataDir) -> list[Deleted]:
@@ -126,7 +126,7 @@ def empty_trash(data_dir: DataDir) -> int:
     """Permanently removes all deleted experiments; returns their number. Raises `NotWritable`."""
     with locked(data_dir), writing(data_dir.path):
         removed = _remove_old(data_dir, days=0)
-        audit.record(data_dir, "empty the trash", experiments=removed)
+        log_action(data_dir.logs, "empty the trash", experiments=removed)
         return removed
 
 
@@ -151,7 +151,7 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
         with writing(data_dir.path):
             os.utime(data_dir.runs)
         what = "artifacts" if artifacts else "checkpoints"
-        audit.record(data_dir, f"remove {what}", experiment_id, bytes=freed)
+        log_action(data_dir.logs, f"remove {what}", experiment_id, bytes=freed)
     return freed
 
 

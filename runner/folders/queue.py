@@ -25,12 +25,12 @@ from breakeven.runner.errors import (
     UnknownExperiment,
 )
 from breakeven.runner.files import is_locked
-from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import open_journal, require_known_format
 from breakeven.runner.folders.process import start_in_own_session
 from breakeven.runner.folders.run_dir import RunDir, write_devices
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.logs import log_action
 from breakeven.runner.masking import has_secret, mask
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
@@ -104,7 +104,7 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
             undo.callback(shutil.rmtree, run.path, ignore_errors=True)
             run.write_spec(one, is_checked=is_checked or run != runs[0])
         undo.pop_all()
-    audit.record(data_dir, "start", experiment_id, name=spec.name)
+    log_action(data_dir.logs, "start", experiment_id, name=spec.name)
     return experiment_id
 
 
@@ -290,7 +290,7 @@ def cancel(experiment: Experiment) -> None:
         if not run.is_recorded and not run.is_link:
             with writing(run.path):
                 run.request_cancel()
-    audit.record(experiment.data_dir, "stop", experiment.experiment_id)
+    log_action(experiment.data_dir.logs, "stop", experiment.experiment_id)
 
 
 def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str]:
@@ -310,7 +310,7 @@ def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str
             run.reopen()
     labels = [run.read_spec().variant.label for run in runs]
     where = {} if on is None else {"on": on.place}
-    audit.record(experiment.data_dir, "resume", experiment.experiment_id,
+    log_action(experiment.data_dir.logs, "resume", experiment.experiment_id,
                  runs=", ".join(labels), **where)  # fmt: skip
     return labels
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.inside import read_document
 from breakeven.runner.folders.library import locked
 from breakeven.runner.folders.queue import Experiment, experiments, submit, writing
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.logs import log_action
 from breakeven.runner.specs.fields import Spec
 
 
@@ -85,14 +85,15 @@ def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> Non
         return replace(order, order=tuple(ids))
 
     _change(data_dir, moved, experiment_id)
-    audit.record(data_dir, "move in the queue", experiment_id, places="first" if by is None else by)
+    places = "first" if by is None else by
+    log_action(data_dir.logs, "move in the queue", experiment_id, places=places)
 
 
 def hold(data_dir: DataDir, experiment_id: str) -> None:
     """Holds an experiment: it does not start. Raises the errors of `move`."""
     _change(data_dir, lambda order, ids: replace(order, held=(*order.held, experiment_id)),
             experiment_id)  # fmt: skip
-    audit.record(data_dir, "hold", experiment_id)
+    log_action(data_dir.logs, "hold", experiment_id)
 
 
 def release(data_dir: DataDir, experiment_id: str) -> None:
@@ -102,13 +103,13 @@ def release(data_dir: DataDir, experiment_id: str) -> None:
         return replace(order, held=tuple(one for one in order.held if one != experiment_id))
 
     _change(data_dir, released, experiment_id)
-    audit.record(data_dir, "release", experiment_id)
+    log_action(data_dir.logs, "release", experiment_id)
 
 
 def pause(data_dir: DataDir, *, paused: bool = True) -> None:
     """Pauses the queue, or resumes it; raises `NotWritable`."""
     _change(data_dir, lambda order, ids: replace(order, paused=paused))
-    audit.record(data_dir, "pause the queue" if paused else "resume the queue")
+    log_action(data_dir.logs, "pause the queue" if paused else "resume the queue")
 
 
 def duplicate(data_dir: DataDir, experiment: Experiment) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
-from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import writing
+from breakeven.runner.logs import log_action
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.variants import ENVIRONMENT_NAME, pythons
 
@@ -166,7 +166,7 @@ def make(data_dir: DataDir, name: str, requirements: str) -> UvEnvironment:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     unfinished.rename(there.folder)
-    audit.record(data_dir, "make environment", name)
+    log_action(data_dir.logs, "make environment", name)
     return there
 
 
@@ -179,7 +179,7 @@ def remove(data_dir: DataDir, environment: UvEnvironment) -> None:
                 raise RunnerError(f"{run.run_id} has not ended and needs it")
     with writing(environment.folder):
         shutil.rmtree(environment.folder)
-    audit.record(data_dir, "remove environment", environment.name)
+    log_action(data_dir.logs, "remove environment", environment.name)
 
 
 def _uv() -> str:

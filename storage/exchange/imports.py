@@ -17,8 +17,8 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.logs import log_action
 from breakeven.runner.texts import printable, read_json
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.archives import KNOWN, USUAL, Limits
@@ -234,7 +234,7 @@ def bring(
     """Imports a file; if it raises `ImportUnusable`, nothing was imported."""
     brought = _brought(data_dir, file, examples, limits)
     counts = {"runs": len(brought.runs.new_runs), "rows": len(brought.rows)}
-    audit.record(data_dir, "import", file.name, **counts)
+    log_action(data_dir.logs, "import", file.name, **counts)
     return brought
 
 

@@ -32,7 +32,7 @@ RUN = f"experiment?experiment={TRAIN}&tab=Runs&run={quote(f'{TRAIN}.{BACKEND}')}
 TABS = ("Why", "Learning", "Runs", "Settings")
 PARTS = ("Steps", "Scores", "Gradients", "Compiling", "Device", "Checkpoints", "Settings",
         "Environment", "Log")  # fmt: skip
-MACHINE_TABS = ("Devices", "Queue", "Environments", "Health", "Log", "Audit log")
+MACHINE_TABS = ("Devices", "Queue", "Environments", "Health", "Log")
 FORM = ("name", "backends", "text_column", "data", "model", "optimizer_options", "task",
         "parameter_groups", "learning_rate", "losses")  # fmt: skip
 TEXT = quote(hostile("query"))

@@ -50,11 +50,7 @@ def served(
         stdout=log, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
-        listens = (environment or {}).get("BREAKEVEN_HOST", "")
-        wait_until_served(
-            listens if listens.startswith("/") else f"http://127.0.0.1:{port}/_stcore/health",
-            server,
-        )
+        wait_until_served(f"http://127.0.0.1:{port}/_stcore/health", server)
         yield f"http://127.0.0.1:{port}", server
     finally:
         for run in folder.run_dirs():
@@ -65,17 +61,11 @@ def served(
         wait_until(lambda: not supervised or not is_locked(folder.supervisor_lock))
 
 
-def wait_until_served(where: str, server: subprocess.Popen[bytes]) -> None:
-    """`where`: an address, or the path of a Unix socket."""
-
+def wait_until_served(address: str, server: subprocess.Popen[bytes]) -> None:
     def answers() -> bool:
         assert server.poll() is None, "the dashboard ended at once"
         try:
-            if where.startswith("/"):
-                with socket.socket(socket.AF_UNIX) as client:
-                    client.connect(where)
-            else:
-                urllib.request.urlopen(where, timeout=10)
+            urllib.request.urlopen(address, timeout=10)
         except OSError:
             return False
         return True

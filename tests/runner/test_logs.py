@@ -7,12 +7,26 @@ import logging.handlers
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from breakeven.runner import logs
-from breakeven.runner.logs import AT_ONCE, KEPT_FILES, AtMost, JsonLines, log, open_log, read_log
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders import library, queue, queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.logs import (
+    AT_ONCE,
+    KEPT_FILES,
+    AtMost,
+    JsonLines,
+    log,
+    log_action,
+    open_log,
+    read_log,
+)
+from tests.helpers.journals import experiment_spec
 
 ESCAPES = "x\n2026-11-23 00:00:00 all is well\r\x1b]0;title\x07\x1b[2J\u202etxt\x9b31m"
 
@@ -147,3 +161,76 @@ def test_what_dashboards_log_is_limited_and_what_supervisors_log_is_not(
         for _ in range(AT_ONCE + 10):
             log.info("again")
         assert (tmp_path / f"{part}.jsonl").read_text().count('"again"') == kept
+
+
+def actions(data_dir: DataDir) -> list[tuple[str, str]]:
+    """What was done to what, the oldest first."""
+    return [(line["message"], line["about"]) for line in reversed(read_log(data_dir.logs))]
+
+
+def test_whatever_changes_the_queue_or_the_library_is_a_line_of_the_log(data_dir: DataDir) -> None:
+    first, second = (queue.submit(data_dir, experiment_spec()) for _ in range(2))
+    queue_order.move(data_dir, second, by=-1)
+    queue_order.hold(data_dir, first)
+    queue_order.release(data_dir, first)
+    queue_order.pause(data_dir)
+    queue_order.pause(data_dir, paused=False)
+    library.change_labels(data_dir, first, lambda old: old.tagged(["mine", "fast"]))
+    library.change_labels(data_dir, first, lambda old: replace(old, tags=()))
+    assert main(["cancel", f"--data-folder={data_dir.path}", first]) == 0
+    assert actions(data_dir) == [
+        ("start", first), ("start", second), ("move in the queue", second), ("hold", first),
+        ("release", first), ("pause the queue", ""), ("resume the queue", ""),
+        ("label", first), ("label", first), ("stop", first),
+    ]  # fmt: skip
+    _, untagged, tagged, *_ = read_log(data_dir.logs)
+    assert (tagged["tags"], untagged["tags"]) == ("mine, fast", "none")
+    assert tagged["part"] == "commands"
+
+
+def test_what_was_refused_is_no_action_of_the_log(data_dir: DataDir) -> None:
+    data_dir.runs.mkdir(parents=True)
+    for refused in (queue_order.hold, library.delete, library.restore):
+        with pytest.raises(Exception, match="x"):
+            refused(data_dir, "x")
+    assert actions(data_dir) == []
+
+
+@pytest.mark.usefixtures("printed")
+def test_actions_of_a_process_with_a_log_are_lines_of_that_log(data_dir: DataDir) -> None:
+    open_log(data_dir.logs, "dashboard")
+    log_action(data_dir.logs, "upload", "a.csv", bytes=3)
+    (line,) = read_log(data_dir.logs)
+    assert (line["part"], line["message"], line["bytes"]) == ("dashboard", "upload", "3")
+    assert line["where"].endswith("log_are_lines_of_that_log")
+
+
+def test_hostile_names_in_actions_stay_one_short_line_and_secrets_are_masked(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "canary-0123456789")
+    log_action(data_dir.logs, "label", ESCAPES * 100, notes=f"{ESCAPES} canary-0123456789")
+    text = (data_dir.logs / "commands.jsonl").read_text()
+    assert text.count("\n") == 1 and len(text) < 2000 and text.isascii()
+    assert "canary" not in text and "[masked]" in text
+
+
+def test_many_who_act_at_once_lose_and_double_no_line(data_dir: DataDir) -> None:
+    def act(number: int) -> None:
+        for turn in range(25):
+            log_action(data_dir.logs, "hold", f"{number}.{turn}")
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(act, range(8)))
+    found = [about for _, about in actions(data_dir)]
+    assert len(found) == len(set(found)) == 200
+
+
+def test_a_log_that_cannot_be_written_keeps_nobody_from_acting(data_dir: DataDir) -> None:
+    data_dir.path.mkdir()
+    data_dir.logs.write_text("no folder")
+    log_action(data_dir.logs, "stop", "x")
+    data_dir.logs.unlink()
+    (data_dir.logs / "commands.jsonl").mkdir(parents=True)
+    log_action(data_dir.logs, "stop", "x")
+    assert not log.handlers

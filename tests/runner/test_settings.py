@@ -12,11 +12,9 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import own_address
 from breakeven.runner.settings import (
     FILE_NAME,
-    Members,
     Prices,
     Serving,
     Settings,
-    Team,
     TeamStoreSettings,
     read_settings,
 )  # fmt: skip
@@ -38,7 +36,7 @@ def refusal(file: Path, **environment: str) -> str:
 
 def test_without_a_file_the_defaults_count(tmp_path: Path) -> None:
     assert read_settings(tmp_path, {}) == Settings()
-    assert Settings().serving == Serving(host="127.0.0.1", port=8501, others="view")
+    assert Settings().serving == Serving(host="127.0.0.1", port=8501)
 
 
 def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
@@ -49,8 +47,7 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     assert settings.store.data == "/shared/breakeven"
     assert settings.addresses == {"node1": "10.0.0.1"}
     shown = tomllib.loads(example)
-    assert settings.team.operators == Members(members=("ada@example.org",), groups=("ml-ops",))
-    for name, section in (("serving", Serving), ("team", Team), ("store", TeamStoreSettings),
+    for name, section in (("serving", Serving), ("store", TeamStoreSettings),
                           ("prices", Prices)):  # fmt: skip
         assert list(shown[name]) == [one.name for one in fields(section)]
     assert list(shown) == [one.name for one in fields(Settings)]
@@ -61,7 +58,7 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     [
         (
             "[servings]",
-            "servings = {}: is not a field of Settings; its fields are serving, team, store, "
+            "servings = {}: is not a field of Settings; its fields are serving, store, "
             "prices, addresses; did you mean 'serving'?",
         ),
         ("[prices]\nkwh = '0.3'", "prices.kwh = '0.3': must be a number"),
@@ -71,7 +68,6 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
             "[serving]\nport = 65536",
             "serving.port = 65536: must be at most 65,535: TCP has no more ports",
         ),
-        ("[serving]\nothers = 'all'", "serving.others = 'all': must be one of 'view', 'launch'"),
         ("[serving]\nfiles = [1]", "serving.files = (1,): must be a list of text"),
         ("[addresses]\nnode1 = 7", "addresses = {'node1': 7}: must be named values, each text"),
         ("store = 'here'", "store = 'here': must be an object of named fields"),
@@ -91,14 +87,13 @@ def test_a_file_that_is_no_toml_or_open_to_others_is_refused(file: Path) -> None
 
 
 def test_a_variable_overrides_the_file_and_is_checked_as_the_file_is(file: Path) -> None:
-    file.write_text("[serving]\nport = 9000\nothers = 'launch'")
-    given = {"BREAKEVEN_HOST": "0.0.0.0", "BREAKEVEN_PORT": "9001", "BREAKEVEN_OTHERS": ""}
+    file.write_text("[serving]\nport = 9000\nfiles = ['/data']")
+    given = {"BREAKEVEN_HOST": "0.0.0.0", "BREAKEVEN_PORT": "9001"}
     found = read_settings(file.parent, given).serving
-    assert found == Serving(host="0.0.0.0", port=9001, others="launch")
+    assert found == Serving(host="0.0.0.0", port=9001, files=("/data",))
+    assert read_settings(file.parent, {"BREAKEVEN_HOST": ""}).serving.host == "127.0.0.1"
     file.unlink()
     assert refusal(file, BREAKEVEN_PORT="x") == "BREAKEVEN_PORT = 'x': must be a whole number"
-    refused = refusal(file, BREAKEVEN_OTHERS="all")
-    assert refused == "BREAKEVEN_OTHERS = 'all': must be one of 'view', 'launch'"
 
 
 def test_a_machine_is_found_under_the_address_of_its_name(

@@ -8,7 +8,6 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.testing.v1 import AppTest
 
 from breakeven import serve
+from breakeven.runner import secret_link
 from breakeven.runner.checks import user_code
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
@@ -26,7 +26,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, OTHERS_VARIABLE
+from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, PORT_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.views.access import doors, permissions
 from breakeven.views.form import uploads
@@ -34,16 +34,15 @@ from breakeven.views.parts import actions
 from breakeven.views.upkeep.serving import FOR_VIEWERS
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
-from tests.helpers.oidc.socket_client import Page
 from tests.helpers.pages import opened, text
 from tests.helpers.serving import served
 from tests.helpers.waiting import PATIENCE_SECONDS, awaited
+from tests.views.access.socket_client import Page
 
 
 @pytest.fixture(autouse=True)
 def plain_settings(folder: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (HOST_VARIABLE, OTHERS_VARIABLE):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv(HOST_VARIABLE, raising=False)
 
 
 def say(folder: DataDir, **serving: object) -> None:
@@ -161,7 +160,11 @@ def test_where_others_are_served_the_operators_names_numbers_and_the_machines_ow
     assert all(map(doors.is_ours, ours))
     assert not doors.is_ours("evil.example") and not doors.is_ours("x.bench.example.org")
     assert doors.may_come_from("https://bench.example.org", "127.0.0.1:8501")
-    assert not doors.may_come_from("https://evil.example", "bench.example.org")
+    for origin in (
+        "https://evil.example", "https://bench.example.org:8443", "null", "", "http://[",
+        "https://bench.example.org@evil.example", "https://x.bench.example.org",
+    ):  # fmt: skip
+        assert not doors.may_come_from(origin, "bench.example.org"), origin
 
 
 def test_a_named_host_or_a_proxy_means_that_others_are_served(folder: DataDir) -> None:
@@ -181,27 +184,32 @@ def test_no_browser_is_told_to_ask_anybody_else(local: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_dashboard_for_others_takes_no_uploads_and_tells_no_traceback_unless_they_may_launch(
+def test_a_dashboard_for_others_takes_no_uploads_and_tells_no_traceback_without_the_secret_link(
     data_dir: DataDir,
 ) -> None:
     say(data_dir)
     upload = "/_stcore/upload_file/session/file"
     with served(data_dir, environment={HOST_VARIABLE: "0.0.0.0"}) as (url, _server):
-        for others_may, refused in (("view", True), ("launch", False)):
-            say(data_dir, others=others_may)
-            answer = answered(url, "localhost", upload, method="PUT")
-            assert ("for viewing only" in answer) == refused
-            assert ask(url, "evil.example", STREAM, websocket=True) == "403"
-            alerts, traces = provoked(url)
-            assert (FOR_VIEWERS in alerts, any("dashboard.py" in one for one in traces)) == (
-                refused, not refused
+        for cookies in ({}, cookie_of(data_dir)):
+            more = f"Cookie: {'; '.join(f'{name}={value}' for name, value in cookies.items())}"
+            answer = answered(url, "localhost", upload, method="PUT", more=more)
+            assert ("for viewing only" in answer) == (not cookies)
+            assert ask(url, "evil.example", STREAM, websocket=True, more=more) == "403"
+            alerts, traces = provoked(url, cookies)
+            assert (FOR_VIEWERS in alerts, any("dashboard.py" in code for code in traces)) == (
+                not cookies, bool(cookies)
             )  # fmt: skip
 
 
-def provoked(url: str) -> tuple[list[str], list[str]]:
+def cookie_of(folder: DataDir) -> dict[str, str]:
+    token = secret_link.ensure(folder)
+    return {secret_link.cookie_name(token): token}
+
+
+def provoked(url: str, cookies: dict[str, str]) -> tuple[list[str], list[str]]:
     """What a page shows, as alerts and in tracebacks, after a message that no page of ours sends:
     a selector that was pressed."""
-    with Page(url, {}) as page:
+    with Page(url, cookies) as page:
         kinds = {one.WhichOneof("type"): one for one in page.ask("experiment")}
         shown = page.ask("experiment", pressed=kinds["selectbox"].selectbox.id)
         assert not any(one.WhichOneof("type") == "exception" for one in shown)
@@ -225,11 +233,18 @@ def test_others_see_everything_and_are_offered_nothing_that_changes_it(
     record(folder)
     assert "Stop it" not in buttons(opened("experiment", experiment=EXPERIMENT_ID))
     launch = opened("launch")
-    assert "Viewing only." in text(launch) and "BREAKEVEN_OTHERS=launch" in text(launch)
+    assert "Viewing only." in text(launch) and "breakeven token" in text(launch)
     assert buttons(launch) == ["Search"] and not launch.text_input and not launch.selectbox
-    others.setenv(OTHERS_VARIABLE, "launch")
+    have_secret(others, folder)
     assert "Stop it" in buttons(opened("experiment", experiment=EXPERIMENT_ID))
     assert "Launch" in buttons(opened("launch"))
+
+
+def have_secret(monkeypatch: pytest.MonkeyPatch, folder: DataDir, **headers: str) -> None:
+    """The reader's browser has the cookie of the secret link."""
+    cookie = "; ".join(f"{name}={value}" for name, value in cookie_of(folder).items())
+    real = type(permissions.st.context)
+    monkeypatch.setattr(real, "headers", {"cookie": cookie, **headers})
 
 
 def test_who_may_only_look_is_told_of_nothing_else_and_why(
@@ -258,7 +273,7 @@ def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
     folder: DataDir, others: pytest.MonkeyPatch
 ) -> None:
     keep(folder, MACHINE)
-    with pytest.raises(permissions.NotAllowed, match="BREAKEVEN_OTHERS=launch"):
+    with pytest.raises(permissions.NotAllowed, match="breakeven token"):
         actions.launch(experiment_spec(), MACHINE)
     with pytest.raises(permissions.NotAllowed):
         uploads.keep("data.csv", b"text,label\n")
@@ -269,7 +284,6 @@ def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
 CHANGING = {"submit", "cancel", "resume", "probe", "request_cancel", "write_bytes", "write_text",
             "unlink", "rmtree", "mkdir", "import_rows", "import_file", "bring"}  # fmt: skip
 HARMLESS = {
-    ("doors.py", "open_socket"),  # when the dashboard starts
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
     ("resources.py", "look_at_machine"),  # asks torch what there is, once
     ("serving.py", "problems_of_ingest"),  # takes in what journals gained, as every page does
@@ -329,7 +343,7 @@ def test_the_form_shows_no_row_of_a_file_that_others_may_not_use(
     keep(folder, MACHINE)
     secret = tmp_path / "secret.csv"
     secret.write_text("text,label\nthe password is swordfish,1\nanother,2\n" * 40)
-    others.setenv(OTHERS_VARIABLE, "launch")
+    have_secret(others, folder)
     query = {"preset": "Your own data", "own.data": str(secret)}
     app = opened("launch", **query)
     shown = text(app) + "".join(frame.value.to_csv() for frame in app.dataframe)
@@ -425,9 +439,7 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(fo
 def test_nobody_who_is_served_from_elsewhere_or_has_another_account_uploads_a_script(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv(OTHERS_VARIABLE, "launch")
-    headers = {name: doors.ANOTHERS[1].decode()}
-    monkeypatch.setattr(permissions.st, "context", SimpleNamespace(headers=headers, ip_address="1"))
+    have_secret(monkeypatch, folder, **{name.lower(): doors.ANOTHERS[1].decode()})
     assert permissions.may_act() and not permissions.scripts_may_run()
     with pytest.raises(permissions.NotAllowed, match="only on the machine itself"):
         uploads.keep_script("a.py", b"1")
@@ -454,8 +466,7 @@ def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        *((name, "x", f"{name} is no variable any more") for name in serve.GONE),
-        (OTHERS_VARIABLE, "everything", "'everything': must be one of 'view', 'launch'"),
+        (PORT_VARIABLE, "99999", "must be at most 65,535"),
     ],
 )
 def test_what_says_whom_to_serve_and_is_not_understood_keeps_the_dashboard_from_beginning(

@@ -3,120 +3,29 @@
 Streamlit listens on every interface and answers to any name. Here it listens on this machine only,
 and a middleware in front of pages and websockets refuses names that are not ours: a stranger's page
 could otherwise act with the reader's browser, if its name points to this machine (DNS rebinding).
-The middleware also keeps browsers from loading anything from elsewhere.
-
-With a sign-in, a proxy authenticates people and passes on the claims of their identity provider.
-The dashboard believes it because only the proxy reaches the Unix socket on which it then listens.
+The middleware also keeps browsers from loading anything from elsewhere, and exchanges the token of
+the secret link for a cookie, before any page has an address with the token.
 """
 
-import base64
 import os
-import re
 import socket
-import stat
-import string
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette import datastructures
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from streamlit import config
 
+from breakeven.runner import secret_link
 from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.logs import log
-from breakeven.runner.settings import EVERYBODY, Settings, Team, read_settings
-from breakeven.runner.texts import read_json
+from breakeven.runner.settings import Settings, read_settings
 from breakeven.views.shared.resources import data_dir, one_more_reader
 
-LONGEST_CLAIM = 200
-TOKEN = re.compile(r"[\w-]+\.(?P<payload>[\w-]+)\.[\w-]*", re.ASCII)
-SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-
-
-class Role(StrEnum):
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-
-
-class Person(NamedTuple):
-    """A person who signed in."""
-
-    subject: str
-    name: str
-    """The verified address, or else `subject` and the subject, so that nobody passes for an
-    address. Characters outside ASCII are escaped, because they can look like the letters of another
-    name."""
-    role: Role | None
-
-
-def person_of_token(token: str, team: Team) -> Person | None:
-    """The person of an ID token with the role that they have now; None without a role. The proxy
-    has checked signature, issuer and age."""
-    parts = TOKEN.fullmatch(token)
-    if parts is None:
-        return None
-    payload = parts["payload"]
-    try:
-        claims = read_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except ValueError:
-        return None
-    subject = claims.get("sub") if isinstance(claims, dict) else None
-    if not isinstance(subject, str) or not subject:
-        return None
-    name = address_of(claims, team) or f"subject {subject}"
-    return Person(subject=subject[:LONGEST_CLAIM], name=ascii(name[:LONGEST_CLAIM])[1:-1],
-                  role=role_of(claims, team))  # fmt: skip
-
-
-def role_of(claims: Mapping[str, Any], team: Team) -> Role | None:
-    """The role that a person has according to the provider's claims; None means no access."""
-    subject, email = (claims.get(name) for name in ("sub", "email"))
-    # A blocked address blocks its person, verified or not.
-    if _folded(one for one in (subject, email) if isinstance(one, str)) & _folded(team.blocked):
-        return None
-    # A subject may look like somebody's address, and an address like somebody's subject.
-    known_as = {subject} if isinstance(subject, str) and "@" not in subject else set()
-    address = address_of(claims, team)
-    known_as |= _folded([address] if address else [])
-    groups = _texts(claims, team.claim)
-    for role, people in ((Role.OPERATOR, team.operators), (Role.VIEWER, team.viewers)):
-        named = _folded(people.members)
-        if known_as & named or EVERYBODY in named or groups & set(people.groups):
-            return role
-    return None
-
-
-def address_of(claims: Mapping[str, Any], team: Team) -> str | None:
-    """The person's address, if the provider has verified it."""
-    email, verified = claims.get("email"), claims.get("email_verified")
-    is_verified = verified is True or (verified is None and team.trust_emails)
-    return email if is_verified and isinstance(email, str) and "@" in email else None
-
-
-def _folded(names: Iterable[str]) -> set[str]:
-    """Addresses with ASCII letters in lower case (other letters can become those of another
-    address); subjects, which have no `@`, unchanged."""
-    return {name.translate(SMALL) if "@" in name else name for name in names}
-
-
-def _texts(claims: Mapping[str, Any], path: str) -> set[str]:
-    """The texts of a claim, which is a text or a list of texts; other values are ignored."""
-    value: Any = claims.get(path)
-    if value is None:
-        value = claims
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-    values = value if isinstance(value, list) else [value]
-    return {one for one in values if isinstance(one, str) and one}
-
-
-LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 FORWARDED = (
     "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
@@ -126,8 +35,6 @@ FORWARDED = (
 ANOTHERS = (b"via", b"another account of this machine")
 """Header that marks a request of another account for later checks."""
 UPLOADS = "/_stcore/upload_file"
-WITHOUT_PERSON = ("/healthz", "/metrics", "/_stcore/health")
-"""Paths that the proxy may request without a person; its configuration decides for whom."""
 HEADERS = {
     b"content-security-policy": (
         b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
@@ -145,9 +52,10 @@ HEADERS = {
 COMPONENTS, LASTING = "/component/", "version"
 """Streamlit gives files of components no lifetime; browsers may cache a file with its version in
 the address permanently, or they would load plotly.js, 5 MB, with every page."""
+WRONG_LINK = "This link is not valid, or not any more: `breakeven token` prints the present one."
+COOKIE_SECONDS = 30 * 86400
+NOT_STORED = {"cache-control": "no-store"}
 FOREVER = {b"cache-control": b"public, max-age=31536000, immutable"}
-PAGE_SECONDS = 12 * 3600.0
-"""Seconds until an open page has to reconnect, past the proxy's sign-in."""
 Headers = Mapping[str, str]
 
 
@@ -156,41 +64,15 @@ def settings() -> Settings:
     return read_settings(data_dir().path)
 
 
-def has_sign_in() -> bool:
-    """Whether people sign in: the dashboard listens on a Unix socket."""
-    return settings().serving.host.startswith("/")
-
-
 def own_names() -> list[str]:
     """Host names from the settings, in small letters."""
     return [name.lower().rstrip(".") for name in settings().serving.hostnames]
 
 
-def open_socket() -> socket.socket:
-    """The Unix socket to listen on; only this account and the group of its folder can reach it.
-    Raises `SettingsUnusable` if others can reach the folder, and pretend to be the proxy."""
-    path = Path(settings().serving.host)
-    try:
-        folder = path.parent.stat()
-        is_ours = folder.st_uid in (os.getuid(), 0)
-        if not is_ours or folder.st_mode & (stat.S_IWGRP | stat.S_IRWXO):
-            raise SettingsUnusable(f"{path.parent} must be this account's and closed to others, "
-                                   "who could pretend to be the proxy: chmod 710")  # fmt: skip
-        path.unlink(missing_ok=True)
-        opened = socket.socket(socket.AF_UNIX)
-        opened.bind(str(path))
-        os.chown(path, -1, folder.st_gid)
-        path.chmod(0o660)
-    except OSError as error:
-        raise SettingsUnusable(f"{path} cannot be listened on: {error}") from None
-    return opened
-
-
 def serves_others(headers: Iterable[str] = ()) -> bool:
-    """Whether people on other machines may be able to reach the dashboard: people sign in, it
-    listens on another address or has another name, or the names of a request's `headers` show a
-    proxy."""
-    listens = has_sign_in() or not _is_local(config.get_option("server.address") or "")
+    """Whether people on other machines may be able to reach the dashboard: it listens on another
+    address or has another name, or the names of a request's `headers` show a proxy."""
+    listens = not _is_local(config.get_option("server.address") or "")
     named = any(not _is_local(name) for name in own_names())
     return listens or named or any(name.lower() in FORWARDED for name in headers)
 
@@ -199,15 +81,6 @@ def comes_from_other_account(headers: Headers) -> bool:
     """Whether another account of this machine sent the request with these headers."""
     name, value = (one.decode() for one in ANOTHERS)
     return headers.get(name) == value
-
-
-def person_of(headers: Headers) -> Person | None:
-    """The sender of a request, from the ID token that the proxy adds; None without a valid
-    token."""
-    given = headers.get("authorization") or ""
-    if not has_sign_in():
-        return None
-    return person_of_token(given.removeprefix("Bearer "), settings().team)
 
 
 def is_ours(host: str) -> bool:
@@ -226,12 +99,14 @@ def is_ours(host: str) -> bool:
 
 
 def may_come_from(origin: str, host: str) -> bool:
-    """Whether a page of that origin may send us requests: a page of ours, or of a name that the
-    operator set. With a sign-in, the origin must be exactly the requested address, encrypted,
-    because browsers send the cookies of a name to all of its ports."""
-    if has_sign_in():
-        return origin.lower() == f"https://{host}".lower()
-    return urlsplit(origin).netloc.lower() == host.lower() or _name_of(origin) in own_names()
+    """Whether a page of that origin may send us requests: a page of the requested address, or of a
+    name that the operator set, without a port. A page of another port is another program's, to
+    whose requests browsers add our cookies."""
+    try:
+        netloc = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return False
+    return netloc == host.lower() or netloc in own_names()
 
 
 class Doors:
@@ -265,7 +140,9 @@ class Doors:
             await refusal(scope, receive, _with_headers(scope, send))
         elif is_page:
             with one_more_reader():
-                await self.app(scope, *_watched(headers, receive, send))
+                await self.app(scope, receive, send)
+        elif (exchanged := _exchanged(scope, headers)) is not None:
+            await exchanged(scope, receive, _with_headers(scope, send))
         else:
             await self.app(scope, receive, _with_headers(scope, send))
 
@@ -278,35 +155,40 @@ class Doors:
         is_strangers = "origin" in headers and not may_come_from(headers["origin"], host)
         if is_strangers or (scope["type"] == "http" and _is_of_others(headers)):
             return 403, "Breakeven does not answer to pages of others."
-        if has_sign_in() and scope["path"] not in WITHOUT_PERSON:
-            person = person_of(headers)
-            if person is None:
-                return 401, "Sign in to see what runs here."
-            if person.role is None:
-                who = f"{person.name} may not look at this dashboard."
-                return 403, f"{who} Its administrator can allow that."
         return 200, ""
 
 
-def _watched(headers: Headers, receive: Any, send: Any) -> tuple[Any, Any]:
-    """A page's connection, which is closed when its reader's role changes, or after
-    `PAGE_SECONDS`."""
-    began, whose, is_cut = time.monotonic(), person_of(headers), False
+def _exchanged(scope: Any, headers: Headers) -> Response | None:
+    """The answer to a request with the token of the secret link: a cookie, and the same address
+    without the token. None for a request without a token."""
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    tokens = [value for name, value in query if name == secret_link.PARAMETER]
+    if not tokens or scope["method"] != "GET":
+        return None
+    token = secret_link.read(data_dir())
+    if token is None or not all(secret_link.is_same(token, given) for given in tokens):
+        return PlainTextResponse(f"{WRONG_LINK}\n", 403)
+    kept = urlencode([pair for pair in query if pair[0] != secret_link.PARAMETER])
+    # Two slashes in front would be the name of another host.
+    path = "/" + quote(scope["path"]).lstrip("/")
+    answer = RedirectResponse(f"{path}?{kept}" if kept else path, 303, NOT_STORED)
+    is_encrypted = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto"))
+    answer.set_cookie(
+        secret_link.cookie_name(token), token, max_age=COOKIE_SECONDS, secure=is_encrypted,
+        httponly=True, samesite="strict",
+    )  # fmt: skip
+    return answer
 
-    async def received() -> Any:
-        nonlocal is_cut
-        message = await receive()
-        is_over = time.monotonic() - began > PAGE_SECONDS or person_of(headers) != whose
-        if has_sign_in() and is_over and not is_cut:
-            await send({"type": "websocket.close", "code": 4401, "reason": ""})
-            is_cut = True
-        return {"type": "websocket.disconnect", "code": 4401} if is_cut else message
 
-    async def sent(message: Any) -> None:
-        if not is_cut:
-            await send(message)
-
-    return received, sent
+def has_secret(headers: Headers) -> bool:
+    """Whether a request has the cookie of the secret link. Of several cookies of its name one must
+    be right: another program of this host can add cookies, and could otherwise lock people out."""
+    token = secret_link.read(data_dir())
+    if token is None:
+        return False
+    cookies = (cookie.partition("=") for cookie in headers.get("cookie", "").split(";"))
+    values = [value for name, _, value in cookies if name.strip() == secret_link.cookie_name(token)]
+    return any([secret_link.is_same(token, value) for value in values])
 
 
 def _with_headers(scope: Any, send: Any) -> Any:
@@ -333,8 +215,8 @@ def _is_of_others(headers: Headers) -> bool:
 
 
 def _decoded(scope: Any) -> Headers:
-    """A request's headers by name; a repeated header gets both values, so that it matches no host,
-    origin or token."""
+    """A request's headers by name; a repeated header gets both values, so that it matches no host
+    or origin."""
     given = datastructures.Headers(scope=scope)
     return {name: ", ".join(given.getlist(name)) for name in given}
 

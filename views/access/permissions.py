@@ -1,10 +1,9 @@
 """What people who reach the dashboard may do, decided here for every page and action, and which
 files they may use.
 
-On this machine alone everybody may do everything. If the dashboard serves others without a sign-in,
-they may look, and may launch if the operator allows that by name; a file must then be an upload or
-in a folder that the operator named. With a sign-in, operators may act and viewers may look; each
-action checks the role again. Scripts can be uploaded only on this machine, where their owner could
+The account that runs the dashboard may do everything on its machine. Others may look, and may act
+with the secret link; a file must then be an upload or in a folder that the operator named. Each
+action checks the right again. Scripts can be uploaded only on this machine, where their owner could
 also start them by hand.
 """
 
@@ -19,33 +18,22 @@ import streamlit as st
 
 from breakeven.runner.checks import user_code
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.folders import audit
 from breakeven.runner.logs import log
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.settings import OTHERS_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_DATA
 from breakeven.views.access import doors
-from breakeven.views.access.doors import Role
-from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import data_dir
 
-SIGN_OUT = "/sign-out"
-"""The proxy's address for signing out."""
-WITHOUT_SIGN_IN = (
-    "This dashboard is served to others, and it does not ask who they are: there is no sign-in."
-)
+OTHERS_SERVED = "This dashboard is served to others, who look."
 ANOTHER_ACCOUNT = (
     "You opened this page as another account of this machine than the one that runs the dashboard."
 )
 MAY_ONLY_LOOK: Markdown = (
-    "**Viewing only.** {why} So nothing can be started, stopped or uploaded here. The "
-    f"administrator can let people sign in (docs/operating.md), or allow everybody that with "
-    f"`{OTHERS_VARIABLE}=launch`: launching is running programs on that machine."
-)
-AS_VIEWER: Markdown = (
-    "**Viewing only.** You are signed in as a viewer. The administrator of this dashboard can make "
-    "you an operator, who may start, stop and upload."
+    "**Viewing only.** {why} To start, stop and upload, open its secret link once in this browser: "
+    "the dashboard prints it when it starts, and `breakeven token` prints it again. Whoever has it "
+    "can run programs on that machine."
 )
 
 
@@ -60,35 +48,27 @@ def may_act() -> bool:
 
 def may_act_by(headers: Any) -> bool:
     """Whether the sender of these headers may start and stop experiments."""
-    if doors.has_sign_in():
-        person = doors.person_of(headers)
-        return person is not None and person.role is Role.OPERATOR
-    return not doors.serves_others(headers) or doors.settings().serving.others == "launch"
+    return not doors.serves_others(headers) or doors.has_secret(headers)
 
 
 def viewing_only() -> Markdown:
     """Why this session may only look."""
-    if doors.has_sign_in():
-        return AS_VIEWER
     is_other_account = doors.comes_from_other_account(st.context.headers)
-    return MAY_ONLY_LOOK.format(why=ANOTHER_ACCOUNT if is_other_account else WITHOUT_SIGN_IN)
+    return MAY_ONLY_LOOK.format(why=ANOTHER_ACCOUNT if is_other_account else OTHERS_SERVED)
 
 
 def require_acting() -> None:
     """Raises `NotAllowed` if this session may only look. Each function that changes something calls
-    it, whether or not its button was shown. Logs the person, under the name of the calling
-    function."""
-    allowed, who = may_act(), _who()
-    fields = {"who": who.name, "from": who.source_address}
+    it, whether or not its button was shown. Logs the address of the reader, under the name of the
+    calling function."""
+    allowed = may_act()
+    fields = {"from": st.context.ip_address or "this machine"}
     verb = "acts" if allowed else "was refused"
     log.info("somebody %s", verb, stacklevel=2, extra={"fields": fields})
     if not allowed:
-        others = "This dashboard is served to others and lets them only look. Its administrator can"
-        viewer = "You are signed in as a viewer, who looks; operators act"
         raise NotAllowed(
-            viewer if doors.has_sign_in() else f"{others} allow more with {OTHERS_VARIABLE}=launch"
+            "You may only look. The secret link, which `breakeven token` prints, lets you act"
         )
-    audit.acts(who)
 
 
 def redacted(about: object) -> str:
@@ -98,29 +78,6 @@ def redacted(about: object) -> str:
         text = text.replace(str(data_dir().path), "the data folder")
         text = text.replace(str(PROJECT_ROOT), "the program's folder")
     return text
-
-
-def _who() -> audit.Actor:
-    """The reader of the page that is being drawn: by name with a sign-in, else by address, unless a
-    proxy hides it."""
-    headers, source_address = st.context.headers, str(st.context.ip_address or "this machine")
-    who = {"name": "somebody" if doors.serves_others(headers) else "local"}
-    if (person := doors.person_of(headers)) is not None:
-        who = {"name": person.name, "subject": person.subject}
-    return audit.Actor(**who, source_address=source_address, via="page")
-
-
-def show_person() -> None:
-    """With a sign-in, shows the reader and a sign-out link above every page."""
-    person = doors.person_of(st.context.headers)
-    if person is None:
-        return
-    with (
-        st.container(horizontal=True, horizontal_alignment="right", key="signed-in"),
-        st.popover(inert(person.name), icon=":material/person:", type="tertiary", width="content"),
-    ):
-        st.markdown(f"Signed in as {inert(person.name)}, **{inert(person.role)}**.")
-        st.link_button("Sign out", SIGN_OUT, icon=":material/logout:")
 
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w-][\w.-]*)?")

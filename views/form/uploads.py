@@ -14,7 +14,7 @@ import streamlit as st
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders import audit
+from breakeven.runner.logs import log_action
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.views.access import permissions
 from breakeven.views.shared.inert import Markdown, code, inert
@@ -141,7 +141,7 @@ def _write(path: Path, content: bytes) -> Path:
     try:
         unfinished.write_bytes(content)
         os.replace(unfinished, path)
-        audit.record(data_dir(), "upload", path.name, bytes=len(content))
+        log_action(data_dir().logs, "upload", path.name, bytes=len(content))
     finally:
         unfinished.unlink(missing_ok=True)
     return path

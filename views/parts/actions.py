@@ -178,7 +178,7 @@ DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
        for view in ("Matrix", "Trends", "Side by side", "Suites")},
     "Launch": ("launch", {}),
     **{tab: ("machine", {"tab": tab})
-       for tab in ("Devices", "Queue", "Health", "Log", "Audit log")},
+       for tab in ("Devices", "Queue", "Health", "Log")},
     "Wall": ("machine", {"wall": "1"}),
     "Definitions": ("definitions", {}),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from breakeven.storage.errors import NotExportable, NotInStore
+from breakeven.views.report.files import MAX_EXPERIMENTS, NotWanted, report_of
 from breakeven.views.shared.resources import get_store
 
 ADDRESS = re.compile(r"/report/(\w[\w.,-]*)$")
@@ -66,9 +67,6 @@ async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
 
 def _answer(requested: str, is_gone: threading.Event) -> tuple[int, str, bytes]:
     """Status, type and body."""
-    # Imported late, because the server answers before these modules are imported.
-    from breakeven.views.report.files import MAX_EXPERIMENTS, NotWanted, report_of
-
     try:
         page = report_of(get_store(), requested.split(SEPARATOR), MAX_EXPERIMENTS,
                          lambda: not is_gone.is_set())  # fmt: skip

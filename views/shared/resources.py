@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import streamlit as st
 
@@ -28,11 +28,10 @@ from breakeven.runner.machine.capabilities import (
     read_capabilities,
 )
 from breakeven.runner.project import PACKAGE
+from breakeven.storage import team
 from breakeven.storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable
+from breakeven.storage.index.store import Store
 from breakeven.views.shared.inert import inert
-
-if TYPE_CHECKING:
-    from breakeven.storage.index.store import Store
 
 EXAMPLES = PACKAGE / "examples"
 PROCESS_WIDE = "breakeven_process_wide"
@@ -70,7 +69,7 @@ def data_dir() -> DataDir:
     return DataDir(default_data_folder())
 
 
-def get_store() -> "Store":
+def get_store() -> Store:
     """The one store of this process, up to date; stops the page if it cannot be opened."""
     process_wide().read.add(data_dir().path)
     process_wide().read_at[data_dir().path] = time.monotonic()
@@ -82,15 +81,12 @@ def get_store() -> "Store":
     return store
 
 
-def open_store() -> "Store":
+def open_store() -> Store:
     """The one store of this process; raises `StoreLocked`, `StoreUnusable` or `OSError`.
 
     The first call also starts a supervisor if work is left over, and the probe of this machine, so
     that its answer is ready when somebody launches.
     """
-    # Imported late, because the server answers before this import is done.
-    from breakeven.storage import team
-
     folder = data_dir()
     shared = process_wide()
     with shared.lock:
@@ -200,7 +196,7 @@ def one_more_reader() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def keeping_up(store: "Store") -> Iterator[None]:
+def keeping_up(store: Store) -> Iterator[None]:
     """Ingests new rows of the run folders, if due, before the body draws them.
 
     Several parts of a page, and several readers, share the rows and the charts drawn from them.

@@ -1,5 +1,5 @@
 """The health of machine, installation and data folder: a quiet line above every page, checked while
-pages are open; and tabs with findings, logs, the audit log and environments."""
+pages are open; and tabs with findings, logs and environments."""
 
 import json
 import subprocess
@@ -11,12 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 import streamlit as st
 
 from breakeven.runner.commands.doctor import look
 from breakeven.runner.doctor.findings import Finding, Health
-from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import size_of
 from breakeven.runner.logs import read_log
@@ -27,11 +25,10 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_bytes
 from breakeven.views.access import permissions
-from breakeven.views.parts import downloads
 from breakeven.views.parts.actions import errors_shown
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
-from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir
 
@@ -204,36 +201,6 @@ def _is_asked(entry: dict[str, Any], least: str) -> bool:
     levels = ("debug", *LEVELS, "critical")
     level = entry.get("level")
     return level in levels and levels.index(str(level)) >= levels.index(least)
-
-
-MAX_SHOWN = 500
-TITLES: dict[str, Markdown] = {
-    "time": "When", "who": "Who", "from": "From", "via": "By", "action": "Did",
-    "about": "Object", "details": "Details",
-}  # fmt: skip
-
-
-def show_history(store: Store) -> None:
-    """Shows the audit log to operators only, because it names people."""
-    entries = audit.entries(data_dir())
-    if not entries:
-        st.caption("There are no actions yet.")
-        return
-    word = st.text_input("Search", width=300, **bound("action", ""))
-    frame = pd.DataFrame([audit.flat(entry) for entry in entries])
-    if word:
-        lines = frame.astype(str).agg(" ".join, axis=1).str.lower()
-        frame = frame[lines.str.contains(word.lower(), regex=False)]
-    shown = frame.head(MAX_SHOWN)
-    many = words.plural(len(frame), "action")
-    more = f", the latest {MAX_SHOWN} of them shown" if len(frame) > MAX_SHOWN else ""
-    st.caption(f"{many}, the latest first{more}; in the terminal: `breakeven audit`")
-    with st.container(horizontal=True):
-        downloads.table_downloads(frame, "audit")
-    st.dataframe(
-        shown.drop(columns="subject").map(lambda text: printable(text, 400)).rename(columns=TITLES),
-        hide_index=True, height=min(480, 38 + 35 * len(shown)),
-    )  # fmt: skip
 
 
 HOW = (

@@ -1,23 +1,18 @@
-"""Addresses for monitoring: `/healthz` for probes, `/metrics` for readers of OpenMetrics; and the
-message to a reader if a page fails unexpectedly.
+"""`/healthz` for probes, and the message to a reader if a page fails unexpectedly.
 
-Both report numbers and problems, without names of experiments and paths. Viewers may read them. A
-request costs the same with ten runs and with ten thousand: the store maintains the counts, and only
-files of active runs are read.
+`/healthz` reports problems, without names of experiments and paths. Viewers may read it. A request
+costs the same with ten runs and with ten thousand: the store maintains the counts, and only files
+of active runs are read.
 """
 
 import asyncio
 import json
-import os
-import resource
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
@@ -39,7 +34,6 @@ from breakeven.runner.supervision.heartbeat import (
 )
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.errors import StoreError
-from breakeven.storage.index.folders import IndexedRun
 from breakeven.views.access import permissions
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import data_dir, open_store, process_wide
@@ -54,17 +48,19 @@ STARTING_SECONDS = 15.0
 """Most seconds that a supervisor needs until it holds its lock."""
 
 
-Number = float | Mapping[str, float] | None
-"""A value, one for each state of runs, or None if it is unknown."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class State:
     """The state of everything at one moment."""
 
-    numbers: Mapping[str, Number]
-    """By their names in `METRICS`, without those of this process."""
-    problems: tuple[str, ...] = ()
+    runs: Mapping[str, int]
+    """Runs of the data folder by state."""
+    experiments_waiting: int
+    """Without held ones."""
+    supervisor_alive: bool
+    ingest_age_seconds: float | None
+    """Seconds since the index last had all rows; None before the first time."""
+    disk_free_bytes: int | None
+    problems: tuple[str, ...]
     """A sentence for each problem."""
 
     @property
@@ -98,27 +94,18 @@ def look() -> State:
     } - set(order.held)
     heartbeat = read_heartbeat(folder)
     problems += _of_supervisor(heartbeat, len(queued), order.paused)
-    ingesting = seconds_busy(folder.database_lock)
     age = None if store is None else store.age
-    problems += _of_index(ingesting, age)
-    free, size, full = _disk(folder)
+    problems += _of_index(seconds_busy(folder.database_lock), age)
+    free, full = _disk(folder)
     problems += [] if full is None else [full]
-    is_alive = heartbeat.is_alive
-    numbers: dict[str, Number] = {
-        "runs": {} if store is None else store.run_counts,
-        "queue_experiments": len(queued),
-        "queue_oldest_seconds": _oldest(folder, queued, open_runs),
-        "queue_paused": order.paused,
-        "supervisor_alive": is_alive,
-        "supervisor_silence_seconds": heartbeat.seconds_since_beat if is_alive else None,
-        "supervisor_stuck_experiments": len(heartbeat.stuck) if is_alive else None,
-        "ingest_age_seconds": age,
-        "ingest_seconds": ingesting,
-        "run_folders_unreadable": 0 if store is None else store.num_unreadable,
-        "disk_free_bytes": free,
-        "disk_size_bytes": size,
-    }
-    return State(numbers=numbers, problems=tuple(problems))
+    return State(
+        runs={} if store is None else store.run_counts,
+        experiments_waiting=len(queued),
+        supervisor_alive=heartbeat.is_alive,
+        ingest_age_seconds=age,
+        disk_free_bytes=free,
+        problems=tuple(problems),
+    )
 
 
 def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: bool) -> Iterator[str]:
@@ -150,18 +137,6 @@ def _of_index(ingesting: float, age: float | None) -> Iterator[str]:
         yield f"the data on pages are {duration(age)} old"
 
 
-def own_process() -> dict[str, float]:
-    """Resident bytes, open files and threads of this process; processor time it has taken."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    found = {"process_cpu_seconds": used.ru_utime + used.ru_stime,
-             "process_threads": threading.active_count()}  # fmt: skip
-    with suppress(OSError):  # macOS has no /proc.
-        found["process_open_fds"] = len(os.listdir("/proc/self/fd"))
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        found["process_resident_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
-    return found
-
-
 def problems_of_ingest() -> list[str]:
     """Problems of the latest ingest; empty if it takes longer than `PATIENCE_SECONDS`."""
     with known.lock:
@@ -189,29 +164,17 @@ def _take_in() -> list[str]:
     return []
 
 
-def _disk(folder: DataDir) -> tuple[int | None, int | None, str | None]:
-    """Free and total bytes, and the problem, if there is one."""
+def _disk(folder: DataDir) -> tuple[int | None, str | None]:
+    """Free bytes, and the problem, if there is one."""
     try:
-        disk = shutil.disk_usage(folder.path)
+        free = shutil.disk_usage(folder.path).free
     except OSError as error:
-        return None, None, f"the data folder cannot be read: {error.strerror}"
-    is_full = disk.free < MIN_FREE_BYTES
-    problem = f"{disk.free / 1e6:.0f} MB are free on the disk of the data folder"
-    return disk.free, disk.total, problem if is_full else None
-
-
-def _oldest(folder: DataDir, queued: set[str], open_runs: Iterable[IndexedRun]) -> float | None:
-    """Seconds that the oldest request has been waiting; ids begin with their time."""
-    oldest = min(queued, default=None)
-    mine = (one.run_id for one in open_runs if one.run_id.partition(".")[0] == oldest)
-    with suppress(OSError, StopIteration):
-        written = os.stat(folder.run_dir(next(mine)).spec_file).st_mtime
-        return max(0.0, time.time() - written)
-    return None
+        return None, f"the data folder cannot be read: {error.strerror}"
+    problem = f"{free / 1e6:.0f} MB are free on the disk of the data folder"
+    return free, problem if free < MIN_FREE_BYTES else None
 
 
 NOT_STORED = {"cache-control": "no-store"}
-OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LIMIT_SECONDS = 10.0
 """The longest wait for a disk that hangs."""
 SILENT = "the data folder does not respond: its disk hangs or is very slow"
@@ -235,70 +198,17 @@ async def healthz(request: Request) -> Response:
         content = {
             "status": "ok" if state.is_healthy else "wrong",
             "problems": [problem.replace(where, "the data folder") for problem in state.problems],
-            "experiments_waiting": state.numbers["queue_experiments"],
-            **{
-                name: state.numbers[name]
-                for name in ("runs", "supervisor_alive", "ingest_age_seconds", "disk_free_bytes")
-            },
+            "experiments_waiting": state.experiments_waiting,
+            "runs": state.runs,
+            "supervisor_alive": state.supervisor_alive,
+            "ingest_age_seconds": state.ingest_age_seconds,
+            "disk_free_bytes": state.disk_free_bytes,
         }
     status = 200 if content["status"] == "ok" else 503
     return Response(json.dumps(content) + "\n", status, NOT_STORED, "application/json")
 
 
-async def metrics(request: Request) -> Response:
-    text = open_metrics(await looked(), own_process())
-    return Response(text, headers=NOT_STORED, media_type=OPEN_METRICS)
-
-
-ROUTES = [Route("/healthz", healthz), Route("/metrics", metrics)]
-
-
-METRICS = {
-    "healthy": "1 while /healthz is ok.",
-    "runs": "Runs of the data folder by state.",
-    "queue_experiments": "Waiting experiments without held ones.",
-    "queue_oldest_seconds": "Waiting time of the oldest of them.",
-    "queue_paused": "1 while the queue is paused.",
-    "supervisor_alive": "1 while a supervisor holds the data folder.",
-    "supervisor_silence_seconds": "Time since its last sign of life.",
-    "supervisor_stuck_experiments": "Running experiments with a hanging thread.",
-    "ingest_age_seconds": "Time since the index last had all rows.",
-    "ingest_seconds": "How long the index has been reading its current input.",
-    "run_folders_unreadable": "Run folders that cannot be read.",
-    "disk_free_bytes": "Free space on the disk of the data folder.",
-    "disk_size_bytes": "Size of the disk of the data folder.",
-    "process_resident_bytes": "Memory of the dashboard.",
-    "process_open_fds": "Open files of the dashboard.",
-    "process_threads": "Threads of the dashboard.",
-    "process_cpu_seconds": "Processor time of the dashboard.",
-}
-"""All metrics with their texts; a unit is the last word of a name."""
-COUNTERS = ("process_cpu_seconds",)
-UNITS = ("bytes", "seconds")
-
-
-def open_metrics(state: State | None, process: Mapping[str, float]) -> str:
-    """The state as OpenMetrics 1.0; an unknown number has only its description."""
-    found: dict[str, Number] = {"healthy": bool(state and state.is_healthy), **process}
-    found |= {} if state is None else state.numbers
-    shown = (name for name in METRICS if state is not None or name in found)
-    return "".join(_family(name, found.get(name)) for name in shown) + "# EOF\n"
-
-
-def _family(name: str, value: Number) -> str:
-    """One metric with its value, or its values by state of runs."""
-    whole, unit = f"breakeven_{name}", name.rpartition("_")[2]
-    is_counter = name in COUNTERS
-    lines = [f"# TYPE {whole} {'counter' if is_counter else 'gauge'}",
-             *([f"# UNIT {whole} {unit}"] if unit in UNITS else []),
-             f"# HELP {whole} {METRICS[name]}"]  # fmt: skip
-    if isinstance(value, Mapping):
-        lines += [
-            f'{whole}{{state="{state}"}} {float(value.get(state, 0))!r}' for state in RunState
-        ]
-    elif value is not None:
-        lines.append(f"{whole}{'_total' if is_counter else ''} {float(value)!r}")
-    return "\n".join(lines) + "\n"
+ROUTES = [Route("/healthz", healthz)]
 
 
 FOR_VIEWERS: Markdown = (

@@ -1,4 +1,4 @@
-"""Other accounts of the machine look, where nobody signs in; they do not act as its operator."""
+"""Other accounts of the machine look; they act only with the secret link."""
 
 import os
 import socket
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.settings import OTHERS_VARIABLE
+from breakeven.runner import secret_link
+from breakeven.runner.folders.data_dir import DataDir
 from breakeven.views.access import doors, permissions
 from breakeven.views.access.doors import Doors, is_other_account
 from tests.helpers.waiting import awaited
@@ -71,7 +72,9 @@ def test_where_the_system_tells_nothing_everybody_here_may_act(
     assert not is_other_account({"client": None, "server": None})
 
 
-def test_another_accounts_page_may_look_and_bring_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_accounts_page_may_look_and_bring_no_files_without_the_secret_link(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with connected(*WAYS[0]) as scope:
         assert permissions.may_act_by(passed_on(scope))
         upload = {**scope, "type": "http", "method": "PUT", "path": UPLOAD}
@@ -79,8 +82,10 @@ def test_another_accounts_page_may_look_and_bring_no_files(monkeypatch: pytest.M
         become_somebody_else(monkeypatch)
         assert passed_on(scope) and not permissions.may_act_by(passed_on(scope))
         assert passed_on(upload) == {}
-        monkeypatch.setenv(OTHERS_VARIABLE, "launch")
-        assert permissions.may_act_by(passed_on(scope))
+        token = secret_link.ensure(folder)
+        cookie = (b"cookie", f"{secret_link.cookie_name(token)}={token}".encode())
+        scope["headers"].append(cookie)
+        assert permissions.may_act_by(passed_on(scope)) and passed_on(upload)
 
 
 def become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:

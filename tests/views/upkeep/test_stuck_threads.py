@@ -64,8 +64,6 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     assert "kill -9" in found.remedy and "supervise" in found.remedy
     seen = state.look()
     assert "1 of the active experiments had no supervision for" in seen.problems[0]
-    said = serving.open_metrics(seen, {})
-    assert "breakeven_supervisor_stuck_experiments 1.0" in said and "healthy 0.0" in said
     gate.set()
     at_work.join()
     assert not heartbeat.read_heartbeat(folder).stuck and state.look().is_healthy
@@ -83,7 +81,7 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
     folder: DataDir, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_experiment(folder.runs)
-    wait_until(lambda: state.look().is_healthy and state.look().numbers["runs"] == {"finished": 3})
+    wait_until(lambda: state.look().is_healthy and state.look().runs == {"finished": 3})
     assert processes.check_dashboard(folder).health is Health.OK
     real = store_module.run_tick
 
@@ -95,12 +93,11 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
     wait_until(lambda: not state.look().is_healthy)
     seen = state.look()
     assert "reading run folders has taken" in seen.problems[0]
-    assert seen.numbers["runs"] == {"finished": 3} and seen.numbers["ingest_seconds"] > 0.5
+    assert seen.runs == {"finished": 3}
     found = processes.check_dashboard(folder)
     assert found.health is Health.WRONG and "kill -9" in found.remedy
     gate.set()
     wait_until(lambda: state.look().is_healthy)
-    assert state.look().numbers["ingest_seconds"] == 0 and not state.look().problems
 
 
 def test_a_disk_that_hangs_gets_an_answer_that_says_so(
@@ -113,6 +110,3 @@ def test_a_disk_that_hangs_gets_an_answer_that_says_so(
         answer = awaited(serving.healthz(request))
         assert answer.status_code == 503
         assert json.loads(bytes(answer.body))["problems"] == [serving.SILENT]
-    said = bytes(awaited(serving.metrics(request)).body).decode()
-    assert "breakeven_healthy 0.0" in said and "breakeven_process_threads" in said
-    assert "breakeven_runs" not in said

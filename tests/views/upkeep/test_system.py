@@ -71,7 +71,11 @@ def test_environments_are_listed_with_their_size_and_removed_by_those_who_act(fo
     app.button(key="remove-environment-torch211").click().run()
     assert "torch211" not in text(app) and "1 environment" in text(app)
     assert [one.name for one in folder.environments.iterdir()] == ["other"]
-    (record,) = [line for line in folder.audit_file.read_text().splitlines() if "torch211" in line]
+    (record,) = [
+        line
+        for line in (folder.logs / "commands.jsonl").read_text().splitlines()
+        if "torch211" in line
+    ]
     assert "remove environment" in record
 
 

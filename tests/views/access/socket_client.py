@@ -1,6 +1,5 @@
 """A page's websocket without a browser: says what a page would, and what no page would say."""
 
-import ssl
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Self
@@ -16,14 +15,13 @@ class Page:
     """A connection to the dashboard at `address`, with cookies and an origin, or without."""
 
     def __init__(self, address: str, cookies: Mapping[str, str], origin: str | None = "") -> None:
-        trusting = ssl._create_unverified_context() if address.startswith("https") else None
         headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
         if origin is not None:
             headers["Origin"] = origin or address
         where = f"ws{address.removeprefix('http')}/_stcore/stream"
         with ExitStack() as stack:
             self.connection = stack.enter_context(
-                connect(where, ssl=trusting, additional_headers=headers, max_size=None,
+                connect(where, additional_headers=headers, max_size=None,
                         subprotocols=["streamlit"])  # type: ignore[list-item]
             )  # fmt: skip
             self.ending = stack.pop_all()
