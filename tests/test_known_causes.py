@@ -571,3 +571,121 @@ def test_the_ladder_is_a_remedy_only_where_it_was_not_climbed() -> None:
 def test_pages_show_causes_as_plain_text_so_that_none_has_marks_of_code() -> None:
     assert RULES
     assert not [rule.kind for rule in RULES if "`" in rule.cause + rule.advice]
+
+
+SCRIPT = ExperimentSpec(
+    name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
+    data=DataSpec(source="script"), backends=("inductor",),
+)  # fmt: skip
+TWICE = {
+    "a gradient penalty": """
+x = torch.randn(3, 4, requires_grad=True)
+gradient, = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+(gradient.norm() - 1).square().backward()
+""",
+    "a second derivative of an input": """
+x = torch.randn(3, 4, requires_grad=True)
+first, = torch.autograd.grad(net(x).tanh().sum(), x, create_graph=True)
+torch.autograd.grad(first.sum(), x)
+""",
+    "an inner step of a meta learner": """
+weights = list(net.parameters())
+inner = torch.autograd.grad(net(torch.randn(3, 4)).square().mean(), weights, create_graph=True)
+sum(one.square().sum() for one in inner).backward()
+""",
+}
+NET = """
+import torch
+net = torch.compile(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), {arguments})
+"""
+
+
+def raised_by(folder: Path, text: str, **arguments: Any) -> dict[str, Any]:
+    """The event of the error that a script raises under a run's copy of its folder."""
+    work = folder / "runs" / "20261128-101112-131415-0a1b.inductor" / "work"
+    work.mkdir(parents=True)
+    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    (work / "train.py").write_text(NET.format(arguments=given) + text)
+    try:
+        runpy.run_path(str(work / "train.py"))
+    except Exception as error:
+        return describe_failure(error)
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.parametrize("what", TWICE)
+def test_a_gradient_of_a_gradient_names_its_line_and_the_backend_that_can_do_it(
+    tmp_path: Path, what: str
+) -> None:
+    event = raised_by(tmp_path, TWICE[what], backend="aot_eager")
+    found = failure(f"{event['error']}: {event['message']}", traceback=event["traceback"])
+    known = find_cause("inductor", replace(found, spec=SCRIPT))
+    assert known is not None and known.kind == "double backward"
+    assert "It does so at train.py:" in known.words and "_orig_mod" in known.words
+    assert [remedy_text(one) for one in known.remedies] == ["eager"]
+    modes = replace(found, spec=replace(SCRIPT, backends=(MAX,)), text=MAX,
+                    variant=parse_backend(MAX))  # fmt: skip
+    known = find_cause("inductor", modes)
+    assert known is not None and [remedy_text(one) for one in known.remedies] == ["eager"]
+
+
+WHOLE_GRAPHS = {
+    "x = net(torch.randn(3, 4))\n\n@torch.compile(backend='eager', fullgraph=True)\n"
+    "def loss(x):\n    if x.sum().item() > 0:\n        return x.sum()\n    return -x.sum()\n\n"
+    "loss(x)\n": ("data-dependent operation", "train.py:8"),
+    "@torch.compile(backend='eager', fullgraph=True)\ndef same(x):\n"
+    "    return x * 2 if torch.equal(x, x + 1) else x\n\nsame(torch.randn(3))\n":
+        ("data-dependent operation", "train.py:6"),
+    "@torch.compile(backend='eager', fullgraph=True)\ndef said(x):\n    x = x * 2\n"
+    "    print('step')\n    return x\n\nsaid(torch.randn(3))\n": ("graph break", "train.py:7"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.parametrize("text", WHOLE_GRAPHS)
+def test_a_script_that_insists_on_one_graph_gets_the_line_and_a_setting_that_lifts_it(
+    tmp_path: Path, text: str
+) -> None:
+    event = raised_by(tmp_path, text, backend="eager")
+    found = failure(f"{event['error']}: {event['message']}", traceback=event["traceback"])
+    found = replace(found, spec=SCRIPT, asks_for_whole=("train.py:25",))
+    known = find_cause("inductor", found)
+    kind, line = WHOLE_GRAPHS[text]
+    assert known is not None and known.kind == kind
+    assert f"It ends at {line}." in known.words
+    assert "calls torch.compile with fullgraph=True at train.py:25" in known.words
+    assert [remedy_text(one) for one in known.remedies] == ["inductor:fullgraph=false"]
+
+
+@pytest.mark.parametrize(
+    ("guard", "words", "remedies"),
+    [
+        ("3/7: self.param_groups[0]['lr'] == 0.001", "Make lr a tensor",
+         ["inductor:fullgraph=false"]),
+        ("0/7: len(self._forward_hooks) == 7", "Register hooks once", ["inductor:fullgraph=false"]),
+        ("0/7: tensor 'x' size mismatch at index 0. expected 4, actual 5", "dynamic=true",
+         ["inductor:dynamic=true", "inductor:fullgraph=false"]),
+    ],
+)  # fmt: skip
+def test_at_the_recompile_limit_the_advice_is_about_the_value_that_changes(
+    guard: str, words: str, remedies: list[str]
+) -> None:
+    found = failure("FailOnRecompileLimitHit: Hard failure due to fullgraph=True", "inductor")
+    known = find_cause("inductor", replace(found, spec=SCRIPT, guard=guard))
+    assert known is not None and known.kind == "recompile limit" and words in known.words
+    assert [remedy_text(one) for one in known.remedies] == remedies
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kind", "remedies"),
+    [("turns", "held by another run", ["--schedule=sequential"]),
+     ("sequential", "held by another program", [])],
+)  # fmt: skip
+def test_a_port_in_use_is_blamed_on_the_other_runs_or_if_there_were_none_on_another_program(
+    schedule: Any, kind: str, remedies: list[str]
+) -> None:
+    message = "DistNetworkError: port: 29511, name: EADDRINUSE, message: address already in use"
+    found = failure(message, "inductor", baseline=failure(message, "none:optimizer=fused"))
+    spec = replace(SCRIPT, schedule=schedule)
+    assert told(replace(found, spec=spec)) == (kind, remedies)

@@ -8,6 +8,7 @@ A backend is written as its name, or with settings behind a colon:
     inductor:epilogue_fusion=false          any other name is an Inductor configuration
     inductor:mode=max-autotune+triton.cudagraphs=false
                                             options override those of the mode
+    inductor:fullgraph=false                a script's own fullgraph=True does not count
     inductor:optimizer=fused
     none:optimizer=fused                    settings without a compiler
     thunder.dynamo:ThunderCompiler          a function or class of a package, or path.py:name
@@ -73,6 +74,9 @@ class Variant(Spec):
     mode: Mode | None = None
     fullgraph: bool = False
     """Whether a graph break is an error."""
+    allows_breaks: bool = False
+    """Whether a graph break is no error even where a script calls `torch.compile` with
+    `fullgraph=True`; written `fullgraph=false`."""
     dynamic: bool | None = None
     """Whether shapes are symbolic (true), fixed (false), or fixed until they change (null)."""
     options: Options = field(default_factory=dict)
@@ -139,6 +143,8 @@ class Variant(Spec):
         usual = {one.name: one.default for one in fields(self)}
         changed = {name: one for name, one in chosen.items() if one != usual[name]}
         settings = {**self.options, **changed}
+        if self.allows_breaks:
+            settings["fullgraph"] = False
         texts = (f"{name}={str(one).lower() if isinstance(one, bool) else one}"
                  for name, one in settings.items())  # fmt: skip
         return ":".join(filter(None, [self.backend or NO_COMPILER, "+".join(texts)]))
@@ -262,12 +268,14 @@ def parse_backend(text: str) -> Variant:
     known: dict[str, Any] = {
         key: settings.pop(key) for key in list(settings) if key in VARIANT_SETTINGS
     }
+    given = {**known, **settings}
+    known["allows_breaks"] = known.get("fullgraph") is False
     rule = "names a mode that DistributedDataParallel does not support; choose "
     rule += "optimize_ddp=python_reducer"
     require(known.get("optimize_ddp") != NO_DDP_MODE, "backends", text, rule)
     try:
         backend = None if name == NO_COMPILER else name
-        return Variant(label=_label(name, {**known, **settings}), role="backend", backend=backend,
+        return Variant(label=_label(name, given), role="backend", backend=backend,
                        options=settings, **known)  # fmt: skip
     except InvalidSpec as error:
         if error.field == "backends":

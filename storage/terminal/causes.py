@@ -20,15 +20,22 @@ from breakeven.runner.specs.values import parse_settings
 from breakeven.runner.specs.variants import Variant
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision
+from breakeven.storage.compiling.guards import change_in, guard_in
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import Remedy, variant_of
 from breakeven.storage.queries import RunRecord
+from breakeven.storage.terminal.compiler_advice import about_break, about_guard
 from breakeven.storage.terminal.finding_words import remedy_option
 
 COMPILING = (
     r"convert_frame\.py|remove_dynamo_frames|compile_fx\.py.* in (_?compile_fx|codegen_and_compile)"
 )
 """Frames of a traceback that show a compiler at work."""
+NAMED_LINE = re.compile(r'^ +File "([^"]+)", line (\d+), in ', re.MULTILINE)
+WORKPLACE = re.compile(r"^.*/\d{8}-\d{6}-\d{6}-\w{4}\.[^/]+/work/")
+"""The copy of a script's folder in a run folder."""
+WHOLE = re.compile(r"^(\S+) calls torch\.compile with .*\bfullgraph=True")
+"""A note of a script's run."""
 FRAME = re.compile(r'^  File "([^"]+)", line \d+, in .+\n    (.*)', re.MULTILINE)
 """File and code of a frame; those in messages are indented further."""
 LIBRARY = re.compile(
@@ -61,6 +68,10 @@ class Failure:
     traceback: str = ""
     baseline: "Failure | None" = None
     """The failure of the environment's baseline, if it failed."""
+    guard: str | None = None
+    """Torch's reason for the last compilation of a function that was compiled before."""
+    asks_for_whole: tuple[str, ...] = ()
+    """Places where the script itself calls `torch.compile` with `fullgraph=True`."""
     has_baseline: bool = True
     """Whether this baseline finished or made a step, so that the failure can be compared."""
 
@@ -84,6 +95,24 @@ class Failure:
         whole, free, own = (float(amount) / UNITS_PER_GIB[unit]
                             for amount, unit in zip(amounts, units, strict=True))  # fmt: skip
         return whole - free - own > OTHERS_SHARE * whole
+
+    @property
+    def reason(self) -> str:
+        """The message without its class."""
+        return self.message.partition(": ")[2]
+
+    @property
+    def users_line(self) -> str | None:
+        """`file:line` of the user's code at which it happened: the innermost that torch's message
+        names, or else that of the traceback; None if there is none. Files of a script are relative
+        to its folder."""
+        _, _, named = self.message.partition("from user code:")
+        places = NAMED_LINE.findall(named) or NAMED_LINE.findall(self.traceback)
+        own = [place for place in places if not LIBRARY.search(place[0])]
+        if not own:
+            return None
+        file, line = own[-1]
+        return f"{WORKPLACE.sub('', file)}:{line}"
 
     @property
     def needs_what_is_held(self) -> bool:
@@ -136,12 +165,16 @@ class Rule:
 
     kind: str
     cause: str
+    where: Callable[["Failure"], str] = lambda failure: ""
+    """A sentence about the place in the user's code; empty if unknown."""
     words: str = ""
     """A pattern of the error, `Class: message`, or of the reason of the run's end."""
     frames: str = ""
     """A pattern of the traceback, which shows the stage."""
     when: Callable[[Failure], bool] = lambda failure: True
     advice: str = ""
+    advises: Callable[["Failure"], str] | None = None
+    """Makes the advice from the failure; None for the fixed one."""
     remedies: tuple[Make, ...] = ()
     of_compiler: bool = True
     """Whether only a run with a compiler can have this cause, not the baseline."""
@@ -214,6 +247,49 @@ def with_fields(**fields: Any) -> Make:
     """A function that makes a remedy with these fields; `__` stands for the dot of a path."""
     paths = tuple((name.replace("__", "."), value) for name, value in fields.items())
     return lambda failure: Remedy(fields=paths)
+
+
+def with_breaks(failure: Failure) -> Remedy | None:
+    """Without the backend's `fullgraph=true`; or in spite of the script's own."""
+    if failure.variant.fullgraph:
+        return _variant(failure, fullgraph=None)
+    return _variant(failure, fullgraph=False) if failure.spec.is_script else None
+
+
+def with_symbols(failure: Failure) -> Remedy | None:
+    """Symbolic shapes, where a size or number changed."""
+    kind, _ = change_in(failure.guard or "size mismatch")
+    return _variant(failure, dynamic=True) if kind in ("size", "number", "unknown") else None
+
+
+def with_eager(failure: Failure) -> Remedy | None:
+    """The backend `eager`, which leaves gradients to torch's autograd."""
+    if failure.variant.backend == "eager":
+        return None
+    inductors = {name: None for name in ("mode", *failure.variant.options)}
+    return _variant(failure, "eager", **inductors)
+
+
+def breaking_line(failure: Failure) -> str:
+    """Where the graph breaks, and where the script asks for one graph."""
+    line = failure.users_line
+    asks = ", ".join(failure.asks_for_whole)
+    here = f"It ends at {line}." if line else ""
+    script = f"The script calls torch.compile with fullgraph=True at {asks}." if asks else ""
+    return " ".join(filter(None, [here, script]))
+
+
+def changing_value(failure: Failure) -> str:
+    """What changed from call to call, as torch's error or the journal says."""
+    if failure.guard is None:
+        return ""
+    return f"{about_guard(failure.guard)[0].capitalize()} changed ({guard_in(failure.guard)})."
+
+
+def about_changing(failure: Failure) -> str:
+    if failure.guard is None:
+        return "Compiling on the run's page lists the guards that failed."
+    return about_guard(failure.guard)[1]
 
 
 def without_cuda_graphs(failure: Failure) -> Remedy | None:
@@ -370,25 +446,36 @@ RULES = (
         "or path.",
     ),
     Rule(
-        kind="recompile limit",
-        words=r"^FailOnRecompileLimitHit\b|^Unsupported: [\s\S]*recompile_limit",
-        cause="A value that changes from call to call (a shape, a number, an attribute) is "
-        "constant in the compiled code, so Dynamo compiled the function again until its limit.",
-        advice="Compiling on the run's page lists the guards that failed.",
-        remedies=(with_settings(dynamic=True), with_settings(fullgraph=None)),
+        kind="double backward", words="aot_autograd does not currently support double backward",
+        cause="The script differentiates a gradient, as for a gradient penalty or a second "
+        "derivative. AOTAutograd, which all backends but eager contain, computes first derivatives "
+        "alone.",
+        where=lambda failure: f"It does so at {line}." if (line := failure.users_line) else "",
+        advice="Or compute what is differentiated twice with the uncompiled model (model._orig_mod "
+        "of what torch.compile returned), and all else with the compiled one.",
+        remedies=(with_eager,),
     ),
     Rule(
-        kind="data-dependent operation", words=OF_DYNAMO + r"(?i:[\s\S]*data.dependent)",
+        kind="recompile limit",
+        words=r"^FailOnRecompileLimitHit\b|^Unsupported: [\s\S]*recompile.limit",
+        cause="A value that changes from call to call (a shape, a number, an attribute) is "
+        "constant in the compiled code, so Dynamo compiled the function again until its limit.",
+        where=changing_value, advises=about_changing,
+        remedies=(with_symbols, with_breaks),
+    ),
+    Rule(
+        kind="data-dependent operation",
+        words=OF_DYNAMO + r"(?i:[\s\S]*(data.dependent|dynamic shape operator))",
         cause="A branch of the code, or the shape of a tensor, depends on numbers that are not "
         "known before the graph runs, so the graph ends there.",
-        advice="Use torch.where instead of a branch to keep one graph.",
-        remedies=(with_settings(fullgraph=None),),
+        where=breaking_line, advises=lambda failure: about_break(failure.reason),
+        remedies=(with_breaks,),
     ),
     Rule(
         kind="graph break", words=r"^Unsupported: ", frames=r"_dynamo|^$",
         cause="Dynamo cannot capture a part of the code, and fullgraph=true makes that an error.",
-        advice="The error names this part; move it out of the compiled code.",
-        remedies=(with_settings(fullgraph=None),),
+        where=breaking_line, advises=lambda failure: about_break(failure.reason),
+        remedies=(with_breaks,),
     ),
     Rule(
         kind="no C++ compiler", words=r"InvalidCxxCompiler|Compiler: \S+ is not found",
@@ -489,7 +576,8 @@ def find_cause(label: str, failure: Failure) -> KnownCause | None:
     if rule is None:
         return None
     found = tuple(dict.fromkeys(_possible(rule, failure)))
-    words = " ".join(filter(None, [rule.cause, rule.advice]))
+    advice = rule.advice if rule.advises is None else rule.advises(failure)
+    words = " ".join(filter(None, [rule.cause, rule.where(failure), advice]))
     return KnownCause(label=label, kind=rule.kind, words=words, remedies=found, spec=failure.spec)
 
 
@@ -519,17 +607,24 @@ def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
     for run in runs.to_dict("records"):
         if RunState(run["state"]).is_failed or run["run_id"] in not_finite:
             record = queries.run_record(store, run["run_id"])
-            failures[run["label"]] = _failure(record, run["run_id"] in not_finite)
+            found = _failure(record, run["run_id"] in not_finite)
+            failures[run["label"]] = replace(found, guard=_last_guard(store, record))
     if not failures:
         return ()
     baselines = _baselines(store, experiment_id, failures)
-    found = []
+    known = []
     for label, one in failures.items():
         baseline, has_baseline = baselines.get(one.variant.environment, ("", False))
         if label != baseline:
             one = replace(one, baseline=failures.get(baseline), has_baseline=has_baseline)
-        found.append(find_cause(label, one))
-    return tuple(one for one in found if one is not None)
+        known.append(find_cause(label, one))
+    return tuple(cause for cause in known if cause is not None)
+
+
+def _last_guard(store: Store, record: RunRecord) -> str | None:
+    frames = queries.compile_metrics(store, record.experiment_id)
+    reasons = frames.loc[frames["run_id"] == record.run_id, "recompile_reason"].dropna()
+    return None if reasons.empty else str(reasons.iloc[-1])
 
 
 def _baselines(
@@ -555,6 +650,8 @@ def _failure(record: RunRecord, is_not_finite: bool) -> Failure:
     found = Failure(
         spec=spec, variant=record.variant, text=variant_of(spec, of)[1], state=record.state,
         message=message, traceback=error.traceback if error else "",
+        asks_for_whole=tuple(place[1] for note in record.workload.get("notes") or ()
+                             if (place := WHOLE.match(str(note)))),
     )  # fmt: skip
     # Many scripts raise an error of their own once the loss is not finite.
     if is_not_finite and (found.is_own or not record.state.is_failed):

@@ -54,6 +54,8 @@ class ScriptCompiler:
         self._compiler = make_compiler(variant)
         self.calls: dict[str, str] = {}
         """Arguments of each call of `torch.compile` in the script, by `file:line`."""
+        self.of_libraries: set[str] = set()
+        """Places at which libraries compile functions of their own."""
 
     def compile(self, target: Any, given: dict[str, Any]) -> Any:
         """Returns what `torch.compile` returns: torch's wrapper of a module, which keeps the module
@@ -85,7 +87,8 @@ class ScriptCompiler:
         if self._variant.backend is None:
             return leave_alone(function)
         arguments = compile_arguments(self._variant)
-        arguments["fullgraph"] = arguments["fullgraph"] or bool(given.get("fullgraph"))
+        is_whole = bool(given.get("fullgraph")) and not self._variant.allows_breaks
+        arguments["fullgraph"] = arguments["fullgraph"] or is_whole
         if arguments["dynamic"] is None:
             arguments["dynamic"] = given.get("dynamic")
         return self._compiler(function, **arguments)
@@ -118,6 +121,8 @@ class ScriptCompiler:
         @functools.wraps(torch_compile)
         def compile(model: Any = None, **given: Any) -> Any:
             if not _is_scripts(caller := sys._getframe(1), model):
+                if not caller.f_globals.get("__name__", "").startswith("torch."):
+                    self.of_libraries.add(_place(caller))
                 return torch_compile(model, **given)
             if model is None:
                 return functools.partial(compile, **given)
@@ -137,9 +142,13 @@ class ScriptCompiler:
             torch.compile, nn.Module.compile = torch_compile, module_compile  # type: ignore[method-assign]
 
     def _note(self, caller: Any, given: dict[str, Any]) -> None:
-        where = f"{short_path(caller.f_code.co_filename)}:{caller.f_lineno}"
         settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        self.calls[where.removeprefix(f"{Path.cwd()}/")] = settings
+        self.calls[_place(caller)] = settings
+
+
+def _place(caller: Any) -> str:
+    where = f"{short_path(caller.f_code.co_filename)}:{caller.f_lineno}"
+    return where.removeprefix(f"{Path.cwd()}/")
 
 
 def _is_scripts(caller: Any, target: Any) -> bool:

@@ -57,6 +57,11 @@ NOTHING_COMPILED = (
     "`model = breakeven.compile(model)` before the first step and call this model (a function that "
     "makes a step can be compiled, too)"
 )
+BY_LIBRARY = (
+    "a step ended, and nothing was called that the run's backend compiles: a library compiles "
+    "functions of its own ({}), with its own settings. Switch that off, and compile the model in "
+    "the script: `model = breakeven.compile(model)`"
+)
 NO_STEP = (
     "the script ended without a step: nothing called breakeven.step(loss). Call this function at "
     "the end of each step, after optimizer.step(). A script needs no change if "
@@ -147,7 +152,8 @@ class ScriptSession:
         """Ends a step; returns whether it is the last one, for callers that can end a training
         properly. Raises `EndOfScript` if the run was stopped or the supervisor ended it."""
         if not self._blocks.is_begun:
-            raise WorkloadError(NOTHING_COMPILED)
+            libraries = ", ".join(sorted(self.compiler.of_libraries))
+            raise WorkloadError(BY_LIBRARY.format(libraries) if libraries else NOTHING_COMPILED)
         self._end_counting(samples, tokens)
         self.evaluate(False)
         if not self._blocks.is_over:

@@ -15,6 +15,7 @@ from breakeven.runner.specs.variants import Variant, parse_backend
         ("inductor:mode=max-autotune", "inductor-max-autotune", {"mode": "max-autotune"}),
         ("eager:scope=forward+fullgraph=true", "eager-forward-fullgraph_true",
          {"scope": "forward", "fullgraph": True}),
+        ("aot_eager:fullgraph=false", "aot_eager-fullgraph_false", {"allows_breaks": True}),
         ("aot_eager:dynamic=false", "aot_eager-dynamic_false", {"dynamic": False}),
         ("eager:batch_times=4", "eager-batch_times_4", {"batch_times": 4}),
         ("inductor:epilogue_fusion=false+max_fusion_size=8",

@@ -12,6 +12,7 @@ from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.specs.scenarios import TuneSpec
+from breakeven.runner.worker.compiler.observer import PACKAGES
 from breakeven.runner.worker.training.profiler import StepProfiler
 from tests.helpers.loop import TurnsOnPaper, of_kind, torch_afresh
 from tests.runner.worker.script.scripts import NET, Ended, Ran, run
@@ -305,11 +306,22 @@ def test_a_script_that_ends_while_it_is_profiled_has_no_profile(tmp_path: Path) 
     assert places(ran) == [(0, 4, False), (4, 4, False), (8, 2, True)]
 
 
+BY_LIBRARY = f"""
+code = compile("torch.compile(lambda x: x, backend='eager')", {PACKAGES + "lib/train.py"!r}, "exec")
+exec(code, {{"torch": torch, "__name__": "lib.train"}})
+net = torch.nn.Linear(4, 1)
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
         (NET + "made(torch.randn(8, 4))", "ended without a step"),
         (NET + "breakeven.step(made(torch.randn(8, 4)))", "nothing that was compiled"),
+        (
+            NET + BY_LIBRARY + "breakeven.step(net(torch.randn(8, 4)))",
+            r"a library compiles functions of its own \(lib/train.py:1\)",
+        ),
         (TEN_STEPS.replace(", samples=8", ")\nbreakeven.step(torch.ones(3)"), r"shape \(3,\)"),
         (TEN_STEPS + "raise SystemExit(3)", r"sys.exit\(3\)"),
         (NET + "import no_such_package", "no_such_package.*install"),
@@ -381,3 +393,23 @@ def test_a_folder_that_came_with_modules_and_a_note_of_a_checkpoint_brings_no_co
     # A module that nobody has imported yet: `sys.modules` would hide the other.
     ran = run(tmp_path, "import tabnanny\n" + TEN_STEPS, again=True)
     assert len(ran.losses) == 10
+
+
+def test_a_backend_that_allows_graph_breaks_lifts_the_fullgraph_of_a_script(tmp_path: Path) -> None:
+    code = (
+        NET
+        + """
+@breakeven.compile(fullgraph=True)
+def step(x):
+    print("a line that Dynamo cannot trace")
+    return (x * 2).sum()
+
+for _ in range(4):
+    breakeven.step(step(torch.randn(8, 4)))
+"""
+    )
+    backends = ("eager", "eager:fullgraph=false")
+    with pytest.raises(Exception, match="print"):
+        run(tmp_path, code, "eager", backends=backends)
+    lifted = run(tmp_path, code, "eager-fullgraph_false", backends=backends)
+    assert len(lifted.losses) == 4 and lifted.of("graph_break")
