@@ -5,8 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.views import former
-from breakeven.views.parts import actions, wall
+from breakeven.views.parts import actions
 from breakeven.views.shared.resources import show_unopened
 from breakeven.views.upkeep.health import show_wrong
 
@@ -16,20 +15,17 @@ st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "shared/icon.svg", 
 st.logo(VIEWS / "shared/logo.svg", size="large")
 st.html(VIEWS / "shared/style.css")
 pages = [
-    # At the root; `former` redirects other addresses of the list here.
     st.Page(VIEWS / "experiments.py", title="Experiments", icon=":material/table_rows:",
-            url_path="root", default=True),
+            default=True),
     st.Page(VIEWS / "experiment.py", title="Experiment", icon=":material/leaderboard:"),
     st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),
     st.Page(VIEWS / "machine.py", title="Machine", icon=":material/developer_board:"),
     st.Page(VIEWS / "definitions.py", title="Definitions", icon=":material/menu_book:",
             visibility="hidden"),
-    *former.pages(),
 ]  # fmt: skip
 page = st.navigation(pages, position="top")
-if not wall.is_asked():
-    actions.show_palette()
-    show_wrong()
+actions.show_palette()
+show_wrong()
 try:
     page.run()
 except TeamStoreUnusable as error:  # The page needs data that only the team store has.

@@ -6,7 +6,7 @@ Each part is imported on first use: a GPU machine may have neither DuckDB nor St
 import sys
 from importlib.util import find_spec
 
-from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED, ends_quietly, renamed
+from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED, ends_quietly
 
 NEEDS_DUCKDB = (
     "`breakeven {0}` needs duckdb, which is not installed here: install duckdb, or copy the run "
@@ -23,7 +23,7 @@ def main() -> int:
 
         serve()
         return 0
-    arguments, hints = renamed(sys.argv[1:])
+    arguments = sys.argv[1:]
     command = arguments[0]
     if command in STORED and NEEDS_NO_DATABASE not in arguments:
         if find_spec("duckdb") is None:
@@ -31,7 +31,6 @@ def main() -> int:
             return BAD_INPUT
         from breakeven.storage.__main__ import main as read
 
-        sys.stderr.writelines(f"{hint}\n" for hint in hints)
         return read(arguments)
     from breakeven.runner.commands.cli import main as run
 

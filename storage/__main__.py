@@ -15,7 +15,6 @@ from pathlib import Path
 from breakeven.runner.commands.conditions import add_fail_if, add_plan
 from breakeven.runner.commands.entry import (
     FROM_INPUT,
-    JUDGE_VERSION,
     NEEDS_NO_DATABASE,
     PLAN_INVESTIGATION,
     STORED,
@@ -127,12 +126,6 @@ def _add_inner_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     planning.add_argument("run")
     planning.add_argument("--budget", type=float, required=True)
     planning.add_argument("--output", type=Path, required=True)
-    text = "judge a version for `--bisect-versions`"
-    judging = add(JUDGE_VERSION, commands.judge_version, text)
-    judging.add_argument("experiment")
-    judging.add_argument("--worst", required=True)
-    judging.add_argument("--output", type=Path, required=True)
-    add_fail_if(judging)
 
 
 if __name__ == "__main__":

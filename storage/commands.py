@@ -1,7 +1,6 @@
 """The commands of `breakeven`; each returns its exit status, which `__main__` documents."""
 
 import argparse
-import json
 import subprocess
 import sys
 import textwrap
@@ -59,7 +58,6 @@ from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
-from breakeven.storage.terminal.gate import judge_environment
 from breakeven.storage.terminal.investigation_words import (
     investigation_report,
     issue,
@@ -165,16 +163,6 @@ def plan_investigation(data_dir: DataDir, options: argparse.Namespace) -> int:
     with open_store(data_dir) as store:
         spec = next_experiment(store, options.run, options.budget)
     options.output.write_text(spec.to_json())
-    return 0
-
-
-def judge_version(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Writes whether the second environment of an experiment has a fault that the second one of
-    `options.worst` has; `--bisect-versions` asks."""
-    with open_store(data_dir) as store:
-        found, worst = (compare(store, one) for one in (options.experiment, options.worst))
-        judgement = judge_environment(found, worst, options.fail_if)
-    options.output.write_text(json.dumps({"verdict": judgement.verdict, "words": judgement.words}))
     return 0
 
 

@@ -25,7 +25,7 @@ FORBIDDEN = {
 HOUSES = ("runner", "runner.worker", "storage", "views")
 """Packages of rooms: what lies in them directly stands for itself."""
 MAX_MODULES = 20
-PAGES = {"definitions", "experiment", "experiments", "former", "launch", "machine"}
+PAGES = {"definitions", "experiment", "experiments", "launch", "machine"}
 
 
 OWN_PACKAGES = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.commands.cli import parser
-from breakeven.runner.commands.entry import FORMER, STORED, renamed
+from breakeven.runner.commands.entry import STORED
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.storage.__main__ import parser as stored_parser
 
@@ -33,10 +33,10 @@ def commands() -> list[str]:
     return re.findall(r"^    ([a-z-]+)(?: |$)", help_of(), re.M)
 
 
-def test_there_are_few_commands_and_a_former_one_is_not_listed() -> None:
+def test_there_are_few_commands() -> None:
     listed = commands()
     assert 15 < len(listed) == len(set(listed)) <= MAX_COMMANDS
-    assert set(STORED) <= set(listed) and not set(listed) & set(FORMER)
+    assert set(STORED) <= set(listed)
 
 
 def test_compare_has_few_options() -> None:
@@ -49,22 +49,6 @@ def test_there_are_few_make_targets_and_each_says_what_it_does() -> None:
     targets = re.findall(r"^([a-z][a-z-]*):(?!=)", makefile, re.M)
     assert 5 < len(targets) <= MAX_TARGETS
     assert set(targets) == set(re.findall(r"^# make ([a-z-]+)  ", makefile, re.M))
-
-
-@pytest.mark.parametrize("former", [one for one in FORMER if not one.startswith("-")])
-def test_a_former_command_runs_what_replaced_it_and_says_so(former: str) -> None:
-    command, *options = former.split()
-    now, hints = renamed([command, "AN-ID", *options])
-    expected = FORMER[former].split()
-    assert now == [*expected, "AN-ID"] and now[0] in commands()
-    assert hints == [f"{former} is now {FORMER[former]}; the next release no longer accepts it"]
-
-
-def test_the_word_of_a_former_command_behind_another_one_stays() -> None:
-    assert renamed(["list", "status", "ladder"]) == (["list", "status", "ladder"], [])
-    assert renamed([]) == ([], [])
-    assert renamed(["archive", "A", "--undo"])[0] == ["label", "--no-archive", "A"]
-    assert renamed(["archive", "A"])[0] == ["label", "--archive", "A"]
 
 
 def variables_in(folder: Path) -> set[str]:

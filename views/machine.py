@@ -1,4 +1,4 @@
-"""Machine: devices, queue, environments, health, logs; and the wall for a large screen."""
+"""Machine: devices, queue, environments, health, logs."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -16,7 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.library import devices
-from breakeven.views.parts import actions, wall
+from breakeven.views.parts import actions
 from breakeven.views.shared import words
 from breakeven.views.shared.address import show_tabs, titles
 from breakeven.views.shared.inert import Markdown, inert
@@ -30,13 +30,7 @@ QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
 
 def main() -> None:
     store = get_store()
-    if wall.is_asked():
-        wall.show(store)
-        return
     show_damaged(store)
-    st.page_link("views/machine.py", label="Wall", icon=":material/desktop_windows:",
-                 query_params={wall.PARAMETER: "1"},
-                 help="All devices, large, for a screen that others watch.")  # fmt: skip
     show_tabs("tab", TABS if permissions.may_act() else FOR_VIEWERS, store)
 
 

@@ -3,9 +3,7 @@
 Exit status of `compare`: 0 every run finished and parity holds for every backend; 1 a run did not
 finish; 2 bad input; 3 a backend or an environment breaks parity; 4 parity could not be shown. With
 `--fail-if` (docs/suites.md): 0 every run finished and no condition is met; 1 a run did not finish;
-2 bad input; 5 a condition is met. With `--bisect-versions`: 0 the first bad version is known; 2 bad
-input; 4 it is not (docs/devices.md).
-"""
+2 bad input; 5 a condition is met."""
 
 import argparse
 import sys
@@ -13,10 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from breakeven.runner.commands.doctor import add_doctor_options, examine_machine
-from breakeven.runner.commands.entry import BAD_INPUT, STORED, renamed
+from breakeven.runner.commands.entry import BAD_INPUT, STORED
 from breakeven.runner.commands.library import add_library_commands
 from breakeven.runner.commands.link import add_token_options, print_link
-from breakeven.runner.commands.options import former_options
 from breakeven.runner.commands.searches import add_search_commands
 from breakeven.runner.commands.start import add_start_commands
 from breakeven.runner.errors import NotWritable, RunnerError
@@ -25,10 +22,8 @@ from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_dat
 
 def main(arguments: Sequence[str] | None = None) -> int:
     ours, theirs = split_at_dashes(sys.argv[1:] if arguments is None else arguments)
-    ours, hints = renamed(ours)
     options = parser().parse_args(ours)
     options.script_arguments = theirs
-    sys.stderr.writelines(f"{hint}\n" for hint in [*hints, *former_options(options)])
     try:
         status: int = options.execute(DataDir(options.data_folder), options)
         return status

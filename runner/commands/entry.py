@@ -1,10 +1,10 @@
-"""Start and end of every command: which package runs it, former names, and closed pipes."""
+"""Start and end of every command: which package runs it, and closed pipes."""
 
 import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from io import TextIOWrapper
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
@@ -28,45 +28,6 @@ FROM_INPUT = "-"
 list from standard input."""
 PLAN_INVESTIGATION = "plan-investigation"
 """A command of `storage/` for `investigate` alone, which needs the verdicts on a run."""
-JUDGE_VERSION = "judge-version"
-"""A command of `storage/` for `--bisect-versions` alone."""
-FORMER = {
-    "status": "list --runs",
-    "archive --undo": "label --no-archive",
-    "archive": "label --archive",
-    "restore": "delete --undo",
-    "empty-trash": "clean --trash",
-    "free": "clean",
-    "retain": "clean",
-    "join": "supervise --join",
-    "ladder": "explain --ladder",
-    "difference": "diff",
-    "compile-diff": "diff",
-    "report": "export",
-    "alerts --test": "doctor --notify",
-    "alerts": "doctor",
-    "--no-control": "--controls=0",
-    "--control": "--controls=1",
-}
-"""Names of commands and options in the previous release, with their new names."""
-HINT = "{0} is now {1}; the next release no longer accepts it"
-
-
-def renamed(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Replaces former names by the new ones; returns the arguments and a hint for each name."""
-    words, hints = list(arguments), []
-    for former, now in FORMER.items():
-        command, *options = former.split()
-        is_option = command.startswith("-")
-        places = range(len(words)) if is_option else range(min(1, len(words)))
-        if not any(words[place] == command for place in places) or not {*options} <= {*words}:
-            continue
-        words = [word for word in words if word not in options]
-        replaced = [now.split() if word == command and (is_option or place == 0) else [word]
-                    for place, word in enumerate(words)]  # fmt: skip
-        words = [word for group in replaced for word in group]
-        hints.append(HINT.format(former, now))
-    return words, hints
 
 
 def tell(text: str) -> None:

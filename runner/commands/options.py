@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from breakeven.runner.commands.entry import HINT
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -69,17 +68,17 @@ def add_field_options(
     )  # fmt: skip
     text = "list all fields with type, range, default and text, and exit"
     parser.add_argument("--help-fields", action=_ListFields, nargs=0, help=text)
-    hidden = () if rare else tuple(path for path in paths if FIELDS[path].prompt.rare)
-    parser.set_defaults(hidden_fields=hidden)
     groups: dict[str, argparse._ArgumentGroup] = {}
     for path in paths:
         field = FIELDS[path]
+        if field.prompt.rare and not rare:
+            parser.set_defaults(**{path: None})
+            continue
         title = field.section or "experiment"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         flag = (flags or {}).get(path, field.flag)
-        help = argparse.SUPPRESS if path in hidden else help_of(field)
-        groups[title].add_argument(flag, dest=path, help=help, **arguments_of(field))
+        groups[title].add_argument(flag, dest=path, help=help_of(field), **arguments_of(field))
 
 
 def read_spec(given: argparse.Namespace, usual_device: str = "cpu") -> ExperimentSpec:
@@ -112,15 +111,6 @@ def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
         if field.prompt.several:
             value = entries[field.path] = (*entries.get(field.path, ()), *value)
         field.put_in(values, value)
-
-
-def former_options(given: argparse.Namespace) -> list[str]:
-    """A hint for each rare field that was set by an option that the command no longer lists."""
-    return [
-        HINT.format(FIELDS[path].flag, f"{SET} {path}=VALUE")
-        for path in getattr(given, "hidden_fields", ())
-        if getattr(given, path) is not None
-    ]
 
 
 def write_spec(spec: ExperimentSpec, flags: Mapping[str, str | None] | None = None) -> list[str]:

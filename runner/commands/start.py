@@ -12,7 +12,6 @@ from typing import Any, get_args
 from breakeven.runner.checks.environments import check_environments, is_own
 from breakeven.runner.checks.experiment import check, check_at_once
 from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
-from breakeven.runner.commands.bisect import add_bisect_option, bisect
 from breakeven.runner.commands.cluster import (
     add_cluster_options,
     join_until_stopped,
@@ -108,7 +107,6 @@ def add_start_commands(add: Add) -> None:
     for command in (compare, script, work, go_on, more):
         add_allow_code(command)
     for command in (compare, script):
-        add_bisect_option(command)
         add_fail_if(command)
         add_plan(command)
     for command in (compare, queue):
@@ -126,12 +124,7 @@ def add_allow_code(command: argparse.ArgumentParser) -> None:
 
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
-    beside = options.environments or ()
-    if options.bisect_versions:
-        options.environments = None
     spec = read_work(data_dir, options)
-    if options.bisect_versions:
-        return bisect(data_dir, options, spec, beside)
     check_gate(spec, options.fail_if)
     check_environments(spec, data_dir)
     storage = Storage(data_dir)

@@ -8,18 +8,11 @@ infinity, but a loss can diverge, so a number field may hold the text "NaN", "In
 
 Each event counts once: readers skip an event whose `seq` is not larger than the last one (`Order`),
 such as a copy that somebody appended.
-
-Version 0.1 compressed journals of runs that had ended (`events.jsonl.gz`): they are unpacked when
-first opened.
 """
 
 import errno
-import gzip
 import os
 import re
-import stat
-import tempfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,56 +22,6 @@ from typing import Any, BinaryIO
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.folders.inside import open_inside, stat_inside
 from breakeven.runner.texts import printable, read_json
-
-ENDING = ".gz"
-CHUNK = 2**20
-MAX_RATIO = 100
-"""Real journals compress to 1/6 of their size; a file above this ratio may be an attack."""
-
-
-def unpack(plain: Path) -> bool:
-    """Replaces `events.jsonl.gz` by the plain journal; False if there is none.
-
-    After a crash at any moment one of the two is complete. Raises `InvalidRunFolder` for a
-    damaged file or a folder that cannot be written.
-    """
-    packed = plain.with_name(plain.name + ENDING)
-    if not os.path.lexists(packed):
-        return False
-    shown = printable(packed)
-    try:
-        with open_inside(plain.parent, packed.name) as source:
-            _unpack(source, plain, shown)
-        os.unlink(packed)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidRunFolder(f"{shown} is damaged: {printable(error)}") from None
-    except FileNotFoundError:  # Another process unpacked the journal at this moment.
-        return True
-    except OSError as error:
-        why = error.strerror or printable(error)
-        raise InvalidRunFolder(f"{shown} cannot be unpacked: {why}. Run gunzip on it") from None
-    return True
-
-
-def _unpack(source: BinaryIO, plain: Path, shown: str) -> None:
-    found = os.fstat(source.fileno())
-    descriptor, temporary = tempfile.mkstemp(dir=plain.parent, prefix=f".{plain.name}.")
-    try:
-        with gzip.GzipFile(fileobj=source) as content, os.fdopen(descriptor, "wb") as target:
-            while chunk := content.read(CHUNK):
-                target.write(chunk)
-                if target.tell() > MAX_RATIO * found.st_size:
-                    raise InvalidRunFolder(f"{shown} is not opened: it grows {MAX_RATIO}-fold")
-            target.flush()
-            os.fsync(target.fileno())
-        os.chmod(temporary, stat.S_IMODE(found.st_mode))
-        os.utime(temporary, ns=(found.st_mtime_ns, found.st_mtime_ns))
-        # Where both files exist, the plain journal counts.
-        with suppress(FileExistsError):
-            os.link(temporary, plain)
-    finally:
-        os.unlink(temporary)
-
 
 FORMAT_VERSION = 1
 """The format that this version writes, and the newest that it reads."""
@@ -222,20 +165,12 @@ def _without_booleans(value: Any) -> Any:
 def open_journal(path: Path) -> BinaryIO:
     """Opens a journal; raises `FileNotFoundError`, or `InvalidRunFolder` if it is damaged or no
     plain file."""
-    try:
-        return open_inside(path.parent, path.name)
-    except FileNotFoundError:
-        if not unpack(path):
-            raise
-        return open_inside(path.parent, path.name)
+    return open_inside(path.parent, path.name)
 
 
 def stat_journal(path: Path) -> os.stat_result | None:
     """The file status of a journal; None without one. Raises `InvalidRunFolder` if not plain."""
-    found = stat_inside(path.parent, path.name)
-    if found is None and unpack(path):
-        found = stat_inside(path.parent, path.name)
-    return found
+    return stat_inside(path.parent, path.name)
 
 
 def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[bytes, int]:

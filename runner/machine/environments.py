@@ -98,38 +98,6 @@ def read_requirements(name: str, given: str) -> str:
     return "\n".join(words) + "\n"
 
 
-def released_between(package: str, oldest: str, newest: str) -> list[str]:
-    """The released versions from `oldest` to `newest`, both included, that uv's package index has
-    for this Python. Raises `RunnerError`."""
-    ends = []
-    for version in (oldest, newest):
-        found = _newest(f"{package}=={version}")
-        if found is None:
-            raise RunnerError(f"the package index has no {package} {version} for this Python")
-        ends.append(found)
-    first, last = (end.partition("+")[0] for end in ends)
-    if _newest(f"{package}>{first},<={last}") is None:
-        raise RunnerError(
-            f"{package} {newest} is not newer than {oldest}: name the older one first"
-        )
-    versions = [ends[1]]
-    while found := _newest(f"{package}>{first},<{versions[0].partition('+')[0]}"):
-        versions.insert(0, found)
-    return [ends[0], *versions]
-
-
-def _newest(requirement: str) -> str | None:
-    """The newest version that meets a requirement; None without one. Raises `RunnerError` if the
-    package index does not answer."""
-    command = [_uv(), "pip", "compile", "--no-deps", "--no-header", "--no-annotate", "--quiet",
-               "--python", sys.executable, "-"]  # fmt: skip
-    asked = subprocess.run(command, input=requirement, capture_output=True, text=True)
-    if asked.returncode and UNSOLVED not in asked.stderr:
-        raise RunnerError(f"uv could not look for {requirement}: {asked.stderr.strip()}")
-    found = re.search(r"^[\w.-]+==(\S+)$", asked.stdout, re.MULTILINE)
-    return found[1] if found else None
-
-
 def _named(data_dir: DataDir, name: str) -> Path:
     if name == OWN:
         return Path(sys.executable)

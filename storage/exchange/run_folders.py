@@ -25,7 +25,6 @@ from pathlib import Path, PurePosixPath
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir, run_dirs
-from breakeven.runner.folders.events import ENDING, stat_journal
 from breakeven.runner.folders.inside import walk
 from breakeven.runner.folders.queue import agreed_spec, check_membership
 from breakeven.runner.folders.run_dir import RunDir
@@ -122,7 +121,6 @@ def take_in(
 def _files_of(run: RunDir, max_artifact_bytes: int | None) -> list[str]:
     """Relative paths of a run's files that an archive includes."""
     found = []
-    stat_journal(run.events_file)  # Unpacks an old, compressed journal.
     for parent, folders, files in walk(run.path):
         here = Path(parent)
         folders[:] = sorted(one for one in folders if here / one not in
@@ -202,12 +200,6 @@ def _known(data_dir: DataDir, examples: Path | None, run_id: str) -> Path | None
 
 
 def _check_run(run: RunDir, spec: object) -> None:
-    packed = run.events_file.with_name(run.events_file.name + ENDING)
-    if os.path.lexists(packed):  # Unpacked it could exceed the limits.
-        raise ImportUnusable(
-            f"run {run.run_id} has a compressed journal, {packed.name}. Run gunzip on it, and "
-            "pack the folder again"
-        )
     try:
         check_membership(run.read_spec(), spec)  # type: ignore[arg-type]
         run.read_claim()

@@ -30,25 +30,6 @@ def shown_parts(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
     ]
 
 
-def timeline(store: Store, experiment_id: str) -> pd.DataFrame:
-    """run_id, label, role, kind, start, end, first_step, num_steps; in order of time.
-
-    kind: training (a turn's block), compiling, evaluating. Times are seconds since the epoch; steps
-    are those of a block. Omits compilations without an end.
-    """
-    table = """(
-        SELECT run_id, 'training' AS kind, time - seconds AS start, time AS "end",
-            first_step, num_steps
-        FROM blocks WHERE isfinite(seconds)
-        UNION ALL
-        SELECT run_id, 'compiling', time - seconds, time, step, NULL
-        FROM compile_ends WHERE isfinite(seconds)
-        UNION ALL
-        SELECT run_id, 'evaluating', time - seconds, time, step, NULL
-        FROM evaluations WHERE isfinite(seconds))"""
-    return rows(store, experiment_id, table, 'kind, start, "end", first_step, num_steps', "start")
-
-
 KINDS = "".join(f"WHEN '{phase}' THEN '{kind}' " for phase, kind in KIND_OF_PHASE.items())
 SPANS = f"""
     mine AS (SELECT run_id, claimed, ended FROM progress JOIN runs USING (run_id) WHERE {MINE}),

@@ -121,7 +121,7 @@ UNCOVERED = """() => {
     return heading.contains(document.elementFromPoint(box.left + 5, box.top + 5));
 }"""
 """Whether the definition that the address leads to is in sight; the bar on top could cover it."""
-SHOWS = """() => ['.leaderboard', 'aside', '.plot', '.playback', 'pre']
+SHOWS = """() => ['.leaderboard', 'aside', '.plot', 'pre']
     .filter(one => document.querySelector(`#show ${one}`)).join(' ')"""
 """What a screen of a presentation shows: screens of one kind are made of the same elements."""
 MADE = "[data-testid=stMain] :is(img[src^=http], iframe, object, embed, .katex, video, audio)"
@@ -277,7 +277,7 @@ def test_no_text_of_a_stranger_acts_in_a_report_and_axe_finds_nothing_serious(wa
     walk.page.keyboard.press("Escape")
     walk.page.evaluate("drawAllForPaper()")
     walk.page.evaluate(UNFOLD)
-    assert looked_at >= {".leaderboard", "aside", ".plot", ".plot .playback", "pre"}, looked_at
+    assert looked_at >= {".leaderboard", "aside", ".plot", "pre"}, looked_at
     walk.look()
     told = {"name", "model", "environment-host", "environment-versions-torch", "workload-notes"}
     assert told <= walk.seen, told - walk.seen

@@ -19,7 +19,6 @@ from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import RunState
-from breakeven.views import former
 from tests.browser.going import fits, go
 from tests.browser.zooming import x_range, zoom
 from tests.helpers.imports import HARNESS
@@ -180,24 +179,8 @@ def open_palette(page: Page) -> Locator:
     return field
 
 
-def test_a_former_address_leads_to_its_page_where_control_k_opens_an_experiment_by_its_name(
-    page: Page, address: str
-):
-    go(page, f"{address}/library")
-    page.wait_for_url(f"{address}/?view=Table")
-    page.goto(f"{address}/run?experiment={OLDER}&run={OLDER}.inductor&tab=Log")
-    page.wait_for_url(
-        f"{address}/experiment?experiment={OLDER}&run=inductor&part=Log&tab=Runs"
-    )  # fmt: skip
-    page.get_by_role("tab", name="Runs").wait_for()
-    expect(page.get_by_text("Page not found")).to_have_count(0)
-    assert former.TARGETS["live"] == former.TARGETS["compare"] == ("views/experiment.py", {})
-    views = {name: query["view"] for name, (_page, query) in former.TARGETS.items()
-             if "view" in query}  # fmt: skip
-    assert views == {"experiments": "Table", "library": "Table", "difference": "Side by side",
-                     "matrix": "Matrix", "trends": "Trends", "suites": "Suites"}  # fmt: skip
-    assert former.TARGETS["system"] == ("views/machine.py", {"tab": "Health"})
-
+def test_control_k_opens_an_experiment_by_its_name(page: Page, address: str):
+    go(page, f"{address}/experiment?experiment={OLDER}")
     field = open_palette(page)
     page.keyboard.press("Escape")
     expect(field).to_have_count(0)

@@ -179,7 +179,6 @@ DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Launch": ("launch", {}),
     **{tab: ("machine", {"tab": tab})
        for tab in ("Devices", "Queue", "Health", "Log")},
-    "Wall": ("machine", {"wall": "1"}),
     "Definitions": ("definitions", {}),
 }  # fmt: skip
 """Pages of the dashboard, with the parameters of their addresses."""

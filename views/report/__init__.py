@@ -1,9 +1,8 @@
 """A whole experiment in one file, to read, to present and to import.
 
-content.py     an experiment or a suite run as HTML: sentences, tables, charts, data for playback
+content.py     an experiment or a suite run as HTML: sentences, tables, charts
 markup.py      sentences as HTML
 files.py       one HTML file of everything, cached for the next reader; `__main__.py` writes it
-playback.js    plays back what the runs did and when
 serving.py     reports at addresses of their own
 menu.py        links and downloads of these on a page, and an archive of every chart and table
 """

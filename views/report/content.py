@@ -2,7 +2,6 @@
 figures for the page's scripts."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.queries.timeline import timeline
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
 from breakeven.storage.terminal import investigation_words, plan_words
@@ -36,7 +34,6 @@ from breakeven.storage.terminal.compiling import findings
 from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
 from breakeven.storage.terminal.report import caches_break_evens, caches_table
 from breakeven.views.charts import library as suite_charts
-from breakeven.views.charts.palette import run_looks
 from breakeven.views.comparison import answers, leaderboard, scenarios, why
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.parts.downloads import Card
@@ -283,7 +280,6 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
     """An experiment, from its answer to its specification; `presents`: whether some parts become
     screens of a presentation."""
     page, at = one.page, f"e-{inert(one.experiment_id)}"
-    played = playback(store, one.experiment_id) if one.spec.kind.compares_runs else None
     facts = "".join(
         f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>" for name, value in one.facts
     )
@@ -299,9 +295,6 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
         "</aside></section>" if doubts else "",
         f"<h2>Why</h2>{reasons}" if reasons else "",
         charts(at, page.cards, names if presents else ()),
-        f'<section class="as-it-went {screen}"><h2>Timeline</h2><p class="quiet">Turns, '
-        "compilations and losses of all runs, at the times that they recorded.</p>"
-        f'<div class="playback" data-playback="{at}-playback"></div></section>' if played else "",
         *(table(one) for one in page.tables),
         f'<section class="{screen}"><h2>What to do</h2><p>{html(advice(one.comparison))}</p>'
         "<p>Run it again without the browser, with every setting that differs from its default:"
@@ -312,8 +305,7 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
         f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
         "</article>",
     ])  # fmt: skip
-    drawn = [*figures(at, page.cards), {"id": f"{at}-playback", "playback": played}]
-    return Article(title=one.name, at=at, html=told_html, figures=drawn)
+    return Article(title=one.name, at=at, html=told_html, figures=[*figures(at, page.cards)])
 
 
 def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
@@ -381,38 +373,3 @@ def _cell(name: str, value: Any) -> Html:
         return DASH
     is_number = name in NUMBERS and isinstance(value, int | float) and not isinstance(value, bool)
     return inert(NUMBERS[name].format(value) if is_number else value)
-
-
-DIGITS = 5
-"""Significant digits of a loss in the playback; readers see no more."""
-
-
-def playback(store: Store, experiment_id: str) -> dict[str, Any] | None:
-    """The data of `playback.js`: seconds since the first event, and for each run its label and
-    look, `spans` (kind, start, end, first step, steps), `steps` and `losses`. None without a
-    turn."""
-    spans = timeline(store, experiment_id)
-    if spans.empty or not (spans["kind"] == "training").any():
-        return None
-    begin, end = float(spans["start"].min()), float(spans["end"].max())
-    losses = queries.losses(store, experiment_id)
-    looks = run_looks(spans["label"])
-    runs = []
-    for label, mine in spans.groupby("label", sort=False):
-        look = looks[str(label)]
-        curve = losses[losses["label"] == label]
-        runs.append({
-            "label": str(label),
-            "color": look.color,
-            "dash": look.dash,
-            "spans": [_span(row, begin) for row in mine.itertuples()],
-            "steps": [int(step) for step in curve["step"]],
-            "losses": [float(f"{loss:.{DIGITS}g}") if math.isfinite(loss) else None
-                       for loss in curve["loss"]],
-        })  # fmt: skip
-    return {"seconds": round(end - begin, 3), "runs": runs}
-
-
-def _span(row: Any, begin: float) -> list[Any]:
-    steps = [0 if pd.isna(one) else int(one) for one in (row.first_step, row.num_steps)]
-    return [row.kind, round(row.start - begin, 3), round(row.end - begin, 3), *steps]

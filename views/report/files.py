@@ -35,7 +35,6 @@ SCRIPTS = (
     HERE.parent / "charts" / "theme.js",
     HERE.parent / "charts" / "ranges.js",
     HERE / "report.js",
-    HERE / "playback.js",
     HERE / "present.js",
 )
 ICON = HERE.parent / "shared" / "icon.svg"

@@ -9,14 +9,12 @@ let came = null; // where the focus was before
 function putBack() {
   if (!place.isConnected) return;
   place.replaceWith(screens[shown]);
-  screens[shown].querySelectorAll(".playback").forEach((box) => box.player?.pause());
   refresh(screens[shown]);
 }
 
 // The charts of a screen, in the size of where it is now.
 function refresh(screen) {
   if (screen.matches(".chart")) drawChart(screen);
-  screen.querySelectorAll(".playback").forEach((box) => box.player?.layout());
 }
 
 function stepsTo(number) {
@@ -51,7 +49,6 @@ async function go(number) {
   screen.focus({ preventScroll: true });
   history.replaceState(null, "", `#present-${shown + 1}`);
   refresh(screen);
-  for (const box of screen.querySelectorAll(".playback")) (await openPlayback(box)).play();
 }
 
 function leave() {

@@ -14,11 +14,9 @@ import pytest
 from breakeven.runner.commands import cli, start, waiting
 from breakeven.runner.commands.cli import parser
 from breakeven.runner.commands.conditions import read_length
-from breakeven.runner.commands.entry import FORMER
 from breakeven.runner.commands.options import (
     FIELDS,
     command_line,
-    former_options,
     list_fields,
     read_spec,
     write_spec,
@@ -163,22 +161,6 @@ def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
     assert f"`{command}`" in said
 
 
-@pytest.mark.parametrize(("former", "controls"), [("--no-control", 0), ("--control", 1)])
-def test_an_option_of_the_last_release_is_taken_with_a_hint(
-    former: str, controls: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["submit", "--data-folder", str(tmp_path), "--device", "cpu", "--backends", "inductor"]
-    keep(DataDir(tmp_path), MACHINE)
-    assert cli.main([*asked, former]) == 0
-    submitted, hint = capsys.readouterr()
-    assert find_experiment(DataDir(tmp_path), submitted.strip()).spec.controls == controls
-    assert hint == f"{former} is now --controls={controls}; the next release no longer accepts it\n"
-
-
-def test_no_option_is_called_like_a_former_one() -> None:
-    assert not {field.flag for field in FIELDS.values()} & set(FORMER)
-
-
 RARE = [path for path, field in FIELDS.items() if field.prompt.rare]
 
 
@@ -201,24 +183,3 @@ def test_a_field_that_few_need_is_set_by_its_path_and_not_listed(path: str, help
     assert field.value_in(read(*write_spec(with_changes(path)))) == CHANGED[path]
     assert f"{field.flag} " not in help_text
     assert f"\n{path}\n    " in f"\n{list_fields()}"
-
-
-@pytest.mark.parametrize("path", RARE)
-def test_a_rare_field_keeps_its_former_option_with_a_hint(path: str) -> None:
-    field, value = FIELDS[path], CHANGED[path]
-    given = [f"{field.flag}={text}" for text in (value if field.prompt.several else ())]
-    if not given:
-        flag = field.flag if value else f"--no-{field.flag.removeprefix('--')}"
-        given = [flag] if field.kind is bool else [f"{field.flag}={field.written(value)}"]
-    options = shared_parser().parse_args(["submit", *given])
-    assert former_options(options) == [
-        f"{field.flag} is now --set {path}=VALUE; the next release no longer accepts it"
-    ]
-    assert getattr(options, path) is not None
-
-
-def test_options_that_the_help_of_script_lists_give_no_hint() -> None:
-    rare = ["--steps=20", "--priority=5", "--exclusive", "--patience-seconds=9"]
-    options = parser().parse_args(["script", "train.py", *rare])
-    assert (getattr(options, "script.steps"), options.priority, options.exclusive) == (20, 5, True)
-    assert former_options(options) == []
