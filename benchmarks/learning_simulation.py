@@ -115,6 +115,12 @@ def warm_up(rng: np.random.Generator, steps: int) -> tuple[Floats, Floats]:
     return rise * falls + _small(rng, steps), rise + _small(rng, steps)
 
 
+def overshoot(rng: np.random.Generator, steps: int) -> tuple[Floats, Floats]:
+    """An untrained model is worse than guessing for some steps."""
+    excess = rng.uniform(0.05, 0.4) * np.exp(-np.arange(steps) / rng.uniform(0.5, steps / 40))
+    return _decay(rng, steps) + excess + _small(rng, steps), 1 + excess + _small(rng, steps)
+
+
 def stages(rng: np.random.Generator, steps: int) -> tuple[Floats, Floats]:
     done = np.linspace(0, 1, steps)
     falls = np.where(done < 0.5, 1 - 1.6 * done, 0.9 - 1.4 * (done - 0.5))
@@ -138,6 +144,7 @@ SHAPES: dict[str, Shape] = {
     "batches of very different difficulty (log-normal)": different_batches,
     "2 to 30 % of batches eleven times as hard": rare_batches,
     "a rise during warm-up": warm_up,
+    "worse than chance by 5 to 40 % in the first steps": overshoot,
     "two stages, the second one harder": stages,
     "tiny, 1e-8": tiny,
 }

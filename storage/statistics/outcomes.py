@@ -399,6 +399,9 @@ NUM_STANDARD_ERRORS = 3.0
 LEAST_FALL = 0.03
 """Share of the first loss by which a loss must fall, in addition to what chance explains, to count
 as learned. A loss at chance may drift by 2 % without any use of the inputs (docs/decisions.md)."""
+LEAST_STEEP_FALL = 0.3
+"""The same share for a fall that includes the first tenth of the steps: random answers of an
+untrained model cost more than guessing, and a loss that falls to chance shows no learning."""
 TIMES_NOISE = 4.0
 """Standard deviations of the difference of two windows that chance explains."""
 FEWEST_STEPS, MOST_STEPS, LEAST_WINDOWS = 3, 5, 5
@@ -422,12 +425,12 @@ class Fall:
     """How far a loss fell, between the medians of two windows of steps."""
 
     start: float
-    """The first window's, or the lowest of shorter first windows: a rise of the loss during
-    warm-up must not count as a fall afterwards."""
+    """The first window's, or the lowest of shorter first windows; windows begin with the training,
+    or after its first tenth."""
     end: float
     """The last window's."""
     needed: float
-    """The fall that shows learning: what chance explains and `LEAST_FALL` of `start`."""
+    """The fall that shows learning: what chance explains and a share of `start`."""
 
     @property
     def is_clear(self) -> bool:
@@ -444,25 +447,29 @@ def loss_fall(losses: Floats) -> Fall | None:
     losses = losses[np.isfinite(losses)]
     if len(losses) < LEAST_LEARNING_STEPS:
         return None
-    size = min(size, MOST_STEPS)
-    falls = [_fall_of_windows(losses, size)]
-    while 2 * size <= len(losses) // LEAST_WINDOWS:
+    later, size = size, min(size, MOST_STEPS)
+    found: list[Fall] = []
+    at_first = after = math.inf
+    while not found or size <= len(losses) // LEAST_WINDOWS:
+        end, by_chance = _end_and_chance(losses, size)
+        # A rise of the loss during warm-up must not count as a fall afterwards.
+        at_first = min(at_first, float(np.median(losses[:size])))
+        after = min(after, at_first, float(np.median(losses[later : later + size])))
+        for start, least in ((at_first, LEAST_STEEP_FALL), (after, LEAST_FALL)):
+            found.append(Fall(start=start, end=end, needed=by_chance + least * abs(start)))
         size *= 2
-        longer = _fall_of_windows(losses, size)
-        falls.append(replace(longer, start=min(longer.start, falls[-1].start)))
-    return max(falls, key=lambda fall: fall.start - fall.end - fall.needed)
+    return max(found, key=lambda fall: fall.start - fall.end - fall.needed)
 
 
-def _fall_of_windows(losses: Floats, size: int) -> Fall:
-    """The fall from the first to the last window of `size` steps. Medians leave single outliers
-    out."""
+def _end_and_chance(losses: Floats, size: int) -> tuple[float, float]:
+    """The median of the last `size` losses, and the difference of two such medians that chance
+    explains. Medians leave single outliers out."""
     hop = max(1, size // OVERLAP)
     # From the end backwards, so that the last window has the last step.
     windows = np.lib.stride_tricks.sliding_window_view(losses, size)[::-hop][::-1]
     medians = np.median(windows, axis=1)
-    start, end = float(np.median(losses[:size])), float(medians[-1])
-    by_chance = TIMES_NOISE * math.sqrt(2) * _noise(medians, size / hop, len(losses) / hop)
-    return Fall(start=start, end=end, needed=by_chance + LEAST_FALL * abs(start))
+    noise = _noise(medians, size / hop, len(losses) / hop)
+    return float(medians[-1]), TIMES_NOISE * math.sqrt(2) * noise
 
 
 def _noise(medians: Floats, lag: float, length: float) -> float:
