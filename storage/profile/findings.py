@@ -13,8 +13,8 @@ import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK, Variant, parse_backends
-from breakeven.storage.compiling.guards import change_in
 from breakeven.storage.profile.classes import FUSED_ATTENTION, MATMUL
+from breakeven.storage.profile.guards import change_in
 from breakeven.storage.profile.profiles import Profile, hides_optimizer, host_seconds
 
 Kind = Literal[

@@ -20,9 +20,9 @@ from breakeven.runner.specs.values import parse_settings
 from breakeven.runner.specs.variants import Variant
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision
-from breakeven.storage.compiling.guards import change_in, guard_in
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import Remedy, variant_of
+from breakeven.storage.profile.guards import change_in, guard_in
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.compiler_advice import about_break, about_guard
 from breakeven.storage.terminal.finding_words import remedy_option

@@ -2,7 +2,7 @@
 
 import re
 
-from breakeven.storage.compiling.guards import Change, change_in
+from breakeven.storage.profile.guards import Change, change_in
 
 BREAKS: tuple[tuple[str, str], ...] = (
     (r"aten\.bincount", "Count with index_add_ on zeros of a fixed size, or count before the "

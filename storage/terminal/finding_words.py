@@ -6,12 +6,12 @@ import pandas as pd
 from breakeven.runner.commands.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
-from breakeven.storage.compiling.guards import guard_in
 from breakeven.storage.numbers.formats import aligned_table, format_seconds
 from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared, short
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
+from breakeven.storage.profile.guards import guard_in
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.caution_words import ENDED
 from breakeven.storage.terminal.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
