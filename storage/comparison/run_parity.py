@@ -190,13 +190,16 @@ def judge_parity(
                   and not (one.role == "control" and one.made_all_steps)), None)  # fmt: skip
     early = early or next((one for one in compared if _is_partial(spec, one)), None)
     if early is None and equals is not None and _is_far_shorter(spec, run, equals.baseline):
-        lengths = {"steps_done": len(run.losses), "num_steps": len(equals.baseline.losses)}
+        lengths: dict[str, Any] = {
+            "steps_done": len(run.losses),
+            "num_steps": len(equals.baseline.losses),
+        }
         return rules.judge_end(parity, None, "far shorter", **lengths)
     if early is None:
         return parity
     is_over = early.state_of_losses is RunState.FINISHED
     steps_done = _last_finite(early) + 1 if is_over else early.steps_of_losses
-    done = {"steps_done": steps_done, "num_steps": early.num_steps}
+    done: dict[str, Any] = {"steps_done": steps_done, "num_steps": early.num_steps}
     end, state = run.state_of_losses.early_end, early.state_of_losses
     return rules.judge_end(parity, end, role=early.role, state=state, **done)
 
