@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from types import FrameType
@@ -40,7 +40,10 @@ from breakeven.runner.texts import duration, printable
 REFRESH_SECONDS = 1.0
 """Reading the state of six runs takes 0.1 s on a slow host, whose CPUs the runs need."""
 ENDING_REFRESH_SECONDS = 0.05
-PLAIN_REFRESH_SECONDS = 5.0
+PHASES_OF_TURNS = ("waiting", "training", "evaluating")
+PRINTED_PARTS = 4
+"""A log has a line per run for each quarter of its steps; if their number is unknown, whenever it
+has doubled."""
 LOOK_SECONDS = 2.0
 """How often the queue is read while the experiment waits in it."""
 BAR_WIDTH = 20
@@ -56,8 +59,8 @@ def watch(
     runs = {run: RunProgress(run, experiment.spec) for run in experiment.runs}
     is_terminal = sys.stdout.isatty()
     drawn = 0
-    shown: list[str] = []
-    last_print = last_look = 0.0
+    printed = set[object]()
+    last_look = 0.0
     ahead: list[str] = []
     while True:
         if experiment.spec.kind.searches:
@@ -73,13 +76,15 @@ def watch(
             ahead = []
         elif time.monotonic() - last_look > LOOK_SECONDS:
             ahead, last_look = _ahead(data_dir, experiment), time.monotonic()
-        lines = [*ahead, *(_line(label.ljust(width), runs[run]) for run, label in labels.items())]
+        lines = {label: _line(label.ljust(width), runs[run]) for run, label in labels.items()}
         over = all(progress.state.is_final for progress in runs.values())
         if is_terminal:
-            drawn = _redraw(lines, drawn)
-        elif over or time.monotonic() - last_print > PLAIN_REFRESH_SECONDS:
-            _print_changed(lines, shown)
-            shown, last_print = lines, time.monotonic()
+            drawn = _redraw([*ahead, *lines.values()], drawn)
+        else:
+            keyed: dict[object, str] = {text: text for text in ahead}
+            for run, label in labels.items():
+                keyed[label, _milestone(runs[run])] = lines[label]
+            _print_new(keyed, printed)
         if over:
             return
         ends = all(progress.is_ending for progress in runs.values())
@@ -116,11 +121,27 @@ def _redraw(lines: Sequence[str], drawn: int) -> int:
     return len(lines)
 
 
-def _print_changed(lines: Sequence[str], shown: Sequence[str]) -> None:
-    for line in lines:
-        if line not in shown:
-            sys.stdout.write(line + "\n")
+def _print_new(lines: Mapping[object, str], printed: set[object]) -> None:
+    """Prints the lines whose keys are not among the printed ones, and adds these."""
+    for key, line in lines.items():
+        if key not in printed:
+            sys.stdout.write(f"{line.rstrip()}\n")
+            printed.add(key)
     sys.stdout.flush()
+
+
+def _milestone(run: RunProgress) -> tuple[object, ...]:
+    """What a log shows of a run: a line the first time that this has a value, so that a run of an
+    hour leaves as many lines as one of a minute. Turns, steps and losses change all the time."""
+    in_turns = run.state is RunState.RUNNING and run.phase in PHASES_OF_TURNS
+    phase = "" if in_turns or run.state is not RunState.RUNNING else run.phase
+    if run.spec.kind.compares_causes:
+        share = run.steps_done
+    elif run.num_steps:
+        share = PRINTED_PARTS * run.steps_done // run.num_steps
+    else:
+        share = run.steps_done.bit_length()
+    return run.state, phase, share, bool(run.waits), run.error, run.stopped
 
 
 def _line(label: str, run: RunProgress) -> str:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,14 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.folders.states import Claim, Exit, RunState
-from breakeven.runner.specs.experiment import EvaluationSpec
+from breakeven.runner.specs.experiment import (
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+)
 from breakeven.runner.specs.investigations import investigation
+from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_TASK
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 LOSSES = falling_losses(40)
@@ -101,6 +108,81 @@ def test_the_terminal_says_why_training_stopped_early(
         run.stop("loss is not finite").end()
     watch(data_dir, find_experiment(data_dir, EXPERIMENT_ID))
     assert capsys.readouterr().out.count("stopped after step 20: loss is not finite") == 3
+
+
+def lines_of_a_log(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    moments: Iterator[object],
+) -> list[str]:  # fmt: skip
+    """What `watch` prints into a log, if it looks after each of these moments and after the last
+    one the runs have ended."""
+
+    def to_next_moment(seconds: float) -> None:
+        next(moments)
+
+    monkeypatch.setattr("time.sleep", to_next_moment)
+    watch(data_dir, find_experiment(data_dir, EXPERIMENT_ID))
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("baseline")]
+
+
+def recordings(data_dir: DataDir, spec: ExperimentSpec) -> list[Recording]:
+    return [Recording(data_dir.runs, label, spec) for label in ("baseline", "control", "inductor")]
+
+
+def test_a_log_gets_a_line_for_each_quarter_however_many_turns_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = DataDir(tmp_path)
+    runs = recordings(data_dir, experiment_spec(num_steps=400))
+
+    def moments() -> Iterator[None]:
+        for run in runs:
+            run.run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+            run.start()
+        for turn in range(40):
+            for phase in ("training", "evaluating", "waiting"):
+                for run in runs:
+                    run.log.append("phase", phase=phase)
+                    if phase == "training":
+                        run.block([0.1] * 10, [1 / (turn + 1)] * 10)
+                    run.log.flush()
+                yield
+        for run in runs:
+            run.end()
+        yield
+
+    lines = lines_of_a_log(data_dir, monkeypatch, capsys, moments())
+    assert [line.split()[2:4] for line in lines] == [
+        ["0/400", "queued"], ["10/400", "training"], ["100/400", "training"],
+        ["200/400", "training"], ["300/400", "training"], ["400/400", "training"],
+        ["400/400", "finished"],
+    ]  # fmt: skip
+
+
+def test_a_log_of_unknown_length_gets_a_line_whenever_the_steps_have_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = DataDir(tmp_path)
+    script = ExperimentSpec(name="train.py", task=SCRIPT_TASK, model=ModelSpec(source="script:/home/me/train.py"),
+                            data=DataSpec(source=SCRIPT_DATA))  # fmt: skip
+    runs = recordings(data_dir, script)
+
+    def moments() -> Iterator[None]:
+        for run in runs:
+            run.run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+            run.start(num_steps=None)
+        for _ in range(50):
+            for run in runs:
+                run.block([0.1] * 10, [0.5] * 10)
+            yield
+        for run in runs:
+            run.end()
+        yield
+
+    lines = lines_of_a_log(data_dir, monkeypatch, capsys, moments())
+    steps = [int(line.split("]")[1].split()[0]) for line in lines]
+    # 500 steps, ten at a time: the first look past 0, 8, 16, 32, 64, 128 and 256 steps.
+    assert steps == [0, 10, 20, 40, 70, 130, 260, 500]
 
 
 @pytest.mark.parametrize(
