@@ -23,6 +23,7 @@ from breakeven.views.parts import progress
 from breakeven.views.parts.actions import check, errors_shown, launch, show_command
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
+from breakeven.views.shared.errors import error_words
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
@@ -67,7 +68,7 @@ def launch_experiment(store: Store) -> None:
         machine = probe.result()
     except ProbeFailed as error:
         st.error(
-            f"**The check of torch on this machine failed.** {inert(error)}",
+            f"**The check of torch on this machine failed.** {error_words(error)}",
             icon=":material/error:",
         )
         show_look_again()
@@ -81,12 +82,12 @@ def launch_experiment(store: Store) -> None:
         key, start = again.key, again.spec
     show_missing_compiler(machine)
     if permissions.files_are_limited():
-        uploads.ask_upload()
+        uploads.ask_upload(again.key if again else "")
     try:
         spec = spec_form(key, start, machine, check, again.blamed if again else None)
     except RunnerError as error:
         spec = None
-        st.error(f"This cannot run here. {inert(error)}", icon=":material/error:")
+        st.error(f"This cannot run here. {error_words(error)}", icon=":material/error:")
     if spec is None:
         st.button("Launch", type="primary", icon=":material/rocket_launch:", disabled=True)
         return

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.views.parts.downloads import Card
-from breakeven.views.shared.inert import JOINER, code, inert, inert_figure
+from breakeven.views.shared.inert import JOINER, code, inert, inert_figure, prose
 from tests.helpers.hostile_texts.sources import Sources
 from tests.helpers.hostile_texts.texts import HOST, ODD, TEXTS
 from tests.helpers.serving import served
@@ -156,3 +156,10 @@ def test_the_reading_of_sources_finds_what_was_forgotten(tmp_path: Path) -> None
     for page in (*pages, "def broken(run) -> Markdown:\n    return run.label"):
         file.write_text(SOUND + page.replace("\\n", "\n") + "\n")
         assert len(list(Sources([file]).faults())) == 1, page
+
+
+def test_a_sentence_shows_its_commands_as_code_and_foreign_text_in_it_stays_inert() -> None:
+    assert prose("say `breakeven list` now") == "say `breakeven list` now"
+    assert prose("*a* `*b*`") == f"{inert('*a*')} `*b*`"
+    for text in ("odd ` <b>x</b>", "`a` `<img src=x>"):
+        assert prose(text) == inert(text)

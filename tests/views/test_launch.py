@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetState
+from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Selectbox
 
 from breakeven.runner.checks.data import Head
@@ -29,6 +30,7 @@ from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.values import parse_options, write_options
 from breakeven.runner.specs.workload import Task
 from breakeven.views.form import workload as workload_form
+from breakeven.views.form.fields import MARK
 from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
 from tests.helpers.in_process import files_read_here, torch_asked_here
@@ -211,21 +213,27 @@ def test_what_differs_from_the_preset_is_said_with_its_command_and_what_it_costs
     assert twice not in text(app) and waits in text(app)
 
 
-def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(shared: DataDir):
+def marks(app: AppTest) -> int:
+    """How many fields are marked."""
+    return sum(entry.value == MARK for entry in app.caption)
+
+
+def test_an_error_stands_once_in_the_words_of_the_form_and_its_field_is_marked(shared: DataDir):
     app = opened("launch")
     app.text_input(key="quick.optimizer_options").set_value("weight_decay")
     app.text_input(key="quick.evaluate_every").set_value("3").run()
-    said = "'weight_decay' must read name=value"
-    assert [entry.value for entry in app.caption if said in unescape(entry.value)]
-    assert "training.optimizer_options" in app.error[0].value and app.button[-1].disabled
+    said = "**Optimizer options** (under “Optimizer”): 'weight_decay' must read name=value"
+    assert unescape(app.error[0].value).startswith(f"This cannot run yet. {said}")
+    assert marks(app) == 1 and app.button[-1].disabled
+    assert text(app).count("must read name=value") == 1
     assert app.text_input(key="quick.optimizer_options").value == "weight_decay"
     assert app.text_input(key="quick.evaluate_every").value == "3", "fields after it are shown"
 
     app = opened("launch")
     app.text_input(key="quick.batch_size").set_value("5000").run()
-    rule = "must not exceed data.num_train_samples (960): no batch would be full"
-    assert [entry.value for entry in app.caption if rule in entry.value]
-    assert "**Batch size**, `training.batch_size = 5000`" in app.error[0].value
+    rule = "must not exceed “Training samples” (960): no batch would be full"
+    assert app.error[0].value == f"This cannot run yet. **Batch size**, `5000`: {rule}"
+    assert marks(app) == 1
     assert app.button[-1].disabled and app.text_input(key="quick.batch_size").value == "5000"
 
 
@@ -463,15 +471,14 @@ NOT_POSSIBLE = (
 )
 
 
-def test_a_number_that_cannot_be_stays_has_words_at_its_field_and_stops_the_launch(shared: DataDir):
+def test_a_number_that_cannot_be_stays_is_marked_and_stops_the_launch(shared: DataDir):
     app = opened("launch")
     for field, typed, said in NOT_POSSIBLE:
         widget = app.text_input(key=f"quick.{field}")
         before = widget.value
         widget.set_value(typed).run()
-        words = [one.value.replace("&#39;", "'") for one in app.caption]
-        assert any(said in one for one in words), (field, typed)
-        assert len(app.error) == 1, (field, typed)
+        assert said in unescape(app.error[0].value), (field, typed)
+        assert (len(app.error), marks(app)) == (1, 1), (field, typed)
         assert (app.button[-1].label, app.button[-1].disabled) == ("Launch", True)
         assert app.text_input(key=f"quick.{field}").value == typed
         app.text_input(key=f"quick.{field}").set_value(before)

@@ -8,11 +8,15 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from breakeven.runner.errors import InvalidSpec, shown
+from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Field, fields_of
 from breakeven.runner.specs.workload import SCRIPT_PREFIX
-from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.shared.errors import error_words
+from breakeven.views.shared.inert import Markdown, inert
+
+
+MARK: Markdown = ":red[:material/error: This value cannot run]"
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,12 @@ class Offer:
     """Whether other values can be typed."""
     empty: str = ""
     """Text in the empty field."""
+
+
+def fill(widget: str, value: Any) -> None:
+    """Sets the value that a widget has when it is next shown."""
+    st.session_state[widget] = value
+    st.session_state[f"{widget} is filled"] = True
 
 
 class Fields:
@@ -156,22 +166,25 @@ class Fields:
         chosen = st.selectbox(
             inert(field.label), options, options.index(start), help=field.text,
             key=self._key(field), bind="query-params", accept_new_options=True,
+            filter_mode="contains",
         )  # fmt: skip
         self.put(path, field.read(chosen or start), field.label)
 
     def _key(self, field: Field, name: str = "") -> str:
-        return f"{self._preset}.{name or field.flag.removeprefix('--').replace('-', '_')}"
+        return self.widget(name or field.flag.removeprefix("--").replace("-", "_"))
 
     def fill(self, name: str, value: Any) -> None:
         """Sets the value that a widget, known by its name in the address, has when it is next
         shown: for clicks elsewhere in the form."""
-        key = f"{self._preset}.{name}"
-        st.session_state[key] = value
-        st.session_state[f"{key} is filled"] = True
+        fill(self.widget(name), value)
+
+    def widget(self, name: str) -> str:
+        """The key of a widget, which is known by this name in the address."""
+        return f"{self._preset}.{name}"
 
     def typed(self, name: str, otherwise: Any) -> Any:
         """A widget's value when the page was last shown, or `otherwise` if it was not shown yet."""
-        return st.session_state.get(f"{self._preset}.{name}", otherwise)
+        return st.session_state.get(self.widget(name), otherwise)
 
     def put(self, path: str, value: Any, label: str) -> None:
         """Stores the value of a field whose widgets are above; its errors appear below them."""
@@ -210,14 +223,14 @@ class Fields:
             st.rerun()
 
     def show(self, error: InvalidSpec) -> Markdown:
-        """Shows an error at its field, and returns a sentence that names the place of the field."""
+        """Marks the field at fault, and returns the sentence of the error with the field's place.
+        The sentence stands once, where it is seen even if the field is folded away."""
         if error.field not in self._slots:
-            return inert(error)
-        self._slots[error.field].caption(f":red[:material/error: {inert(error.rule)}]")
+            return error_words(error)
+        self._slots[error.field].caption(MARK)
         label, subject = self._places[error.field]
         under = f" (under “{inert(subject)}”)" if subject else ""
-        value = code(f"{error.field} = {shown(error.value)}")
-        return f"**{inert(label)}**{under}, {value}: {inert(error.rule)}"
+        return error_words(error, inert(label), under)
 
     def _follow(self, key: str, start: Any) -> bool:
         """Updates a widget that the user did not change when its start value changes, for example
@@ -267,6 +280,8 @@ def _ask_words(
                 options=options,
                 default=None if follows else list(start),
                 accept_new_options=offer.typed,
+                filter_mode="prefix" if offer.typed else "fuzzy",  # Enter adds what was typed
+                select_all=False,
                 **shared,
             )
         )
@@ -276,7 +291,7 @@ def _ask_words(
         index = options.index(start) if start else None
         chosen = st.selectbox(
             options=options, index=0 if follows else index, accept_new_options=offer.typed,
-            placeholder=empty, **shared
+            filter_mode="contains", placeholder=empty, **shared
         )  # fmt: skip
         return chosen or start
     return st.text_input(value=start, placeholder=empty, **shared)

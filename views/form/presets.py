@@ -25,7 +25,8 @@ from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.views.shared import words
-from breakeven.views.shared.inert import inert
+from breakeven.views.shared.errors import error_words
+from breakeven.views.shared.inert import inert, prose
 
 SCRIPT_TO_BE_NAMED = "/my-script.py"
 TO_BE_NAMED = "my-data.csv"
@@ -162,7 +163,7 @@ def requested(store: Store) -> Again | None:
     try:
         spec = queries.experiment_spec(store, experiment_id)
     except NotInStore as error:
-        st.warning(inert(error), icon=":material/search_off:")
+        st.warning(prose(error), icon=":material/search_off:")
         return None
     if spec.kind.compares_causes:
         st.warning("An investigation has no form; start it on the page of the run with the fault.",
@@ -172,7 +173,7 @@ def requested(store: Store) -> Again | None:
     try:
         spec = changed(spec, changes)
     except (ValueError, InvalidSpec) as error:
-        st.warning(f"The change cannot be made: {inert(error)}", icon=":material/error:")
+        st.warning(f"The change cannot be made: {error_words(error)}", icon=":material/error:")
     listed = queries.list_experiments(store).set_index("experiment_id").loc[experiment_id]
     blamed, failure = _why_failed(store, experiment_id, spec)
     return Again(

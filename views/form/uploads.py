@@ -6,7 +6,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +17,9 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.logs import log_action
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.views.access import permissions
-from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.form.fields import fill
+from breakeven.views.shared.errors import error_words
+from breakeven.views.shared.inert import Markdown, code
 from breakeven.views.shared.resources import data_dir
 
 MAX_MEBIBYTES = 200
@@ -26,7 +28,6 @@ MAX_TOTAL_BYTES = 5 * 2**30
 """Largest size of all uploaded files together."""
 LONGEST_NAME = 80
 OWN_DATA = {"preset": "Your own data"}
-OWN_SCRIPT = {"preset": "Your own script"}
 MAX_SCRIPT_MEBIBYTES = 1
 SCRIPT_SUFFIX = ".py"
 
@@ -42,39 +43,46 @@ def show_folders() -> None:
         st.caption(f"You can use uploaded files and files in {listed}.")
 
 
-def ask_upload() -> None:
-    """Offers to upload a data file, which the form then uses."""
+def ask_upload(form: str = "") -> None:
+    """Offers to upload a data file, which the form then uses: the form of an earlier experiment, by
+    the key of its widgets, or else that of the preset for data files."""
+
+    def use(path: str) -> None:
+        shown = form or "own"
+        names = ("data", f"{st.session_state.get(f'{shown}.task')}.data")  # each task has its own
+        for name in names:
+            fill(f"{shown}.{name}", path)
+        st.session_state.update({} if form else OWN_DATA)
+
     with st.expander("Upload a data file", icon=":material/upload_file:"):
         show_folders()
-        _ask("CSV, JSONL or Parquet", "upload", MAX_MEBIBYTES, DATA_FILE_SUFFIXES, keep,
-             OWN_DATA, "own.data")  # fmt: skip
+        _ask("CSV, JSONL or Parquet", "upload", MAX_MEBIBYTES, DATA_FILE_SUFFIXES, keep, use)
 
 
-def ask_script_upload() -> None:
-    """Offers to upload a script, if allowed."""
+def ask_script_upload(widget: str) -> None:
+    """Offers to upload a script, if allowed, and fills the widget of this key with its path."""
     if not permissions.scripts_may_run():
         return
     with st.expander("Upload a script", icon=":material/upload_file:"):
         st.caption("One file. A script that needs further files must be in a folder of "
                    f"{code(CODE_VARIABLE)}.")  # fmt: skip
         _ask("Python", "upload-script", MAX_SCRIPT_MEBIBYTES, (SCRIPT_SUFFIX,), keep_script,
-             OWN_SCRIPT, "script.script")  # fmt: skip
+             lambda path: fill(widget, path))  # fmt: skip
 
 
 def _ask(
     label: Markdown, key: str, mebibytes: int, suffixes: Iterable[str],
-    keep: Callable[[str, bytes], Path], preset: Mapping[str, str], field: str,
+    keep: Callable[[str, bytes], Path], use: Callable[[str], None],
 ) -> None:  # fmt: skip
-    def use() -> None:
+    def use_file() -> None:
         """Writes the file's path into the form, so that no further click is needed."""
         given = st.session_state[key]
         with suppress(UploadRefused, permissions.NotAllowed, OSError):  # Shown below.
             if given is not None:
-                st.session_state[field] = str(keep(given.name, given.getvalue()))
-                st.session_state.update(preset)
+                use(str(keep(given.name, given.getvalue())))
 
     given = st.file_uploader(
-        label, key=key, max_upload_size=mebibytes, on_change=use,
+        label, key=key, max_upload_size=mebibytes, on_change=use_file,
         type=[suffix.removeprefix(".") for suffix in suffixes],
     )  # fmt: skip
     if given is None:
@@ -82,7 +90,7 @@ def _ask(
     try:
         path = keep(given.name, given.getvalue())
     except (UploadRefused, permissions.NotAllowed, OSError) as error:
-        st.error(inert(error), icon=":material/error:")
+        st.error(error_words(error), icon=":material/error:")
         return
     st.success(f"Stored as {code(path)}", icon=":material/check_circle:")
 

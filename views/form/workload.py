@@ -255,7 +255,7 @@ def ask_script(fields: Fields) -> None:
     with right:
         fields.ask("script.arguments")
     is_allowed = show_permission()
-    uploads.ask_script_upload()
+    uploads.ask_script_upload(fields.widget("script"))
     if is_allowed and not typed:
         st.info("**Choose your script** above, type its path, or upload it.",
                 icon=":material/code:")  # fmt: skip

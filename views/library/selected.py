@@ -164,6 +164,7 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom"):
             tags = st.multiselect(
                 "Tags", known, default=shared, accept_new_options=True, key="label-tags",
+                filter_mode="prefix", select_all=False,
                 help=f"Type a new one, of at most {MAX_TAG} characters."
                 + ("" if one is not None else " The field shows the tags that all of them have."),
             )  # fmt: skip

@@ -203,7 +203,7 @@ def show(store: Store) -> None:
     given = bound(PARAMETER, [], list(names), most=MAX_SIDES)
     chosen = st.multiselect(
         "Experiments", list(names), **given, format_func=names.__getitem__,
-        max_selections=MAX_SIDES, placeholder="Choose two or more",
+        max_selections=MAX_SIDES, select_all=False, placeholder="Choose two or more",
         help="The others are compared with the first one.",
     )  # fmt: skip
     if len(chosen) < 2:

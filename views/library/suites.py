@@ -218,13 +218,14 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
         everything = f"all models of the harness ({len(suite.choose(()))})"
         models = st.multiselect(
             "Models", names, default=suite.begin_with, key=f"suite-models-{suite.name}",
+            select_all=False,
             placeholder=everything, help=f"Two are preselected; an empty field means {everything}.",
         )  # fmt: skip
         known = machine.backends
         usual = ["inductor"] if "inductor" in known else list(known[:1])
         backends = st.multiselect(
             "Backends", known, default=usual, key="suite-backends",
-            accept_new_options=True,
+            accept_new_options=True, filter_mode="prefix", select_all=False,
             help="By name or with settings, such as `inductor:mode=max-autotune`.",
         )  # fmt: skip
         ids = [device.id for device in machine.devices]

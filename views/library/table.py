@@ -148,6 +148,7 @@ def ask_columns() -> list[str]:
     """The columns that the reader chose, in the order of the choice."""
     names = list(COLUMNS)
     chosen = st.multiselect("Columns", names, **bound("columns", list(USUAL), names),
+                            select_all=False,
                             format_func=lambda name: COLUMNS[name].title)  # fmt: skip
     return chosen or list(USUAL)
 
@@ -342,7 +343,7 @@ def _ask_facet(name: str, title: Markdown, counts: Counter[str], chosen: tuple[s
         return f"{word} ({counts[option]})"
 
     st.multiselect(title, options, **bound(name, [], options), format_func=written,
-                   placeholder="any")  # fmt: skip
+                   placeholder="any", select_all=False)  # fmt: skip
 
 
 def _one_of(options: Sequence[str], name: str, default: str) -> Any:

@@ -32,6 +32,7 @@ from breakeven.storage.errors import StoreError
 from breakeven.views.access import permissions
 from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.shared.address import titles
+from breakeven.views.shared.errors import error_words
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import capabilities, data_dir, get_store
 
@@ -90,7 +91,7 @@ def errors_shown() -> Iterator[None]:
     try:
         yield
     except (RunnerError, StoreError, OSError) as error:
-        st.error(inert(permissions.redacted(error)), icon=":material/error:")
+        st.error(error_words(error), icon=":material/error:")
 
 
 def stop_button(experiment_id: str) -> None:

@@ -77,6 +77,14 @@ def code(text: object) -> Markdown:
     return f"{fence}{space}{shown}{space}{fence}"
 
 
+def prose(text: object) -> Markdown:
+    """One of our sentences, in which backticks mark code; foreign texts in it stay inert."""
+    parts = plain(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick that opens or closes nothing
+        return inert(text)
+    return "".join(code(part) if number % 2 else inert(part) for number, part in enumerate(parts))
+
+
 def notes(text: str) -> Markdown:
     """A person's notes, with emphasis, headings, lists and rules.
 

@@ -31,7 +31,7 @@ from breakeven.runner.project import PACKAGE
 from breakeven.storage import team
 from breakeven.storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable
 from breakeven.storage.index.store import Store
-from breakeven.views.shared.inert import inert
+from breakeven.views.shared.inert import prose
 
 EXAMPLES = PACKAGE / "examples"
 PROCESS_WIDE = "breakeven_process_wide"
@@ -106,7 +106,7 @@ def take_in(ingest: Callable[[], int]) -> None:
     try:
         ingest()
     except StoreUnusable as error:
-        st.warning(inert(error), icon=":material/database_off:")
+        st.warning(prose(error), icon=":material/database_off:")
 
 
 def has_open_work(folder: DataDir) -> bool:
@@ -151,15 +151,15 @@ def capabilities() -> Capabilities | None:
 def show_unopened(error: Exception) -> NoReturn:
     """Shows why the store cannot be opened, and stops the page."""
     if isinstance(error, StoreLocked):
-        problem = f"**The database is in use.** {inert(error)}"
+        problem = f"**The database is in use.** {prose(error)}"
         remedy = "One process at a time may own it: close the other dashboard, or start this one"
     elif isinstance(error, TeamStoreUnusable):
-        problem = f"**The team's store cannot be used.** {inert(error)}"
+        problem = f"**The team's store cannot be used.** {prose(error)}"
         remedy = (
             "To see the runs of this machine alone, take `store.address` out of `breakeven.toml`"
         )
     else:
-        problem = f"**The data folder cannot be used.** {inert(error)}"
+        problem = f"**The data folder cannot be used.** {prose(error)}"
         remedy = "Make it writable, or start the dashboard"
     st.error(problem, icon=":material/database_off:")
     other = "with another data folder: `BREAKEVEN_DATA=/another/folder make run`"

@@ -99,7 +99,7 @@ def show_own_values(values: pd.DataFrame) -> None:
     names = list(dict.fromkeys(values["name"]))
     if len(names) > MANY_VALUES:
         names = st.multiselect("Values that callbacks recorded", names, names[:MANY_VALUES],
-                               key="values", bind="query-params")  # fmt: skip
+                               key="values", bind="query-params", select_all=False)  # fmt: skip
     columns = st.columns(2) if len(names) > 1 else [st.container()]
     for number, name in enumerate(names):
         data = values[values["name"] == name]
