@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 os.environ["OMP_NUM_THREADS"] = "1"
 # Whatever the tests start must never wait for a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# What commands remember of their account is not the account's of whoever runs the tests.
+STATE = tempfile.TemporaryDirectory(prefix="breakeven-state-")
+os.environ["XDG_STATE_HOME"] = STATE.name
 # In every empty cache torch compiles and loads a library to see whether the compiler knows the
 # CPU's instructions: a third of the processor time of a small training under Inductor.
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"

@@ -76,8 +76,9 @@ def allowed(source: str, path: Path) -> Path:
     listed = os.pathsep.join(map(str, folders)) or "empty"
     wanted = file if file.is_dir() else file.parent
     raise CodeNotAllowed(
-        f"{source!r}: {file} may not run here. If you trust its folder, start the supervisor (or "
-        f"the dashboard) with {CODE_VARIABLE}={wanted} (now {listed})"
+        f"{source!r}: {file} may not run here. If you trust its folder, add "
+        f"`--allow-code={wanted}` to the command, or start the supervisor or the dashboard with "
+        f"{CODE_VARIABLE}={wanted} (now {listed})"
     )
 
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from breakeven.runner.commands.conditions import Length, add_plan
 from breakeven.runner.commands.entry import PLAN_INVESTIGATION, Add, tell
 from breakeven.runner.commands.options import add_spec_options, checked
-from breakeven.runner.commands.start import add_allow_code, read_work
+from breakeven.runner.commands.start import add_allow_code, allow_code_again, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
@@ -60,6 +60,7 @@ def add_search_commands(add: Add) -> None:
     text += f"each stage of the compiler (default: {duration(BUDGET_SECONDS)})"
     command.add_argument("--budget", type=checked(read_budget), default=BUDGET_SECONDS,
                          metavar="TIME", help=text)  # fmt: skip
+    add_allow_code(command)
 
 
 def read_budget(text: str) -> float:
@@ -140,6 +141,7 @@ def _investigate(data_dir: DataDir, options: argparse.Namespace) -> int:
         if status:
             return status
         spec = ExperimentSpec.from_json(file.read_text())
+    allow_code_again(data_dir, options, [spec])
     experiment = run_through(data_dir, spec, storage)
     if spec.kind.compares_causes:
         return storage.run("show", [experiment.experiment_id])

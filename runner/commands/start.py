@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+from breakeven.runner.checks import own_code
 from breakeven.runner.checks.environments import check_environments, is_own
 from breakeven.runner.checks.experiment import check, check_at_once
 from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
@@ -45,6 +46,7 @@ from breakeven.runner.folders.added_rounds import add_rounds, backends_of
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import (
     ensure_supervisor,
+    experiments,
     find_experiment,
     resume,
     submit,
@@ -169,7 +171,9 @@ def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.join:
         _pass_on(options.allow_code)
         return join_until_stopped(data_dir)
-    _allow_code(data_dir, options)
+    queue = experiments(data_dir, data_dir.open_experiments())
+    specs = [experiment.spec for experiment in queue]
+    allow_code_again(data_dir, options, specs)
     work: Callable[[], bool] = partial(supervise, data_dir, exclusive=options.one_at_a_time)
     if options.ray is not None or options.slurm is not None:
         work = partial(supervise_cluster, data_dir, options)
@@ -180,7 +184,7 @@ def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = find_experiment(data_dir, options.experiment)
-    _allow_code(data_dir, options)
+    allow_code_again(data_dir, options, [experiment.spec])
     on = None
     if options.device or options.parallel:
         on = moved_spec(experiment.spec, options.device and options.device.split(","),
@@ -202,7 +206,7 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = find_experiment(data_dir, options.experiment)
-    _allow_code(data_dir, options)
+    allow_code_again(data_dir, options, [experiment.spec])
     backends = backends_of(experiment.spec)
     chosen = options.backends.split(",") if options.backends else backends
     unknown = sorted(set(chosen).difference(backends))
@@ -232,6 +236,7 @@ def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
         options.allow_code = [*options.allow_code, folder, file.parent]
     if hasattr(options, "allow_code"):  # `submit` starts no supervisor.
         _allow_code(data_dir, options)
+        own_code.remember(spec, options.allow_code)
     return spec
 
 
@@ -256,6 +261,18 @@ def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
             "out --allow-code if it was started with this folder"
         )
     _pass_on(options.allow_code)
+
+
+def allow_code_again(
+    data_dir: DataDir, options: argparse.Namespace, specs: Sequence[ExperimentSpec]
+) -> None:
+    """Allows what `--allow-code` names, and the code of experiments that this account ran before by
+    naming it in a command. A supervisor that is running keeps its folders, and may have these."""
+    _allow_code(data_dir, options)
+    folders = [folder for spec in specs for folder in own_code.folders_for(spec)]
+    missing = [folder for folder in dict.fromkeys(folders) if str(folder) not in allowed_folders()]
+    if missing and _is_free(data_dir.supervisor_lock):
+        _pass_on(missing)
 
 
 def _pass_on(allowed: Sequence[Path]) -> None:
