@@ -1,5 +1,5 @@
-"""What this account ran itself: code that it named in a command may run again for commands that name
-only the experiment, such as `breakeven investigate RUN`.
+"""What this account ran itself: code that it named in a command may run again for commands that
+name only the experiment, such as `breakeven investigate RUN`.
 
 The record is outside of data folders, which may come from anybody. A specification that names other
 code, another folder or other arguments than one command did gets nothing from it.
@@ -84,8 +84,8 @@ def _resolved(path: str) -> Path:
 
 def _lines() -> Iterator[str]:
     """The lines of the record, if nobody but this account can have written them."""
-    with suppress(OSError, RuntimeError):
-        with open(os.open(record_file(), os.O_RDONLY | os.O_NOFOLLOW)) as record:
-            status = os.fstat(record.fileno())
-            if status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE:
-                yield from record
+    flags = os.O_RDONLY | os.O_NOFOLLOW
+    with suppress(OSError, RuntimeError), open(os.open(record_file(), flags)) as record:
+        status = os.fstat(record.fileno())
+        if status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE:
+            yield from record

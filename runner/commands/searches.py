@@ -15,8 +15,8 @@ from breakeven.runner.commands.start import add_allow_code, allow_code_again, re
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.folders.short_scripts import too_short
 from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import BUDGET_SECONDS
@@ -27,11 +27,6 @@ from breakeven.runner.texts import duration
 
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 SECONDS = {"s": 1, "m": 60, "h": 3600}
-
-TOO_SHORT = (
-    "The script ended before the search had tried all candidates. Let the script train longer, or "
-    "give a smaller --block-steps."
-)
 
 
 def add_search_commands(add: Add) -> None:
@@ -93,14 +88,8 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
                      if one.spec.confirms == experiment.experiment_id), None)  # fmt: skip
     if training is None:
         baseline = experiment.runs[0]
-        tell(why_unconfirmed(baseline.state))
-        if baseline.state.ended_early:
-            return status
-        if spec.is_script and not any(
-            event["kind"] == "stopped" for event in each_event(baseline.events_file)
-        ):
-            tell(TOO_SHORT)
-        return 0
+        tell(too_short(spec, baseline) or why_unconfirmed(baseline.state))
+        return status if baseline.state.ended_early else 0
     tell("The best candidates now train from the beginning, in fresh processes, to confirm the "
            "answer.")  # fmt: skip
     follow(data_dir, training, storage)

@@ -16,6 +16,7 @@ from breakeven.runner.files import write_atomically
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, writing
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.short_scripts import too_short
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log_action
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -69,12 +70,14 @@ def refuse_rounds(experiment: Experiment) -> None:
     if why is not None:
         raise RunnerError(
             f"no rounds can be added to {experiment.experiment_id}: {why}. "
-            f"{instead(experiment.spec)}"
+            f"{instead(experiment.spec, baseline)}"
         )
 
 
-def instead(spec: ExperimentSpec) -> str:
+def instead(spec: ExperimentSpec, baseline: RunDir) -> str:
     """What to do instead of adding rounds."""
+    if why := too_short(spec, baseline):
+        return why
     more = "a larger budget" if spec.kind.searches else "more steps"
     return f"Run it again with {more} instead"
 

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.candidates import FORMS
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -272,6 +273,7 @@ def _diff(before: bytes, after: bytes, name: str) -> str:
 WITHOUT = "to train without a compiler"
 NOTHING = "{name} has these settings already: leave it as it is."
 CHANGE = "{aim}, change {name} with this command:"
+CHANGE_OWN = "{aim}, change your own {name} with this command, in the folder of the file:"
 BY_HAND = "{aim}, write:"
 FURTHER = "and change by hand:"
 MAX_SCRIPT_BYTES = 2**20
@@ -310,15 +312,21 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     if found is not None and found.diff:
         steps = planned.num_steps
         length = "" if steps == own_steps(comparison) else f" --plan '{steps} steps'"
-        command = (
-            f"cd {shlex.quote(str(script.parent))} && "
-            f"breakeven show {comparison.experiment_id}{length} --diff | git apply"
-        )
-        return Use(intro=CHANGE.format(aim=aim, name=script.name), command=command,
+        command = f"breakeven show {comparison.experiment_id}{length} --diff | git apply"
+        intro = CHANGE_OWN
+        if _is_the_persons(script, store.data_dir):
+            command, intro = f"cd {shlex.quote(str(script.parent))} && {command}", CHANGE
+        return Use(intro=intro.format(aim=aim, name=script.name), command=command,
                    diff=found.diff, lines=lines)  # fmt: skip
     if not lines:
         return Use(intro=NOTHING.format(name=printable(script.name)))
     return Use(intro=BY_HAND.format(aim=aim), lines=lines)
+
+
+def _is_the_persons(script: PurePath, data_dir: DataDir) -> bool:
+    """Whether a script is the file that its author keeps: a copy in the data folder, such as an
+    uploaded file, is Breakeven's, and the path of another machine leads nowhere."""
+    return Path(script).is_file() and not Path(script).resolve().is_relative_to(data_dir.path)
 
 
 def _blocks(store: Store, comparison: Comparison, best: Result) -> Sequence[str]:

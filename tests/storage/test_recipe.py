@@ -174,6 +174,26 @@ def test_git_applies_what_show_prints(
     assert capsys.readouterr().out == "True Linear\n"
 
 
+@pytest.mark.parametrize("place", ["uploaded", "a link to what was uploaded", "elsewhere"])
+def test_of_a_script_that_is_not_the_authors_own_file_the_command_changes_no_copy(
+    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    uploaded = data_dir.path / "scripts" / "train-1f2e3d4c5b6a"
+    uploaded.mkdir(parents=True)
+    folder = uploaded if place == "uploaded" else tmp_path / "project"
+    if place.startswith("a link"):
+        folder.symlink_to(uploaded)
+    folder.mkdir(exist_ok=True)
+    recorded(data_dir, folder, LOOP)
+    if place == "elsewhere":
+        (folder / "train.py").unlink()
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    shown = capsys.readouterr().out
+    command = f"\n    breakeven show {EXPERIMENT_ID} --diff | git apply\n"
+    said = "change your own train.py with this command, in the folder of the file:"
+    assert f"to use none-fused, {said}{command}" in shown
+
+
 def test_without_a_script_no_diff(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record_experiment(data_dir.runs)
     assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 2

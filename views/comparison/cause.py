@@ -13,6 +13,7 @@ import streamlit as st
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.short_scripts import too_short
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.masking import mask_private
 from breakeven.runner.specs.investigations import BUDGET_SECONDS, DATA_FILE
@@ -277,7 +278,10 @@ def show_search(store: Store, comparison: Comparison) -> None:
         why = f" The search ended because {inert(ended)}." if ended else ""
         baseline = of_role(comparison.results, "baseline")
         ended_as = RunState(baseline.state) if baseline else RunState.LOST
-        st.info(inert(why_unconfirmed(ended_as)) + why, icon=":material/manage_search:")
+        is_short = baseline is not None and not ended
+        short = too_short(spec, data_dir().run_dir(baseline.run_id)) if is_short else ""
+        reason = inert(short or why_unconfirmed(ended_as))
+        st.info(f"{reason}{why}", icon=":material/manage_search:")
         return
     row = found.iloc[0]
     state = ExperimentState(row["state"])

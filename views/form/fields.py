@@ -15,7 +15,6 @@ from breakeven.runner.specs.workload import SCRIPT_PREFIX
 from breakeven.views.shared.errors import error_words
 from breakeven.views.shared.inert import Markdown, inert
 
-
 MARK: Markdown = ":red[:material/error: This value cannot run]"
 
 

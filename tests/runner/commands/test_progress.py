@@ -163,8 +163,8 @@ def test_a_log_of_unknown_length_gets_a_line_whenever_the_steps_have_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data_dir = DataDir(tmp_path)
-    script = ExperimentSpec(name="train.py", task=SCRIPT_TASK, model=ModelSpec(source="script:/home/me/train.py"),
-                            data=DataSpec(source=SCRIPT_DATA))  # fmt: skip
+    model, data = ModelSpec(source="script:/home/me/train.py"), DataSpec(source=SCRIPT_DATA)
+    script = ExperimentSpec(name="train.py", task=SCRIPT_TASK, model=model, data=data)
     runs = recordings(data_dir, script)
 
     def moments() -> Iterator[None]:

@@ -12,7 +12,7 @@ import pytest
 
 import breakeven.runner.commands.waiting
 from breakeven.runner.commands.cli import main
-from breakeven.runner.commands.searches import TOO_SHORT, read_budget
+from breakeven.runner.commands.searches import read_budget
 from breakeven.runner.commands.waiting import Storage
 from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DataDir
@@ -141,6 +141,9 @@ def test_without_a_gain_the_answer_is_to_leave_it(
     assert search.spec.tune.steps == 100  # two epochs of 50 samples, one by one
 
 
+TOO_SHORT = "The script ended before the search had tried all candidates"
+
+
 @pytest.mark.parametrize(("steps", "is_short"), [(4, True), (4000, False)])
 def test_a_script_that_ends_before_its_search_is_named_as_the_reason(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], steps: int, is_short: bool
@@ -152,7 +155,9 @@ def test_a_script_that_ends_before_its_search_is_named_as_the_reason(
     options = [f"--data-folder={tmp_path}", f"--set=script.steps={steps}", "--block-steps=2"]
     assert main(["tune", str(script), *options, "--device=cpu", "--backends=eager"]) == 0
     shown = capfd.readouterr().out
-    assert UNCONFIRMED in shown and (TOO_SHORT in shown) == is_short
+    assert (UNCONFIRMED in shown, TOO_SHORT in shown) == (not is_short, is_short)
+    assert (f"its limit is {steps} steps: --set script.steps=N" in shown) == is_short
+    assert "larger budget" not in shown or not is_short
     assert f"for a training of {steps:,} steps" in shown
 
 

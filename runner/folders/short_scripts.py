@@ -1,0 +1,52 @@
+"""Searches over scripts that end before all candidates were tried, and what lets a script train
+longer."""
+
+import re
+from contextlib import suppress
+from pathlib import PurePath
+
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+
+LENGTH = re.compile(r"""["'](--[\w-]*(?:step|epoch|iter|update)\w*)["']""")
+"""An option, in the text of a script, whose name says that it gives a length."""
+OTHER = re.compile(r"log|eval|val|save|print|warm|accum|every|check|decay")
+"""Parts of the names of options that give another length than that of the training."""
+MAX_BYTES = 2**20
+MAX_NAMED = 3
+
+
+def too_short(spec: ExperimentSpec, baseline: RunDir) -> str:
+    """Why a search over a script could not try all candidates, and what to do; empty if the script
+    did not end first."""
+    if not spec.kind.searches or not spec.is_script or baseline.state is not RunState.FINISHED:
+        return ""
+    if any(event["kind"] == "stopped" for event in each_event(baseline.events_file)):
+        return ""
+    return (
+        "The script ended before the search had tried all candidates: let it train longer "
+        f"({_how(spec, baseline)}), or give a smaller --block-steps."
+    )
+
+
+def _how(spec: ExperimentSpec, baseline: RunDir) -> str:
+    if spec.script.steps:
+        return f"its limit is {spec.script.steps:,} steps: --set script.steps=N"
+    options = length_options(spec, baseline)
+    if options:
+        return f"its own option {' or '.join(options)}"
+    return "it names no option for its length"
+
+
+def length_options(spec: ExperimentSpec, run: RunDir) -> list[str]:
+    """The script's own options for its length, as its copy in the run folder names them."""
+    text = ""
+    with suppress(RunnerError, OSError):
+        name = PurePath(spec.model.script or "").name
+        with run.open(f"artifacts/source/{name}") as copy:
+            text = copy.read(MAX_BYTES).decode(errors="replace")
+    options = [name for name in dict.fromkeys(LENGTH.findall(text)) if not OTHER.search(name)]
+    return options[:MAX_NAMED]
