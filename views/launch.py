@@ -1,4 +1,4 @@
-"""Launch: choose what to race, see its plan, start it."""
+"""Launch: choose what to compare, see its plan, start it."""
 
 import streamlit as st
 

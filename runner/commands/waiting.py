@@ -30,7 +30,7 @@ from breakeven.runner.folders.queue import (
     find_experiment,
     submit,
 )
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import RunState, state_words
 from breakeven.runner.machine.capabilities import read_capabilities
 from breakeven.runner.machine.occupancy import outlook
 from breakeven.runner.project import PROJECT_ROOT
@@ -170,7 +170,7 @@ def _line(label: str, run: RunProgress) -> str:
 
 def _doing(run: RunProgress) -> str:
     if run.state is not RunState.RUNNING:
-        return run.state.replace("_", " ")
+        return state_words(run.state)
     if run.compiling_since is not None:
         going = max(0.0, time.time() - run.compiling_since)
         return f"compiling {duration(run.compiled_seconds + going)}"

@@ -69,6 +69,11 @@ class RunState(State):
         return "failed" if self.is_failed else "cancelled"
 
 
+def state_words(state: str) -> str:
+    """A state as people read it: who stops a run finds it *stopped*, in files `cancelled`."""
+    return "stopped" if state == RunState.CANCELLED else state.replace("_", " ")
+
+
 class ExperimentState(State):
     """The state of an experiment, from the states of its runs."""
 

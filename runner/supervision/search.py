@@ -11,7 +11,7 @@ from dataclasses import replace
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import RunState, state_words
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
@@ -53,7 +53,7 @@ def why_unconfirmed(baseline: RunState) -> str:
     if baseline is RunState.CANCELLED:
         return STOPPED
     if baseline.ended_early:
-        how = baseline.replace("_", " ")
+        how = state_words(baseline)
         return f"The baseline ended early ({how}), so the search has no answer to confirm."
     return UNCONFIRMED
 

@@ -103,9 +103,7 @@ format_number = _defined(lambda one: f"{one:.4g}" if one == round(one, 0) else d
 """Four digits, very large and very small ones with an exponent; whole numbers as they are."""
 format_p_value = _defined(lambda p: "<0.001" if p < 0.001 else f"{p:.3f}")
 format_text = _defined(str)
-VERDICT_WORDS = {
-    "holds": "matches", "nothing learned": "not testable", "unsure": "inconclusive",
-}  # fmt: skip
+VERDICT_WORDS = {"holds": "matches", "unsure": "inconclusive", "cancelled": "stopped"}
 """Verdicts as people read them, where files and programs have another word."""
 format_verdict = _defined(lambda verdict: VERDICT_WORDS.get(verdict, str(verdict)))
 

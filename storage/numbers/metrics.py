@@ -153,7 +153,7 @@ _METRICS = (
     Metric("p_holm", "p-value", format_p_value),
     Metric("effect_size", "Effect size", format_correlation, better="higher"),
     Metric("detectable_effect", "Detectable effect", format_share, better="lower"),
-    Metric("speed_verdict", "Speed", format_verdict),
+    Metric("speed_verdict", "Verdict", format_verdict),
     Metric("noise_floor", "Noise floor", format_share, better="lower"),
     Metric("compile_seconds", "Compile latency", format_seconds, "s", "lower"),
     Metric("cold_compile_seconds", "Compile latency, cold", format_seconds, "s", "lower"),

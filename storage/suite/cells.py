@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared, Part
 from breakeven.storage import queries
@@ -112,7 +112,7 @@ def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[
     states = {run.label: run.state for run in queries.list_runs(store, experiment_id).itertuples()}
     known = {one.backend: one for one in cold_and_warm(store, experiment_id)}
     is_over = all(RunState(state).is_final for state in states.values())
-    ends = ", ".join(f"{label} {state}".replace("_", " ") for label, state in states.items())
+    ends = ", ".join(f"{label} {state_words(state)}" for label, state in states.items())
     for backend in spec.backends:
         found = known.get(backend)
         plain = _outcome(experiment_id, spec, _part(spec), backend, is_over=is_over)
@@ -143,7 +143,7 @@ def _why_no_speed(comparison: Comparison, baseline: Result | None, result: Resul
 
 
 def _ended(comparison: Comparison, result: Result) -> str:
-    reasons = [result.state.replace("_", " "), comparison.why_ended(result.label)]
+    reasons = [state_words(result.state), comparison.why_ended(result.label)]
     return ", ".join(filter(None, reasons))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import RunState, state_words
 from breakeven.runner.texts import listed
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.numbers.formats import count_of
@@ -56,7 +56,7 @@ PROCESS = "{name} (pid {pid:d}<, {memory_bytes:others_memory_bytes}>)"
 STEPS_DONE = "[{steps_done:,}< of {num_steps:,}> steps](num_steps)"
 ENDED = {
     RunState.FAILED: "failed",
-    RunState.CANCELLED: "was cancelled",
+    RunState.CANCELLED: "was stopped",
     RunState.TIMEOUT: "was stopped by its time limit",
     RunState.OUT_OF_MEMORY: "ran out of memory",
     RunState.LOST: "was lost",
@@ -157,7 +157,7 @@ def _no_control(facts: Facts) -> Facts:
         missing = f"The control's run folder{where} is missing or unreadable"
         why = missing if facts["was_asked_for"] else "There is no control"
     elif state.is_final:
-        why = f"The control{where} recorded no step ({state.replace('_', ' ')})"
+        why = f"The control{where} recorded no step ({state_words(state)})"
     else:
         why = f"The control{where} has recorded no step yet ({state})"
     return {"why": why}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.results import Result, ended_early
 from breakeven.storage.difference.sides import (
@@ -151,7 +152,7 @@ def _speed(result: Result) -> str:
     verdict = result.speed_verdict and format_verdict(result.speed_verdict)
     parts = [ratio_text(result.speedup), verdict]
     if result.speedup is not None and ended_early(result):
-        parts.append(result.state.replace("_", " "))
+        parts.append(state_words(result.state))
     return ", ".join(filter(None, parts))
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from itertools import takewhile
 
 from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.folders.states import state_words
 from breakeven.runner.masking import mask_private
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import DATA_FILE, Finding
@@ -96,7 +97,7 @@ def _facts(found: Investigation) -> Iterator[str]:
     yield certainty(found)
     state = found.record.state
     if state.ended_early:
-        yield f"The search ended early ({state.replace('_', ' ')}): {found.record.reason or ''}."
+        yield f"The search ended early ({state_words(state)}): {found.record.reason or ''}."
 
 
 def _about_tensor(finding: Finding) -> str:

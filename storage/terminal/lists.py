@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.commands.filters import Filter
+from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, chosen, compute
@@ -19,7 +20,7 @@ STEP_SECONDS = 5.0
 """Seconds before the command shows the progress of computing summaries."""
 LONGEST_NAME = 40
 HEADER = ("experiment", "name", "state", "when (UTC)", "model", "device", "torch", "best",
-          "speedup (95 %)", "speed", "parity", "compile", "break-even", "tags")  # fmt: skip
+          "speedup (95 %)", "verdict", "parity", "compile", "break-even", "tags")  # fmt: skip
 LEFT_OUT = ("text", "known")
 
 
@@ -55,7 +56,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     words = (
         row["experiment_id"] or "(imported)",
         printable(row["name"], LONGEST_NAME),
-        row["state"].replace("_", " "),
+        state_words(row["state"]),
         DASH if pd.isna(when) else when.strftime("%Y-%m-%d %H:%M"),
         row["model"],
         row["device"],

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.texts import duration, printable
@@ -146,11 +146,11 @@ def _metric(name: str) -> Cell:
 
 COLUMNS: dict[str, Cell] = {
     "run": lambda result: result.label,
-    "state": lambda result: result.state,
+    "state": lambda result: state_words(result.state),
     "step": _metric("step_seconds"),
     "samples/s": _metric("samples_per_second"),
     "speedup (95 %)": lambda result: _speedup(result.speedup),
-    "speed": _metric("speed_verdict"),
+    "verdict": _metric("speed_verdict"),
     "compile": _metric("compile_seconds"),
     "break-even": lambda result: _steps(result),
     "memory": _metric("peak_memory_bytes"),
@@ -163,7 +163,7 @@ NUM_TEXT_COLUMNS = 2
 """Number of first columns with words, aligned to the left; the others are aligned to the right."""
 OFTEN_EMPTY = ("energy/step",)
 """Columns that are hidden if no run has a number."""
-OF_TRAINING = ("speedup (95 %)", "speed", "break-even", "final loss", "accuracy", "parity")
+OF_TRAINING = ("speedup (95 %)", "verdict", "break-even", "final loss", "accuracy", "parity")
 """Columns that are hidden in other scenarios if they are empty."""
 
 

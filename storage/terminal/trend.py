@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.commands.conditions import Condition, Limit, add_fail_if
+from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.library.trends import QUANTITIES, Failure, Point, Series
 from breakeven.storage.numbers.formats import DASH, format_share
@@ -152,7 +153,7 @@ def out_of_line_text(series: Series) -> str:
 
 def failure_text(failure: Failure) -> str:
     """A sentence on a newest experiment without a number."""
-    state = failure.state.replace("_", " ")
+    state = state_words(failure.state)
     how = "without this number" if state == "finished" else "so it has no number"
     return f"the newest experiment ({failure.experiment_id}) is {state}, {how}"
 

@@ -382,7 +382,7 @@ def test_the_status_is_0_for_a_known_cause_1_for_a_search_cut_short_4_for_no_cau
 ) -> None:  # fmt: skip
     record_investigation(data_dir, finding, state=state)
     assert main(["show", INVESTIGATION_ID, f"--data-folder={data_dir.path}"]) == status
-    stopped = "The search ended early (cancelled): stopped by a person."
+    stopped = "The search ended early (stopped): stopped by a person."
     assert (stopped in capsys.readouterr().out) is (state is RunState.CANCELLED)
 
 

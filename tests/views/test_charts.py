@@ -480,7 +480,7 @@ def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_
         ("broken", 1200, None, "broken at step 1,200"),
         ("holds", None, 1240, "matches (checked to step 1,240)"),
         ("broken", None, 1240, "broken"),
-        ("nothing learned", None, 1240, "not testable"),
+        ("nothing learned", None, 1240, "nothing learned"),
         ("holds", None, 1989, "matches"),  # of 2,000 steps; the last ten never have a band
     ],
 )

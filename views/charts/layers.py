@@ -96,7 +96,7 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
         band = _outline(band)
         allowed = (band["high"] - band["low"]) / 2
         figure.add_scatter(
-            x=band["step"], y=allowed, name="allowed by the control", mode="lines",
+            x=band["step"], y=allowed, name="band", mode="lines",
             line={"color": FAINT, "width": 0}, fill="tozeroy", fillcolor=FAINT,
         )  # fmt: skip
     baseline = frame[frame["role"] == "baseline"].set_index("step")["loss"]
@@ -206,7 +206,7 @@ def _add_band(figure: go.Figure, band: pd.DataFrame) -> None:
         x=band["step"], y=band["low"], mode="lines", line=edge, showlegend=False, hoverinfo="skip"
     )
     figure.add_scatter(
-        x=band["step"], y=band["high"], name="allowed by the control", mode="lines", line=edge,
+        x=band["step"], y=band["high"], name="band", mode="lines", line=edge,
         fill="tonexty", fillcolor=FAINT, hoverinfo="skip",
     )  # fmt: skip
 

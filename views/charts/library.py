@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import RunState, state_words
 from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.library.matrix import ACROSS, BackendMatrix, MatrixCell, matrix
 from breakeven.storage.library.trends import Point, Series
@@ -274,7 +274,7 @@ def _cell_in_full(quantity: str, cell: MatrixCell) -> str:
 
 
 def _state(cell: MatrixCell) -> str:
-    return (cell.state or "").replace("_", " ")
+    return state_words(cell.state or "")
 
 
 def _early_end(cell: MatrixCell) -> str | None:

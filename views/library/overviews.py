@@ -35,7 +35,7 @@ from breakeven.views.shared.resources import take_in
 COMPUTE_SECONDS = 0.3
 """Time limit of each computation of missing numbers: a page must not wait for all of them."""
 LOOK_SECONDS = 0.5
-LOOK_SECONDS_WHILE_RACING = 3.0
+LOOK_SECONDS_WHILE_RUNNING = 3.0
 """Longer, because each computation disturbs a run that this machine times."""
 IS_DUE = "experiments look is due"
 """Key in the session state: whether the next run of `look` is by its timer, not by the page."""
@@ -57,7 +57,7 @@ def watch(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
     active = frame["state"].isin(ACTIVE_EXPERIMENTS).any()
     if unknown or unmeasured or active:
         st.session_state[IS_DUE] = False
-        every = LOOK_SECONDS_WHILE_RACING if active else LOOK_SECONDS
+        every = LOOK_SECONDS_WHILE_RUNNING if active else LOOK_SECONDS
         st.fragment(look, run_every=every)(store, frame, listed)
 
 
@@ -161,7 +161,7 @@ def _linked_cells(found: BackendMatrix) -> pd.DataFrame:
         format_verdict(empty) if empty else ("never" if one == float("inf") else write(one))
         for one, empty in zip(frame[found.quantity], frame["why_empty"], strict=True)
     ]
-    for title, name in (("Speed", "speed_verdict"), ("Parity", "parity")):
+    for title, name in (("Verdict", "speed_verdict"), ("Parity", "parity")):
         shown[title] = frame[name].map(METRICS[name].format)
     shown["experiment"] = [link_to(key) for key in frame["experiment_id"]]
     return shown

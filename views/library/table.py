@@ -26,6 +26,7 @@ from breakeven.runner.commands.filters import (
 from breakeven.runner.commands.filters import (
     NUMBERS as SEARCHED,
 )
+from breakeven.runner.folders.states import state_words
 from breakeven.storage.library.catalog import facet_counts
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import NUMBERS
@@ -108,7 +109,7 @@ COLUMNS = {
     "speedup": _number("Speedup", "speedup", "%.2fx", "speedup", width=70),
     "interval": Column("Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn,
                        (("width", 140),)),
-    "verdict": Column("Speed", lambda row: _whose(row) if row["known"] else PENDING,
+    "verdict": Column("Verdict", lambda row: _whose(row) if row["known"] else PENDING,
                       "speed_verdict", settings=(("width", 180),)),
     "parity": Column("Parity", _verdict("parity"), "parity", settings=(("width", 112),)),
     "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
@@ -339,7 +340,7 @@ def _ask_facet(name: str, title: Markdown, counts: Counter[str], chosen: tuple[s
     options += [one for one in chosen if one not in counts]
 
     def written(option: str) -> str:
-        word = format_verdict(option) if name in COMPUTED else option.replace("_", " ")
+        word = format_verdict(option) if name in COMPUTED else state_words(option)
         return f"{word} ({counts[option]})"
 
     st.multiselect(title, options, **bound(name, [], options), format_func=written,

@@ -42,7 +42,7 @@ EXPERIMENT = "views/experiment.py"
 def quick_race_button() -> bool:
     """A button that starts a real comparison; returns whether it was clicked."""
     return st.button(
-        "Start a race", type="primary", icon=":material/play_arrow:", key="quick_race",
+        "Quick race", type="primary", icon=":material/play_arrow:", key="quick_race",
         help=PRESETS["quick"].text,
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ _focus = st.components.v2.component(
 """Moves the focus to the text field; Streamlit leaves it on the dialog."""
 OPEN = "palette open"
 """Key in the session state: whether the reader opened the palette and has not closed it."""
-RACE = "Start a race on this machine"
+RACE = "Quick race on this machine"
 DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Experiments": ("experiments", {"view": "Table"}),
     **{view: ("experiments", {"view": view})
@@ -192,7 +192,7 @@ def show_palette() -> None:
     with st.container(key="palette"):
         st.button("Search", icon=":material/search:", type="tertiary", shortcut="Mod+K",
                   key="palette-search", on_click=_keep_open, args=[True],
-                  help="Go to a page or an experiment, or start a race.")  # fmt: skip
+                  help="Go to a page or an experiment, or start the quick race.")  # fmt: skip
     # Otherwise a page that redraws itself, such as the list, would close the palette.
     if st.session_state.get(OPEN):
         _ask()

@@ -34,7 +34,7 @@ STATES: dict[str, tuple[str, str, str]] = {
 PHASES = {
     "preparing": "preparing model and data",
     "waiting": "waiting for its turn",
-    "training": "racing",
+    "training": "training",
     "evaluating": "evaluating",
     "profiling": "profiling a few steps",
     "checking": "checking its random numbers",

@@ -93,7 +93,7 @@ def test_a_finished_run_tells_how_many_steps_a_script_makes(data_dir: DataDir) -
 
 FEW: tuple[tuple[RunState, str, str], ...] = (
     (RunState.FAILED, "failed", f"failed at step 20 of 100: {WHY}."),
-    (RunState.CANCELLED, "cancelled", "was cancelled at step 20 of 100: it was ended."),
+    (RunState.CANCELLED, "cancelled", "was stopped at step 20 of 100: it was ended."),
     (RunState.TIMEOUT, "failed", "was stopped by its time limit at step 20 of 100: it "),
     (RunState.OUT_OF_MEMORY, "failed", "ran out of memory at step 20 of 100: it was ended."),
     (RunState.LOST, "failed", "was lost at step 20 of 100: it was ended."),
