@@ -262,9 +262,9 @@ def _experiment(
     ladder = with_ladder(again.backends, again.device)
     if set(ladder) <= set(spec.backends):
         raise NoFault(
-            f"the experiment has the whole ladder already: breakeven explain --ladder "
-            f"{record.experiment_id} names the stage that loses time, and breakeven show "
-            f"{record.experiment_id} --issue writes an issue for PyTorch"
+            f"the experiment has the whole ladder already: `breakeven explain --ladder "
+            f"{record.experiment_id}` names the stage that loses time, and `breakeven show "
+            f"{record.experiment_id} --issue` writes an issue for PyTorch"
         )
     name = f"stages of {label} in {spec.name}"[:LONGEST_NAME]
     return replace(again, backends=ladder, name=name, time_limit_seconds=budget_seconds)

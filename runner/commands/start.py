@@ -89,7 +89,7 @@ def add_start_commands(add: Add) -> None:
     )  # fmt: skip
     suite = add("suite", _suite, "queue an experiment for each model of a benchmark suite; "
                 "`supervise` runs them")  # fmt: skip
-    suite.usage = "breakeven suite NAME [options]"
+    suite.usage = "breakeven suite SUITE [options]"
     add_suite_options(suite)
     go_on = add("resume", _resume, "resume an experiment's stopped runs from their checkpoints")
     text = "resume on these devices: `cuda:0` or `cuda:0,cuda:1`"

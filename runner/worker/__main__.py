@@ -57,7 +57,8 @@ def main() -> int:
     # Without a supervisor the run claims itself and records its own end.
     if run.claim_file.exists():
         sys.stderr.write(
-            f"{run.path} was run already; `breakeven resume` goes on from a checkpoint\n"
+            f"{run.path} was run already; `breakeven resume {run.run_id.partition('.')[0]}` goes "
+            "on from a checkpoint\n"
         )
         return 2
     run.drop_cache()

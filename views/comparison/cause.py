@@ -278,8 +278,9 @@ def show_search(store: Store, comparison: Comparison) -> None:
         why = f" The search ended because {inert(ended)}." if ended else ""
         baseline = of_role(comparison.results, "baseline")
         ended_as = RunState(baseline.state) if baseline else RunState.LOST
-        is_short = baseline is not None and not ended
-        short = too_short(spec, data_dir().run_dir(baseline.run_id)) if is_short else ""
+        short = ""
+        if baseline is not None and not ended:
+            short = too_short(spec, data_dir().run_dir(baseline.run_id))
         reason = inert(short or why_unconfirmed(ended_as))
         st.info(f"{reason}{why}", icon=":material/manage_search:")
         return

@@ -1,0 +1,149 @@
+"""Every command that Breakeven prints, on pages, in the terminal and in documents, can be read."""
+
+import argparse
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from io import StringIO
+from typing import NamedTuple
+
+import pytest
+
+from breakeven.runner.commands import cli
+from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.storage import __main__ as stored
+
+QUOTED = re.compile(r"`(breakeven(?: [^`]+)?)`")
+"""A command in backticks."""
+BARE = re.compile(r"(?:^\s*|: |&& |\()(breakeven [a-z][a-z-]*(?: [^`\n|)]*)?)", re.M)
+"""A command at the beginning of a line, after a colon, or in a block of code."""
+VALUE = "7"
+"""Stands for what only a run knows: fits as an id, a label, a number, and a path."""
+LEFT_OUT = re.compile(r"\[[^\[\]]*\]|\.\.\.")
+"""What a usage leaves to the reader."""
+EXAMPLES = {
+    "EXPERIMENT": VALUE, "RUN": VALUE, "SUITE": "timm", "FILE": "train.py",
+    "FOLDER": ".", "NAME": "x", "TIME": "30m", "ID": VALUE, "LENGTH": "7 steps",
+    "NAME=PYTHON": "x=python",
+    "NAME=REQUIREMENTS": "x=torch",
+}  # fmt: skip
+
+
+class Printed(NamedTuple):
+    """A command, as text, and the file that prints it."""
+
+    command: str
+    file: str
+
+
+def of_sources() -> Iterator[Printed]:
+    """Commands in the texts of the product; docstrings are no texts that it prints."""
+    for part in ("runner", "storage", "views", "breakeven"):
+        for file in sorted((PROJECT_ROOT / part).rglob("*.py")):
+            tree = ast.parse(file.read_text())
+            inner = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
+                     for value in node.values}  # fmt: skip
+            docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            for node in ast.walk(tree):
+                if id(node) in inner or id(node) in docs:
+                    continue
+                yield from (Printed(command, str(file.relative_to(PROJECT_ROOT)))
+                            for command in commands_in(text_of(node)))  # fmt: skip
+
+
+def text_of(node: ast.AST) -> str:
+    """A text, with `VALUE` for what only a run knows."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            part.value if isinstance(part, ast.Constant) else VALUE for part in node.values
+        )  # type: ignore[misc]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def of_documents() -> Iterator[Printed]:
+    files = [*PROJECT_ROOT.glob("*.md"), *(PROJECT_ROOT / "docs").glob("*.md")]
+    for file in sorted(files):
+        text = file.read_text()
+        # A block of code has a command of several lines.
+        blocks = [
+            block.replace("\\\n", " ") for block in re.findall(r"```\w*\n(.*?)```", text, re.S)
+        ]
+        lines = [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
+        found = [*QUOTED.findall(text), *(line for line in lines if line.startswith("breakeven "))]
+        yield from (Printed(" ".join(command.split()), file.name) for command in found)
+
+
+def commands_in(text: str) -> list[str]:
+    quoted = QUOTED.findall(text)
+    return [" ".join(one.split()) for one in (*quoted, *BARE.findall(QUOTED.sub("", text)))]
+
+
+@cache
+def parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Of the runner's commands, and of those that read the database."""
+    return cli.parser(), stored.parser()
+
+
+def unreadable(command: str) -> str:
+    """Why `breakeven` cannot read a command; empty if it can."""
+    text = LEFT_OUT.sub("", LEFT_OUT.sub("", command.partition(" | ")[0]))
+    words = [EXAMPLES.get(word, word) for word in shlex.split(text)][1:]
+    words = [f"{name}={EXAMPLES.get(value, value)}" if (name := word.partition("=")[0]) != word
+             and (value := word.partition("=")[2]) else word for word in words]  # fmt: skip
+    ours, _ = cli.split_at_dashes(words)
+    if not ours or ours[0] in ("--help", VALUE, "{0}"):  # a command that only a run knows
+        return ""
+    reads_database = ours[0] in STORED and NEEDS_NO_DATABASE not in ours
+    reader = parsers()[reads_database]
+    said = StringIO()
+    try:
+        with redirect_stderr(said), redirect_stdout(said):
+            reader.parse_args(ours)
+    except SystemExit as end:
+        return said.getvalue().strip().splitlines()[-1] if end.code else ""
+    return ""
+
+
+def is_whole(command: str, why: str) -> bool:
+    """Whether a command is meant to be typed as it stands: a sentence that names a command, as
+    `breakeven compare` does, leaves out what the reader has to choose."""
+    return "arguments are required" not in why or len(command.split()) > 2
+
+
+@pytest.mark.parametrize("printed", [of_sources, of_documents], ids=["sources", "documents"])
+def test_every_printed_command_can_be_read(printed: type[Iterator[Printed]]) -> None:
+    commands = sorted({*printed()})
+    assert len(commands) > 20
+    faults = {f"{one.file}: {one.command}": why for one in commands
+              if (why := unreadable(one.command)) and is_whole(one.command, why)}  # fmt: skip
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "breakeven investigat 7",
+        "breakeven resume 7 --no-such-option",
+        "breakeven show 7 8",
+        "breakeven add-rounds --backends=7",
+        "breakeven queue next 7 8",
+        "breakeven tune --budget=much",
+    ],
+)
+def test_a_command_that_nobody_could_type_is_noticed(command: str) -> None:
+    why = unreadable(command)
+    assert why and is_whole(command, why)
+
+
+def test_commands_are_found_in_sentences_of_every_form() -> None:
+    texts = ("to find the cause: breakeven investigate 7.x", "say `breakeven list` now",
+             "cd x && breakeven show 7 --diff | git apply",
+             "first `breakeven queue\n next 7`")  # fmt: skip
+    assert [commands_in(text) for text in texts] == [
+        ["breakeven investigate 7.x"], ["breakeven list"], ["breakeven show 7 --diff"],
+        ["breakeven queue next 7"],
+    ]  # fmt: skip

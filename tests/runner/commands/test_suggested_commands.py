@@ -1,0 +1,77 @@
+"""The commands that the table of an experiment suggests work as printed; only the runs are fake."""
+
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DATA_VARIABLE, DataDir
+from breakeven.runner.folders.queue import experiments
+from tests.helpers.machine import MACHINE, keep
+from tests.runner.commands.test_printed_commands import commands_in
+from tests.runner.commands.test_tune import supervised_here as supervised_here
+
+pytestmark = pytest.mark.heavy
+BACKENDS = ("crash", "noisy", "apart")
+
+
+@pytest.fixture
+def script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervised_here: pytest.MonkeyPatch
+) -> Path:
+    """A script of the person's own, on a machine with these backends, and no folder allowed."""
+    file = tmp_path / "case" / "train.py"
+    file.parent.mkdir()
+    file.write_text("import breakeven\n")
+    backends = (*MACHINE.backends, *BACKENDS)
+    DataDir(tmp_path / "data").make()
+    keep(DataDir(tmp_path / "data"), replace(MACHINE, backends=backends))
+    supervised_here.setenv(DATA_VARIABLE, str(tmp_path / "data"))
+    supervised_here.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return file
+
+
+def typed(command: str, patch: pytest.MonkeyPatch) -> int:
+    """Exit status of a command in a new terminal, which knows of no allowed folder."""
+    patch.setenv(CODE_VARIABLE, "")
+    return main(shlex.split(command)[1:])
+
+
+def test_each_suggestion_about_a_script_runs_after_the_command_that_named_it(
+    script: Path, supervised_here: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = f"--backends={','.join(BACKENDS)} --set=more_controls=0 --steps=60 --block-steps=10"
+    typed(f"breakeven script {script} {options}", supervised_here)
+    suggested = commands_in(capfd.readouterr().out)
+    assert {command.split()[1] for command in suggested} >= {"investigate"}, suggested
+    for command in suggested:
+        status = typed(command, supervised_here)
+        shown = capfd.readouterr()
+        assert status != 2 and "may not run here" not in shown.err, (command, shown.err)
+
+
+def test_a_foreign_run_of_the_same_file_with_other_arguments_runs_nothing(
+    script: Path, supervised_here: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = "--backends=crash --set=more_controls=0 --steps=40"
+    typed(f"breakeven script {script} {options}", supervised_here)
+    data_dir = DataDir(script.parents[1] / "foreign")
+    shutil.copytree(script.parents[1] / "data" / "runs", data_dir.runs)
+    keep(data_dir, replace(MACHINE, backends=(*MACHINE.backends, *BACKENDS)))
+    supervised_here.setenv(DATA_VARIABLE, str(data_dir.path))
+    (experiment,) = experiments(data_dir)
+    for run in experiment.runs:
+        content = json.loads(run.spec_file.read_text())
+        content["experiment"]["script"]["arguments"] = ["--delete", "everything"]
+        run.spec_file.write_text(json.dumps(content))
+    capfd.readouterr()
+    status = typed(f"breakeven investigate {experiment.runs[-1].run_id}", supervised_here)
+    said = capfd.readouterr().err
+    assert status == 2 and "may not run here" in said
+    assert f"add `--allow-code={script.parent}` to the command" in said
+    assert len(list(experiments(data_dir))) == 1, "nothing was queued"
