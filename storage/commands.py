@@ -63,7 +63,7 @@ from breakeven.storage.terminal.investigation_words import (
     issue,
     remedies,
 )
-from breakeven.storage.terminal.issues import HAS_ISSUE, slow_issue, slower
+from breakeven.storage.terminal.issues import has_issue, slow_issue, slower
 from breakeven.storage.terminal.lists import (
     list_json,
     list_table,
@@ -176,7 +176,7 @@ def _investigate_lines(store: Store, comparison: Comparison) -> str:
     """The command that finds the cause, for each run that failed or learned something else."""
     found = {one.run_id: fault_to_find(store, one.run_id)
              for one in comparison.results if one.role == "backend"}  # fmt: skip
-    return "\n".join(f"to find the cause: breakeven investigate {run_id}"
+    return "\n".join(f"to find the cause: breakeven investigate {run_id}{store.data_dir.option}"
                      for run_id, fault in found.items()
                      if fault is not None and fault.kind != "slow")  # fmt: skip
 
@@ -188,7 +188,7 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
         return ""
     if why := why_no_rounds(comparison.spec):
         return f"no rounds can be added: {why}. {instead(comparison.spec, run)}"
-    return f"to time it further: breakeven add-rounds {comparison.experiment_id}"
+    return f"to time it further: breakeven add-rounds {comparison.experiment_id}{data_dir.option}"
 
 
 def _use_lines(planned: Plan | None, comparison: Comparison, store: Store) -> str:
@@ -237,7 +237,7 @@ def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
                 raise StoreError(NO_LADDER.format(options.experiment))
             print(ladder_report(climbed))  # noqa: T201
             if slower(compare(store, options.experiment)) is not None:
-                print(f"\n{HAS_ISSUE.format(options.experiment)}")  # noqa: T201
+                print(f"\n{has_issue(options.experiment, data_dir)}")  # noqa: T201
             return 0
         found = explain(store, options.experiment)
     print(explanation_json(found) if options.json else explain_report(found))  # noqa: T201

@@ -14,6 +14,7 @@ from breakeven.storage.estimates import earlier_costs, expected_seconds, never_c
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.views.access import permissions
+from breakeven.views.access.errors import error_words
 from breakeven.views.comparison.answers import listed
 from breakeven.views.form import uploads
 from breakeven.views.form.form import spec_form
@@ -23,7 +24,6 @@ from breakeven.views.parts import progress
 from breakeven.views.parts.actions import check, errors_shown, launch, show_command
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
-from breakeven.views.shared.errors import error_words
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine

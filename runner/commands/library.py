@@ -109,7 +109,9 @@ def _label(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _delete(data_dir: DataDir, options: argparse.Namespace) -> int:
     def one(experiment_id: str) -> str:
         library.delete(data_dir, experiment_id)
-        return f"in the trash; `breakeven delete --undo {experiment_id}` restores it"
+        return (
+            f"in the trash; `breakeven delete --undo {experiment_id}{data_dir.option}` restores it"
+        )
 
     if options.undo:
         return _restore(data_dir, options.experiments)
@@ -333,7 +335,7 @@ def _print_queue(data_dir: DataDir) -> None:
     running = {one.experiment_id for one in at_work}
     found = [one for one in queue_order.waiting(data_dir) if one.experiment_id not in running]
     if order.paused:
-        tell("the queue is paused; `breakeven queue continue` ends the pause")
+        tell(f"the queue is paused; `breakeven queue continue{data_dir.option}` ends the pause")
     held = held_by(at_work)
     for one in at_work:
         place = held.get(one.experiment_id)

@@ -162,7 +162,7 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
     for experiment_id, cell in queued:
         tell(f"{experiment_id}  {cell.name}")
     waits = startable(data_dir) and not is_locked(data_dir.supervisor_lock)
-    how = "; `breakeven supervise` runs the queue" if waits else ""
+    how = f"; `breakeven supervise{data_dir.option}` runs the queue" if waits else ""
     tell(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued{how}")
     return 0
 

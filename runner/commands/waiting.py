@@ -96,10 +96,11 @@ def watch(
 def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
     """A line on what a queued experiment waits for, and what to do; nothing if it can start."""
     mine, order = experiment.experiment_id, queue_order.read_order(data_dir)
+    option = data_dir.option
     if order.paused:
-        return ["The queue is paused: `breakeven queue continue` ends the pause."]
+        return [f"The queue is paused: `breakeven queue continue{option}` ends the pause."]
     if mine in order.held:
-        return [f"The experiment is held: `breakeven queue release {mine}` ends the hold."]
+        return [f"The experiment is held: `breakeven queue release {mine}{option}` ends the hold."]
     running, queue = list(queue_order.at_work(data_dir)), queue_order.startable(data_dir)
     others = outlook(data_dir, queue, running).waits.get(mine, ())
     if not others:
@@ -107,11 +108,11 @@ def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
     first = find_experiment(data_dir, others[0])
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     named = f"{first.experiment_id} ({printable(first.spec.name)}){more}"
-    end = f"`breakeven cancel {first.experiment_id}` ends it"
+    end = f"`breakeven cancel {first.experiment_id}{option}` ends it"
     if any(one.experiment_id == first.experiment_id for one in running):
         return [f"Waits for {named}, running in the same data folder: {end}."]
     return [f"Waits for {named}, queued earlier in the same data folder: {end}, "
-            f"`breakeven queue next {mine}` starts this experiment first."]  # fmt: skip
+            f"`breakeven queue next {mine}{option}` starts this experiment first."]  # fmt: skip
 
 
 def _redraw(lines: Sequence[str], drawn: int) -> int:

@@ -1,6 +1,7 @@
 """The data folder: its paths, its run folders, and its default path."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,13 @@ class DataDir:
         self.queue_file = self.path / "queue.json"
         self.environments = self.path / "environments"
         self.token_file = self.path / "token"
+
+    @property
+    def option(self) -> str:
+        """What a command that we print needs to find this folder: ` --data-folder=PATH`, or nothing
+        if commands in the same environment find it by themselves."""
+        is_default = self.path == default_data_folder().expanduser().resolve()
+        return "" if is_default else f" --data-folder={shlex.quote(str(self.path))}"
 
     def make(self) -> None:
         """Creates a missing folder for this account only: other accounts of the machine could read

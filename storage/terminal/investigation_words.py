@@ -20,9 +20,9 @@ from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
 from breakeven.storage.profile.findings import Remedy
 from breakeven.storage.terminal.causes import KnownCause, changed, remedy_text
 from breakeven.storage.terminal.issues import (
-    HAS_ISSUE,
     escaped,
     fenced,
+    has_issue,
     markdown_table,
     source_words,
 )
@@ -230,7 +230,7 @@ def investigation_report(store: Store, found: Investigation) -> str:
         command = cause.command(remedy)
         lines.append(f"to try {remedy_text(remedy)}: {printable(command, len(command))}")
     if found.finding.cause in NAMED:
-        lines += ["", HAS_ISSUE.format(found.record.experiment_id)]
+        lines += ["", has_issue(found.record.experiment_id, store.data_dir)]
     return "\n".join(lines)
 
 

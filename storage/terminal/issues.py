@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.masking import mask_private
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
@@ -29,13 +30,18 @@ from breakeven.storage.terminal.finding_words import (
     signed_seconds,
 )
 
-HAS_ISSUE = "the text of an issue for PyTorch: breakeven show {} --issue"
 MOST_KERNELS = 12
 LONGEST_LOG = 20_000
 """Characters of an error log; GitHub takes 65,536 for a whole issue."""
 MACHINE = {"python": "Python", "platform": "OS", "cpu_model": "CPU", "device_name": "device",
            "driver": "driver", "cuda": "CUDA"}  # fmt: skip
 """Recorded facts of a machine with their names."""
+
+
+def has_issue(experiment_id: str, data_dir: DataDir) -> str:
+    """The command that prints the text of an issue."""
+    show = f"breakeven show {experiment_id} --issue{data_dir.option}"
+    return f"the text of an issue for PyTorch: {show}"
 
 
 def escaped(text: str) -> str:

@@ -312,7 +312,8 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     if found is not None and found.diff:
         steps = planned.num_steps
         length = "" if steps == own_steps(comparison) else f" --plan '{steps} steps'"
-        command = f"breakeven show {comparison.experiment_id}{length} --diff | git apply"
+        show = f"breakeven show {comparison.experiment_id}{length} --diff{store.data_dir.option}"
+        command = f"{show} | git apply"
         intro = CHANGE_OWN
         if _is_the_persons(script, store.data_dir):
             command, intro = f"cd {shlex.quote(str(script.parent))} && {command}", CHANGE

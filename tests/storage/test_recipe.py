@@ -159,11 +159,12 @@ def test_git_applies_what_show_prints(
     recorded(data_dir, tmp_path, LOOP)
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
-    command = f"cd {tmp_path} && breakeven show {EXPERIMENT_ID} --diff | git apply"
+    here = f" --data-folder={data_dir.path}"
+    command = f"cd {tmp_path} && breakeven show {EXPERIMENT_ID} --diff{here} | git apply"
     assert f"to use none-fused, change train.py with this command:\n    {command}\n" in shown
     # The command of another length applies the diff of this length.
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=9000 steps"])
-    longer = f"breakeven show {EXPERIMENT_ID} --plan '9000 steps' --diff | git apply"
+    longer = f"breakeven show {EXPERIMENT_ID} --plan '9000 steps' --diff{here} | git apply"
     assert longer in capsys.readouterr().out
     assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 0
     diff = capsys.readouterr().out
@@ -189,7 +190,8 @@ def test_of_a_script_that_is_not_the_authors_own_file_the_command_changes_no_cop
         (folder / "train.py").unlink()
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
-    command = f"\n    breakeven show {EXPERIMENT_ID} --diff | git apply\n"
+    here = f" --data-folder={data_dir.path}"
+    command = f"\n    breakeven show {EXPERIMENT_ID} --diff{here} | git apply\n"
     said = "change your own train.py with this command, in the folder of the file:"
     assert f"to use none-fused, {said}{command}" in shown
 

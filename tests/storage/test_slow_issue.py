@@ -63,7 +63,8 @@ def test_the_issue_of_a_slow_backend(data_dir: DataDir, capsys: pytest.CaptureFi
     versions = text.partition("### Versions\n\n```\n")[2].splitlines()
     assert versions[0].startswith("torch: ") and "driver: 580.1" in versions
     assert main(["explain", EXPERIMENT_ID, "--ladder", f"--data-folder={data_dir.path}"]) == 0
-    said = f"the text of an issue for PyTorch: breakeven show {EXPERIMENT_ID} --issue\n"
+    show = f"breakeven show {EXPERIMENT_ID} --issue --data-folder={data_dir.path}"
+    said = f"the text of an issue for PyTorch: {show}\n"
     assert capsys.readouterr().out.endswith(said)
 
 

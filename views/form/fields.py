@@ -12,7 +12,7 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Field, fields_of
 from breakeven.runner.specs.workload import SCRIPT_PREFIX
-from breakeven.views.shared.errors import error_words
+from breakeven.views.access.errors import error_words
 from breakeven.views.shared.inert import Markdown, inert
 
 MARK: Markdown = ":red[:material/error: This value cannot run]"

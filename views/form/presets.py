@@ -24,8 +24,8 @@ from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
+from breakeven.views.access.errors import error_words
 from breakeven.views.shared import words
-from breakeven.views.shared.errors import error_words
 from breakeven.views.shared.inert import inert, prose
 
 SCRIPT_TO_BE_NAMED = "/my-script.py"

@@ -30,9 +30,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.errors import StoreError
 from breakeven.views.access import permissions
+from breakeven.views.access.errors import error_words
 from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.shared.address import titles
-from breakeven.views.shared.errors import error_words
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import capabilities, data_dir, get_store
 

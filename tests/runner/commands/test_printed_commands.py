@@ -56,12 +56,17 @@ def of_sources() -> Iterator[Printed]:
 
 
 def text_of(node: ast.AST) -> str:
-    """A text, with `VALUE` for what only a run knows."""
+    """A text, with `VALUE` for what only a run knows; an option of the data folder may be empty."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(
-            part.value if isinstance(part, ast.Constant) else VALUE for part in node.values
-        )  # type: ignore[misc]
+        return "".join(map(_part, node.values))
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _part(part: ast.expr) -> str:
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    given = ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ""
+    return f" --data-folder={VALUE}" if given.endswith("option") else VALUE
 
 
 def of_documents() -> Iterator[Printed]:

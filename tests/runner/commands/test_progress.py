@@ -278,10 +278,12 @@ def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(
     def ahead(experiment_id: str = mine) -> list[str]:
         return waiting._ahead(data_dir, find_experiment(data_dir, experiment_id))
 
+    here = f" --data-folder={data_dir.path}"
     assert ahead(earlier) == []
     assert ahead() == [
         f"Waits for {earlier} (earlier), queued earlier in the same data folder: `breakeven cancel "
-        f"{earlier}` ends it, `breakeven queue next {mine}` starts this experiment first."
+        f"{earlier}{here}` ends it, `breakeven queue next {mine}{here}` starts this experiment "
+        "first."
     ]
     queue_order.move(data_dir, mine)
     assert ahead() == []
@@ -289,9 +291,9 @@ def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(
     find_experiment(data_dir, earlier).runs[0].write_claim(claim)
     assert ahead() == [
         f"Waits for {earlier} (earlier), running in the same data folder: "
-        f"`breakeven cancel {earlier}` ends it."
+        f"`breakeven cancel {earlier}{here}` ends it."
     ]
     queue_order.hold(data_dir, mine)
-    assert f"`breakeven queue release {mine}`" in ahead()[0]
+    assert f"`breakeven queue release {mine}{here}`" in ahead()[0]
     queue_order.pause(data_dir)
-    assert "`breakeven queue continue`" in ahead()[0]
+    assert f"`breakeven queue continue{here}`" in ahead()[0]

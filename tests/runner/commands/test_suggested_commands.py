@@ -20,6 +20,21 @@ pytestmark = pytest.mark.heavy
 BACKENDS = ("crash", "noisy", "apart")
 
 
+def test_a_folder_that_only_an_option_named_is_named_in_the_suggestions(
+    script: Path, supervised_here: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The quotes of its name are those of a shell."""
+    data_dir = DataDir(script.parents[1] / "my data")
+    data_dir.make()
+    keep(data_dir, replace(MACHINE, backends=(*MACHINE.backends, "crash")))
+    folder = shlex.quote(str(data_dir.path))
+    options = f"--backends=crash --steps=40 --set=more_controls=0 --data-folder={folder}"
+    typed(f"breakeven script {script} {options}", supervised_here)
+    (command,) = commands_in(capfd.readouterr().out)
+    assert command.endswith(f".crash --data-folder={folder}")
+    assert typed(command, supervised_here) != 2
+
+
 @pytest.fixture
 def script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervised_here: pytest.MonkeyPatch

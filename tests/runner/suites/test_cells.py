@@ -208,7 +208,7 @@ def test_asking_again_queues_only_what_is_missing_or_failed(
     assert command(data_dir, f"--models={NAMED}") == 0
     bert, gpt = [line.split()[0] for line in capsys.readouterr().out.splitlines()[:2]]
     assert command(data_dir, f"--models={NAMED}") == 0
-    waits = "; `breakeven supervise` runs the queue"
+    waits = f"; `breakeven supervise --data-folder={data_dir.path}` runs the queue"
     assert capsys.readouterr().out == f"suite run nightly: 0 of 2 experiments queued{waits}\n"
     vanished = find_experiment(data_dir, gpt).runs[0]
     vanished.write_claim(replace(Claim.by(GONE), supervisor=GONE))

@@ -16,6 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, compute
 from breakeven.views.access import permissions
+from breakeven.views.access.errors import LABELS
 from breakeven.views.library import table
 from breakeven.views.parts import actions
 from breakeven.views.shared import resources
@@ -207,7 +208,7 @@ def test_what_an_experiment_failed_of_stands_beside_its_field_until_that_is_chan
 ):
     app = fail(folder, error, message, state)
     assert "This setting caused the failure." in text(app)
-    assert f"`{field} = " in text(app) and said in text(app)
+    assert f"**{LABELS[field]}**" in text(app) and said in text(app)
     in_drawer = field == "time_limit_seconds"
     assert any(one.proto.expanded for one in app.expander) == in_drawer, "the field is in sight"
     if field == "training.batch_size":
