@@ -34,7 +34,7 @@ STATES: dict[str, tuple[str, str, str]] = {
 PHASES = {
     "preparing": "preparing model and data",
     "waiting": "waiting for its turn",
-    "training": "training",
+    "training": "training a block",
     "evaluating": "evaluating",
     "profiling": "profiling a few steps",
     "checking": "checking its random numbers",
