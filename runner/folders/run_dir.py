@@ -254,6 +254,18 @@ class RunDir:
         return 1 + sum(1 for _ in self.attempts.glob("*"))
 
     @property
+    def earlier_processes(self) -> list[tuple[float, float]]:
+        """Begin and end, in seconds since the epoch, of each process before the current one that
+        left a record of both."""
+        found = []
+        for aside in self.attempts.glob("*"):
+            with suppress(InvalidRunFolder):
+                claim, ended = RunDir(aside).read_claim(), RunDir(aside).read_exit()
+                if claim is not None and ended is not None:
+                    found.append((claim.time, ended.time))
+        return found
+
+    @property
     def adds_rounds(self) -> bool:
         """Whether an earlier attempt finished, so that this one only adds rounds. A finished run
         that restarts no longer has a request for rounds."""

@@ -2,19 +2,24 @@
 compiling and evaluations."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.storage.caches import memo, revision
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.rows import MINE, rows
 
 ELAPSED = (
-    "compiling", "profiling", "checking", "evaluating", "steps", "loading", "finishing", "waiting"
+    "compiling", "profiling", "checking", "evaluating", "steps", "loading", "finishing", "waiting",
+    "earlier",
 )  # fmt: skip
 """Activities of an experiment; the first of several simultaneous ones counts: if one run compiles
-while another loads, the experiment is compiling."""
-ACTIVITY_NAMES = {"steps": "training steps", "profiling": "profiles", "checking": "checks"}
+while another loads, the experiment is compiling. The last is all that processes did before their
+runs were resumed."""
+ACTIVITY_NAMES = {"steps": "training steps", "profiling": "profiles", "checking": "checks",
+                  "earlier": "earlier processes"}  # fmt: skip
 """Activities with another displayed name."""
 SHORTEST_SHOWN, SMALLEST_SHARE = 0.5, 0.02
 """Seconds, and share of the total, below which an activity is not shown."""
@@ -53,6 +58,23 @@ SPANS = f"""
 """The activities of each run's newest process, named as in `ELAPSED`, with begin and end in seconds
 since the epoch. An open activity ends with the latest line of the experiment's journals or at the
 moment `$2`, whichever is later: `last.until`."""
+EARLIER = f"""
+    lines AS (
+        SELECT run_id, time FROM blocks WHERE {MINE}
+        UNION ALL SELECT run_id, time FROM evaluations WHERE {MINE}
+        UNION ALL SELECT run_id, time FROM compiled),
+    old AS (
+        SELECT run_id, p.time AS start, coalesce(lead(p.time) OVER later, claimed) AS next,
+            coalesce(lead(phase) OVER later, 'preparing') AS next_phase
+        FROM phases p JOIN mine USING (run_id) WHERE p.{MINE} AND p.time < claimed
+        WINDOW later AS (PARTITION BY run_id ORDER BY p.time, p.seq)),
+    earlier AS (
+        SELECT run_id, start, CASE WHEN next_phase <> 'preparing' THEN next
+            ELSE (SELECT max(time) FROM lines l
+                WHERE l.run_id = o.run_id AND l.time >= o.start AND l.time <= o.next) END AS "end"
+        FROM old o)"""
+"""The phases of each run's processes before the newest one. A process begins with `preparing`; the
+last phase of the one before ends with its last line."""
 NUM_STRETCHES = 300
 """Number of parts of an experiment's time; a run's equal activities of one part are merged."""
 
@@ -88,24 +110,34 @@ def activities(store: Store, experiment_id: str, until: float | None = None) -> 
 def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float | None]:
     """Seconds of wall time by activity, in the order of `ELAPSED`. The second value is the end of
     the reported time, in seconds since the epoch: the last line of the journals, or the end of the
-    experiment; None before the first claim. Omits time before a run's newest process, and time
-    without a process, such as before rounds are added."""
+    experiment; None before the first claim. Omits time without a process, such as before rounds are
+    added. A process before a run's newest one counts from its claim to its exit record; one that
+    left none, from its first phase to its last line."""
+    number = store.number_of(experiment_id)
+    folders = store.query(
+        f"SELECT folder FROM runs JOIN progress USING (run_id) WHERE {MINE}", [number]
+    )["folder"].dropna()
+    before = [times for folder in folders for times in RunDir(Path(folder)).earlier_processes]
     under_way = ", ".join(
         f"sum(change) FILTER (kind = '{kind}') OVER so_far AS {kind}" for kind in ELAPSED
     )
     doing = "".join(f"WHEN {kind} > 0 THEN '{kind}' " for kind in ELAPSED)
     found = store.query(
         f"""
-        WITH {SPANS},
+        WITH {SPANS}, {EARLIER},
+        counted AS (
+            SELECT kind, start, "end" FROM spans
+            UNION ALL SELECT 'earlier', start, "end" FROM earlier
+            UNION ALL SELECT 'earlier', unnest($3::DOUBLE[]), unnest($4::DOUBLE[])),
         edges AS (
-            SELECT kind, start AS time, 1 AS change FROM spans WHERE start < "end"
-            UNION ALL SELECT kind, "end", -1 FROM spans WHERE start < "end"),
+            SELECT kind, start AS time, 1 AS change FROM counted WHERE start < "end"
+            UNION ALL SELECT kind, "end", -1 FROM counted WHERE start < "end"),
         moments AS (
             SELECT time, lead(time) OVER so_far - time AS seconds, {under_way} FROM edges
             WINDOW so_far AS (ORDER BY time, change DESC))
         SELECT CASE {doing} END AS kind, sum(seconds) AS seconds, any_value(until)
         AS until FROM moments, last WHERE seconds > 0 GROUP BY 1 HAVING kind IS NOT NULL""",
-        [store.number_of(experiment_id), None],
+        [number, None, [begin for begin, _ in before], [end for _, end in before]],
     )
     seconds = dict(zip(found["kind"], found["seconds"].astype(float), strict=True))
     until = float(found["until"].iloc[0]) if len(found) else None

@@ -258,7 +258,7 @@ def test_a_matrix_a_list_and_a_pair_fit_on_a_dark_phone(page: Page, address: str
     page.emulate_media(color_scheme="dark")
     go(page, f"{address}/?view=Matrix&q=night&across=torch")
     expect(page.get_by_text("Speedup by backend and torch")).to_be_visible()
-    cells = page.locator(".st-key-chart-matrix .heatmap-label")
+    cells = page.locator(".st-key-chart-matrix .textpoint text")
     expect(cells.first).to_be_visible()
     assert sorted(cells.all_text_contents())[0].startswith("1.6"), "0.2 s to 0.125 s"
     assert page.evaluate("document.scrollingElement.scrollWidth") <= PHONE["width"]

@@ -10,6 +10,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import Claim, Exit, RunState
+from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
@@ -102,7 +103,8 @@ def test_what_each_run_did_when_lies_on_one_axis_of_time(data_dir: DataDir) -> N
 
 
 def test_a_resumed_run_begins_with_its_newest_process(data_dir: DataDir) -> None:
-    """A check of random numbers is a part of its own, in which something may compile."""
+    """A check of random numbers is a part of its own, in which something may compile. Nothing has
+    an exit record of the process before: its phases count, the last of them up to its last line."""
     phases = [(1.0, "preparing"), (2.0, "training"), (5000.0, "preparing"), (5010.0, "training"),
               (5020.0, "checking")]  # fmt: skip
     run(data_dir.runs, "baseline", phases, [(5028.0, 6.0)], claimed=4998.0, ended=5030.0)
@@ -112,7 +114,31 @@ def test_a_resumed_run_begins_with_its_newest_process(data_dir: DataDir) -> None
     }  # fmt: skip
     with Store.in_memory(data_dir) as store:
         seconds, _ = elapsed(store, EXPERIMENT_ID)
-    assert seconds == pytest.approx({"steps": 10, "loading": 12, "checking": 4, "compiling": 6})
+    assert seconds == pytest.approx(
+        {"steps": 10, "loading": 12, "checking": 4, "compiling": 6, "earlier": 1}
+    )
+
+
+def test_time_never_runs_backwards_when_a_run_is_resumed(data_dir: DataDir) -> None:
+    """Stopped 100 s after the claim and claimed again at 500 s: 100 s so far, not 0."""
+    stopped = run(data_dir.runs, "baseline", [(1, "preparing"), (10, "training")], ended=100.0)
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        assert sum(elapsed(store, EXPERIMENT_ID)[0].values()) == pytest.approx(100)
+        stopped.run.reopen()
+        store.ingest_all()
+        stopped.run.write_claim(Claim(host="box", process=GONE, supervisor=GONE, time=T0 + 500))
+        journal = EventLog(stopped.run.events_file)
+        journal.append("phase", time=T0 + 501, phase="preparing")
+        journal.flush()
+        store.ingest_all()
+        assert elapsed(store, EXPERIMENT_ID) == ({"loading": 1, "earlier": 100}, T0 + 501)
+        journal.append("phase", time=T0 + 510, phase="training")
+        journal.append("phase", time=T0 + 530, phase="waiting")
+        journal.flush()
+        store.ingest_all()
+        seconds, _ = elapsed(store, EXPERIMENT_ID)
+    assert seconds == pytest.approx({"steps": 20, "loading": 10, "earlier": 100})
 
 
 def test_a_compilation_that_goes_on_reaches_to_the_latest_line(data_dir: DataDir) -> None:

@@ -21,7 +21,7 @@ from breakeven.views.charts import bars, speed
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import profile as cache_charts
 from breakeven.views.charts import run as run_charts
-from breakeven.views.charts.palette import KNOWN
+from breakeven.views.charts.palette import KNOWN, run_looks
 from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.shared import links
@@ -223,13 +223,23 @@ def test_bars_on_the_axis_of_time_lie_from_start_to_end_in_the_row_of_their_run(
          ("inductor", "compiling", 3.0, 8.0)], columns=["label", "kind", "start", "end"],
     )  # fmt: skip
     figure = run_charts.activities(frame)
-    bars_of = {one.name: (list(one.y), list(one.base), list(one.x)) for one in figure.data}
+    periods = [bars for bars in figure.data if bars.base is not None]
+    bars_of = {bars.name: (list(bars.y), list(bars.base), list(bars.x)) for bars in periods}
     assert bars_of == {
         "training steps": (["inductor"], [2.5], [6.5]),
         "loading": (["baseline"], [0.0], [2.0]),
         "compiling": (["inductor"], [3.0], [5.0]),
     }
     assert list(bars_of)[-1] == "compiling", "it is drawn over the turn that it lies in"
+    # A colour is a run's; what it does is a pattern, which the legend shows in no run's colour.
+    looks = run_looks(["baseline", "inductor"])
+    assert [list(bars.marker.color) for bars in periods] == [
+        [looks[label].color] for label in ("inductor", "baseline", "inductor")
+    ]
+    legend = {bars.name: bars.marker for bars in figure.data if bars.showlegend}
+    assert [marker.pattern.shape for marker in legend.values()] == ["", ".", "/"]
+    assert list(legend) == list(bars_of)
+    assert [bars.marker.pattern.shape for bars in periods] == ["", ".", "/"]
 
 
 def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not():
@@ -310,7 +320,7 @@ def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
 
 def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles_in_a_fitting_unit():
     figure = bars.step_times(series("seconds", baseline=[float(value) for value in range(101)]))
-    (box,) = figure.data
+    box, _said = figure.data
     shown = (box.lowerfence[0], box.q1[0], box.median[0], box.q3[0], box.upperfence[0])
     assert shown == (5.0, 25.0, 50.0, 75.0, 95.0)
     assert figure.layout.xaxis.title.text == links.axis("step_seconds")
@@ -378,10 +388,11 @@ def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_
 
 def test_a_confusion_matrix_counts_samples_and_colours_shares_of_each_label():
     counts = pd.DataFrame([[3, 1], [0, 2]], index=["low", "high"], columns=["low", "high"])
-    (cells,) = run_charts.confusion(counts).data
+    cells, written = run_charts.confusion(counts).data
     assert drawn(cells) == (["low", "high"], ["low", "high"])
     assert cells.text.tolist() == [[3, 1], [0, 2]]
     assert cells.z.tolist() == [[0.75, 0.25], [0.0, 1.0]]
+    assert list(written.text) == ["3", "1", "0", "2"]
 
 
 def test_numbers_by_name_are_lines_with_gaps_and_a_single_one_needs_no_legend():

@@ -7,15 +7,36 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser
+from plotly.colors import sample_colorscale, unlabel_rgb
 
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.compiling.timeline import PHASES, STAGES
+from breakeven.storage.profile.classes import CLASSES
+from breakeven.storage.profile.profiles import Profile
+from breakeven.storage.queries.timeline import ELAPSED
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import library as suite_charts
+from breakeven.views.charts import profile as profile_charts
 from breakeven.views.charts import run as score_charts
 from breakeven.views.charts import speed as speed_charts
-from breakeven.views.charts.palette import BAD, COLORS, KNOWN, OTHERS, SPLITS, run_looks
+from breakeven.views.charts.palette import (
+    ACTIVITY_SHAPES,
+    BAD,
+    CLASS_FILLS,
+    COLORS,
+    GOOD,
+    KNOWN,
+    OTHERS,
+    PHASE_DEPTHS,
+    SPLITS,
+    STAGE_FILLS,
+    run_looks,
+    text_on,
+)
 from tests.helpers.colour_vision import VISIONS, contrast, difference, linear, seen_difference
 
 CONFIG = tomllib.loads((Path(__file__).parents[2] / ".streamlit" / "config.toml").read_text())
@@ -61,9 +82,69 @@ def test_whoever_looks_alike_in_colour_differs_in_dash_and_marker(vision: str):
 
 
 def test_colours_stand_out_from_every_background():
-    for color in {*COLORS, BAD, *(look.color for look in (*KNOWN.values(), *OTHERS))}:
+    for color in {*COLORS, GOOD, BAD, *(look.color for look in (*KNOWN.values(), *OTHERS))}:
         for background in BACKGROUNDS:
             assert contrast(color, background) >= 3, (color, background)
+
+
+def test_what_is_no_run_has_a_colour_that_no_run_has():
+    of_runs = {look.color for look in (*KNOWN.values(), *OTHERS)}
+    for color in COLORS:
+        assert min(seen_difference(color, run, "usual") for run in of_runs) > 6, color
+    for color, other in combinations(COLORS, 2):
+        assert seen_difference(color, other, "usual") > CLEAR, (color, other)
+    sides = {look.color for look in speed_charts.LOOKS.values()}
+    filled = {fill.color for fill in (*CLASS_FILLS.values(), *STAGE_FILLS.values())}
+    splits = {look.color for look in SPLITS.values()}
+    assert sides | splits | (filled - {KNOWN["baseline"].color}) <= set(COLORS)
+
+
+def test_every_class_of_kernels_stage_and_activity_has_a_look_of_its_own_which_never_changes():
+    assert set(CLASS_FILLS) == set(CLASSES)
+    assert set(STAGE_FILLS) == set(STAGES.values())
+    assert list(PHASE_DEPTHS) == list(PHASES)
+    assert set(ACTIVITY_SHAPES) == set(ELAPSED) - {"waiting", "earlier"}
+    for looks in (CLASS_FILLS, STAGE_FILLS, PHASE_DEPTHS, ACTIVITY_SHAPES):
+        assert len(set(looks.values())) == len(looks)
+
+
+def profiled(**seconds: float) -> Profile:
+    """The profile of a run whose kernels are of these classes."""
+    kernels = pd.DataFrame({"work_class": list(seconds), "seconds": list(seconds.values())})
+    return Profile(label="inductor", step_seconds=kernels["seconds"].sum(), kernels=kernels,
+                   state=RunState.FINISHED, works_by_itself=True, turns=pd.DataFrame(),
+                   cost_seconds=0.0)  # fmt: skip
+
+
+def test_a_class_of_kernels_has_the_same_look_whatever_else_an_experiment_spends_its_time_on():
+    little = profile_charts.breakdown([profiled(matmul_bf16=1.0, copies=2.0)]).data
+    much = profile_charts.breakdown(
+        [profiled(attention_flash=1.0, fused=1.0, matmul_bf16=3.0, matmul_float32=1.0, copies=1.0)]
+    ).data
+    looks = {bars.name: (bars.marker.color, bars.marker.pattern.shape) for bars in much}
+    assert {bars.name: (bars.marker.color, bars.marker.pattern.shape) for bars in little} == {
+        name: looks[name] for name in ("matrix products in bf16", "casts and copies")
+    }
+    assert len(set(looks.values())) == len(looks) == 5
+
+
+@pytest.mark.parametrize("quantity", ["speedup", "parity", "compile_seconds"])
+def test_every_cell_of_a_matrix_can_be_read(quantity: str):
+    low, high, scale = suite_charts._scale(quantity, [[0.0, 1.0]])
+    shares = np.linspace(0, 1, 201)
+    figure = go.Figure(go.Heatmap(
+        x=list(range(201)), y=["row"], z=[list(low + shares * (high - low))],
+        text=[["said"] * 201], zmin=low, zmax=high, colorscale=scale,
+    ))  # fmt: skip
+    cells = sample_colorscale([list(stop) for stop in scale], list(shares))
+    written = charts.write_cells(figure).data[1]
+    for cell, color in zip(cells, written.textfont.color, strict=True):
+        assert contrast(color, as_hex(cell)) >= 4.5, cell
+    assert {text_on("rgb(0, 0, 0)"), text_on("rgb(255, 255, 255)")} == {"#ffffff", "#000000"}
+
+
+def as_hex(color: str) -> str:
+    return "#" + "".join(f"{round(part):02x}" for part in unlabel_rgb(color))
 
 
 def test_a_label_looks_the_same_in_every_experiment_and_unlike_those_that_nobody_knows():

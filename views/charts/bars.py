@@ -15,7 +15,7 @@ from breakeven.storage.compiling.ladder import Ladder, RungResult
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.views.charts.layers import in_rows
-from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
+from breakeven.views.charts.palette import BAD, FAINT, GOOD, NEUTRAL, run_looks
 from breakeven.views.shared import links
 from breakeven.views.shared.words import shortened
 
@@ -46,13 +46,28 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
     factor, title = axis_unit("step_seconds", frame["seconds"])
     title = links.axis("step_seconds", title)
     for label, run in frame.groupby("label", sort=False):
-        low, first, median, third, high = np.quantile(run["seconds"] * factor, WHISKERS)
+        seconds = np.quantile(run["seconds"], WHISKERS)
+        low, first, median, third, high = factor * seconds
         figure.add_box(
             y=[label], q1=[first], median=[median], q3=[third], lowerfence=[low],
             upperfence=[high], orientation="h", name=str(label), showlegend=False,
-            line={"color": looks[str(label)].color, "width": 1.6}, width=0.5,
+            line={"color": looks[str(label)].color, "width": 1.6}, width=0.5, hoverinfo="skip",
+        )  # fmt: skip
+        figure.add_scatter(  # Plotly's own text of a box has no unit and too many digits.
+            x=[median], y=[label], mode="markers", showlegend=False,
+            marker={"size": 24, "color": "rgba(0, 0, 0, 0)"}, text=[_box_words(label, seconds)],
+            hovertemplate="%{text}<extra></extra>",
         )  # fmt: skip
     return per_run(figure, list(looks), title)
+
+
+def _box_words(label: str, seconds: Sequence[float]) -> str:
+    """What a box shows, with its unit; `seconds`: at the quantiles `WHISKERS`."""
+    low, first, median, third, high = map(format_seconds, seconds)
+    return (
+        f"{label}: median {median}<br>half of the steps: {first} to {third}"
+        f"<br>9 of 10 steps: {low} to {high}"
+    )
 
 
 def metric(results: Sequence[Result], name: str) -> go.Figure:
@@ -173,7 +188,7 @@ def _number(value: float | None) -> float:
     return 0.0 if value is None else float(value)
 
 
-SAVED_OR_ADDED = {"faster": KNOWN["eager"].color, "slower": BAD}
+SAVED_OR_ADDED = {"faster": GOOD, "slower": BAD}
 """Colours of changes that are certain; all others are neutral."""
 
 

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 
+from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.queries import MAX_POINTS, thinned
-from breakeven.views.charts.palette import FAINT, Look, run_looks
+from breakeven.views.charts.palette import FAINT, Look, run_looks, text_on
 from breakeven.views.shared import links
 from breakeven.views.shared.words import shortened
 
@@ -28,6 +30,10 @@ COUNTED, FEW_STEPS = ("step", "round", "epoch"), 8
 FEW_RUNS, LEGEND_LINE = 4, 16
 LINE_WIDTH, BELOW_ALL = 1.6, 1.6
 """Width of a line, and the additional width of the baseline, which is drawn below all others."""
+WHOLE, FOUR_DIGITS = ",.0f", ",.4~r"
+"""How Plotly writes numbers under the pointer: whole ones, and others without an exponent."""
+UNIT = re.compile(r" \(([^()]+)\)$")
+"""The unit at the end of an axis title."""
 SMOOTHED_FROM = 200
 """Number of steps from which a loss chart draws moving averages."""
 MAX_SMOOTH_POINTS = 500
@@ -119,16 +125,31 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
     alone = {"showlegend": False, "margin_t": 8} if named < 2 else {}
     # Otherwise the axis of a few steps would have halves.
     whole = {"dtick": 1} if over in COUNTED and _highest(figure) <= FEW_STEPS else {}
+    unit = _unit_of(y_title)
+    figure.update_traces(
+        hovertemplate=f"%{{y}}{unit}",
+        selector=lambda trace: trace.hovertemplate is None and trace.hoverinfo != "skip",
+    )
+    x_title, x_unit = NUMBERS[over].title, _unit_of(NUMBERS[over].axis_title)
+    is_time = over.endswith("seconds")
     return figure.update_layout(
         **layout()
         # On a narrow screen each run has a line of the legend, which takes height from the plot.
         | {"height": HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS)},
         hovermode="x unified",
         meta={"x": over},
-        xaxis={"title_text": links.axis(over), "showgrid": False, "zeroline": False, **whole},
-        yaxis={"title_text": y_title, "zeroline": False},
+        xaxis={"title_text": links.axis(over), "showgrid": False, "zeroline": False, **whole,
+               "hoverformat": FOUR_DIGITS if is_time else WHOLE,
+               "unifiedhovertitle_text": f"{x_title} %{{x}}{x_unit}"},
+        yaxis={"title_text": y_title, "zeroline": False, "hoverformat": FOUR_DIGITS},
         **alone,
-    )
+    )  # fmt: skip
+
+
+def _unit_of(axis_title: str) -> str:
+    """The unit of an axis after a blank; empty without one."""
+    unit = UNIT.search(links.without_link(axis_title))
+    return f" {unit[1]}" if unit else ""
 
 
 def _highest(figure: go.Figure) -> float:
@@ -142,6 +163,7 @@ def layout() -> dict[str, Any]:
     return {
         "height": HEIGHT,
         "margin": {"l": 8, "r": 12, "t": 36, "b": 8},
+        "hoverlabel": {"namelength": -1},
         "legend": {
             "orientation": "h",
             "traceorder": "normal",
@@ -165,6 +187,27 @@ def in_rows(
     return figure.update_layout(
         layout() | {"height": height}, xaxis={"title_text": x_title, "zeroline": False},
         yaxis=rows, **look,
+    )  # fmt: skip
+
+
+def write_cells(figure: go.Figure) -> go.Figure:
+    """Writes the texts of the figure's heat map into its cells, each in black or white, whichever
+    stands out from its cell: Plotly's own choice may have a contrast below 2."""
+    cells = figure.data[0]
+    span = (cells.zmax - cells.zmin) or 1.0
+    written = [
+        (x, y, text, min(1.0, max(0.0, (float(value) - cells.zmin) / span)))
+        for y, values, texts in zip(cells.y, cells.z, cells.text, strict=True)
+        for x, value, text in zip(cells.x, values, texts, strict=True)
+        if value is not None and not pd.isna(value)
+    ]
+    if not written:
+        return figure
+    places, rows, texts, shares = zip(*written, strict=True)
+    scale = [list(stop) for stop in cells.colorscale]
+    return figure.add_scatter(
+        x=places, y=rows, text=texts, mode="text", hoverinfo="skip", showlegend=False,
+        textfont={"size": 13, "color": list(map(text_on, sample_colorscale(scale, shares)))},
     )  # fmt: skip
 
 

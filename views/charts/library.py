@@ -27,12 +27,12 @@ from breakeven.views.charts.layers import (
     line_style,
     over_days,
     over_steps,
+    write_cells,
 )
-from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
+from breakeven.views.charts.palette import BAD, FAINT, GOOD, NEUTRAL, run_looks
 from breakeven.views.shared import links
 from breakeven.views.shared.links import axis
 
-BETTER = KNOWN["eager"].color
 MAX_MARKED = 12
 """Most changes of versions with a name; more names would hide each other."""
 
@@ -87,7 +87,7 @@ def _mark_steps(figure: go.Figure, series: Series, factor: float, row: int) -> N
     the same step are in rows."""
     for step in series.steps:
         point = series.points[step.index]
-        color = BAD if series.worsening(step) > 0 else BETTER
+        color = BAD if series.worsening(step) > 0 else GOOD
         figure.add_annotation(
             x=point.submitted, y=step.after.value * factor, ax=point.submitted,
             ay=step.before.value * factor, xref="x", yref="y", axref="x", ayref="y",
@@ -96,8 +96,7 @@ def _mark_steps(figure: go.Figure, series: Series, factor: float, row: int) -> N
         figure.add_annotation(
             x=point.submitted, y=step.after.value * factor,
             text=f"{series.backend} {step.ratio - 1:+.1%}",
-            showarrow=False, xanchor="left", xshift=8, yshift=15 * (row + 1),
-            font={"color": color, "size": 12},
+            showarrow=False, xanchor="left", xshift=8, yshift=15 * (row + 1), font={"size": 12},
         )  # fmt: skip
 
 
@@ -114,7 +113,7 @@ def _mark_versions(figure: go.Figure, found: Sequence[Series]) -> None:
         figure.add_vline(x=when, line={"color": NEUTRAL, "width": 1, "dash": "dash"})
         figure.add_annotation(
             x=when, y=1, yref="paper", text=f"torch {version}", showarrow=False, xanchor="left",
-            yanchor="top", font={"color": NEUTRAL, "size": 11},
+            yanchor="top", font={"size": 11},
         )  # fmt: skip
 
 
@@ -152,14 +151,14 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
         )  # fmt: skip
     over_steps(figure, axis(name))
     if name in SHARES:
-        return figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
+        return figure.update_yaxes(tickformat=".2~%", hoverformat=".1%", rangemode="tozero")
     return figure.update_yaxes(tickformat=",")  # Plotly's own has a comma in 1,980.5, not in 1980.
 
 
 CELL_HEIGHT, ABOVE_CELLS = 56, 110
 MAX_ACROSS = 10
 """Most columns of conditions; with more, the backends become the columns."""
-GAIN, LOSS, GOOD = KNOWN["inductor"].color, "#c2662d", KNOWN["eager"].color
+GAIN, LOSS = "#2f7fe0", "#c2662d"
 MOST_OCTAVES = 2.0
 """Doublings of speed at which a colour has its full strength."""
 PARITY = {"broken": 0.0, "cancelled": 0.5, "unknown": 0.5, "nothing learned": 0.5, "holds": 1.0}
@@ -181,16 +180,17 @@ def heat_map(found: BackendMatrix) -> go.Figure:
         x=list(across), y=list(down), z=values, zmin=low, zmax=high,
         colorscale=colors, showscale=False, xgap=3, ygap=3,
         text=[[_said(found.quantity, cell) for cell in row] for row in rows],
-        texttemplate="%{text}", textfont={"size": 13}, hoverongaps=False,
+        hoverongaps=False,
         customdata=[[_cell_in_full(found.quantity, cell) for cell in row] for row in rows],
         hovertemplate="%{customdata}<extra></extra>",
     )  # fmt: skip
+    write_cells(figure)
     empty = [(x, y, cell) for y, row in zip(down, rows, strict=True)
              for x, cell in zip(across, row, strict=True) if cell.empty]  # fmt: skip
     figure.add_scatter(
         x=[x for x, _, _ in empty], y=[y for _, y, _ in empty], mode="text",
         text=[format_verdict(cell.empty) for _, _, cell in empty], showlegend=False,
-        textfont={"color": NEUTRAL, "size": 12}, hovertemplate="%{customdata}<extra></extra>",
+        textfont={"size": 12}, hovertemplate="%{customdata}<extra></extra>",
         customdata=[_cell_in_full(found.quantity, cell) for _, _, cell in empty],
     )  # fmt: skip
     in_rows(figure, "", ABOVE_CELLS + CELL_HEIGHT * len(rows), down)
@@ -361,6 +361,8 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
         if len(known):
             figure.add_scatter(
                 x=known["earlier"], y=known["model"], mode="markers", name=f"{backend}, earlier",
+                customdata=[write(ratio) for ratio in known["earlier"]],
+                hovertemplate=f"%{{y}}, {backend}, earlier: %{{customdata}}<extra></extra>",
                 marker={"size": 14, "color": color, "symbol": "line-ns-open",
                         "line": {"width": 2, "color": color}},
             )  # fmt: skip

@@ -1,7 +1,9 @@
-"""One look per run label: a colour, a dash and a marker, the same on every chart and page.
+"""One look per run label: a colour, a dash and a marker, the same on every chart and page; and the
+looks of what is no run, in colours that no run has.
 
 Every colour has a contrast of at least 3 : 1 (WCAG 2.2, non-text) on both the light and the dark
-background, so a figure need not know the theme. Colours alone distinguish baseline, eager,
+background, so a figure need not know the theme. No colour has 4.5 : 1 on both, so texts have the
+page's colour, or on a coloured cell that of `text_on`. Colours alone distinguish baseline, eager,
 aot_eager, inductor and cudagraphs, also for colour-blind people. Dash and marker distinguish all
 others, and overlapping lines. `tests/views/test_palette.py` simulates colour blindness.
 """
@@ -14,13 +16,14 @@ from urllib.parse import quote
 from zlib import crc32
 
 import pandas as pd
+from plotly.colors import unlabel_rgb
 
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.views.shared.inert import Html, inert
 
 NEUTRAL = "#8f949d"
 FAINT = "rgba(138, 143, 152, 0.22)"
-BAD = "#d94a57"
+GOOD, BAD = "#12875f", "#d94a57"
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,12 @@ KNOWN = {
     "inductor-blocks": Look("#d23420", "6px,3px,3px,3px", "triangle-down"),
     "inductor-max-autotune": Look("#8f6424", "16px,3px,3px,3px", "hourglass"),
 }
-COLORS = tuple(look.color for look in KNOWN.values())[2:]
-"""Colours for things other than runs, such as compile phases."""
+COLORS = (
+    "#149ecb", "#f26918", "#9816e5", "#23a510", "#cb1442", "#7f6926", "#3564b2",
+    "#f248dd", "#b2859c", "#0b7265", "#8c6254", "#8989e5", "#6f5f7f", "#72987c",
+)  # fmt: skip
+"""Colours for things other than runs, such as compile phases: no run has them, so that a colour
+means one thing on a page."""
 
 _DASHES = (
     "12px,6px", "2px,5px", "8px,3px,2px,3px,8px,3px", "14px,3px,2px,3px,2px,3px",
@@ -61,11 +68,96 @@ OTHERS = tuple(
 """Looks of labels that `KNOWN` lacks; no other label has their dashes and symbols."""
 
 SPLITS = {
-    "train": Look(KNOWN["cudagraphs"].color, "solid", "diamond"),
-    "validation": Look(KNOWN["inductor"].color, "solid", "circle"),
-    "test": Look(KNOWN["aot_eager"].color, "solid", "triangle-up"),
+    "train": Look(COLORS[5], "solid", "diamond"),
+    "validation": Look(COLORS[0], "solid", "circle"),
+    "test": Look(COLORS[4], "solid", "triangle-up"),
 }
 UNKNOWN_SPLIT = Look(NEUTRAL, "solid", "square")
+
+
+@dataclass(frozen=True)
+class Fill:
+    """How an area is filled: colour, and Plotly's shape of its pattern; empty for a full area."""
+
+    color: str
+    shape: str = ""
+
+    @property
+    def marker(self) -> dict[str, object]:
+        """As Plotly's marker of a bar; also with a pattern it hides what lies below it."""
+        pattern = {"shape": self.shape, "fillmode": "overlay", "fgcolor": "#ffffff",
+                   "solidity": 0.3, "size": 6}  # fmt: skip
+        return {"color": self.color, "pattern": pattern}
+
+
+CLASS_FILLS = {
+    "attention_flash": Fill(COLORS[2]),
+    "attention_cudnn": Fill(COLORS[2], "/"),
+    "attention_efficient": Fill(COLORS[2], "x"),
+    "attention_flex": Fill(COLORS[2], "-"),
+    "attention_math": Fill(COLORS[2], "."),
+    "matmul_fp8": Fill(COLORS[0], "."),
+    "matmul_fp16": Fill(COLORS[0], "/"),
+    "matmul_bf16": Fill(COLORS[0]),
+    "matmul_tf32": Fill(COLORS[0], "-"),
+    "matmul_float32": Fill(COLORS[0], "x"),
+    "matmul_float64": Fill(COLORS[0], "+"),
+    "matmul": Fill(COLORS[0], "|"),
+    "convolution": Fill(COLORS[6]),
+    "fused": Fill(COLORS[3]),
+    "elementwise": Fill(COLORS[1]),
+    "normalisation": Fill(COLORS[4]),
+    "random": Fill(COLORS[7]),
+    "copies": Fill(COLORS[5]),
+    "indexing": Fill(COLORS[9]),
+    "loss": Fill(COLORS[8]),
+    "optimizer": Fill(COLORS[11]),
+    "transfers": Fill(COLORS[10]),
+    "communication": Fill(COLORS[12]),
+    "bookkeeping": Fill(COLORS[13]),
+    "other": Fill(NEUTRAL, "/"),
+}
+"""The fill of each class of kernels, the same in every experiment; related classes share a colour
+and differ in the pattern."""
+STAGE_FILLS = {
+    "Dynamo": Fill(COLORS[0]),
+    "Guards": Fill(NEUTRAL),
+    "AOTAutograd": Fill(COLORS[1], "/"),
+    "Inductor lowering": Fill(COLORS[2], "."),
+    "Code generation": Fill(COLORS[3], "x"),
+    "Triton and C++": Fill(COLORS[4], "-"),
+    "Autotuning": Fill(COLORS[5], "|"),
+}
+"""The fill of each stage of compiling, where no run's colour says whose it is."""
+PHASE_DEPTHS = {
+    "Dynamo": 100,
+    "AOTAutograd": 72,
+    "Inductor lowering": 48,
+    "Code generation": 28,
+    "Triton and C++": 10,
+}
+"""Per cent of a run's colour that each phase of compiling has in bars of several runs."""
+ACTIVITY_SHAPES = {
+    "steps": "",
+    "evaluating": "|",
+    "loading": ".",
+    "compiling": "/",
+    "profiling": "x",
+    "finishing": "-",
+    "checking": "+",
+}
+"""Pattern of each activity of a run, in its run's colour, in drawing order: a turn that compiles is
+drawn below the compilation."""
+
+
+def text_on(color: str) -> str:
+    """Black or white, whichever stands out more from `rgb(...)`: at least 4.58 : 1, the square root
+    of the contrast between the two (WCAG 2.2)."""
+    parts = (part / 255 for part in unlabel_rgb(color))
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
+
 
 REPEAT = re.compile(r"(-on)?-\d+$")
 """The end of the label of a repeat or of a run on another device; both look like the original."""

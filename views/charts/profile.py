@@ -16,10 +16,17 @@ from breakeven.storage.profile.explanation import Bridge
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.finding_words import class_title
 from breakeven.views.charts.layers import in_rows, layout
-from breakeven.views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL, run_looks
+from breakeven.views.charts.palette import (
+    BAD,
+    CLASS_FILLS,
+    FAINT,
+    GOOD,
+    NEUTRAL,
+    STAGE_FILLS,
+    run_looks,
+)
 from breakeven.views.shared.links import axis
 
-BETTER = KNOWN["eager"].color
 ROW_HEIGHT = 30
 MARGIN = 76
 WORTH_A_BAR = 0.01
@@ -41,10 +48,9 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     factor, title = axis_unit("step_seconds", pd.Series([longest]))
     figure = go.Figure()
     by_itself = all(one.works_by_itself for one in known)
-    classes = [name for name in shown.index if name != IDLE]
-    for place, name in enumerate(classes):
+    for name in shown.index.drop(IDLE, errors="ignore"):
         title_of = class_title(name, works_by_itself=by_itself)
-        _add_class(figure, title_of, shown.loc[name], factor, _fill(place))
+        _add_class(figure, title_of, shown.loc[name], factor, CLASS_FILLS[name].marker)
     if rest.sum():
         _add_class(figure, REST, rest, factor, {"color": NEUTRAL})
     if IDLE in shown.index:
@@ -71,12 +77,6 @@ def _add_class(
     )  # fmt: skip
 
 
-def _fill(place: int) -> dict[str, object]:
-    """Colours in turn; striped from the second round on, so that each class looks different."""
-    pattern = {} if place < len(COLORS) else {"shape": "/", "solidity": 0.4}
-    return {"color": COLORS[place % len(COLORS)], "pattern": pattern}
-
-
 def waterfall(found: Bridge) -> go.Figure:
     """From the baseline's step to the run's: the time that each class of work adds or saves."""
     parts = _shown_parts(found)
@@ -89,7 +89,7 @@ def waterfall(found: Bridge) -> go.Figure:
         orientation="h", y=names, x=[(one or 0.0) * factor for one in seconds], text=texts,
         measure=["absolute", *["relative"] * len(parts), "total"], textposition="outside",
         hovertemplate="%{y}: %{text}<extra></extra>", cliponaxis=False,
-        increasing={"marker": {"color": BAD}}, decreasing={"marker": {"color": BETTER}},
+        increasing={"marker": {"color": BAD}}, decreasing={"marker": {"color": GOOD}},
         totals={"marker": {"color": NEUTRAL}}, connector={"line": {"color": FAINT, "width": 1}},
     ))  # fmt: skip
     height = MARGIN + ROW_HEIGHT * len(names)
@@ -153,7 +153,7 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
     names = mine.drop_duplicates("place").sort_values("place")
     ticks = _ticks(list(names["tensor"]))
     figure.add_hline(y=1, line={"color": BAD, "width": 1.4},
-                     annotation={"text": LIMIT, "font": {"color": BAD}})  # fmt: skip
+                     annotation_text=LIMIT)  # fmt: skip
     figure.update_layout(**{**layout(), "height": 380}, showlegend=True)
     figure.update_xaxes(
         title_text=axis("accuracy_rule", TITLES[which]),
@@ -198,9 +198,6 @@ def _said(row: dict[str, object]) -> str:
 
 RUN_HEIGHT = 56
 NARROW_ROW = 38
-HATCHES = ("", "/", ".", "x", "-", "\\", "+", "|", "")
-PHASE_LOOKS = {phase: {"color": color, "pattern": {"shape": hatch, "solidity": 0.25}}
-               for phase, color, hatch in zip(PHASES, COLORS, HATCHES, strict=False)}  # fmt: skip
 _seconds = METRICS["compile_seconds"].format
 
 
@@ -219,6 +216,7 @@ def latencies(data: pd.DataFrame) -> go.Figure:
             orientation="h",
             name=f"{backend}, {cache}",
             text=[_seconds(value) for value in mine["seconds"]],
+            hovertemplate=f"%{{y}}, {cache}: %{{text}}<extra></extra>",
             textposition="outside",
             cliponaxis=False,
             marker={
@@ -237,14 +235,14 @@ def phases(data: pd.DataFrame) -> go.Figure:
     `data`: backend, cache, phase, seconds.
     """
     figure = go.Figure()
-    for phase, look in PHASE_LOOKS.items():
+    for phase in PHASES:
         mine = data[data["phase"] == phase]
         figure.add_bar(
             x=mine["seconds"],
             y=[f"{row.backend}, {row.cache}" for row in mine.itertuples()],
             orientation="h",
             name=phase,
-            marker=look,
+            marker=STAGE_FILLS[phase].marker,
             customdata=[f"{phase} {_seconds(value)}" for value in mine["seconds"]],
             hovertemplate="%{y}: %{customdata}<extra></extra>",
         )  # fmt: skip
@@ -262,12 +260,6 @@ HEIGHT, LANE, MAX_LANES = 0.36, 0.08, 4
 NAMED_GAP = 0.5
 """Seconds; shorter gaps between compilations are not marked."""
 MAX_NAME = 48
-SHADES = {
-    **{phase: str(look["color"]) for phase, look in PHASE_LOOKS.items()},
-    "Guards": NEUTRAL,
-    "Autotuning": COLORS[len(PHASES)],
-}
-"""Colours of the stages; phases have the same colours in all figures of compiling."""
 
 
 def timeline(data: pd.DataFrame) -> go.Figure:
@@ -291,7 +283,7 @@ def timeline(data: pd.DataFrame) -> go.Figure:
         figure.add_bar(
             x=mine["seconds"], base=mine["begin"], y=middle, orientation="h", name=stage,
             width=[LANE * 0.8 if one else HEIGHT for one in is_parallel],
-            marker={"color": SHADES[stage], "line": {"width": 0}},
+            marker={"color": STAGE_FILLS[stage].color, "line": {"width": 0}},
             text=[_stage_said(row) for row in mine.itertuples()], textposition="none",
             hovertemplate="%{text}<extra></extra>",
         )  # fmt: skip

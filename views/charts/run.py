@@ -21,16 +21,19 @@ from breakeven.views.charts.layers import (
     layers_of,
     line_style,
     over_steps,
+    write_cells,
 )
-from breakeven.views.charts.palette import COLORS, NEUTRAL, SPLITS, UNKNOWN_SPLIT, run_looks
+from breakeven.views.charts.palette import (
+    ACTIVITY_SHAPES,
+    NEUTRAL,
+    SPLITS,
+    UNKNOWN_SPLIT,
+    Fill,
+    run_looks,
+)
 from breakeven.views.shared import links
 
 SMALL_HEIGHT = 220
-ACTIVITIES = (
-    "steps", "evaluating", "loading", "compiling", "profiling", "finishing", "checking"
-)  # fmt: skip
-"""Activities of runs in drawing order: a turn that compiles is drawn below the compilation."""
-ACTIVITY_COLORS = dict(zip(ACTIVITIES, (NEUTRAL, *COLORS), strict=False))
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
 """How Plotly joins the points: a learning rate is constant within a step."""
 LOG_FROM_RATIO = 30
@@ -71,23 +74,32 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
 
 
 def activities(frame: pd.DataFrame) -> go.Figure:
-    """Activities of each run: a bar for each period of one activity, on one axis of time.
+    """Activities of each run: a bar for each period of one activity, on one axis of time. The
+    colour is the run's, the pattern is the activity's, which the legend shows without a colour.
 
     `frame`: label, kind, start, end, in seconds since the experiment began.
     """
     figure = go.Figure()
-    for kind, color in ACTIVITY_COLORS.items():
-        mine = frame[frame["kind"] == kind]
-        if len(mine):
-            name = ACTIVITY_NAMES.get(kind, kind)
-            figure.add_bar(
-                base=mine["start"], x=mine["end"] - mine["start"], y=mine["label"],
-                orientation="h", name=name, marker={"color": color, "line": {"width": 0}},
-                customdata=[f"{name}, {METRICS['cumulative_seconds'].format(one)}"
-                            for one in mine["end"] - mine["start"]],
-                hovertemplate="%{y}: %{customdata}<extra></extra>",
-            )  # fmt: skip
     labels = list(dict.fromkeys(frame["label"]))
+    looks = run_looks(labels)
+    for kind, shape in ACTIVITY_SHAPES.items():
+        periods = frame[frame["kind"] == kind]
+        if periods.empty:
+            continue
+        name, length = ACTIVITY_NAMES.get(kind, kind), periods["end"] - periods["start"]
+        colors = [looks[label].color for label in periods["label"]]
+        figure.add_bar(
+            base=periods["start"], x=length, y=periods["label"], orientation="h", name=name,
+            legendgroup=kind, showlegend=False,
+            marker=Fill(NEUTRAL, shape).marker | {"color": colors, "line": {"width": 0}},
+            customdata=[f"{name}, {METRICS['cumulative_seconds'].format(seconds)}"
+                        for seconds in length],
+            hovertemplate="%{y}: %{customdata}<extra></extra>",
+        )  # fmt: skip
+        figure.add_bar(
+            x=[None], y=labels[:1], orientation="h", name=name, legendgroup=kind,
+            showlegend=True, marker=Fill(NEUTRAL, shape).marker, hoverinfo="skip",
+        )  # fmt: skip
     height = 120 + 26 * len(labels)
     in_rows(figure, links.axis("elapsed_seconds"), height, barmode="overlay", bargap=0.35)
     return figure.update_yaxes(categoryorder="array", categoryarray=labels)
@@ -238,7 +250,6 @@ def mark_resumptions(
             annotation_position="top left",
             annotation_textangle=-90,  # lines may lie close together
             annotation_font_size=11,
-            annotation_font_color=NEUTRAL,
         )
     return figure
 
@@ -326,7 +337,7 @@ def _score_axis(figure: go.Figure, name: str, over: str = "step") -> go.Figure:
     metric = score_metric(name)
     over_steps(figure, links.axis(metric.name) if metric else links.axis("own_values", name), over)
     if _is_share(name):
-        figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
+        figure.update_yaxes(tickformat=".2~%", hoverformat=".1%", rangemode="tozero")
     return figure
 
 
@@ -346,7 +357,6 @@ def _reference(position: str) -> dict[str, Any]:
         "annotation_position": position,
         "annotation_yanchor": "bottom",
         "annotation_font_size": 11,
-        "annotation_font_color": NEUTRAL,
     }
 
 
@@ -364,7 +374,6 @@ def confusion(counts: pd.DataFrame) -> go.Figure:
             y=[str(label) for label in counts.index],
             z=shares,
             text=counts,
-            texttemplate="%{text}" if named else None,
             colorscale="Blues",
             zmin=0,
             zmax=1,
@@ -372,6 +381,8 @@ def confusion(counts: pd.DataFrame) -> go.Figure:
             hovertemplate="%{y}, predicted as %{x}: %{text} samples, %{z:.1%}<extra></extra>",
         )
     )
+    if named:
+        write_cells(figure)
     height = min(MAX_HEIGHT, max(HEIGHT, 110 + CELL * len(counts)))
     in_rows(figure, "Prediction", height, margin_t=8)
     figure.update_xaxes(type="category", showgrid=False)

@@ -7,7 +7,7 @@ measurements.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from operator import itemgetter
 from typing import Any
@@ -24,17 +24,16 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.bars import per_run
 from breakeven.views.charts.layers import by_run, in_rows, line_style, over_steps
-from breakeven.views.charts.palette import FAINT, KNOWN, NEUTRAL, Look, run_looks
+from breakeven.views.charts.palette import COLORS, FAINT, KNOWN, NEUTRAL, Look, run_looks
 from breakeven.views.shared import links
 from breakeven.views.shared.words import shortened
 
 ROW_HEIGHT, SIDE_HEIGHT = 58, 30
-LOOKS: dict[str, Look] = dict(
-    zip(LETTERS, cycle(KNOWN[name] for name in (
-        "inductor", "aot_eager", "eager", "cudagraphs", "inductor-reduce-overhead",
-        "inductor-forward", "inductor-blocks", "inductor-max-autotune")))
-)  # fmt: skip
-"""Looks of letters; here a look means an experiment, not a backend."""
+LOOKS = {
+    letter: replace(look, color=color)
+    for letter, look, color in zip(LETTERS, cycle(list(KNOWN.values())[2:]), cycle(COLORS))
+}
+"""Looks of letters, in colours that no backend has: here a look means an experiment."""
 
 
 def speedups(
@@ -261,7 +260,7 @@ def _draw(
         figure.add_annotation(
             x=measured, y=1, yref="paper", text="measured", showarrow=False, yanchor="top",
             xanchor="left" if measured < horizon / 2 else "right", xshift=shift,
-            font={"size": 11, "color": NEUTRAL},
+            font={"size": 11},
         )  # fmt: skip
     return figure
 
@@ -304,7 +303,6 @@ def _mark(curve: Curve, steps: float, height: float, horizon: float, text: str) 
         legendgroup=curve.label, showlegend=False, text=[text],
         textposition="bottom right" if steps < horizon / 2 else "top left",
         cliponaxis=False,  # A text below the first steps reaches the axis.
-        textfont={"color": curve.look.color},
         marker={"color": curve.look.color, "size": 12, "symbol": "circle-open",
                 "line": {"width": 2.5}},
         hovertext=[f"{curve.label} pays off after {steps:,.0f} steps"],

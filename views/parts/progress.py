@@ -15,12 +15,12 @@ from breakeven.runner.texts import capital
 from breakeven.storage import queries
 from breakeven.storage.caches import always, memo
 from breakeven.storage.comparison.device_doubts import SHARED_CPU
-from breakeven.storage.compiling.timeline import PHASES, PhaseTimes
+from breakeven.storage.compiling.timeline import PhaseTimes
 from breakeven.storage.estimates import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.queries.timeline import ELAPSED, KIND_OF_PHASE, elapsed
-from breakeven.views.charts.palette import COLORS, run_looks, run_mark
+from breakeven.views.charts.palette import NEUTRAL, PHASE_DEPTHS, run_looks, run_mark
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
@@ -36,7 +36,7 @@ class Progress:
     """The progress of an experiment in time."""
 
     elapsed: float
-    """Seconds since its first run started."""
+    """Seconds with a process so far, those of earlier processes included."""
     phases: Mapping[str, float]
     """Elapsed seconds by activity, named as in `storage.queries.timeline.ELAPSED`."""
     left: float | None
@@ -50,17 +50,18 @@ def progress(store: Store, experiment_id: str, runs: pd.DataFrame) -> Progress |
     if runs["started"].isna().all():
         return None
     now, begun = time.time(), runs["started"].min()
-    so_far = max(0.0, now - begun.timestamp())
     costs = costs_of(store, experiment_id), earlier_of(store, experiment_id)
     known = *costs, now, compiling_seconds(runs, now)
     rough = remaining_seconds(*known, guess=True)
+    phases = _phases(store, experiment_id, runs, now)
+    so_far = sum(phases.values())
     share = 0.0 if rough is None else so_far / max(so_far + rough, 1e-9)
     before = _shown.setdefault(store, {}).get(experiment_id, (begun, 0.0))
     share = max(min(share, MOST_DONE), before[1] if before[0] == begun else 0.0)
     _shown[store][experiment_id] = begun, share
     return Progress(
         elapsed=so_far,
-        phases=_phases(store, experiment_id, runs, now),
+        phases=phases,
         left=None if remaining_seconds(*known) is None else rough,
         share=share,
     )
@@ -121,21 +122,21 @@ def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:
     }
 
 
-PHASE_COLORS = dict(zip(PHASES, COLORS, strict=False))
-
-
 def compiling_html(found: Sequence[PhaseTimes], now: pd.Timestamp) -> Html:
-    """A pair of bars for each run, all on one scale, below the phases' names; empty if no run
-    compiles."""
+    """A pair of bars for each run, in its colour and all on one scale, below the phases' names;
+    empty if no run compiles."""
     if not found:
         return ""
     looks = run_looks(one.label for one in found)
     longest = max([1e-9, *(max(_so_far(one, now), sum(one.last.values())) for one in found)])
-    names = "".join(f'<span><i style="background: {color}"></i>{inert(phase)}</span>'
-                    for phase, color in PHASE_COLORS.items())  # fmt: skip
+    names = "".join(
+        f'<span><i style="{_fill(phase, NEUTRAL)}"></i>{inert(phase)}</span>'
+        for phase in PHASE_DEPTHS
+    )
     rows = "".join(
         f'<div class="phases" role="listitem"><span>{run_mark(one.label, looks[one.label])}</span>'
-        f"<div>{_now(one, now, longest)}{_last(one, longest)}</div></div>"
+        f"<div>{_now(one, now, longest, looks[one.label].color)}"
+        f"{_last(one, longest, looks[one.label].color)}</div></div>"
         for one in found
     )
     title = anchor_html("compile_phases", "Compiling by phase")
@@ -148,36 +149,46 @@ def _so_far(one: PhaseTimes, now: pd.Timestamp) -> float:
     return sum(one.now.values()) + going
 
 
-def _now(one: PhaseTimes, now: pd.Timestamp, longest: float) -> Html:
-    """Reported phases in their colours; grey for the current phase, which is not reported yet."""
+def _now(one: PhaseTimes, now: pd.Timestamp, longest: float, color: str) -> Html:
+    """Reported phases in their depths; grey for the current phase, which is not reported yet."""
     going = _so_far(one, now) - sum(one.now.values())
     text = anchor_html("compilation_seconds", words.duration(_so_far(one, now)))
     if one.since is not None:
         after = one.phase_after(going) if not one.now else None
         hint = f", then in {inert(after)} last time" if after else ""
         text = f"compiling, {text}{hint}"
-    return _bar("now", one.now, going, longest, text)
+    return _bar("now", one.now, going, longest, text, color)
 
 
-def _last(one: PhaseTimes, longest: float) -> Html:
+def _last(one: PhaseTimes, longest: float, color: str) -> Html:
     if not one.last:
         return ""
     took = anchor_html("compile_phases", words.duration(sum(one.last.values())))
-    return _bar("last time", one.last, 0.0, longest, took)
+    return _bar("last time", one.last, 0.0, longest, took, color)
 
 
-def _bar(name: str, phases: Mapping[str, float], going: float, longest: float, text: Html) -> Html:
-    parts = [_part(phase, seconds, PHASE_COLORS[phase], longest)
-             for phase, seconds in phases.items() if seconds > 0]  # fmt: skip
+def _bar(
+    name: str, phases: Mapping[str, float], going: float, longest: float, text: Html, color: str
+) -> Html:
+    parts = [
+        _part(phase, seconds, _fill(phase, color), longest)
+        for phase, seconds in phases.items()
+        if seconds > 0
+    ]
     if going > 0:
         parts.append(_part("going on", going, "", longest))
     return (f'<div class="phase-bar"><small>{inert(name)}</small><span class="track">'
             f"{''.join(parts)}</span><small>{text}</small></div>")  # fmt: skip
 
 
-def _part(phase: str, seconds: float, color: str, longest: float) -> Html:
+def _fill(phase: str, color: str) -> Html:
+    """A share of the run's colour inside a line of the whole colour."""
+    depth = f"color-mix(in srgb, {color} {PHASE_DEPTHS[phase]}%, transparent)"
+    return inert(f"; background: {depth}; box-shadow: inset 0 0 0 1px {color}")
+
+
+def _part(phase: str, seconds: float, fill: Html, longest: float) -> Html:
     label = inert(f"{phase}: {words.duration(seconds)}")
-    fill = inert(f"; background: {color}" if color else "")
     width = inert(f"{100 * seconds / longest:.2f}")
     return (f'<i role="img" aria-label="{label}" title="{label}" '
             f'style="width: {width}%{fill}"></i>')  # fmt: skip

@@ -1,6 +1,7 @@
 """The dashboard's wording of states, durations and moments, the same on every page."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -9,6 +10,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from breakeven.runner import texts
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX
 from breakeven.storage.numbers.metrics import DASH
@@ -28,6 +30,7 @@ STATES: dict[str, tuple[str, str, str]] = {
     RunState.TIMEOUT: ("over its time limit", "red", ":material/timer_off:"),
     RunState.OUT_OF_MEMORY: ("out of memory", "red", ":material/memory:"),
     RunState.LOST: ("lost", "red", ":material/link_off:"),
+    "stopping": ("stopping", "gray", ":material/stop_circle:"),
 }
 """State of a run or an experiment: words, colour, icon."""
 
@@ -46,10 +49,21 @@ LOADED_PHASES = tuple(PHASES)[1:]
 AT_WORK = ("training", "evaluating", "profiling", "checking")
 
 
+def name_tab(*parts: str) -> None:
+    """Names the browser's tab: what the page is about first, because a tab shows little."""
+    st.set_page_config(page_title=" · ".join([*parts, "Breakeven"]))
+
+
 def state_badge(state: str) -> None:
     """A state in its colour, with its icon."""
     text, color, icon = STATES[state]
     st.badge(inert(text), color=color, icon=icon)  # type: ignore[arg-type]
+
+
+def is_stopping(run: Any) -> bool:
+    """Whether a run still works after a request to stop: it ends after its block of steps, or once
+    it has compiled; `run`: as in `activity`."""
+    return run.state == RunState.RUNNING and RunDir(Path(run.folder)).cancel_requested
 
 
 def has_turn(run: Any) -> bool:
@@ -65,6 +79,9 @@ def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = 
     """
     if run.state != RunState.RUNNING:
         return inert(STATES[run.state][0])
+    if is_stopping(run):
+        compiles = pd.notna(run.compiling_since)
+        return "stopping once it has compiled" if compiles else "stopping"
     if pd.notna(run.compiling_since):
         elapsed = duration(compiled_seconds(run, now))
         before = ""
@@ -102,6 +119,8 @@ def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") ->
 def outlook(runs: pd.DataFrame, so_far: Markdown, remaining: float | None) -> Markdown:
     """Elapsed and remaining time of an experiment, and the cause of a delay. `so_far`: a result of
     `spent`."""
+    if any(map(is_stopping, runs.itertuples())):
+        return f"{so_far}; stopping: each run ends after its block of steps or its compilation"
     if remaining is None:
         left = "time left: known after the first round"
     elif remaining < 1.0:
