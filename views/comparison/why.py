@@ -44,6 +44,9 @@ HOW_TO_READ = (
     "measured time of a step; time in which no kernel ran is idle. Between the bars of the "
     "baseline and a backend, the chart shows first the time saved, then the time added."
 )
+UNCOMPARED = (
+    "No backend was both timed and profiled like the baseline, so none is compared with it."
+)
 HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel ran is idle", "operator ran is Python")
 
 
@@ -58,14 +61,15 @@ def show(store: Store, experiment_id: str) -> None:
             show_findings(found)
         show_ladder(climbed)
         return
-    st.markdown("\n".join(f"- {one}" for one in sentences(found)))
+    st.markdown("\n".join(f"- {text}" for text in [*sentences(found), *missing(found)]))
     show_card(card(found))
     findings, stages = st.columns(2) if climbed else [st.container()] * 2
     with findings:
         show_findings(found)
         with st.expander("Profiles in numbers", icon=":material/table_rows:"):
             show_table("Profiles", profiles_table(found), "profiles", "", TABLE_NUMBERS)
-            st.caption("  \n".join(sentence(profile_words(one)) for one in found.profiles))
+            known = (profile for profile in found.profiles if profile.is_known)
+            st.caption("  \n".join(sentence(profile_words(profile)) for profile in known))
     with stages:
         show_ladder(climbed)
 
@@ -78,9 +82,15 @@ def sentences(found: Explanation) -> list[Markdown]:
     ]
 
 
-def withheld(found: Explanation) -> list[Markdown]:
-    """Profiles that are not believed, and the reasons."""
-    return [sentence(profile_words(one)) for one in found.profiles if one.misfit is not None]
+def missing(found: Explanation) -> list[Markdown]:
+    """Why runs are missing in the chart: profiles that are not believed, and, if there is a chart,
+    those that are not there. If nothing says anything about a backend, that there is none."""
+    reasons = [
+        sentence(profile_words(profile))
+        for profile in found.profiles
+        if profile.misfit is not None or (found.is_known and not profile.is_known)
+    ]
+    return reasons if reasons or found.bridges or not found.is_known else [UNCOMPARED]
 
 
 def card(found: Explanation) -> Card:

@@ -127,7 +127,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
     beside = environment_sentences(comparison)
     return Page(
         headline=" ".join([answers.headline(comparison, planned), *map(inert, beside)]),
-        why=[*why.sentences(explained), *why.withheld(explained), *why.found(explained)],
+        why=[*why.sentences(explained), *why.missing(explained), *why.found(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
         captions=[
             *map(inert, environment_lines(comparison.across)),

@@ -8,8 +8,9 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.index.store import Store
-from breakeven.storage.profile.explanation import explain
+from breakeven.storage.profile.explanation import Explanation, explain
 from breakeven.views.charts.profile import breakdown, waterfall
+from breakeven.views.comparison import why
 from breakeven.views.form.presets import changed
 from breakeven.views.report.files import report
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
@@ -61,6 +62,56 @@ def test_compare_and_a_report_say_why_a_remedy_can_be_measured_and_a_run_has_eve
     assert "<h2>Why</h2>" in page and "in float32, without tensor cores" in page
     record(folder, UNPROFILED, profiles=0)
     assert "No run was profiled" in text(opened(experiment=UNPROFILED, tab="Why"))
+
+
+def record_profiles(data_dir: DataDir, kernels: dict[str, list[float]]) -> Explanation:
+    """Runs of a CPU with steps of 100 ms, profiled with one kernel each of so many seconds; 0.3 is
+    longer than any step, and without a number a run has no profile."""
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, experiment_spec(num_steps=80)).claim()
+        run.start(environment={"device_type": "cpu"}).blocks([0.1] * 8, [1.0] * 80)
+        for seconds in kernels.get(label, []):
+            run.profile([GEMM | {"seconds": seconds}], seconds=0.1, busy_seconds=seconds)
+        run.end()
+    with Store.in_memory(data_dir) as store:
+        return explain(store, EXPERIMENT_ID)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "said"),
+    [
+        ({"baseline": [0.3], "control": [0.06], "inductor": [0.05]},
+         ["baseline: the profile is withheld"]),
+        ({"baseline": [0.06], "control": [0.06], "inductor": [0.3]},
+         ["inductor: the profile is withheld"]),
+        ({"baseline": [0.06], "inductor": [0.05]}, ["control has no profile: it was off"]),
+        ({"control": [0.06]}, ["baseline has no profile", "inductor has no profile"]),
+        ({"baseline": [0.3], "control": [0.3], "inductor": [0.3]},
+         ["baseline: the profile is withheld", "control: the profile is withheld",
+          "inductor: the profile is withheld"]),
+        ({"baseline": [0.06], "control": [0.06], "inductor": [0.05]}, []),
+    ],
+)  # fmt: skip
+def test_where_a_run_is_missing_in_the_chart_the_reason_stands_above_it(
+    data_dir: DataDir, kernels: dict[str, list[float]], said: list[str]
+) -> None:
+    explained = record_profiles(data_dir, kernels)
+    reasons = why.missing(explained)
+    assert len(reasons) == len(said)
+    for reason, start in zip(reasons, said, strict=True):
+        assert reason.startswith(start)
+    drawn = (
+        why.card(explained).figure("All runs").layout.yaxis.tickvals if explained.is_known else ()
+    )
+    assert not {label for label in drawn if any(start.startswith(label) for start in said)}
+
+
+@pytest.mark.heavy
+def test_why_is_no_empty_heading_where_the_baseline_has_no_profile(folder: DataDir) -> None:
+    record_profiles(folder, {"baseline": [0.3], "control": [0.06], "inductor": [0.05]})
+    said = text(opened(experiment=EXPERIMENT_ID, tab="Why"))
+    assert "- baseline: the profile is withheld, because its parts come to 300 ms" in said
+    assert said.count("the profile is withheld") == 1, "it stands in one place"
 
 
 def test_the_bars_of_a_waterfall_lead_from_step_to_step_and_those_of_runs_are_as_long_as_theirs(
