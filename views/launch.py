@@ -12,7 +12,7 @@ from breakeven.runner.specs.scenarios import Allowed
 from breakeven.storage import queries
 from breakeven.storage.estimates import earlier_costs, expected_seconds, never_compiled
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.formats import format_share
+from breakeven.storage.numbers.formats import format_passes, format_share
 from breakeven.views.access import permissions
 from breakeven.views.access.errors import error_words
 from breakeven.views.comparison.answers import listed
@@ -48,6 +48,7 @@ is unknown of a script."""
 
 
 def main() -> None:
+    words.name_tab("Launch")
     store = get_store()
     if not permissions.may_act():
         st.info(permissions.viewing_only(), icon=":material/visibility:")
@@ -234,9 +235,9 @@ def _length(spec: ExperimentSpec) -> Markdown:
     if training.max_steps is None:
         epochs = linked("epoch", words.plural(training.epochs, "epoch"))
         return f"{epochs} of {spec.steps_per_epoch:,} {what}"
-    num_epochs = f"{spec.num_steps / spec.steps_per_epoch:.3g}"
-    epochs = "epoch" if num_epochs == "1" else "epochs"
-    return f"{linked('epoch', f'{num_epochs} {epochs}')} of {spec.steps_per_epoch:,} {what}"
+    num_epochs = format_passes(spec.num_steps / spec.steps_per_epoch)
+    epochs = inert(f"{num_epochs} epoch{'' if num_epochs == '1' else 's'}")
+    return f"{linked('epoch', epochs)} of {spec.steps_per_epoch:,} {what}"
 
 
 def _length_of_speed(spec: ExperimentSpec) -> Markdown:

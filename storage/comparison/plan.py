@@ -149,7 +149,7 @@ def steps_of(length: Length, comparison: Comparison) -> int:
         raise UnknownLength(f"this experiment has no number of {length.unit} per step")
     steps = round(length.amount * size)
     if not 0 < steps <= MAX_STEPS:
-        raise UnknownLength(f"{length.amount:g} {length.unit} have {steps:.3g} steps here; a plan "
+        raise UnknownLength(f"{length.amount:g} {length.unit} have {steps:,} steps here; a plan "
                             f"has from 1 to {MAX_STEPS:,}")  # fmt: skip
     return steps
 

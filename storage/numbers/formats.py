@@ -89,7 +89,10 @@ format_count = _defined(lambda count: "never" if math.isinf(count) else f"{count
 """A whole number with thousands separated; an infinite number of steps is never reached."""
 format_ratio = _defined("{:.2f}x".format)
 format_correlation = _defined("{:.2f}".format)
-format_multiple = _defined(lambda one: digits(one, 2) if math.isfinite(one) else "infinite")
+format_multiple = _defined(
+    lambda one: "infinite" if not math.isfinite(one)
+    else f"{one:,.0f}" if abs(one) >= 99.5 else digits(one, 2)
+)  # fmt: skip
 format_share = _defined(lambda share: f"{share * 100:.1f} %")
 format_rate = _defined(lambda rate: f"{rate:,.0f}" if rate >= 99.95 else digits(rate, 3))
 format_flops = _defined(lambda rate: in_units(rate, FLOPS))
@@ -99,6 +102,10 @@ format_energy = _defined(lambda joules: in_units(joules, JOULES))
 format_epochs = _defined(
     lambda epochs: "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 9.95 else 0}f}"
 )
+format_passes = _defined(
+    lambda passes: f"{passes:,.0f}" if passes == round(passes) else format_epochs(passes)
+)
+"""How often data are passed over: 1, 2.5, 16 or 1,333 times."""
 format_number = _defined(lambda one: f"{one:.4g}" if one == round(one, 0) else digits(one, 4))
 """Four digits, very large and very small ones with an exponent; whole numbers as they are."""
 format_p_value = _defined(lambda p: "<0.001" if p < 0.001 else f"{p:.3f}")

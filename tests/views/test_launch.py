@@ -519,6 +519,25 @@ def test_what_is_left_out_of_a_file_is_said():
     assert said.endswith("240 steps of 32: each training row is seen once.")
 
 
+@pytest.mark.parametrize(
+    ("samples", "steps", "length"),
+    # Batches of 32: 3 in an epoch of 96 samples, 30 in one of 960.
+    [("96", "48", "16 epochs"), ("96", "4000", "1,333 epochs"), ("960", "30", "1 epoch"),
+     ("960", "75", "2.5 epochs")],
+)  # fmt: skip
+def test_a_number_of_steps_is_told_in_epochs_and_the_field_of_epochs_shows_no_other_number(
+    shared: DataDir, samples: str, steps: str, length: str
+):
+    address = {"quick.train_samples": samples, "quick.batch_size": "32"}
+    app = opened("launch", **address)
+    assert app.text_input(key="quick.epochs").value == "1"
+    app = opened("launch", **address, **{"quick.max_steps": steps})
+    assert f"{length} of " in text(app)
+    (field,) = [field for field in app.text_input if field.label == "Epochs"]
+    assert (field.value, field.placeholder, field.disabled) == ("", "from the steps", True)
+    assert "The number of steps in all decides" in field.help
+
+
 @pytest.mark.heavy
 def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_as_it_has(
     shared: DataDir, questions: Path

@@ -108,13 +108,14 @@ class Fields:
         value: Any = None,
         name: str = "",
         unless: Markdown = "",
+        instead: str = "",
         derived: bool = False,
     ) -> Any:
         """Shows the widget of a field and returns its value.  `help` and `label` replace the
         field's own texts; `note` follows the help. `value` is the first value instead of the
         preset's. `name` is another name in the address. `unless` is the reason why the field cannot
-        change now; the field then has its default. `derived`: `value` follows from other fields,
-        and does not count as a change.
+        change now; the field then has its default, and shows `instead` if given. `derived`:
+        `value` follows from other fields, and does not count as a change.
         """
         field = self._fields[path]
         start = field.value_in(self._start) if value is None else value
@@ -127,6 +128,12 @@ class Fields:
             "key": self._key(field, name),
             "bind": "query-params",
         }
+        if unless and instead:
+            # Another widget: the own one would keep its text, and the address its value.
+            st.text_input(**shared | {"key": f"{shared['key']} instead", "bind": None},
+                          value="", placeholder=instead)  # fmt: skip
+            self.put(path, field.default, label)
+            return field.default
         was_filled = st.session_state.pop(f"{shared['key']} is filled", False)
         follows = self._follow(shared["key"], start) or was_filled
         given: Any

@@ -202,7 +202,7 @@ def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
 Columns = tuple[tuple[str, ...], ...]
 """Paths of fields, column by column."""
 
-LENGTH: Columns = (("training.batch_size",), ("training.epochs",), ("training.max_steps",))
+LENGTH: Columns = (("training.batch_size",), ("training.max_steps",), ("training.epochs",))
 PARTS: dict[Markdown, Columns] = {
     "Steps and precision": (
         ("training.gradient_accumulation", "training.last_batch", "training.seed"),
@@ -259,6 +259,8 @@ COSTS: dict[str, Markdown] = {
     "loss, which slows down short steps on a GPU.",
 }
 """The time that a field costs if it is set."""
+INSTEAD = {"training.epochs": "from the steps"}
+"""What fields show instead of their values while other fields decide."""
 WITHOUT_TEST: tuple[SplitName, ...] = ("train", "validation")
 NO_TEST = " `test` is offered once there are test samples."
 OFFERS = {
@@ -298,7 +300,7 @@ def ask_columns(
                 offer, unless = offers.get(path, Offer()), pointless(path, fields, task)
                 note = NO_TEST if offer.choices == WITHOUT_TEST else ""
                 given = fields.ask(path, note=note, offer=offer, value=values.get(path),
-                                   unless=unless)  # fmt: skip
+                                   unless=unless, instead=INSTEAD.get(path, ""))  # fmt: skip
                 if path in COSTS and given and not unless:
                     st.caption(f":material/hourglass_top: {COSTS[path]}")
 
@@ -307,6 +309,8 @@ def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
     """Why a field would have no effect, given the fields before it; empty if it has one."""
     given = fields.given
     match path:
+        case "training.epochs" if given("training.max_steps"):
+            return "The number of steps in all decides"
         case "training.scaler_options" if given("training.precision") != "fp16":
             return "Only `fp16` needs a loss scaler"
         case "training.warmup_steps" if given("training.scheduler") in WITHOUT_WARM_UP:

@@ -18,6 +18,7 @@ from breakeven.runner.specs.workload import (
     SCRIPT_TASK,
     Task,
 )
+from breakeven.storage.numbers.formats import format_passes
 from breakeven.views.access import permissions
 from breakeven.views.form import uploads
 from breakeven.views.form.fields import Fields, Offer
@@ -220,7 +221,7 @@ def taken(spec: ExperimentSpec, head: Head | None) -> Markdown:
         left = head.num_rows - data.num_train_samples - sum(held_out.values())
         text += f"; {words.plural(left, 'row')} left out" if left > 0 else ", which are all rows"
     model = code(spec.model.source.removeprefix(BUILTIN))
-    passes = f"{spec.num_steps / spec.steps_per_epoch:.2g}"
+    passes = format_passes(spec.num_steps / spec.steps_per_epoch)
     times = "once" if passes == "1" else f"{passes} times"
     length = f"{spec.num_steps:,} steps of {spec.training.batch_size:,}"
     seen = f"each training row is seen {times}"
