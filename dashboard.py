@@ -11,7 +11,8 @@ from breakeven.views.upkeep.health import show_wrong
 
 VIEWS = Path(__file__).parent / "views"
 
-st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "shared/icon.svg", layout="wide")
+# Each page names its tab (`words.name_tab`).
+st.set_page_config(page_icon=VIEWS / "shared/icon.svg", layout="wide")
 st.logo(VIEWS / "shared/logo.svg", size="large")
 st.html(VIEWS / "shared/style.css")
 pages = [

@@ -5,6 +5,7 @@ import re
 import streamlit as st
 
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS, Chapter, Definition, read_chapters
+from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown
 
 _scroll_to_anchor = st.components.v2.component(
@@ -26,6 +27,7 @@ text above the anchor has its final height."""
 
 
 def main() -> None:
+    words.name_tab("Definitions")
     chapters = read_chapters()
     st.header(chapters[0].title, anchor=False)
     titles = [f"[{one.title}](#{anchor_of(one.title)})" for one in chapters[1:]]

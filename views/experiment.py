@@ -20,7 +20,9 @@ from breakeven.views.parts.actions import (
 from breakeven.views.parts.downloads import expect_parts
 from breakeven.views.parts.pictures import experiment_origin, files_of, origin
 from breakeven.views.report import menu as report_menu
+from breakeven.views.shared import words
 from breakeven.views.shared.address import choose_experiment, default_experiments, show_tabs
+from breakeven.views.shared.inert import plain
 from breakeven.views.shared.resources import get_store
 from breakeven.views.tabs.experiment import TABS
 from breakeven.views.upkeep.health import show_damaged
@@ -33,6 +35,7 @@ def main() -> None:
     show_damaged(store)
     show_start(experiments)
     if experiments.empty:
+        words.name_tab("Experiment")
         return
     ended = experiments[~experiments["state"].isin(ACTIVE_EXPERIMENTS)]
     active = experiments[experiments["state"] == ExperimentState.RUNNING]
@@ -44,6 +47,7 @@ def main() -> None:
         with files_of(about):
             show_actions(store, experiment)
     experiment_id = str(experiment["experiment_id"])
+    words.name_tab(plain(experiment["name"]), "Experiment")
     selected.show_last(store, experiment_id)
     with files_of(about):
         running.show_head(store, experiment)
@@ -57,7 +61,7 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
     experiment_id = str(experiment["experiment_id"])
     runs = queries.run_states(store, experiment_id)
     if ExperimentState(experiment["state"]).is_active:
-        if running.is_stopping(runs):
+        if any(map(words.is_stopping, runs.itertuples())):
             st.caption("stopping …", width="content")
         else:
             stop_button(experiment_id)

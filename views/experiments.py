@@ -30,6 +30,7 @@ def main() -> None:
     lead_to_experiment(frame)
     show_damaged(store)
     view = choice("View", "view", ["Table", *VIEWS, "Side by side", "Suites"])
+    words.name_tab(*([] if view == "Table" else [view]), "Experiments")
     if view == "Side by side":
         sides.show(store)
     elif view == "Suites":

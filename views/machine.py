@@ -30,6 +30,7 @@ QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
 
 def main() -> None:
     store = get_store()
+    words.name_tab("Machine")
     show_damaged(store)
     show_tabs("tab", TABS if permissions.may_act() else FOR_VIEWERS, store)
 

@@ -282,6 +282,54 @@ def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_
         wait_until(lambda: x_range(loss) == pytest.approx(shown, abs=0.01))
 
 
+HEIGHTS = """() => {
+  window.heights = {};
+  const look = () => {
+    for (const place of document.querySelectorAll('[data-testid=stElementContainer]')) {
+      const name = place.className.match(/st-key-(chart-\\S+)/)?.[1];
+      if (name) (window.heights[name] ??= []).push(Math.round(place.offsetHeight));
+    }
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+"""Notes in every frame how high the place of each chart is."""
+OUTLINE = """() => {
+  const style = getComputedStyle(document.activeElement);
+  return `${style.outlineStyle} ${style.outlineWidth} ${style.outlineColor}`;
+}"""
+
+
+def test_a_chart_has_its_place_before_it_is_drawn_and_the_tab_names_page_and_experiment(
+    page: Page, address: str
+):
+    page.goto(f"{address}/experiment?experiment={OLDER}&tab=Settings")
+    page.get_by_text("The same experiment without the browser").wait_for()
+    assert page.title() == "older · Experiment · Breakeven"
+    page.evaluate(HEIGHTS)
+    page.get_by_role("tab", name="Learning").click()
+    page.locator(".st-key-chart-loss .main-svg").first.wait_for()
+    page.get_by_role("tab", name="Verdict").click()
+    page.locator(".st-key-chart-break-even .main-svg").first.wait_for()
+    heights = page.evaluate("window.heights")
+    assert set(heights) >= {"chart-loss", "chart-break-even"}
+    for name, seen in heights.items():
+        shown = {height for height in seen if height}  # 0 while its tab is hidden
+        assert max(shown) - min(shown) <= 2, (name, shown)
+
+    # Whoever goes through the page by keyboard sees where they are.
+    page.locator("body").press("Tab")
+    outlines = []
+    for _ in range(25):
+        outlines.append(page.evaluate(OUTLINE))
+        page.keyboard.press("Tab")
+    assert set(outlines) == {"solid 2px rgb(47, 127, 224)"}
+    to(page, "Launch")
+    page.wait_for_function("document.title === 'Launch · Breakeven'")
+    go(page, f"{address}/?view=Matrix")
+    page.wait_for_function("document.title === 'Matrix · Experiments · Breakeven'")
+
+
 def test_no_mode_bar_covers_what_a_matrix_says(page: Page, address: str):
     go(page, f"{address}/?view=Matrix")
     chart = page.locator(".st-key-chart-matrix")

@@ -100,11 +100,11 @@ def test_a_chart_that_moves_is_written_once_and_without_foreign_html() -> None:
     drawn: list[go.Figure] = []
     card = Card("Loss", lambda: drawn.append(figure) or figure, pd.DataFrame(), "loss", [])
     written = card.written("", "group")
-    assert "&lt;img" in written
-    assert "<img" not in written
-    assert json.loads(written)["layout"]["uirevision"] == "group loss "
+    assert "&lt;img" in written.figure
+    assert "<img" not in written.figure
+    assert json.loads(written.figure)["layout"]["uirevision"] == "group loss "
     assert card.written("", "group") is written
-    assert json.loads(card.written("", "other"))["layout"]["uirevision"] == "other loss "
+    assert json.loads(card.written("", "other").figure)["layout"]["uirevision"] == "other loss "
     assert len(drawn) == 2
 
 

@@ -16,7 +16,7 @@ from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.machine.capabilities import likely_capabilities
 from breakeven.runner.specs.experiment import CacheSpec, TrainingSpec
 from breakeven.storage import queries
@@ -356,7 +356,7 @@ def test_the_outlook_has_a_place_for_the_time_left_from_the_start_and_says_who_l
     now = pd.Timestamp("2026-11-22 10:00:20")
     runs = pd.DataFrame(
         {"label": ["baseline", "eager"], "state": ["running", "running"], "steps_done": [0, 0],
-         "phase": ["preparing", "preparing"],
+         "phase": ["preparing", "preparing"], "folder": ["/gone/baseline", "/gone/eager"],
          "compiling_since": pd.Series([pd.NaT] * 2, dtype="datetime64[ns]")}
     )  # fmt: skip
     unknown = "20 s; time left: known after the first round"
@@ -406,7 +406,8 @@ def test_the_page_of_a_race_has_its_verdict_so_far_and_turns_into_it_with_what_t
     runs = {label: Recording(folder.runs, label, spec).claim(me).start()
             for label in ("baseline", "control", "inductor")}  # fmt: skip
     for label, run in runs.items():
-        run.blocks([0.05 if label == "inductor" else 0.1] * 8, falling_losses(80))
+        seconds = [0.05] * 7 if label == "inductor" else [0.1] * 8
+        run.blocks(seconds, falling_losses(80))
     runs["baseline"].end()
     runs["control"].end()
     app = opened()
@@ -416,10 +417,39 @@ def test_the_page_of_a_race_has_its_verdict_so_far_and_turns_into_it_with_what_t
     assert not app.exception
     assert 'class="backend-card' in shown and "2.00x" in shown
     assert {one.proto.label for one in app.get("link_button")} >= {"Present", "Report"}
+    runs["inductor"].block([0.05] * 10, falling_losses(80)[70:])
     runs["inductor"].end()
     shown = text(app.run())
     assert "### For 80 steps **inductor** takes the least time" in shown
     assert "training steps" in shown
+
+
+def test_a_run_that_is_to_stop_says_so_until_it_has_stopped_and_its_time_never_goes_back(
+    folder: DataDir,
+):
+    spec, me = experiment_spec(num_steps=80, controls=0), ProcessIdentity.of(os.getpid())
+    runs = {label: Recording(folder.runs, label, spec).claim(me).start()
+            for label in ("baseline", "inductor")}  # fmt: skip
+    runs["inductor"].log.append("compile_started", step=0, trigger="DYNAMO", compile_id="0/0")
+    runs["inductor"].log.flush()
+    shown = text(opened())
+    assert "racing" in shown and "compiling" in shown and "stopping" not in shown
+    for run in runs.values():
+        run.run.request_cancel()
+    app = opened()
+    shown = text(app)
+    assert "racing" not in shown and "stopping once it has compiled" in shown
+    assert "stop_circle: stopping]" in shown, "so does the experiment"
+    # An exit record that the index has not read yet ends the time, not the next reading.
+    for run in runs.values():
+        run.log.close()
+        run.run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
+    with Store.in_memory(folder) as store:
+        ended = queries.list_runs(store, EXPERIMENT_ID)
+        spent = sum(timeline.elapsed(store, EXPERIMENT_ID)[0].values())
+        shown_last = progress.progress(store, EXPERIMENT_ID, ended)
+    assert shown_last is not None and shown_last.elapsed == pytest.approx(spent)
+    assert "stop_circle: stopped]" in text(app.run())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ afterwards; and steps, losses and compilations of its runs as they come.
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -12,13 +11,10 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import lacks_room
-from breakeven.runner.folders.added_rounds import rounds_to_add
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ACTIVE_RUNS, FAILED_RUNS, ExperimentState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.storage import queries
 from breakeven.storage.caches import memo
 from breakeven.storage.compiling.timeline import phase_times
@@ -32,7 +28,7 @@ from breakeven.storage.terminal.setting_words import setting_words
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import mark_resumptions
-from breakeven.views.comparison import answers, cause
+from breakeven.views.comparison import answers, cause, finishing
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.downloads import Card, show_card
@@ -42,7 +38,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked, sentence
-from breakeven.views.shared.resources import among_readers, keeping_up
+from breakeven.views.shared.resources import among_readers, keeping_up, take_in
 
 RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
 """Seconds between two readings of an active experiment's runs: usually, and with many readers."""
@@ -59,6 +55,12 @@ def show(store: Store, experiment: pd.Series) -> None:
     ):
         again = among_readers(seconds, at_most)
         st.fragment(part, run_every=again)(store, str(experiment["experiment_id"]))
+
+
+def show_runs_again(store: Store, experiment_id: str) -> None:
+    """One line per run, redrawn by itself."""
+    again = among_readers(RUNS_SECONDS, RUNS_AT_MOST)
+    st.fragment(show_runs, run_every=again)(store, experiment_id)
 
 
 def show_rest(store: Store, experiment_id: str) -> None:
@@ -223,6 +225,7 @@ def race(store: Store, experiment_id: str, active: bool) -> Card | None:
     return Card(inert(title), figures, every_step, name="race", numbers=numbers)
 
 
+STOPPING = "stopping"
 STATE_SECONDS, STATE_AT_MOST = 2.0, 5.0
 """Seconds between two readings of an active experiment's state: usually, and with many readers."""
 
@@ -232,7 +235,8 @@ def show_head(store: Store, experiment: pd.Series) -> None:
     experiment_id = str(experiment["experiment_id"])
     if ExperimentState(experiment["state"]).is_active:
         again = among_readers(STATE_SECONDS, STATE_AT_MOST)
-        st.fragment(_show_active, run_every=again)(store, experiment_id)
+        has_verdict = bool(finishing.rest(store, experiment_id))
+        st.fragment(_show_active, run_every=again)(store, experiment_id, has_verdict)
         return
     with st.container(horizontal=True, vertical_alignment="center", key="head"):
         words.state_badge(experiment["state"])
@@ -241,31 +245,31 @@ def show_head(store: Store, experiment: pd.Series) -> None:
         _offer_notice(experiment)
 
 
-def is_stopping(runs: pd.DataFrame) -> bool:
-    """Whether a run still runs after a request to stop: compiling delays the stop."""
-    active = runs[runs["state"].isin(ACTIVE_RUNS)]
-    return any(RunDir(Path(folder)).cancel_requested for folder in active["folder"])
-
-
-def _show_active(store: Store, experiment_id: str) -> None:
+def _show_active(store: Store, experiment_id: str, has_verdict: bool) -> None:
+    """Progress and time; `has_verdict`: whether the page below shows the verdict so far."""
+    before = queries.list_runs(store, experiment_id)
+    # Else the time would run on until the next reading, and jump back then.
+    if any(RunDir(Path(folder)).is_recorded
+           for folder in before.loc[before["state"].isin(ACTIVE_RUNS), "folder"]):  # fmt: skip
+        take_in(store.ingest)
     listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
     experiment = listed.loc[experiment_id]
     if not ExperimentState(experiment["state"]).is_active:
         st.rerun()  # The experiment has ended: the whole page is drawn again, with the verdict.
+    rest = finishing.rest(store, experiment_id)
+    if bool(rest) != has_verdict:
+        st.rerun()
     runs = queries.list_runs(store, experiment_id)
     with st.container(horizontal=True, vertical_alignment="center", key="head"):
-        words.state_badge(experiment["state"])
+        stops = any(map(words.is_stopping, runs.itertuples()))
+        words.state_badge(STOPPING if stops else experiment["state"])
         st.caption(answers.provenance(experiment), width="stretch")
         _offer_notice(experiment)
     lack = lacks_room(store.data_dir.runs)
     if lack:
         st.warning(f"Waits for disk space: {inert(lack)}", icon=":material/hard_drive:")
-    active = runs[runs["state"].isin(ACTIVE_RUNS)]
-    for folder in active["folder"].head(1):
-        with suppress(RunnerError):
-            if rounds := rounds_to_add(RunDir(Path(folder))):
-                _show_added(rounds)
-                return
+    if rest:
+        st.info(rest, icon=":material/hourglass_bottom:")
     done = progress.progress(store, experiment_id, runs)
     if done is None:
         st.progress(0.0, text="waiting in the queue")
@@ -273,17 +277,6 @@ def _show_active(store: Store, experiment_id: str) -> None:
         so_far = words.spent(done.elapsed, done.phases, " so far")
         st.progress(done.share, text=words.outlook(runs, so_far, done.left))
     _show_ending(queries.experiment_spec(store, experiment_id))
-
-
-def _show_added(rounds: AddedRounds) -> None:
-    """Shows the conditions that end added rounds; their number is unknown."""
-    width = linked("speedup", format_share(rounds.target_width))
-    seconds = linked("elapsed_seconds", words.duration(rounds.max_seconds_each))
-    left = linked("attempt", words.plural(rounds.processes, "process"))
-    st.caption(
-        f"Adds rounds in {left} more of each run. A process ends once every interval is narrower "
-        f"than {width}, or once the steps of all runs together have taken {seconds}."
-    )
 
 
 def _show_ending(spec: ExperimentSpec) -> None:

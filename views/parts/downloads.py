@@ -8,7 +8,7 @@ data, preserve zoom and hidden lines, and zoom together if they have the same x-
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from html import unescape
@@ -73,13 +73,25 @@ def _address() -> str:
     return f"component/{served}/plotly.min.js?{LASTING}={plotly.__version__}"
 
 
-def moving_chart(figure: str, key: str, config: dict[str, Any], alt: str, group: str) -> None:
+@dataclass(frozen=True)
+class Written:
+    """A figure as JSON, with the place that the page keeps for it until it is drawn."""
+
+    figure: str
+    height: int
+    """Pixels."""
+    is_low: bool
+    """Whether it is lower on a low screen (`roomFor` in moving.js)."""
+
+
+def moving_chart(figure: Written, key: str, config: dict[str, Any], alt: str, group: str) -> None:
     """Shows the figure, from `Card.written`, in place of the earlier one with the same key. Charts
     of a group with the same x-axis zoom together."""
     _chart(
         key=key,
+        height=figure.height + BAR_HEIGHT,
         data={
-            "figure": figure,
+            "figure": figure.figure,
             "config": config,
             "alt": alt,
             "group": group,
@@ -91,6 +103,10 @@ def moving_chart(figure: str, key: str, config: dict[str, Any], alt: str, group:
 Draw = Callable[[], go.Figure]
 Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
 """A file's data, or a function that reads them on request: reading more than is drawn is slow."""
+BAR_HEIGHT = 14
+"""Pixels of the strip of the mode bar above a chart, in which its frame's padding is counted."""
+USUAL_HEIGHT = 450
+"""Plotly's own, of a figure that sets none."""
 TOP_MARGIN = 8
 """Pixels above a chart without a legend."""
 THINNED = (
@@ -125,8 +141,8 @@ class Card:
         """The figure of that name."""
         return self.figures[name]()
 
-    def written(self, name: str, group: str, *, has_legend: bool = True) -> str:
-        """The named figure as JSON for `moving_chart`, computed once. It contains no HTML but our
+    def written(self, name: str, group: str, *, has_legend: bool = True) -> Written:
+        """The named figure for `moving_chart`, computed once. It contains no HTML but our
         own, and keeps zoom and hidden lines as long as figure and `group` stay the same."""
         key = (name, group)
         if key not in self._written:
@@ -138,11 +154,15 @@ class Card:
                 layout["showlegend"], layout["height"] = False, height - margin["t"] + TOP_MARGIN
                 margin["t"] = TOP_MARGIN
             layout["uirevision"] = f"{group} {self.name} {name}"
-            self._written[key] = inert_json(figure)
+            self._written[key] = Written(
+                inert_json(figure),
+                layout.get("height", USUAL_HEIGHT),
+                is_low=layout.get("showlegend") is False and bool(layout.get("meta", {}).get("x")),
+            )
         return self._written[key]
 
     @cached_property
-    def _written(self) -> dict[tuple[str, str], str]:
+    def _written(self) -> dict[tuple[str, str], Written]:
         return {}
 
     @property
@@ -195,13 +215,9 @@ def show_card(card: Card, *, has_legend: bool = True) -> None:
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
         # New data preserve zoom and hidden lines as long as figure and group stay the same.
         group = origin().name
-        moving_chart(
-            card.written(chosen, group, has_legend=has_legend),
-            f"chart-{name}",
-            config,
-            unescape(card.title),
-            group,
-        )
+        figure = card.written(chosen, group, has_legend=has_legend)
+        with st.container(key=f"low-{name}") if figure.is_low else nullcontext():
+            moving_chart(figure, f"chart-{name}", config, unescape(card.title), group)
 
 
 def table_downloads(data: Data, name: str, suffixes: Iterable[str] = TABLE_FORMATS) -> None:

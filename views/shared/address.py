@@ -52,13 +52,15 @@ def bound(
     given, known = _given(name), _known(name)
     # If other code changed the address, a new widget begins with its value: a value set on the old
     # widget would be lost if a popover hides the widget. A removed widget leaves its key to the
-    # next, because a session remembers the widget of each key until it ends.
-    if known is None or known.seen != given or known.key not in st.session_state:
+    # next, because a session remembers the widget of each key until it ends. Also a widget that
+    # shows the default begins anew when this changes, such as the steps of a resumed training.
+    is_outdated = known is not None and not given and known.default != default
+    if known is None or is_outdated or known.seen != given or known.key not in st.session_state:
         start = _possible(value(name, default), default, options)
         number = 0 if known is None else known.number + (known.key in st.session_state)
         start = start if most is None else start[:most]
         key = f"{PREFIX}{name}.{number}" if number else PREFIX + name
-        known = _Known(key, start, given, number)
+        known = _Known(key, start, given, number, default)
         st.session_state[f"{PREFIX}{name} known"] = known
     key = known.key
 
@@ -108,6 +110,7 @@ class _Known(NamedTuple):
     """The last value of the address."""
     number: int
     """Number of earlier widgets with this name."""
+    default: Any
     chosen_at: float = -math.inf
     """Time of the reader's last choice, on the monotonic clock."""
 

@@ -58,7 +58,16 @@ from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.setting_words import setting_words
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
-from breakeven.views.comparison import answers, cards, cause, leaderboard, running, scenarios, why
+from breakeven.views.comparison import (
+    answers,
+    cards,
+    cause,
+    finishing,
+    leaderboard,
+    running,
+    scenarios,
+    why,
+)
 from breakeven.views.comparison.cards import verdict_cards
 from breakeven.views.parts import exchange
 from breakeven.views.parts.actions import EXPERIMENT, errors_shown, show_command, work_off_the_queue
@@ -79,6 +88,8 @@ def add_rounds_button(store: Store, experiment: pd.Series, comparison: Compariso
     """Offers further rounds of the backends whose speed is inconclusive, where rounds can be
     added and the reader may act."""
     labels = comparison.unsure
+    if ExperimentState(experiment["state"]).is_active:
+        return
     if not labels or experiment["origin"] != "local" or not permissions.may_act():
         return
     runs = queries.run_states(store, comparison.experiment_id)
@@ -303,22 +314,39 @@ SO_FAR_SECONDS, SO_FAR_AT_MOST = 10.0, 30.0
 
 
 def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """The race while it runs; then the answer, the plan, break-even and a card per backend."""
+    """The race while it runs; then the answer, the plan, break-even and a card per backend, also
+    while something other than the planned trainings goes on."""
+    experiment_id = comparison.experiment_id
     if ExperimentState(experiment["state"]).is_active:
-        running.show(store, experiment)
         again = among_readers(SO_FAR_SECONDS, SO_FAR_AT_MOST)
-        st.fragment(show_verdict_so_far, run_every=again)(store, comparison.experiment_id)
+        if finishing.rest(store, experiment_id):
+            st.fragment(show_answer_so_far, run_every=again)(store, experiment)
+            running.show_runs_again(store, experiment_id)
+        else:
+            running.show(store, experiment)
+            st.fragment(show_verdict_so_far, run_every=again)(store, experiment_id)
         return
     planned = read_plan(comparison)
     st.markdown(f"### {answers.headline(comparison, planned)}")
     show_environments(comparison)
-    running.show_failures(store, comparison.experiment_id)
+    running.show_failures(store, experiment_id)
     cause.offer(store, comparison)
     cause.show_search(store, comparison)
     show_first_screen(store, experiment, comparison, planned)
     show_doubts(comparison)
     if not comparison.spec.kind.searches:  # Cards say why candidates ended.
-        running.show_stops(store, comparison.experiment_id)
+        running.show_stops(store, experiment_id)
+
+
+def show_answer_so_far(store: Store, experiment: pd.Series) -> None:
+    """The answer as the finished trainings have it, without what waits for the experiment's end."""
+    with keeping_up(store):
+        comparison = compare(store, str(experiment["experiment_id"]))
+    planned = read_plan(comparison)
+    st.markdown(f"### {answers.headline(comparison, planned)}")
+    show_environments(comparison)
+    show_first_screen(store, experiment, comparison, planned)
+    show_doubts(comparison)
 
 
 def show_environments(comparison: Comparison) -> None:

@@ -42,6 +42,31 @@ def test_another_address_makes_another_widget_while_the_page_is_shown() -> None:
     assert keys == ["address.model", "address.model.1", "address.model.2"]
 
 
+def fields() -> None:
+    import streamlit as st
+
+    from breakeven.views.shared.address import bound
+
+    now = st.session_state.get("now", {"steps": "40", "file": "a", "models": []})
+    st.text_input("Steps", **bound("plan", now["steps"]))
+    st.selectbox("File", ["a", "b"], **bound("kept", now["file"], ["a", "b"]))
+    st.multiselect("Model", ["mlp", "gpt2"], **bound("model", now["models"], ["mlp", "gpt2"]))
+
+
+def test_a_field_that_nobody_touched_follows_its_default_and_a_choice_stays() -> None:
+    app = AppTest.from_function(fields).run()
+    app.session_state["now"] = {"steps": "120", "file": "b", "models": ["mlp"]}
+    app.run()
+    assert app.text_input[0].value == "120", "a resumed training has more steps than before"
+    assert (app.selectbox[0].value, app.multiselect[0].value) == ("b", ["mlp"])
+    app.text_input[0].input("500").run()
+    app.selectbox[0].select("a").run()
+    app.session_state["now"] = {"steps": "200", "file": "b", "models": []}
+    app.run()
+    assert (app.text_input[0].value, app.selectbox[0].value) == ("500", "a")
+    assert app.multiselect[0].value == []
+
+
 def selector() -> None:
     import pandas as pd
 
