@@ -451,7 +451,7 @@ RULES = (
         "derivative. AOTAutograd, which all backends but eager contain, computes first derivatives "
         "alone.",
         where=lambda failure: f"It does so at {line}." if (line := failure.users_line) else "",
-        advice="Or compute what is differentiated twice with the uncompiled model (model._orig_mod "
+        advice="Use eager, or compute that part with the uncompiled model (model._orig_mod "
         "of what torch.compile returned), and all else with the compiled one.",
         remedies=(with_eager,),
     ),
