@@ -22,8 +22,9 @@ run: .venv/installed
 	@BREAKEVEN_PORT=$(PORT) $(BIN)/python serve.py
 
 # Whole files, which share what they set up; three at a time, because on two cores one often waits; four are slower.
+# Tests of processes and browsers that failed run once more by themselves: tests/again.py.
 test: .venv/installed-dev
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m tests.again --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/installed-dev
 	$(BIN)/python -m pytest --fast --numprocesses 2 --dist loadfile
