@@ -12,15 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
-
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import run_names
 from breakeven.runner.folders.events import (
-    BOOLEANS,
     Order,
     read_complete_lines,
-    read_event,
     require_known_format,
     stat_journal,
 )
@@ -30,37 +26,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import known_as
 from breakeven.runner.texts import printable
-
-USUAL = frozenset(BOOLEANS)
-Lines = dict[str, list[bytes]]
-"""Lines of a journal by the kind of their event."""
-
-
-def counting_lines(journal: bytes, order: Order) -> Lines:
-    """The lines that are events in ascending order; `order` counts the others."""
-    found: Lines = {}
-    for line in journal.split(b"\n"):
-        event, text = _parsed(line)
-        if event is not None and order.takes(event):
-            found.setdefault(event["kind"], []).append(text)
-    return found
-
-
-def _parsed(line: bytes) -> tuple[dict[str, Any] | None, bytes]:
-    """The event of a line, or None, and the line in a form that the database reads correctly:
-    without true and false in fields of numbers, which it would read as 1 and 0."""
-    try:
-        event = orjson.loads(line)
-    except ValueError:  # It may contain values that are no strict JSON, such as NaN.
-        event = None
-    if isinstance(event, dict) and isinstance(event.get("kind"), str):
-        num_words = line.count(b"true") + line.count(b"false")
-        usual = [type(event[name]) for name in USUAL & event.keys()] if num_words else ()
-        if num_words == usual.count(bool):
-            return event, line
-    event = read_event(line)
-    return event, b"" if event is None else json.dumps(event).encode()
-
+from breakeven.storage.index.lines import Lines, counting_lines
 
 GRANULARITY_NS = 2_000_000_000
 """Coarsest resolution of file time stamps: a more recent stamp may hide a second change."""

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from breakeven.runner.folders.events import MAX_COUNT
 from breakeven.runner.folders.states import MAX_TIME
-from breakeven.storage.index.folders import FolderScan, IndexedRun, Lines
+from breakeven.storage.index.folders import FolderScan, IndexedRun
+from breakeven.storage.index.lines import Lines
 from breakeven.storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
@@ -95,7 +96,7 @@ def _insert_lines(
     cursor: Cursor,
     table: str,
     columns: Columns,
-    found: Mapping[str, Sequence[bytes]],
+    found: Mapping[str, pa.StringArray],
     numbers: Mapping[str, int],
 ) -> int:
     """Inserts lines of one kind, by run. A line that lacks a required field has no row."""
@@ -106,12 +107,11 @@ def _insert_lines(
     picked = " AND ".join(["row_number() OVER () > 0", *required])
     counts = [*map(len, found.values())]
     experiments = [numbers[run_id.partition(".")[0]] for run_id in found]
-    lines = pa.array([line for mine in found.values() for line in mine], pa.string())
     places = np.repeat(np.arange(len(found)), counts)
     cursor.register(LINES, pa.table({
         "experiment": np.repeat(experiments, counts),
         "run_id": pa.DictionaryArray.from_arrays(places, [*found]),
-        "line": lines,
+        "line": pa.concat_arrays([*found.values()]),
     }))  # fmt: skip
     row = cursor.execute(
         f"""INSERT INTO {table} BY NAME FROM (

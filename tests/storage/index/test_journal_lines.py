@@ -3,6 +3,7 @@ false are no numbers: where a journal has them for one, nothing is known."""
 
 import json
 import math
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,19 @@ from typing import Any
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import ANY_JSON, BOOLEANS, Order, read_events
+from breakeven.runner.folders.events import ANY_JSON, BOOLEANS, Order, read_event, read_events
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
-from breakeven.storage.index.folders import counting_lines
 from breakeven.storage.index.ingest import SCHEMA
+from breakeven.storage.index.lines import ROW, Lines, counting_lines
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording
+
+
+def texts(lines: Lines) -> dict[str, list[bytes]]:
+    """Lines by their kind, without their ends."""
+    return {kind: [text.removesuffix("\n").encode() for text in found.to_pylist()]
+            for kind, found in lines.items()}  # fmt: skip
 
 
 def test_lines_are_found_by_their_kind_as_the_runner_writes_them(tmp_path: Path) -> None:
@@ -26,7 +33,7 @@ def test_lines_are_found_by_their_kind_as_the_runner_writes_them(tmp_path: Path)
     log.close()
     first, second, third = (tmp_path / "events.jsonl").read_bytes().splitlines()
     order = Order()
-    found = counting_lines(b"\n".join([first, second, third, b""]), order)
+    found = texts(counting_lines(b"\n".join([first, second, third, b""]), order))
     assert found == {"step": [first, third], "block": [second]}
     assert (order.last, order.num_left_out, order.num_missing) == (2, 0, 0)
     assert counting_lines(b"", order) == {}
@@ -40,18 +47,23 @@ NO_EVENTS = (b"", b"17", b"[1]", b'"kind"', b'{"seq":5', b'{"seq":5,"kind":"step
 @pytest.mark.parametrize("line", NO_EVENTS)
 def test_a_line_that_is_no_event_neither_counts_nor_hides_its_neighbours(line: bytes) -> None:
     order = Order()
-    found = counting_lines(b"\n".join([line, STEP % 0, line, STEP % 1, line, b""]), order)
+    found = texts(counting_lines(b"\n".join([line, STEP % 0, line, STEP % 1, line, b""]), order))
     assert found == {"step": [STEP % 0, STEP % 1]}
     assert (order.last, order.num_left_out, order.num_missing) == (1, 0, 0)
 
 
-def test_a_number_that_json_does_not_have_is_read_nonetheless(data_dir: DataDir) -> None:
+@pytest.mark.parametrize(
+    ("number", "read"), [(b"NaN", "nan"), (b"1e999", "inf"), (b"-1E+999", "-inf")]
+)
+def test_a_number_that_json_does_not_have_is_read_nonetheless(
+    data_dir: DataDir, number: bytes, read: str
+) -> None:
     run = Recording(data_dir.runs, "baseline").start().block([0.1], [1.0])
     run.log.close()
-    lines = run.run.events_file.read_bytes().replace(b'"loss":1.0', b'"loss":NaN')
+    lines = run.run.events_file.read_bytes().replace(b'"loss":1.0', b'"loss":' + number)
     run.run.events_file.write_bytes(lines)
     with Store.in_memory(data_dir) as store:
-        assert store.rows("SELECT isnan(loss) FROM steps") == [(True,)]
+        assert store.rows("SELECT loss::VARCHAR FROM steps") == [(read,)]
 
 
 def test_a_line_whose_text_no_database_holds_has_no_row_and_counts(data_dir: DataDir) -> None:
@@ -145,9 +157,78 @@ def test_words_in_texts_are_no_booleans_and_steps_stay_byte_for_byte(data_dir: D
     run.log.append("error", message='he said:true, [false and "compiled":false', out_of_memory=True)
     run.log.close()
     lines = run.run.events_file.read_bytes()
-    found = counting_lines(lines, Order())
+    found = texts(counting_lines(lines, Order()))
     kept = [line for mine in found.values() for line in mine]
     assert {json.dumps(json.loads(line)) for line in kept} == {
         json.dumps(json.loads(line)) for line in lines.splitlines()
     }
     assert found["step"] == [line for line in lines.splitlines() if b'"step"' in line]
+
+
+def of_rows(seq: int) -> list[bytes]:
+    """Lines that the runner may write, and such that no runner writes."""
+    step = b'{"v":1,"kind":"step","time":17.5,"epoch":0,"seq":%d,"step":1,"loss":2.5' % seq
+    block = b'{"v":1,"kind":"block","time":1e9,"seq":%d,"round":7,"compiled":false' % seq
+    return [
+        *[step + end + b"}" for end in (
+            b"", b',"compiled":true', b',"losses":{"a":1.0,"b":null}', b',"loss":"NaN"',
+            b',"losses":{"seq":9}', b',"losses":{"compiled":true}', b',"step":true',
+            b',"seq":%d' % (seq + 5), b',"kind":"block"', b',"s\\u0065q":3', b',"x":1e999',
+            b',"x":-Infinity', b',"x":nan', b',"x":01', b',"x":1.', b',"x":"\xff"', b',"x":[1,]',
+            b',', b',"x":"a\tb"', b',"x":' + b"[" * 2000 + b"]" * 2000, b',"x":' + b"9" * 400,
+            b',"x":"\xc3\xa4"', b',"compiled":1', b' ,"x" : 1 ', b', "x": 1', b"}",
+            b',"x":["a","b"]')],
+        *[block + end + b"}" for end in (b"", b',"warm_up":true', b',"seconds":false')],
+        step, block, step[:20], b"", b"\0" * 30, b"\r",
+        block.replace(b'"seq":%d' % seq, b'"seq":%d.0' % seq) + b"}",
+        block.replace(b'"seq":%d' % seq, b'"seq":0%d' % seq) + b"}",
+        block.replace(b'"seq":%d' % seq, b'"seq":-%d' % seq) + b"}",
+        block.replace(b'"seq":%d' % seq, b'"seq":%d' % (2**53 + 1)) + b"}",
+        block.replace(b'"seq":%d' % seq, b'"losses":{"seq":3},"seq":%d' % seq) + b"}",
+        block.replace(b'"v":1', b'"v":1,"seq":4') + b"}",
+        (step + b"}").replace(b":", b": ").replace(b",", b", "),
+        b'{"v":1,"kind":"phase","time":1,"seq":%d,"phase":"x"}' % seq,
+        b'{"v":1,"kind":"error","time":1,"seq":%d,"out_of_memory":true,"x":true}' % seq,
+    ]  # fmt: skip
+
+
+def read_one_by_one(journal: bytes, order: Order) -> dict[str, list[Any]]:
+    """The events that count, each read by Python and by itself."""
+    found: dict[str, list[Any]] = {}
+    for line in journal.split(b"\n"):
+        event = read_event(line)
+        if event is not None and order.takes(event):
+            found.setdefault(event["kind"], []).append(event)
+    return found
+
+
+def test_a_journal_is_read_as_if_line_by_line() -> None:
+    """Journals in which lines are torn, repeated, in another order, and of no runner."""
+    chance = random.Random(0)
+    for length in [1, 2, 3, 8, *[60] * 60]:
+        lines = [chance.choice(of_rows(max(0, place + chance.choice((0, 0, 0, 0, 3, -2)))))
+                 for place in range(length)]  # fmt: skip
+        if chance.random() < 0.3:
+            place = chance.randrange(length)
+            lines[place:place] = lines[: chance.randrange(length + 1)]
+        journal = b"\n".join(lines) + chance.choice((b"", b"\n"))
+        begins = Order(*chance.choice(((), (5, 2, 1))))
+        order, oracle = (Order(*vars(begins).values()) for _ in range(2))
+        found = texts(counting_lines(journal, order))
+        expected = read_one_by_one(journal, oracle)
+        assert order == oracle
+        events = {kind: [*map(read_event, mine)] for kind, mine in found.items()}
+        assert repr(events) == repr({kind: expected[kind] for kind in events})
+        assert events.keys() == expected.keys()
+
+
+def test_what_the_runner_writes_most_is_found_by_the_pattern(data_dir: DataDir) -> None:
+    run = Recording(data_dir.runs, "baseline").start()
+    run.block([0.1] * 3, [1.0, math.nan, 2e-6], compiled=[0], peak_memory_bytes=10**9)
+    run.device(throttle_reasons=["sw power cap"], throttled_seconds={"power cap": 0.1}, cpus=2)
+    run.log.append("step", step=3, loss=-math.inf, losses={"term a": 1.0, "b": None})
+    run.log.append("rank_block", round=0, first_step=0, rank=1, seconds=0.1)
+    run.log.close()
+    lines = run.run.events_file.read_bytes().decode().splitlines()
+    rows = [json.loads(line)["kind"] for line in lines if re.fullmatch(ROW, line)]
+    assert rows == ["step"] * 3 + ["block", "device", "step", "rank_block"]
