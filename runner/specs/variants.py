@@ -16,8 +16,9 @@ A backend is written as its name, or with settings behind a colon:
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_args
@@ -149,10 +150,10 @@ class Variant(Spec):
                  for name, one in settings.items())  # fmt: skip
         return ":".join(filter(None, [self.backend or NO_COMPILER, "+".join(texts)]))
 
-    @property
-    def settings(self) -> dict[str, object]:
+    @cached_property
+    def settings(self) -> Mapping[str, object]:
         """The compiler of the run, its settings and options, by name."""
-        # Not `asdict`, which takes long: a search compares hundreds of candidates after each round.
+        # Once, and not by `asdict`: a search compares hundreds of candidates after each round.
         settings = {one.name: getattr(self, one.name) for one in fields(self)
                     if one.name not in (*WHICH_RUN, "cache", "options")}  # fmt: skip
         return settings | self.options

@@ -9,7 +9,7 @@ odds: Robbins 1970).
 
 import math
 from functools import cache
-from statistics import fmean, median, variance
+from statistics import fmean, median
 from typing import NamedTuple
 
 from breakeven.runner.loss_band import broken_from, half_widths
@@ -179,7 +179,8 @@ class Ranking:
             ratios = step_ratios(one, self.baseline, last)
             if one.variant.role != "baseline" and len(ratios) > 1:
                 logarithms = [math.log(ratio) for ratio in ratios]
-                squares += variance(logarithms) * (len(ratios) - 1)
+                mean = fmean(logarithms)
+                squares += math.fsum((value - mean) ** 2 for value in logarithms)
                 freedom += len(ratios) - 1
         found = max(LEAST_SPREAD, math.sqrt(squares / max(1, freedom))), freedom
         return self._spreads.setdefault(last, found)
