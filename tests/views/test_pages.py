@@ -433,12 +433,12 @@ def test_a_run_that_is_to_stop_says_so_until_it_has_stopped_and_its_time_never_g
     runs["inductor"].log.append("compile_started", step=0, trigger="DYNAMO", compile_id="0/0")
     runs["inductor"].log.flush()
     shown = text(opened())
-    assert "racing" in shown and "compiling" in shown and "stopping" not in shown
+    assert words.PHASES["training"] in shown and "compiling" in shown and "stopping" not in shown
     for run in runs.values():
         run.run.request_cancel()
     app = opened()
     shown = text(app)
-    assert "racing" not in shown and "stopping once it has compiled" in shown
+    assert words.PHASES["training"] not in shown and "stopping once it has compiled" in shown
     assert "stop_circle: stopping]" in shown, "so does the experiment"
     # An exit record that the index has not read yet ends the time, not the next reading.
     for run in runs.values():
