@@ -42,11 +42,15 @@ MAX_BODY = 2_000
 LOW_PRIORITY = 5
 """Nice value of the process that reads trends; with 19 it would starve next to busy processes."""
 TREND_LIMIT_SECONDS = 600.0
+ANSWER_LIMIT_SECONDS = 30.0
 TREND_COMMAND = (sys.executable, "-m", "breakeven.storage", "trend", "--json",
                  "--fail-if", "worse>2%")  # fmt: skip
 """The condition that docs/suites.md proposes for a nightly job."""
 TREND_JUDGED = (0, 1, 5)
 """Exit statuses of `breakeven trend` with JSON output."""
+SHOW_COMMAND = (sys.executable, "-m", "breakeven.storage", "show", "--json")
+SHOWN = (0, 1, 3, 4)
+"""Exit statuses of `breakeven show` with JSON output."""
 
 
 Kind = Literal["success", "failure", "warning", "info"]
@@ -109,8 +113,9 @@ class Notifier:
         if state.is_failed:
             self._put(f"{run_id}: {state}", reason, "failure")
 
-    def experiment_ended(self, experiment: Experiment) -> None:
-        """Notifies of an experiment if all its runs have ended."""
+    def experiment_ended(self, experiment: Experiment, *, with_answer: bool = False) -> None:
+        """Notifies of an experiment if all its runs have ended. `with_answer`: reads the answer in
+        a process of low priority; only while no measurement runs."""
         states = [run.state for run in experiment.runs]
         if not all(state.is_final for state in states):
             return
@@ -119,8 +124,9 @@ class Notifier:
         searched = baselines[0] if baselines and experiment.spec.kind.searches else None
         outcome = ExperimentState.of(states, searched)
         counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
+        answer = _read_answer(experiment) if with_answer and self.is_any else ""
         body = (
-            f"{experiment.spec.name} on {experiment.spec.place}: runs: {counts}. "
+            f"{experiment.spec.name} on {experiment.spec.place}: runs: {counts}. {answer}"
             f"`breakeven show {experiment.experiment_id}` prints the comparison."
         )
         title = f"experiment {experiment.experiment_id} ended: {outcome.replace('_', ' ')}"
@@ -190,17 +196,38 @@ class Notifier:
 
 def _read_trends(data_dir: DataDir) -> list[dict[str, Any]]:
     """The series of all trends; raises `OSError`, `ValueError` or `subprocess.TimeoutExpired`."""
-    command = [*TREND_COMMAND, f"--data-folder={data_dir.path}"]
+    found: list[dict[str, Any]] = _read_json(
+        TREND_COMMAND, data_dir, TREND_JUDGED, TREND_LIMIT_SECONDS
+    )
+    return found
+
+
+def _read_answer(experiment: Experiment) -> str:
+    """The sentence that page and terminal show, and a space; empty without an answer."""
+    command = (*SHOW_COMMAND, experiment.experiment_id)
+    try:
+        found = _read_json(command, experiment.data_dir, SHOWN, ANSWER_LIMIT_SECONDS)
+        return f"{found['answer']['words']} " if found.get("answer") else ""
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
+        log.error("the answer could not be read: %s", mask(printable(error, 500)))
+        return ""
+
+
+def _read_json(
+    arguments: Sequence[str], data_dir: DataDir, statuses: Collection[int], limit: float
+) -> Any:
+    """What a command prints as JSON, in a process of low priority; raises `OSError`, `ValueError`
+    or `subprocess.TimeoutExpired`."""
+    command = [*arguments, f"--data-folder={data_dir.path}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           errors="replace", cwd=PROJECT_ROOT) as process:  # fmt: skip
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, LOW_PRIORITY)
         try:
-            answer, errors = process.communicate(timeout=TREND_LIMIT_SECONDS)
+            answer, errors = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
-    if process.returncode not in TREND_JUDGED:
+    if process.returncode not in statuses:
         raise ValueError(errors.strip().rpartition("\n")[2])
-    found: list[dict[str, Any]] = json.loads(answer)
-    return found
+    return json.loads(answer)

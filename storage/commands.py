@@ -1,6 +1,7 @@
 """The commands of `breakeven`; each returns its exit status, which `__main__` documents."""
 
 import argparse
+import os
 import subprocess
 import sys
 import textwrap
@@ -39,7 +40,6 @@ from breakeven.storage.investigation import (
 )
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.trends import failures_without_series, trends
-from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
@@ -69,7 +69,7 @@ from breakeven.storage.terminal.lists import (
     list_table,
     listed,
 )
-from breakeven.storage.terminal.plan_words import advice, advice_words, any_length
+from breakeven.storage.terminal.plan_words import answer_words, plan_details
 from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.report import (
     brought_text,
@@ -126,16 +126,23 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     pairs = latency.cold_and_warm(store, options.experiment)
     planned = _planned(comparison, options.plan)
     silent = latency.without_latency(store, options.experiment)
-    caches = caches_report(pairs, silent, planned.num_steps if planned else None)
+    caches = caches_report(pairs, silent, planned.num_steps)
     if options.diff:
         return _print_diff(planned, comparison, store)
     causes = known_causes(store, options.experiment)
-    parts = [report(comparison), causes_report(causes), _investigate_lines(store, comparison),
-             _rounds_line(comparison, store.data_dir),
-             _plan_line(planned, store), _use_lines(planned, comparison, store), caches,
-             spent]  # fmt: skip
+    parts = [
+        report(comparison, _answer_line(planned)),
+        causes_report(causes),
+        _investigate_lines(store, comparison),
+        _rounds_line(comparison, store.data_dir),
+        _plan_line(planned, store),
+        _use_lines(planned, comparison, store),
+        caches,
+        spent,
+    ]
     text = "\n\n".join(filter(None, parts))
-    print(comparison_json(comparison, pairs, planned, causes) if options.json else text)  # noqa: T201
+    in_json = comparison_json(comparison, pairs, planned, causes)
+    print(in_json if options.json else text)  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)
@@ -166,10 +173,18 @@ def plan_investigation(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(comparison: Comparison, length: Length | None) -> Plan | None:
-    """The plan for a length, or else for a training's or search's own steps; None otherwise."""
-    num_steps = steps_of(length, comparison) if length else own_steps(comparison)
-    return None if num_steps is None else plan(comparison, num_steps)
+def _planned(comparison: Comparison, length: Length | None) -> Plan:
+    """The plan for a length, or else for a training's or search's own steps, or for any length."""
+    return plan(comparison, steps_of(length, comparison) if length else own_steps(comparison))
+
+
+def _answer_line(planned: Plan) -> str:
+    """The answer; on a terminal in red if there is nothing to recommend from."""
+    text, found = str(answer_words(planned)), planned.answer
+    is_bad = found is not None and found.kind in ("nothing compiled", "nothing worked")
+    if is_bad and sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        return f"\x1b[31m{text}\x1b[0m"
+    return text
 
 
 def _investigate_lines(store: Store, comparison: Comparison) -> str:
@@ -191,9 +206,9 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
     return f"to time it further: breakeven add-rounds {comparison.experiment_id}{data_dir.option}"
 
 
-def _use_lines(planned: Plan | None, comparison: Comparison, store: Store) -> str:
+def _use_lines(planned: Plan, comparison: Comparison, store: Store) -> str:
     """How to train as the plan recommends. The diff is not indented: `git apply` reads it."""
-    use = how_to_use(store, comparison, planned) if planned else None
+    use = how_to_use(store, comparison, planned)
     if use is None:
         return ""
     further = FURTHER if use.diff and use.lines else ""
@@ -202,30 +217,20 @@ def _use_lines(planned: Plan | None, comparison: Comparison, store: Store) -> st
     return "\n".join(one.rstrip("\n") for one in parts if one)
 
 
-def _print_diff(planned: Plan | None, comparison: Comparison, store: Store) -> int:
+def _print_diff(planned: Plan, comparison: Comparison, store: Store) -> int:
     """Prints the change of the script and nothing else, because `git apply` follows every text
     that looks like a diff."""
-    use = how_to_use(store, comparison, planned) if planned else None
+    use = how_to_use(store, comparison, planned)
     if use is None or not use.diff:
         raise StoreError(f"{comparison.experiment_id} has no script that a diff changes")
     print(use.diff, end="")  # noqa: T201
     return 0
 
 
-def _plan_line(planned: Plan | None, store: Store) -> str:
-    """`plan for 20,000 steps: use inductor: ...`; empty without a measured baseline."""
-    prices = read_settings(store.data_dir.path).prices
-    if planned is None:
-        return ""
-    if planned.num_steps is None:
-        text = any_length(planned, prices)
-        return f"plan for any length: {text}" if text else ""
-    found = advice(planned, prices)
-    return (
-        ""
-        if found is None
-        else f"plan for {count_of(planned.num_steps, 'step')}: {advice_words(found)}"
-    )
+def _plan_line(planned: Plan, store: Store) -> str:
+    """What the answer leaves out: doubts, costs, other lengths."""
+    details = plan_details(planned, read_settings(store.data_dir.path).prices)
+    return f"plan: {details}" if details else ""
 
 
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:

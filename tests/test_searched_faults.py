@@ -45,14 +45,13 @@ def test_what_is_fast_and_wrong_is_never_recommended(
     backend: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shown = searched(tmp_path, capfd, backend)
-    answer = shown[shown.rindex("plan for 20,000 steps: ") :]
-    assert answer.startswith("plan for 20,000 steps: do not compile"), shown
+    answers = ("Do not compile for 20,000 steps: ", "Nothing worked: ")
+    assert any(one in shown for one in answers) and "\nUse " not in shown, shown
 
 
 def test_what_is_fast_and_right_is_recommended_beside_what_is_wrong(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shown = searched(tmp_path, capfd, "eager", "zeroed_gradients")
-    answer = shown[shown.rindex("plan for 20,000 steps: ") :]
-    assert answer.startswith("plan for 20,000 steps: use eager"), shown
+    assert "Use eager for 20,000 steps: " in shown, shown
     assert len([*experiments(DataDir(tmp_path / "data"))]) == 2

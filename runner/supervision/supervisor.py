@@ -249,7 +249,9 @@ class _QueueWorker:
         if self.notifier.is_any:
             with suppress(RunnerError):  # The experiment was deleted, or its folders are damaged.
                 # It may have more controls than when it began.
-                self.notifier.experiment_ended(find_experiment(self._data_dir, experiment_id))
+                experiment = find_experiment(self._data_dir, experiment_id)
+                is_idle = not (self._at_work or self.waiting())
+                self.notifier.experiment_ended(experiment, with_answer=is_idle)
 
 
 def _waiting(experiment: Experiment) -> set[tuple[str, int]]:

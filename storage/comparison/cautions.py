@@ -1,10 +1,12 @@
 """Finds the warnings of a comparison, which cast doubt on it, and its notes, which explain it."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from breakeven.runner.folders.added_rounds import NOT_ADDED
 from breakeven.runner.folders.states import RunState
@@ -25,6 +27,8 @@ from breakeven.storage.statistics.speedups import MIN_MARGIN, Ratio
 
 OWN_FOLDER_SUFFIX = "_DIR"
 """Suffix of environment variables that point into the run's own folder, and so differ."""
+OPERATOR = re.compile(r"\baten\.\w+")
+"""An operator of torch in the compiler's reason for giving up."""
 OUTDATED_NOTE = "in their private pools; see the reserved memory instead."
 """End of a note in journals until version 0.1: the memory needed now includes these pools."""
 WORKLOAD_FIELDS = {
@@ -247,8 +251,7 @@ def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator
     gave_up = [run for run in backends if run.compiled_frames["failure"].notna().any()]
     explained = {run.label for run in gave_up}
     idle: dict[str, dict[str, Any]] = {
-        run.label: {} for run in backends
-        if run.backend is not None and run.runs_uncompiled and run.label not in explained
+        run.label: {} for run in backends if run.is_idle and run.label not in explained
     }  # fmt: skip
     if idle:
         yield Caution(kind="nothing compiled", runs=idle, figures={"is_script": spec.is_script})
@@ -283,15 +286,35 @@ def _given_up(run: Evidence) -> dict[str, Any]:
     functions = []
     for _, mine in frames.groupby(frames["compile_id"].str.partition("/")[0], sort=False):
         if mine["failure"].notna().any():
-            name, file, line = (mine[one].dropna() for one in ("function", "file", "line"))
+            names = mine["function"].dropna()
+            failed = mine[mine["failure"].notna()].iloc[0]
             functions.append({
-                "name": None if name.empty else printable(name.iloc[0]),
-                "place": None if file.empty or line.empty
-                else f"{printable(PurePath(file.iloc[0]).name)}:{int(line.iloc[0])}",
+                "name": None if names.empty else printable(names.iloc[0]),
+                "place": _place_given_up(failed, mine),
+                "operator": _operator_given_up(failed),
                 "is_part": bool(mine["failure"].isna().any()),
             })  # fmt: skip
     reason = printable(frames.loc[has_failed, "failure"].iloc[0].partition("\n")[0])
     return {"functions": functions, "reason": reason, "is_all": run.runs_uncompiled}
+
+
+def _place_given_up(failed: pd.Series, frames: pd.DataFrame) -> str | None:
+    """`train.py:15`, the line at which the compiler gave up; in journals until version 0.1, the
+    first line of the function."""
+    if isinstance(failed["location"], str):
+        return printable(PurePath(failed["location"]).name)
+    file, line = (frames[name].dropna() for name in ("file", "line"))
+    if file.empty or line.empty:
+        return None
+    return f"{printable(PurePath(file.iloc[0]).name)}:{int(line.iloc[0])}"
+
+
+def _operator_given_up(failed: pd.Series) -> str | None:
+    """The operator that could not be traced; None if the compiler's reason names none."""
+    if isinstance(failed["operator"], str):
+        return printable(failed["operator"])
+    named = OPERATOR.search(str(failed["failure"]))
+    return named and printable(named[0])
 
 
 def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:
@@ -415,7 +438,7 @@ def _about_rounds(
         if run.role != "baseline" and len(run.steps) and (ratio is None or ratio.n < MIN_PAIRS)
         # More steps would not help the runs that the following lines exclude.
         if run.label not in untimed
-        if not run.never_ceases_to_compile and not run.state.ended_early
+        if not run.never_ceases_to_compile and not run.state.ended_early and not run.is_idle
         if baseline is None or unequal_blocks(baseline, run).empty
     }
     if few:

@@ -12,6 +12,7 @@ from weakref import ref
 
 import pandas as pd
 
+from breakeven.runner.folders.added_rounds import why_no_rounds
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
@@ -49,6 +50,7 @@ from breakeven.storage.comparison.run_parity import (
     judge_parity,
     no_band,
 )
+from breakeven.storage.comparison.shortfall import Shortfall, find_shortfall
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.outcomes import Reading, loss_excess
 from breakeven.storage.statistics.parity import (
@@ -73,7 +75,7 @@ from breakeven.storage.statistics.speedups import (
 )
 
 KINDS = (StoredComparison, Result, Across, Choice, RunNumbers, Ratio, BreakEven, EnergySaving,
-         Parity, ParityFinding, Reading, Caution, RunState)  # fmt: skip
+         Parity, ParityFinding, Reading, Shortfall, Caution, RunState)  # fmt: skip
 
 
 @memo(revision)
@@ -162,7 +164,10 @@ def _compare_environment(
     baseline = of_role(runs, "baseline")
     controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]
-    speedups = [_speedup(pair) if spec.kind.compares_runs else None for pair in pairs]
+    speedups = [
+        None if run.is_idle or not spec.kind.compares_runs else _speedup(pair)
+        for run, pair in zip(runs, pairs, strict=True)
+    ]
     floor = noise_floor(
         [ratio for run, ratio in zip(runs, speedups, strict=True) if run.role == "control"]
     )
@@ -231,6 +236,8 @@ class _Judge:
             inference_gap=gap,
             training_loss_excess=self._loss_excess(run),
             ended_as_wrong=run.ended_as_wrong,
+            shortfall=self._shortfall(run, parity),
+            is_uncompiled=run.is_idle,
             device_doubts=doubts,
         )
 
@@ -241,7 +248,7 @@ class _Judge:
             return None
         if speedup is None and run.state.early_end is not None:
             return run.state.early_end
-        if run.steps.empty:
+        if run.steps.empty or run.is_idle:
             return None
         return "unsure" if speedup is None else speed_verdict(speedup, p_holm, self.floor)
 
@@ -250,7 +257,17 @@ class _Judge:
     ) -> int | None:
         if speed != "unsure" or speedup is None or speed_doubt(speedup, p_holm) != "chance":
             return None
-        return rounds_missing(speedup, self.num_tested)
+        missing = rounds_missing(speedup, self.num_tested)
+        return missing if why_no_rounds(self.spec) is None else None
+
+    def _shortfall(self, run: Evidence, parity: Parity | None) -> Shortfall | None:
+        if (
+            self.equals is None
+            or parity is None
+            or parity.verdict not in ("unknown", "nothing learned")
+        ):
+            return None
+        return find_shortfall(self.equals.baseline, self.equals.controls, run)
 
     def _break_even(
         self, run: Evidence, pairs: pd.DataFrame, speed: SpeedVerdict | None

@@ -240,6 +240,12 @@ class Evidence:
         is_empty = frames["failure"].notna() | count.fillna(1).eq(0) | goes_on
         return len(frames) > 0 and bool(is_empty.all())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether this is a compiler's run in which nothing was compiled."""
+        compiles = self.role == "backend" and self.backend is not None
+        return compiles and len(self.steps) > 0 and self.runs_uncompiled
+
     @cached_property
     def never_ceases_to_compile(self) -> bool:
         """Whether every block, of at least `MANY_BLOCKS`, compiled or captured something."""

@@ -10,18 +10,20 @@ from operator import itemgetter
 from breakeven.runner.commands.conditions import Length, Unit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.answer import Answer, answer, may_pay
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.results import (
     Choice,
     Comparison,
     Result,
+    Standings,
     baseline_beside,
     standings,
     standings_of,
 )
 from breakeven.storage.comparison.rounds import paired_blocks, savings
 from breakeven.storage.errors import StoreError
-from breakeven.storage.statistics.speedups import BreakEven, repaid_within
+from breakeven.storage.statistics.speedups import repaid_within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,17 +177,19 @@ def _unit_steps(comparison: Comparison) -> dict[Unit, float | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The recommended backend for a training of `num_steps` steps, with all expected times.
+    """The answer for a training of `num_steps` steps, with all expected times.
 
-    Headline, advice, cards and JSON show this judgement.
+    Everything that recommends a backend shows this judgement.
     """
 
     num_steps: int | None
-    """None without a planned length: then `totals` is empty and `best` is None."""
+    """None without a planned length: then `totals` is empty."""
+    answer: Answer | None
+    """None if runs are not compared, or without a backend to judge."""
     totals: dict[str, float]
     """Seconds by label, including compiling."""
     best: Result | None
-    """The surely faster backend that takes the least time; None for no compiler."""
+    """The backend to use; None for any other answer, and without a planned length."""
     leading: Result | None = None
     """The backend of the headline: the best one; if no compiler is best, the first one that pays
     off later; without a length, or if none pays off, the one with the fastest step. None if no
@@ -203,9 +207,10 @@ class Plan:
     """Fastest backends by length of training, the shortest first; empty without a baseline."""
     chosen: Choice | None = None
     """The choice of `best`; None without a length or choices."""
-    undecided: Result | None = None
-    """In a search: the candidate with the least total, if this is less than that of the best one
-    but not sure. Without a best one it counts only with too few rounds for an interval."""
+    subject: Result | None = None
+    """The backend that the answer is about."""
+    rival: Result | None = None
+    """A backend that may take less than the best one, but not surely."""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -220,15 +225,9 @@ class Plan:
 
     @property
     def is_sure(self) -> bool:
-        """Whether neither interval, of the break-even or of a change to the next backend, has the
-        planned length, and no other candidate of a search may take less."""
-        return self.surely_pays_or_not and not self.unsure_changes and self.undecided is None
-
-    @property
-    def surely_pays_or_not(self) -> bool:
-        """Whether the leading backend has a break-even, and the length is outside its interval."""
-        found = self.leading.break_even if self.leading else None
-        return self.num_steps is None or found is None or _is_outside(self.num_steps, found)
+        """Whether there is an answer, and no other backend may take less."""
+        is_decided = self.answer is not None and self.answer.kind != "not decided"
+        return is_decided and not self.unsure_changes and self.rival is None
 
     @property
     def unsure_changes(self) -> list[tuple[str, Choice]]:
@@ -241,47 +240,38 @@ class Plan:
                 and later.low < steps < later.high]  # fmt: skip
 
 
-def _is_outside(num_steps: int, found: BreakEven) -> bool:
-    """Whether a length is surely before or surely after a break-even."""
-    if found.low is None or found.high is None:
-        return found.verdict == "reached"
-    return not found.low < num_steps < found.high
-
-
 def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
-    noise and do not break parity; the best takes the least time for these steps. A search names
-    only a backend that surely pays."""
-    found = {one.label: estimate_time(one, comparison.baseline_of(one.label))
-             for one in comparison.results}  # fmt: skip
-    estimates = {label: one for label, one in found.items() if one}
+    noise and do not train wrong; the best one surely pays, and takes the least time."""
     standing = standings(comparison)
-    if standing.compares_nothing or not comparison.spec.kind.compares_runs:
-        estimates = {}
-    totals = {} if num_steps is None else {label: one.total_seconds(num_steps)
-                                           for label, one in estimates.items()}  # fmt: skip
+    estimates = {}
+    if comparison.spec.kind.compares_runs and not standing.compares_nothing:
+        lines = {one.label: estimate_time(one, comparison.baseline_of(one.label))
+                 for one in comparison.results if not one.is_uncompiled}  # fmt: skip
+        estimates = {label: line for label, line in lines.items() if line}
+    totals = {} if num_steps is None else {label: line.total_seconds(num_steps)
+                                           for label, line in estimates.items()}  # fmt: skip
     faster = {one.label: one for one in standing.counted
               if one.speed_verdict == "faster"}  # fmt: skip
+    baseline = standing.baseline.measured.step_seconds if standing.baseline else None
+    unsure = {label for label, one in faster.items() if may_pay(one, num_steps, baseline)}
     choices = comparison.choices
-    unsure = {one.label for one in faster.values() if comparison.spec.kind.searches and num_steps
-              and one.break_even and not _is_outside(num_steps, one.break_even)}  # fmt: skip
     chosen = _chosen_for(num_steps, [one for one in choices if one.label not in unsure])
     best = faster.get(chosen.label or "") if chosen else None
     # A speedup is about the baseline of the same environment, so that of steps is another order.
-    steps = {label: one.step_seconds for label, one in estimates.items()}
+    steps = {label: line.step_seconds for label, line in estimates.items()}
     fastest = min(faster.values(), key=lambda one: steps.get(one.label, math.inf), default=None)
     later = (faster[one.label] for one in choices if one.label and chosen is not None)
-    usual = totals.get(comparison.baseline, math.inf)
-    least = totals.get(best.label, math.inf) if best else usual
-    rivals = [one for one in standing.counted
-              if one.speedup and totals.get(one.label, math.inf) < least
-              and (one.speed_verdict == "unsure" if best else one.speedup.low is None)]  # fmt: skip
-    undecided = min(rivals, key=lambda one: totals[one.label], default=None)
+    leading = best or next(later, fastest)
+    found = answer(comparison, standing, best if num_steps else leading, num_steps, totals)
+    if found is not None and found.kind != "use":
+        best = None
     return Plan(
         num_steps=num_steps,
+        answer=found,
         totals=totals,
         best=best,
-        leading=best or next(later, fastest),
+        leading=leading,
         baseline=comparison.baseline,
         step_seconds=steps,
         step_joules={
@@ -297,8 +287,18 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         num_devices=comparison.spec.num_devices,
         choices=choices,
         chosen=chosen,
-        undecided=undecided if comparison.spec.kind.searches else None,
+        subject=next(
+            (one for one in comparison.results if found and one.label == found.backend), None
+        ),
+        rival=None if best is None else _rival(standing, totals, best),
     )
+
+
+def _rival(standing: Standings, totals: Mapping[str, float], best: Result) -> Result | None:
+    """The backend of inconclusive speed that would take the least time, if less than the best."""
+    rivals = [one for one in standing.counted if one.speed_verdict == "unsure" and one.speedup
+              and totals.get(one.label, math.inf) < totals[best.label]]  # fmt: skip
+    return min(rivals, key=lambda one: totals[one.label], default=None)
 
 
 def own_plan(comparison: Comparison) -> Plan:

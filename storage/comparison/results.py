@@ -17,6 +17,7 @@ from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.comparison.shortfall import Shortfall
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.outcomes import LossCheck, check_loss
@@ -59,14 +60,27 @@ class Result:
     speeds compare the times of as many samples."""
     ended_as_wrong: bool = False
     """Whether a search ended it because its losses leave the band of equal trainings."""
+    shortfall: Shortfall | None = None
+    """Its materially worse outcome, if it is not known whether it learns the same."""
+    is_uncompiled: bool = False
+    """Whether the compiler compiled nothing, so that there is nothing to compare: its speed and
+    break-even are None."""
     device_doubts: tuple[Caution, ...] = ()
     """Disturbances of the device while this run was timed; also in `Comparison.warnings`."""
 
     @property
     def is_wrong(self) -> bool:
-        """Whether its training is wrong, although parity is not broken: larger batches learned
-        less, or a search ended it for its losses."""
-        return self.ended_as_wrong or (self.parity is not None and learned_less(self.parity))
+        """Whether no answer may recommend it: its training is broken, larger batches learned less,
+        a search ended it for its losses, or it ended materially worse."""
+        parity = self.parity
+        is_broken = parity is not None and (parity.verdict == "broken" or learned_less(parity))
+        return self.ended_as_wrong or is_broken or self.shortfall is not None
+
+    @property
+    def may_need_rounds(self) -> bool:
+        """Whether rounds, below a tenfold of those that exist, may decide its speed."""
+        has_interval = self.speedup is not None and self.speedup.low is not None
+        return self.speed_verdict == "unsure" and (not has_interval or bool(self.more_rounds))
 
     def value(self, name: str) -> Any:
         """A number of METRICS or a task's scores; None means undefined, infinity means never."""
@@ -186,9 +200,9 @@ class Comparison(StoredComparison):
 
     @property
     def unsure(self) -> list[str]:
-        """Labels of the runs whose speed, or whose speed beside the first environment, is
-        inconclusive, with the runs that they are compared with there."""
-        found = {one.label for one in self.results if one.speed_verdict == "unsure"}
+        """Labels of the runs whose inconclusive speed more rounds may decide, or whose speed beside
+        the first environment is inconclusive, with the runs that they are compared with there."""
+        found = {one.label for one in self.results if one.may_need_rounds}
         found |= {label for one in self.across if one.verdict == "unsure" for label in one.both}
         return [one.label for one in self.results if one.label in found]
 
@@ -275,18 +289,24 @@ class Standings:
     counted: tuple[Result, ...]
     """Backends with a speed and a verdict."""
     broken: tuple[Result, ...]
-    """Backends with broken parity, also with the same run in the first environment, which is then
-    their `parity`, and larger batches that learned less; their speed is that of another
-    computation."""
+    """Backends whose training is wrong (`Result.is_wrong`), also beside the same run in the first
+    environment, whose parity is then theirs; their speed is that of another computation."""
     unfinished: tuple[Result, ...]
     """Backends that ended before the last step."""
+    uncompiled: tuple[Result, ...]
+    """Backends that compiled nothing."""
     unmeasured: tuple[Result, ...]
     """Backends without a round paired with the baseline."""
     baseline: Result | None
 
     @property
     def num_backends(self) -> int:
-        return sum(map(len, (self.counted, self.broken, self.unfinished, self.unmeasured)))
+        return len(self.counted) + len(self.others)
+
+    @property
+    def others(self) -> tuple[Result, ...]:
+        """Backends whose speeds do not count."""
+        return (*self.broken, *self.unfinished, *self.uncompiled, *self.unmeasured)
 
     @property
     def baseline_ended_early(self) -> bool:
@@ -317,12 +337,13 @@ def standings(comparison: Comparison) -> Standings:
 
 
 def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:
-    """Puts each backend into the first matching group: broken, unfinished, unmeasured, counted.
+    """Puts each backend into the first matching group: broken, unfinished, uncompiled, unmeasured,
+    counted.
 
     A search ends candidates that compile for too long; they are omitted. Other candidates count
     with the rounds so far if somebody stops the search."""
     groups: dict[str, list[Result]] = {
-        group: [] for group in ("counted", "broken", "unfinished", "unmeasured")
+        group: [] for group in ("counted", "broken", "unfinished", "uncompiled", "unmeasured")
     }
     backends = (one for one in results if one.role == "backend")
     for result in sorted(backends, key=lambda one: -one.speedup.median if one.speedup else 0.0):
@@ -334,11 +355,12 @@ def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:
 
 
 def _group(result: Result, *, counts_if_cancelled: bool) -> str:
-    parity = result.parity
-    if result.is_wrong or (parity is not None and parity.verdict == "broken"):
+    if result.is_wrong:
         return "broken"
     if ended_early(result) and not counts_if_cancelled:
         return "unfinished"
+    if result.is_uncompiled:
+        return "uncompiled"
     is_rated = result.speedup is not None and result.speed_verdict is not None
     return "counted" if is_rated else "unmeasured"
 

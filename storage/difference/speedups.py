@@ -75,7 +75,7 @@ def p_value(quotient: float, low: float | None, high: float | None) -> float | N
 
 def differences(sides: Sequence[Side]) -> list[Difference]:
     """Differences for every backend measured on both the first side and another one, if the speeds
-    of these sides may be compared."""
+    of these sides may be compared, and neither training is wrong."""
     reference, *others = sides
     found = []
     for side in others:
@@ -83,6 +83,8 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
             continue
         for label in labels(sides):
             before, after = reference.result(label), side.result(label)
+            if before and after and (before.is_wrong or after.is_wrong):
+                continue  # The speed of another computation.
             if before and after and before.speedup and after.speedup:
                 margin = _margin(reference, side)
                 found.append((label, side.letter, margin,

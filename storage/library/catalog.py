@@ -163,6 +163,7 @@ def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
         "notes": labels.notes,
         "known": summary is not None or one["state"] in ACTIVE_EXPERIMENTS,
         "problem": summary.problem if summary else None,
+        "answer": summary.answer if summary else None,
         "best": best.label or None,
         **{name: getattr(best, name) for name in OF_BEST},
         "verdict": best.speed_verdict,
@@ -213,10 +214,10 @@ def _imported_rows(store: Store) -> list[dict[str, Any]]:
 COLUMNS = [
     "experiment_id", "name", "state", "submitted", "duration", "model", "data", "task", "scenario",
     "device", "host", "torch", "transformers", "precision", "batch", "backends", "environments",
-    "best", "speedup", "speedup_low", "speedup_high", "verdict", "parity", "compile_seconds",
-    "break_even_steps", "break_even_verdict", "losses", "doubts", "tags", "notes", "archived",
-    "origin", "suite_run", "known", "problem", "total_bytes", "checkpoint_bytes", "artifact_bytes",
-    "text",
+    "answer", "best", "speedup", "speedup_low", "speedup_high", "verdict", "parity",
+    "compile_seconds", "break_even_steps", "break_even_verdict", "losses", "doubts", "tags",
+    "notes", "archived", "origin", "suite_run", "known", "problem", "total_bytes",
+    "checkpoint_bytes", "artifact_bytes", "text",
 ]  # fmt: skip
 
 

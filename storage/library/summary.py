@@ -67,8 +67,7 @@ class BackendSummary:
     @property
     def counts(self) -> bool:
         """Whether headlines include its speed, as in `storage.comparison.results`."""
-        trains_right = self.parity != "broken" and not self.is_wrong
-        return trains_right and not RunState(self.state).ended_early
+        return not (self.is_wrong or RunState(self.state).ended_early)
 
     @property
     def is_known(self) -> bool:
@@ -85,6 +84,8 @@ class Summary:
     """Averaged finite losses of the best backend, or of the baseline without one."""
     leading: str | None = None
     """Label of the backend that the headline names; None if no backend is surely faster."""
+    answer: str | None = None
+    """The kind of the plan's answer for its own length, with the backend to use: `use inductor`."""
     num_doubts: int = 0
     """Number of warnings of the comparison."""
     problem: str | None = None
@@ -134,9 +135,18 @@ def _of_runs(store: Store, experiment_id: str) -> Summary:
     recorded = queries.fields_by_run(queries.environments(store, experiment_id))
     found = [_of_result(comparison, one, recorded) for one in comparison.of_all_environments
              if one.role == "backend"]  # fmt: skip
-    leading = own_plan(comparison).leading
-    summary = Summary(backends=tuple(found), num_doubts=len(comparison.warnings),
-                      leading=leading.label if leading else None)  # fmt: skip
+    planned = own_plan(comparison)
+    leading, answer = planned.leading, planned.answer
+    summary = Summary(
+        backends=tuple(found),
+        num_doubts=len(comparison.warnings),
+        leading=leading.label if leading else None,
+        answer=None
+        if answer is None
+        else f"use {answer.backend}"
+        if answer.kind == "use"
+        else answer.kind,
+    )
     best = summary.best.label if summary.best else comparison.baseline
     return replace(summary, losses=_losses(store, comparison, best))
 

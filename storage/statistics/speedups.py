@@ -33,8 +33,8 @@ ERRORS_PER_INTERVAL = 2 * 1.960
 
 FEW_ROUNDS = 10
 """From this number on, the sign test alone suffices for 25 backends: 25 x 2 / 2^10 < 0.05."""
-MAX_MISSING = 10_000
-"""Largest number of further rounds that is advised."""
+MOST_MISSING = 10
+"""Rounds are advised if they are fewer than this multiple of those that exist."""
 
 SpeedVerdict = Literal["faster", "slower", "same", "unsure"] | EarlyEnd
 SpeedDoubt = Literal["few", "chance", "margin"]
@@ -70,6 +70,14 @@ class Ratio:
     def width(self) -> float | None:
         """Width of the interval as a share of its lower end; None without an interval."""
         return self.high / self.low - 1 if self.low and self.high else None
+
+    @property
+    def largest_difference(self) -> float | None:
+        """The largest change of speed inside the interval, 0.04 for 4 %, faster or slower. None
+        without an interval, or if the interval does not include 1."""
+        if not self.low or not self.high or not self.low <= 1 <= self.high:
+            return None
+        return max(self.high, 1 / self.low) - 1
 
     @property
     def detectable_effect(self) -> float | None:
@@ -138,13 +146,13 @@ def rounds_missing(ratio: Ratio, num_tested: int) -> int | None:
     """Estimated number of further rounds, with the same spread, that would make this ratio
     significant among `num_tested` backends. With them the detectable effect is as small as the
     ratio, and the sign test passes if the same share of rounds agrees. None if the rounds were
-    enough, or without an estimate."""
+    enough, without an estimate, and from `MOST_MISSING` times the rounds on."""
     from scipy.special import bdtr  # here, because the import is slow and rarely needed
 
     effect, reach = abs(math.log(ratio.median)), ratio.detectable_effect
     if ratio.p_value is None or reach is None or not effect:
         return None
-    num_rounds = np.arange(ratio.n, ratio.n + MAX_MISSING)
+    num_rounds = np.arange(ratio.n, ratio.n + MOST_MISSING * ratio.n)
     against = np.arange(ratio.n // 2 + 1)
     as_likely = 2 * bdtr(against, ratio.n, 0.5) <= ratio.p_value + 1e-12
     share = against[as_likely].max(initial=0) / ratio.n
@@ -153,7 +161,7 @@ def rounds_missing(ratio: Ratio, num_tested: int) -> int | None:
     if not passes.any():
         return None
     missing = max(by_spread, int(num_rounds[passes.argmax()])) - ratio.n
-    return missing if 0 < missing <= MAX_MISSING else None
+    return missing if 0 < missing < MOST_MISSING * ratio.n else None
 
 
 def rank_biserial(differences: NDArray[np.float64]) -> float:

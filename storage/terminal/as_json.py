@@ -14,7 +14,7 @@ import pandas as pd
 
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import Check
-from breakeven.storage.comparison.plan import Plan
+from breakeven.storage.comparison.plan import Plan, own_plan
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
 from breakeven.storage.investigation import Investigation
 from breakeven.storage.numbers.metrics import METRICS
@@ -32,6 +32,7 @@ from breakeven.storage.terminal.finding_words import (
 )
 from breakeven.storage.terminal.investigation_words import facts, issue
 from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.plan_words import answer_words
 
 INFINITE, NAN, NEVER = "infinite", "nan", "never"
 """Texts for numbers that JSON lacks; an infinite break-even is `NEVER`."""
@@ -43,7 +44,9 @@ def comparison_json(
     planned: Plan | None = None,
     causes: Iterable[KnownCause] = (),
 ) -> str:
-    """A comparison as JSON; `latencies`: the results of compared compile caches by backend."""
+    """A comparison as JSON; `latencies`: the results of compared compile caches by backend;
+    `planned`: by default for the experiment's own length."""
+    planned = planned or own_plan(comparison)
     rows = comparison.table().to_dict("records")
     document = {
         "experiment_id": comparison.experiment_id,
@@ -66,7 +69,9 @@ def comparison_json(
             for one in causes
         ],
         "caches": [*latencies],
-        "plan": planned and _plan(planned),
+        "answer": planned.answer
+        and {**_fields(planned.answer), "words": str(answer_words(planned))},
+        "plan": None if planned.num_steps is None else _plan(planned),
         "environments": {
             "words": " ".join(environment_sentences(comparison)),
             "runs": [*comparison.across],
@@ -129,6 +134,7 @@ def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
         "break_even": plain(result.break_even, NEVER),
         "energy": plain(result.energy, NEVER),
         "parity": parity and {**_fields(parity), "words": str(parity_words(parity))},
+        "shortfall": result.shortfall,
         "device_doubts": [_caution(one) for one in result.device_doubts],
     }  # fmt: skip
 

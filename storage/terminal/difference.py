@@ -32,6 +32,7 @@ from breakeven.storage.numbers.formats import (
 )
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.parity_words import wrong_words
 
 SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",
          "accuracy", "final_loss")  # fmt: skip
@@ -79,7 +80,7 @@ def difference_report(
         rows = number_rows(sides, name)
         if len(rows) > 1:
             lines += ["", METRICS[name].title, *aligned_table(rows, 1)]
-    lines += ["", *obstacles(sides), *_doubts(sides)]
+    lines += ["", *obstacles(sides), *wrong_trainings(sides), *_doubts(sides)]
     found = differing(sides)
     if found:
         header = ["what differs", *(side.letter for side in sides)]
@@ -88,6 +89,16 @@ def difference_report(
     else:
         lines.append("Settings, machines, software and data are the same.")
     return "\n".join(lines)
+
+
+def wrong_trainings(sides: Sequence[Side]) -> list[str]:
+    """A sentence for each run whose speed does not count, because its training is wrong."""
+    return [
+        f"{side.letter}: {result.label} does not count: {wrong_words(result)}."
+        for side in sides
+        for result in side.comparison.of_all_environments
+        if result.role == "backend" and result.is_wrong
+    ]
 
 
 def _doubts(sides: Sequence[Side]) -> list[str]:
@@ -153,6 +164,8 @@ def _speed(result: Result) -> str:
     parts = [ratio_text(result.speedup), verdict]
     if result.speedup is not None and ended_early(result):
         parts.append(state_words(result.state))
+    if result.is_wrong:
+        parts.append("does not count")
     return ", ".join(filter(None, parts))
 
 

@@ -15,7 +15,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.parity_words import parity_words, wrong_words
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
 """Why a backend meets a condition, with number and limit; None if it does not."""
@@ -61,10 +61,13 @@ def unfinished(comparison: Comparison) -> list[str]:
 
 
 def _slower(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
+    if backend.is_uncompiled:
+        return "nothing was compiled, so there is no speed to compare"
     if backend.speedup is None or backend.speedup.high is None:
         return "too few rounds are paired with the baseline"
     if backend.speed_verdict != "slower":
-        return None
+        wrong = f"its speed does not count, as its training is wrong: {wrong_words(backend)}"
+        return wrong if backend.is_wrong else None
     speedup = ratio_text(backend.speedup)
     margin = METRICS["noise_floor"].format(comparison.noise_floor)
     return f"speedup {speedup}, clearly below 1; noise floor {margin}"
@@ -85,7 +88,8 @@ def _slower_than(comparison: Comparison, condition: Condition) -> Iterator[str]:
 def _parity(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
     if comparison.spec.is_inference:
         return "forward passes have no loss to compare; the scenario accuracy compares answers"
-    return None if backend.parity is None else _not_shown(backend.parity)
+    shown = None if backend.parity is None else _not_shown(backend.parity)
+    return f"{shown}; {wrong_words(backend)}" if shown and backend.shortfall else shown
 
 
 def _not_shown(parity: Parity) -> str | None:

@@ -19,7 +19,7 @@ from breakeven.storage.terminal.as_json import NEVER, plain
 STEP_SECONDS = 5.0
 """Seconds before the command shows the progress of computing summaries."""
 LONGEST_NAME = 40
-HEADER = ("experiment", "name", "state", "when (UTC)", "model", "device", "torch", "best",
+HEADER = ("experiment", "name", "state", "when (UTC)", "model", "device", "torch", "answer", "best",
           "speedup (95 %)", "verdict", "parity", "compile", "break-even", "tags")  # fmt: skip
 LEFT_OUT = ("text", "known")
 
@@ -61,6 +61,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["model"],
         row["device"],
         row["torch"],
+        row["answer"],
         row["best"],
         ratio_text(speedup),
         METRICS["speed_verdict"].format(row["verdict"]),

@@ -7,6 +7,7 @@ import math
 
 from breakeven.runner.loss_band import LEAD_STEPS
 from breakeven.runner.texts import duration
+from breakeven.storage.comparison.results import Result
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import (
@@ -79,6 +80,19 @@ def parity_words(parity: Parity) -> Sentence:
         so_far = fill("{so_far}{link}{words}", so_far=so_far, link=link, words=words)
         broken = broken or _breaks(finding)
     return so_far
+
+
+def wrong_words(result: Result) -> Sentence:
+    """Why a result is wrong (`Result.is_wrong`)."""
+    worse, parity = result.shortfall, result.parity
+    if worse is not None:
+        return fill("its {title} is {value} instead of {expected}, and it is not known whether it "
+                    "learns the same", title=METRICS[worse.quantity].title.lower(),
+                    value=figure(worse.quantity, worse.value),
+                    expected=figure(worse.quantity, worse.expected))  # fmt: skip
+    if parity is not None and (parity.verdict == "broken" or learned_less(parity)):
+        return outcome_of_batches(parity) or parity_words(parity)
+    return Sentence(("its losses leave the band of equal trainings",))
 
 
 def _breaks(finding: ParityFinding) -> bool:

@@ -1,21 +1,29 @@
-"""Texts of break-evens, of inconclusive speeds, and of the advised backend for a planned length."""
+"""Texts of break-evens, of inconclusive speeds, and of the answer for a planned length."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 from breakeven.runner.settings import Prices
-from breakeven.runner.texts import capital, duration
+from breakeven.runner.texts import capital, duration, listed
+from breakeven.storage.comparison.answer import Answer, AnswerKind, Sameness
 from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result
-from breakeven.storage.numbers.formats import DASH, digits, format_verdict
+from breakeven.storage.numbers.formats import (
+    DASH,
+    count_of,
+    digits,
+    format_share,
+    format_verdict,
+)
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.sentences import Figure, Sentence, fill
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
 from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.parity_words import outcome_of_batches
+from breakeven.storage.terminal.parity_words import outcome_of_batches, wrong_words
 
 _steps = METRICS["break_even_steps"].format
 
@@ -54,11 +62,20 @@ def speed_reason(result: Result) -> str:
         return ""
     if result.speedup is None or result.speedup.low is None:
         return f"Fewer than {MIN_PAIRS} rounds were paired with the baseline."
-    text = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
-    if not result.more_rounds:
-        return f"{text}."
-    more = "one more round" if result.more_rounds == 1 else f"{result.more_rounds:,} more rounds"
-    return f"{text}; about {more} would decide."
+    return f"The speedup of {_doubted_speedup(result)}."
+
+
+def _doubted_speedup(result: Result) -> str:
+    """`1.02x (0.98 to 1.04) may be chance; no difference above 4 % is visible`."""
+    text = f"{ratio_text(result.speedup)} {doubt_of_saving(result)}"
+    if result.more_rounds:
+        count = result.more_rounds
+        more = "one more round" if count == 1 else f"{count:,} more rounds"
+        return f"{text}; about {more} would decide"
+    largest = result.speedup and result.speedup.largest_difference
+    if largest is None:
+        return text
+    return f"{text}; no difference above {format_share(largest)} is visible"
 
 
 def doubt_of_saving(result: Result) -> str:
@@ -84,55 +101,138 @@ LEAST_KWH = 0.1
 """Energy below which pages and terminal write watt-hours."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Advice:
-    """The advised backend for a planned length, as the parts of a sentence."""
-
-    action: str
-    """`Use inductor`."""
-    seconds: tuple[float, ...]
-    """Time with the advised backend; then, if it is a compiler, time without a compiler. Where
-    caches are measured, both times with the backend come first."""
-    texts: tuple[str, ...]
-    """The texts before, between and after these times."""
+def answer_words(planned: Plan) -> Sentence:
+    """The answer in one sentence, the same wherever it is shown; empty without an answer."""
+    found = planned.answer
+    if found is None:
+        return Sentence()
+    return fill(TEMPLATES[found.kind], **_slots(planned, found))
 
 
-def advice(planned: Plan, prices: Prices) -> Advice | None:
-    """The advice of a plan; None without a measured baseline."""
-    base = planned.baseline_seconds
-    if base is None or len(planned.totals) == 1:
-        return None
-    parts = (*_another_training(planned), *_doubts(planned), *_costs(planned, prices))
-    costs = "".join(f" {one}." for one in parts)
-    others = other_lengths(planned)
-    if planned.undecided is not None and planned.best is None:
-        label = planned.undecided.label
-        rest = ", compiling included. Too few rounds to be sure."
-        return Advice(action="Not decided here", seconds=(planned.totals[label], base),
-                      texts=(f"{label} may take ", " instead of ", rest))  # fmt: skip
-    if planned.best is None:
-        rest = f".{costs} {others or 'No backend is sure to take less.'}"
-        return Advice(action="Do not compile", seconds=(base,), texts=("the steps take ", rest))
-    label = planned.best.label
-    rest = f", compiling included.{costs} {others}".rstrip()
-    return Advice(action=f"Use {label}", seconds=(planned.totals[label], base),
-                  texts=("", " instead of ", rest))  # fmt: skip
+TEMPLATES: dict[AnswerKind, str] = {
+    "use": "<{is_any:?}{lengths}><{is_any:!}Use {label}{length}: {mine} instead of {base}, "
+           "compiling included>; {sameness}<; {part}>.",
+    "do not compile":
+        "Do not compile{length}: <{is_equal:?}{label} takes practically as long, {mine} with and "
+        "without it><{is_equal:!}<{has_times:?}{base} without a compiler, {mine} with "
+        "{label}><{has_times:!}no backend is faster>><; {part}>.",
+    "not decided":
+        "Not decided{length}: <{has_times:?}<{is_equal:?}{label} takes practically as long, {mine} "
+        "with and without it><{is_equal:!}<{is_probable:?}probably use {label}, {mine} instead of "
+        "{base}, compiling included><{is_probable:!}probably do not compile, {base} instead of "
+        "{mine} with {label}>>, but >{doubt}<; {doubted_sameness}><; {part}>.",
+    "nothing compiled":
+        "Nothing was compiled: <{part:?}{part}><{part:!}the compiler captured nothing of the "
+        "training>.",
+    "nothing worked": "Nothing worked: {failures}.",
+}  # fmt: skip
+LEARNS: dict[Sameness, str] = {
+    "same": "{it} learns the same thing",
+    "unknown": "whether {it} learns the same is not known",
+    "not tested": "whether {it} learns the same was not tested",
+    "answers not tested": "whether {it} gives the same answers was not tested",
+    "nothing learned": "whether {it} learns the same cannot be tested, as nothing was learned",
+    "another training": "{it} makes another training, with larger batches",
+}
 
 
-def starts_advice(found: Sequence[ColdWarm], num_steps: int | None) -> Iterator[Advice]:
+def _slots(planned: Plan, found: Answer) -> dict[str, Any]:
+    mine, base = planned.totals.get(found.backend or ""), planned.baseline_seconds
+    count = planned.num_steps
+    it = "it" if count is not None or not found.backend else found.backend
+    sameness = LEARNS[found.sameness].format(it=it) if found.sameness else ""
+    return {
+        "label": found.backend or "",
+        "length": "" if count is None else fill(" for [{steps}](num_steps)",
+                                                steps=count_of(count, "step")),
+        "is_any": count is None,
+        "lengths": other_lengths(planned).rstrip(".") or f"Use {found.backend}",
+        "has_times": mine is not None and base is not None,
+        "mine": "" if mine is None else Figure("planned_seconds", duration(mine)),
+        "base": "" if base is None else Figure("planned_seconds", duration(base)),
+        "is_equal": found.is_equal,
+        "is_probable": found.probable == found.backend,
+        "sameness": sameness,
+        "doubted_sameness": "" if found.sameness == "same" else sameness,
+        "doubt": _doubt(planned, found),
+        "part": _part_given_up(found),
+        "failures": _failures(planned, found),
+    }  # fmt: skip
+
+
+def _doubt(planned: Plan, found: Answer) -> str:
+    """Why nothing is decided, and what would decide it."""
+    result = planned.subject
+    match found.reason:
+        case "chance" | "noise" if result is not None:
+            text = f"the speedup of {_doubted_speedup(result)}"
+            return f"{text}; a quieter machine would decide" if found.reason == "noise" else text
+        case "break-even" if result is not None and result.break_even is not None:
+            return _open_break_even(result.break_even)
+        case "few rounds":
+            return f"fewer than {MIN_PAIRS} rounds were timed; more steps would decide"
+        case "no speed":
+            return f"no round of {found.backend} can be compared; more steps would decide"
+        case "still running":
+            return f"{found.backend} is not over yet"
+        case "stopped":
+            return f"{found.backend} was stopped; run it again, to its end"
+        case "no baseline":
+            return "the baseline did not finish, so there is nothing to compare with"
+    return ""
+
+
+def _open_break_even(found: BreakEven) -> str:
+    if found.low is None or found.high is None:
+        return "it is open whether its compiling ever pays off"
+    when = f"it pays off somewhere between {_steps(found.low)} and {_steps(found.high)} steps"
+    if found.high == math.inf:
+        when = f"it may pay off after {_steps(found.low)} steps or never"
+    return f"{when}; a longer measurement would decide"
+
+
+def _part_given_up(found: Answer) -> str:
+    """`Dynamo gave up at train.py:15 (aten.bincount)`; empty if it gave up nowhere."""
+    if not found.given_up:
+        return ""
+    first = found.given_up[0]
+    on = "" if first.is_all else f" on {first.function or 'a part of it'}"
+    at = f" at {first.place}" if first.place else ""
+    operator = f" ({first.operator})" if first.operator else ""
+    return f"Dynamo gave up{on}{at}{operator}"
+
+
+def _failures(planned: Plan, found: Answer) -> Sentence:
+    """The backends that failed or train wrong; the reason where it is only one."""
+    failed = listed(found.failed) if found.failed else ""
+    wrong = listed(found.wrong) if found.wrong else ""
+    is_one = len(found.wrong) == 1 and planned.subject is not None
+    why = wrong_words(planned.subject) if is_one and planned.subject else ""
+    return fill("<{failed} did not finish><{both:?}, and ><{wrong} cannot be trusted<: {why}>>",
+                failed=failed, wrong=wrong, why=why, both=bool(failed and wrong))  # fmt: skip
+
+
+def plan_details(planned: Plan, prices: Prices) -> str:
+    """What the answer leaves out: doubts, energy and costs, other lengths; without a planned length
+    what an hour makes and costs."""
+    if planned.num_steps is None:
+        return _hour(planned, prices)
+    if planned.answer is None or planned.answer.kind in ("nothing compiled", "nothing worked"):
+        return ""
+    is_decided = planned.answer.kind != "not decided" and planned.baseline_seconds is not None
+    costs = _costs(planned, prices) if is_decided else ()
+    parts = (*_another_training(planned), *_doubts(planned), *costs)
+    return " ".join([*(f"{one}." for one in parts), other_lengths(planned)]).strip()
+
+
+def starts_words(found: Sequence[ColdWarm], num_steps: int | None) -> Iterator[Sentence]:
     """For each backend its times at the first start and at later ones; nothing without a length."""
     for one in found:
         if num_steps is not None and (totals := one.totals(num_steps)):
-            texts = ("", " at the first start, ", " at later ones with filled caches, ",
-                     " without a compiler.")  # fmt: skip
-            yield Advice(action=one.backend, seconds=totals, texts=texts)
-
-
-def advice_words(found: Advice) -> str:
-    """`use inductor: 12 min 10 s instead of 19 min 40 s, compiling included.`"""
-    times = "".join(text + duration(one)
-                    for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
-    return f"{found.action[:1].lower()}{found.action[1:]}: {times}{found.texts[-1]}"
+            first, later, base = (Figure("planned_seconds", duration(total)) for total in totals)
+            yield fill("{backend}: {first} at the first start, {later} at later ones with filled "
+                       "caches, {base} without a compiler.", backend=one.backend, first=first,
+                       later=later, base=base)  # fmt: skip
 
 
 def _another_training(planned: Plan) -> Iterator[str]:
@@ -145,8 +245,8 @@ def _another_training(planned: Plan) -> Iterator[str]:
 
 
 def _doubts(planned: Plan) -> Iterator[str]:
-    """Why another choice may take less: break-even, or the number of steps from which the next
-    backend takes less, may be before or after the planned length."""
+    """Why another backend may take less: the number of steps from which the next one takes less may
+    be before or after the planned length, or its speed is inconclusive."""
     for earlier, change in planned.unsure_changes:
         is_taken = planned.best is not None and planned.best.label == change.label
         if not is_taken:
@@ -156,21 +256,9 @@ def _doubts(planned: Plan) -> Iterator[str]:
         else:
             when = f"may take less than {earlier} only from {_steps(change.high)} steps on"
         yield f"This is not sure: {change.label} {when}"
-    if planned.undecided is not None:
-        least = duration(planned.totals[planned.undecided.label])
-        yield f"This is not sure: {planned.undecided.label} may take only {least}"
-    found = planned.leading.break_even if planned.leading else None
-    if planned.surely_pays_or_not or planned.leading is None or found is None:
-        return
-    label = planned.leading.label
-    if found.low is None or found.high is None:
-        yield f"This is not sure: {label} may pay for its compiling"
-    elif planned.best is None:
-        yield f"This is not sure: {label} may pay after {_steps(found.low)} steps"
-    elif found.high == math.inf:
-        yield f"This is not sure: {label} may never pay for its compiling"
-    else:
-        yield f"This is not sure: {label} may pay only after {_steps(found.high)} steps"
+    if planned.rival is not None:
+        least = duration(planned.totals[planned.rival.label])
+        yield f"This is not sure: {planned.rival.label} may take only {least}"
 
 
 def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
@@ -228,12 +316,6 @@ def _instead(amounts: Sequence[float]) -> str:
     """`3.48 instead of 4.43`; one amount alone, or two equal ones once."""
     texts = [f"{one:,.0f}" if one >= 999.5 else digits(one, 3) for one in amounts]
     return " instead of ".join(dict.fromkeys(texts))
-
-
-def any_length(planned: Plan, prices: Prices) -> str:
-    """Without a planned length: the best choice by length, and what an hour makes and costs with
-    the leading backend instead of without a compiler."""
-    return " ".join(filter(None, [other_lengths(planned), _hour(planned, prices)]))
 
 
 def _hour(planned: Plan, prices: Prices) -> str:

@@ -299,7 +299,7 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     spec, best = comparison.spec, planned.best
     if best is not None:
         aim, (variant, _) = f"to use {best.label}", variant_of(spec, best.label)
-    elif planned.undecided is not None:
+    elif planned.answer is None or planned.answer.kind != "do not compile":
         return None
     elif spec.is_script and (spec.kind.searches or spec.confirms) and planned.baseline_seconds:
         aim, variant = WITHOUT, spec.variants[0]

@@ -22,18 +22,17 @@ from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.storage.terminal.plan_words import (
-    advice_words,
     break_even_in_full,
     doubt_of_saving,
     speed_reason,
-    starts_advice,
+    starts_words,
 )
 
 Cell = Callable[[Result], str]
 
 
-def report(comparison: Comparison) -> str:
-    """Title, table, reasons for break-even and parity, warnings and notes."""
+def report(comparison: Comparison, answer: str = "") -> str:
+    """Title, answer, table, reasons for break-even and parity, warnings and notes."""
     spec = comparison.spec
     work = f"{spec.num_steps} steps" if spec.num_steps else None
     if spec.kind.ends_by_width:
@@ -43,7 +42,8 @@ def report(comparison: Comparison) -> str:
     optimizer = f"optimizer {spec.training.optimizer}" if spec.suite_run and spec.trains else None
     about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, optimizer, work]))
     title = f"{spec.name}: {about}"
-    lines = [printable(title, len(title)), "", *_table(comparison), ""]
+    lines = [printable(title, len(title)), *([answer] if answer else []), ""]
+    lines += [*_table(comparison), ""]
     if comparison.across:
         headline = " ".join(environment_sentences(comparison))
         lines += [headline, *environment_lines(comparison.across), ""]
@@ -103,8 +103,7 @@ def caches_report(
         f"warm: {break_even_in_full(one.warm_break_even)}"
         for one in found
     ]
-    planned = [f"plan for {num_steps:,} steps: {advice_words(one)}"
-               for one in starts_advice(found, num_steps)]  # fmt: skip
+    planned = [f"plan for {num_steps:,} steps: {one}" for one in starts_words(found, num_steps)]
     return "\n".join([*lines, *planned, *why_silent(silent)])
 
 

@@ -51,6 +51,8 @@ class Recording:
         self.num_steps = 0
         self._num_blocks = 0
         self._last_first_step = 0
+        self.captures = variant.role == "backend" and variant.backend is not None
+        """Whether the compiler captures something, unless blocks say that they compiled."""
 
     def start(self, *, environment: dict[str, Any] | None = None, **workload: Any) -> "Recording":
         """The events that precede training; keyword arguments change the workload."""
@@ -98,6 +100,10 @@ class Recording:
         samples: int | None = None,
     ) -> "Recording":
         """One turn's steps; `compiled` has the indices within the block that compiled."""
+        if self.captures and not compiled:
+            self.log.append("compile_metrics", step=0, phase="training", compile_id="0/0",
+                            function="forward", graph_ops=1)  # fmt: skip
+        self.captures = False
         for index, (duration, loss) in enumerate(zip(seconds, losses, strict=True)):
             self.log.append(
                 "step",

@@ -57,6 +57,18 @@ def test_a_supervisor_tells_of_runs_that_failed_and_of_the_experiment_that_ended
     assert success["type"] == "success" and success["title"].endswith("ended: finished")
 
 
+def test_the_notification_of_the_last_experiment_says_its_answer(
+    receiver: Receiver, data_dir: DataDir
+) -> None:
+    """While others wait, reading the answer would disturb their measurements."""
+    submit(data_dir, spec("crash"))
+    submit(data_dir, spec("crash"))
+    assert supervisor.supervise(data_dir, FAKE_WORKER)
+    first, last = (one["message"] for one in receiver.told if "ended: " in one["title"])
+    answer = "Nothing worked: crash did not finish."
+    assert answer in last and answer not in first
+
+
 def test_a_server_that_refuses_gets_further_attempts_and_nothing_secret_is_written(
     receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

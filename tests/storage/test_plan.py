@@ -12,12 +12,13 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.answer import Answer
 from breakeven.storage.comparison.plan import Plan, UnknownLength, plan, steps_of
 from breakeven.storage.comparison.results import Choice, Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.terminal.plan_words import advice, advice_words, other_lengths
+from breakeven.storage.terminal.plan_words import answer_words, other_lengths, plan_details
 from tests.helpers.comparisons import compared, comparison, result
 from tests.helpers.comparisons import pays as paid
 from tests.helpers.journals import (
@@ -27,6 +28,11 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
+
+
+def told(planned: Plan, prices: Prices | None = None) -> str:
+    """The answer and its details, as the terminal prints them."""
+    return f"{answer_words(planned)} {plan_details(planned, prices or Prices())}".strip()
 
 
 def record(data_dir: DataDir, seconds: float, losses: list[float] | None = None) -> None:
@@ -103,12 +109,11 @@ def test_the_plan_knows_the_best_choice_by_length_with_intervals(several: Compar
 def test_changes_may_be_open(several: Comparison, num_steps: int, is_sure: bool, said: str) -> None:
     found = plan(several, num_steps)
     assert found.is_sure == is_sure
-    advised = advice(found, Prices())
-    assert advised
-    words = advice_words(advised)
-    taken = ("inductor: 23 s instead of 40 s" if num_steps < 300
-             else "cudagraphs: 43 s instead of 1 min 40 s")  # fmt: skip
-    assert words.startswith(f"use {taken}, compiling included. ") and said in words
+    words = told(found)
+    taken = (f"inductor for {num_steps} steps: 23 s instead of 40 s" if num_steps < 300
+             else f"cudagraphs for {num_steps} steps: 43 s instead of 1 min 40 s")  # fmt: skip
+    start = f"Use {taken}, compiling included; it learns the same thing. "
+    assert words.startswith(start) and said in words
     assert ("not sure" in words) is not is_sure
 
 
@@ -164,11 +169,14 @@ def test_the_command_plans(data_dir: DataDir, capsys: pytest.CaptureFixture[str]
         return capsys.readouterr().out
 
     long = "--plan=20000"
-    said = "plan for 20,000 steps: use inductor: 33 min instead of 1 h 7 min, compiling"
-    assert said in shown(data_dir, long)
-    assert "plan for 80 steps: use inductor" in shown(data_dir)
-    assert "plan for" not in shown(fast) and "plan for 20,000 steps" in shown(fast, long)
-    found = json.loads(shown(data_dir, long, "--json"))["plan"]
+    said = "Use inductor for 20,000 steps: 33 min instead of 1 h 7 min, compiling included"
+    assert shown(data_dir, long).splitlines()[1].startswith(said)
+    assert "\nUse inductor for 80 steps: " in shown(data_dir)
+    assert "\nBelow 30 steps (30 to 30), do not compile; from 30 steps" in shown(fast)
+    assert "\nUse inductor for 20,000 steps: " in shown(fast, long)
+    in_json = json.loads(shown(data_dir, long, "--json"))
+    assert in_json["answer"]["kind"] == "use" and in_json["answer"]["words"].startswith(said)
+    found = in_json["plan"]
     assert found["best"] == "inductor" and found["num_steps"] == 20_000
     assert found["seconds"]["inductor"] == pytest.approx(2003.0)
     assert [one["label"] for one in found["choices"]] == [None, "inductor"]
@@ -185,13 +193,17 @@ CHOICES = (
     ("num_steps", "high", "is_sure", "said"),
     [
         # 5 s of compiling, then 0.1 s a step instead of 0.2 s: 50 steps.
-        (61, 60, True, "12 s, compiling included. Below 50 steps (40 to 60), do not compile."),
-        (55, 60, False, "a may pay only after 60 steps. Below 50 steps (40 to 60), do not"),
-        (55, math.inf, False, "a may never pay for its compiling. Below 50 steps (40 to never)"),
-        (45, 60, False, "a may pay after 40 steps. From 50 steps (40 to 60) on, use a."),
-        (39, 60, True, "the steps take 7.8 s. From 50 steps (40 to 60) on, use a."),
+        (61, 60, True, "Use a for 61 steps: 11 s instead of 12 s, compiling included; "),
+        (51, 60, False, "Not decided for 51 steps: a takes practically as long, 10 s with and "
+         "without it, but it pays off somewhere between 40 and 60 steps; a longer"),
+        (58, 60, False, "Not decided for 58 steps: probably use a, 11 s instead of 12 s, compiling "
+         "included, but it pays off somewhere between 40 and 60 steps; a longer"),
+        (58, math.inf, False, "but it may pay off after 40 steps or never; a longer measurement"),
+        (45, 60, False, "Not decided for 45 steps: probably do not compile, 9.0 s instead of 9.5 s "
+         "with a, but it pays off"),
+        (39, 60, True, "Do not compile for 39 steps: 7.8 s without a compiler, 8.9 s with a."),
     ],
-)
+)  # fmt: skip
 def test_a_break_even_may_be_open(num_steps: int, high: float, is_sure: bool, said: str) -> None:
     faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
     found = plan(
@@ -203,13 +215,16 @@ def test_a_break_even_may_be_open(num_steps: int, high: float, is_sure: bool, sa
         num_steps,
     )  # fmt: skip
     assert found.is_sure == is_sure
-    advised = advice(found, Prices())
-    assert advised and said in advice_words(advised)
-    assert ("not sure" in advice_words(advised)) is not is_sure
-    assert advice_words(advised).startswith("use a: " if num_steps > 50 else "do not compile: ")
+    words = told(found)
+    assert said in words
+    assert ("Not decided" in words) is not is_sure
+    until = "never" if high > 60 else "60"
+    assert words.endswith("Below 50 steps (40 to 60), do not compile." if num_steps == 61
+                          else f"From 50 steps (40 to {until}) on, use a.")  # fmt: skip
 
 
-def test_a_search_names_only_a_backend_that_surely_pays_for_its_compiling() -> None:
+@pytest.mark.parametrize("scenario", ["tune", "train"])
+def test_only_a_backend_that_surely_pays_for_its_compiling_is_named(scenario: str) -> None:
     """`b` takes the least time from 50 steps on, but may need up to 60 to beat no compiler; `a`,
     which compiles for 2 s and saves 0.08 s a step, surely pays after 30 steps."""
     faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
@@ -220,40 +235,40 @@ def test_a_search_names_only_a_backend_that_surely_pays_for_its_compiling() -> N
     base = result("baseline", step_seconds=0.2)
 
     def best(num_steps: int, *results: Result) -> str | None:
-        searched = comparison(base, *results, scenario="tune")
-        found = plan(searched, num_steps).best
+        found = plan(comparison(base, *results, scenario=scenario), num_steps).best
         return found.label if found else None
 
-    assert plan(comparison(base, unsure), 55).best == unsure, "no search"
     assert best(55, unsure) is None and best(61, unsure) == "b"
     assert best(55, sure, unsure) == "a"
-    advised = advice(plan(comparison(base, unsure, scenario="tune"), 55), Prices())
-    assert advised and advice_words(advised) == (
-        "do not compile: the steps take 11 s. This is not sure: b may pay after 30 steps. From 40 "
-        "steps (30 to 60) on, use b."
+    planned = plan(comparison(base, unsure, scenario=scenario), 54)
+    assert planned.answer and planned.answer.probable == "b" and not planned.is_sure
+    assert told(planned) == (
+        "Not decided for 54 steps: probably use b, 9.4 s instead of 11 s, compiling included, but "
+        "it pays off somewhere between 30 and 60 steps; a longer measurement would decide; whether "
+        "it learns the same was not tested. From 40 steps (30 to 60) on, use b."
     )
 
 
-def test_a_search_that_timed_its_best_candidate_only_a_few_times_does_not_advise_against_it() -> (
-    None
-):
+@pytest.mark.parametrize("scenario", ["tune", "train"])
+def test_a_candidate_that_was_timed_only_a_few_times_is_not_advised_against(scenario: str) -> None:
     """Two and a half times as fast as steps of 0.2 s, after 5 s of compiling: 4,005 s for 50,000
     steps instead of 10,000 s, and 6 s instead of 2.5 s for 12."""
     few = Ratio(median=2.5, low=None, high=None, p_value=None, n=3)
     base = result("baseline", step_seconds=0.2)
     fast = result("a", step_seconds=0.08, compile_seconds=5.0, speedup=few, speed_verdict="unsure")
-    searched = comparison(base, fast, scenario="tune")
-    advised = advice(plan(searched, 50_000), Prices())
-    assert advised and advice_words(advised) == (
-        "not decided here: a may take 1 h 7 min instead of 2 h 47 min, compiling included. Too few "
-        "rounds to be sure."
+    found = comparison(base, fast, scenario=scenario)
+    assert told(plan(found, 50_000)) == (
+        "Not decided for 50,000 steps: probably use a, 1 h 7 min instead of 2 h 47 min, compiling "
+        "included, but fewer than 6 rounds were timed; more steps would decide; whether it learns "
+        "the same was not tested."
     )
-    for other, num_steps in ((searched, 12), (comparison(base, fast), 50_000)):
-        advised = advice(plan(other, num_steps), Prices())
-        assert advised and advised.action == "Do not compile"
+    assert told(plan(found, 12)) == (
+        "Do not compile for 12 steps: 2.4 s without a compiler, 6.0 s with a."
+    )
 
 
-def test_the_best_candidate_of_a_search_is_not_sure_while_another_may_take_less() -> None:
+@pytest.mark.parametrize("scenario", ["tune", "train"])
+def test_the_best_backend_is_not_sure_while_another_may_take_less(scenario: str) -> None:
     """For 1,000 steps `a` takes 102 s; `b`, by a few rounds, 85 s, and `c` 121 s; 200 s without."""
     faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
     base = result("baseline", step_seconds=0.2)
@@ -267,15 +282,14 @@ def test_the_best_candidate_of_a_search_is_not_sure_while_another_may_take_less(
 
     for low in (None, 0.9):  # with too few rounds for an interval, or with one
         quicker, slower = tried("b", 0.08, low), tried("c", 0.116, low)
-        planned = plan(comparison(base, sure, quicker, slower, scenario="tune"), 1000)
-        assert (planned.best, planned.undecided, planned.is_sure) == (sure, quicker, False)
-        advised = advice(planned, Prices())
-        assert advised and advice_words(advised) == (
-            "use a: 1 min 42 s instead of 3 min 20 s, compiling included. This is not sure: b may "
-            "take only 1 min 25 s. Below 20 steps (20 to 20), do not compile."
+        planned = plan(comparison(base, sure, quicker, slower, scenario=scenario), 1000)
+        assert (planned.best, planned.rival, planned.is_sure) == (sure, quicker, False)
+        assert told(planned) == (
+            "Use a for 1,000 steps: 1 min 42 s instead of 3 min 20 s, compiling included; whether "
+            "it learns the same was not tested. This is not sure: b may take only 1 min 25 s. "
+            "Below 20 steps (20 to 20), do not compile."
         )
-    assert plan(comparison(base, sure, slower, scenario="tune"), 1000).is_sure
-    assert plan(comparison(base, sure, quicker), 1000).is_sure, "no search"
+    assert plan(comparison(base, sure, slower, scenario=scenario), 1000).is_sure
 
 
 @pytest.mark.parametrize("num_blocks", [4, 8])
@@ -292,16 +306,18 @@ def test_a_candidate_that_a_search_ended_for_its_losses_is_not_advised(
     found = compared(data_dir)
     planned = plan(found, 50_000)
     assert planned.totals["inductor"] < planned.totals["baseline"]
-    assert (planned.best, planned.undecided) == (None, None)
+    assert planned.best is None
     with Store.in_memory(data_dir) as store:
         assert summarize(store, EXPERIMENT_ID).leading is None
-    advised = advice(planned, Prices())
-    assert advised and advised.action == "Do not compile"
+    words = told(planned)
+    assert words == (
+        "Nothing worked: inductor cannot be trusted: its losses leave the band of equal trainings."
+    )
 
 
 def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> None:
-    known = Plan(num_steps=None, totals={}, best=None, baseline="baseline", choices=CHOICES)
-    assert advice(known, Prices()) is None
+    known = Plan(num_steps=None, answer=None, totals={}, best=None, baseline="baseline",
+                 choices=CHOICES)  # fmt: skip
     assert other_lengths(known) == (
         "Below 1,310 steps (1,210 to 1,400), do not compile; from 1,310 steps (1,210 to 1,400) on, "
         "use inductor; from about 84,000 steps on, use max<autotune>."
@@ -312,20 +328,17 @@ def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> No
 def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
     """Two hours on two devices at 2.5 an hour are 10; five steps of 1.44 MJ are 2 kWh at 0.3, which
     is 0.6, and 0.8 kg of CO2 at 400 g each."""
-    plan = Plan(num_steps=5, totals={"baseline": 7200.0, "inductor": 9000.0}, best=None,
+    slower = Answer(kind="do not compile", reason="slower", backend="inductor")
+    plan = Plan(num_steps=5, answer=slower, best=None,
+                totals={"baseline": 7200.0, "inductor": 9000.0},
                 baseline="baseline", step_joules={"baseline": 1.44e6}, num_devices=2,
                 choices=CHOICES[:1], chosen=CHOICES[0])  # fmt: skip
     prices = Prices(currency="EUR", device_hour=2.5, kwh=0.3, co2_grams_per_kwh=400)
-
-    def said(plan: Plan, prices: Prices) -> str:
-        found = advice(plan, prices)
-        return advice_words(found) if found else ""
-
-    assert said(plan, prices) == (
-        "do not compile: the steps take 2 h 0 min. The steps use 2.00 kWh. They emit 0.800 kg of "
-        "CO2. The training costs 10.6 EUR. No backend is sure to take less."
+    assert told(plan, prices) == (
+        "Do not compile for 5 steps: 2 h 0 min without a compiler, 2 h 30 min with inductor. The "
+        "steps use 2.00 kWh. They emit 0.800 kg of CO2. The training costs 10.6 EUR."
     )
-    assert "The training costs 4,001 EUR." in said(replace(plan, num_devices=800), prices)
+    assert "The training costs 4,001 EUR." in told(replace(plan, num_devices=800), prices)
     unmeasured = replace(plan, step_joules={"inductor": 1.0})
-    assert "The training costs 10.0 EUR without energy." in said(unmeasured, prices)
-    assert "The training costs 10.0 EUR." in said(unmeasured, replace(prices, kwh=0.0))
+    assert "The training costs 10.0 EUR without energy." in told(unmeasured, prices)
+    assert "The training costs 10.0 EUR." in told(unmeasured, replace(prices, kwh=0.0))

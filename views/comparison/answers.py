@@ -16,14 +16,14 @@ from breakeven.runner.folders.states import EarlyEnd, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Comparison, Result, Standings, standings
-from breakeven.storage.numbers.formats import count_of, format_verdict
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.numbers.sentences import Sentence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.parity import learned_less
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.terminal.parity_words import outcome_of_batches, parity_words
-from breakeven.storage.terminal.plan_words import break_even_text
+from breakeven.storage.terminal.parity_words import parity_words, wrong_words
+from breakeven.storage.terminal.plan_words import answer_words, break_even_text
 from breakeven.views.parts.downloads import show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
@@ -40,13 +40,29 @@ DOUBTS: dict[SpeedDoubt, Markdown] = {
 
 
 def headline(comparison: Comparison, planned: Plan) -> Markdown:
-    """The backend that takes the least time for the planned length, or without a length the fastest
-    one; when it pays off, its parity, and why others do not count."""
+    """The answer in one sentence."""
     found = standings(comparison)
-    if not found.num_backends:
-        return "There is only the baseline: add a backend to compare."
+    if planned.answer is not None:
+        return sentence(answer_words(planned))
     if found.baseline is None:
         return "There is no baseline to compare with."
+    return "There is only the baseline: add a backend to compare."
+
+
+def is_bad(planned: Plan) -> bool:
+    """Whether the answer is shown in red, because nothing can be recommended from it."""
+    found = planned.answer
+    return found is not None and found.kind in ("nothing compiled", "nothing worked")
+
+
+def evidence(comparison: Comparison, planned: Plan) -> Markdown:
+    """The speed behind the answer, when compiling pays off, parity, and why other backends do not
+    count; empty if the answer says it all."""
+    found = standings(comparison)
+    if found.baseline is None or not found.num_backends:
+        return ""
+    if is_bad(planned) and len(found.broken) == found.num_backends == 1:
+        return ""  # The answer has the reason.
     until_then = ""
     if found.baseline_ended_early:
         why = f"the baseline did not finish ({words.STATES[found.baseline.state][0]})"
@@ -64,8 +80,9 @@ def _speeds(found: Standings, planned: Plan, spec: ExperimentSpec) -> Markdown:
         return _leading(planned.leading, planned, found, spec)
     if not found.counted:
         return ""
-    if planned.undecided is not None:
-        result = planned.undecided
+    has_few = planned.answer is not None and planned.answer.reason == "few rounds"
+    if spec.kind.searches and planned.subject is not None and has_few:
+        result = planned.subject
         return f"{_name(result)} was the best candidate, at {_speed(result)} in only a few rounds."
     at: dict[SpeedVerdict, list[Markdown]] = {}
     for result in found.counted:
@@ -95,6 +112,9 @@ def _others(found: Standings, *, is_search: bool) -> list[Markdown]:
              + (f", {_speed(result)} until then)" if result.speedup else ")")
              for result in found.unfinished]  # fmt: skip
     sentences += [f"{listed(ended)} did not finish."] if ended else []
+    idle = [_name(result) for result in found.uncompiled]
+    if idle and len(idle) < found.num_backends:
+        sentences.append(f"Nothing was compiled in {listed(idle)}.")
     missing = [_name(result) for result in found.unmeasured]
     if not missing:
         return sentences
@@ -139,23 +159,21 @@ def reasons(doubts: Sequence[SpeedDoubt], texts: Mapping[SpeedDoubt, Markdown]) 
 
 
 def _leading(best: Result, planned: Plan, found: Standings, spec: ExperimentSpec) -> Markdown:
-    """The sentence about the leading backend. Without a length, if others are faster too, it speaks
-    of the step only, because the fastest step need not mean the shortest training."""
-    name = _name(best)
+    """The sentence about the leading backend. If others are faster too, it speaks of the step only,
+    because the fastest step need not mean the shortest training."""
+    faster = [one for one in found.counted if one.speed_verdict == "faster"]
     does = "answers at" if spec.is_inference else "trains at"
-    if planned.num_steps is not None and planned.totals:
-        perhaps = "" if planned.is_sure else "probably "
-        start = f"For {inert(count_of(planned.num_steps, 'step'))} "
-        start += (f"compiling {perhaps}does not pay: {name}" if planned.best is None
-                  else f"{name} {perhaps}takes the least time: it")  # fmt: skip
-    else:
-        faster = [one for one in found.counted if one.speed_verdict == "faster"]
-        start = name
-        does = does if len(faster) == 1 else "has the fastest step at"
-    start += f" {does} {_speed(best)} the speed without a compiler"
-    text = f"{start}{_pays(best, planned, spec)}."
+    if len(faster) > 1 and not planned.totals:
+        does = "has the fastest step at"
+    speed = f"{_name(best)} {does} {_speed(best)} the speed without a compiler"
+    text = f"{speed}{_pays(best, planned, spec)}."
     if spec.is_inference:
         return f"{text} The scenario `accuracy` checks whether it gives the same answers."
+    told = planned.answer
+    is_told = told is not None and told.backend == best.label and told.kind == "use"
+    parity = best.parity
+    if is_told and parity and parity.verdict == "holds" and not parity.band_ended:
+        return text  # The answer says it.
     return f"{text} {_parity_of(best)}"
 
 
@@ -197,8 +215,8 @@ def _parity_of(best: Result) -> Markdown:
 def _breach(result: Result) -> Markdown:
     """A short reason why parity is broken; the warnings give the whole reason."""
     parity = result.parity
-    if parity is not None and learned_less(parity):
-        return inert(f"{outcome_of_batches(parity)}")
+    if result.shortfall is not None or (parity is not None and learned_less(parity)):
+        return sentence(wrong_words(result))
     if parity is None or parity.first_step_outside is None:
         if result.ended_as_wrong:
             return "its losses leave the band of equal trainings"

@@ -36,6 +36,7 @@ from breakeven.storage.terminal.difference import (
     obstacles,
     results_by_side,
     scaling_notes,
+    wrong_trainings,
 )
 from breakeven.views.charts import speed as side_charts
 from breakeven.views.charts.layers import losses as losses_chart
@@ -137,7 +138,8 @@ def _speed(result: Result | None) -> Html:
     run."""
     if result is None or result.speedup is None:
         return DASH if result is None else cell("speed_verdict")(result)
-    return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}{state_mark(result)}"
+    wrong = " <small>does not count</small>" if result.is_wrong else ""
+    return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}{state_mark(result)}{wrong}"
 
 
 def _quotient(found: Difference | None) -> Html:
@@ -213,7 +215,7 @@ def show(store: Store) -> None:
         return
     sides = load_sides(store, chosen)
     show_who(sides)
-    for obstacle in obstacles(sides):
+    for obstacle in (*obstacles(sides), *wrong_trainings(sides)):
         st.warning(inert(obstacle), icon=":material/block:")
     facts = tuple(f"{side.letter}: {side.name} · {side.experiment_id}" for side in sides)
     with files_of(Origin(name=slug("-".join(side.name for side in sides)), facts=facts)):

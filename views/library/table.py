@@ -27,6 +27,7 @@ from breakeven.runner.commands.filters import (
     NUMBERS as SEARCHED,
 )
 from breakeven.runner.folders.states import state_words
+from breakeven.runner.texts import capital
 from breakeven.storage.library.catalog import facet_counts
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import NUMBERS
@@ -105,6 +106,8 @@ COLUMNS = {
     "name": Column("Name", _name, config=st.column_config.ButtonColumn, settings=(
         ("pinned", True), ("width", 195), ("type", "tertiary"), ("alignment", "left"))),
     "state": Column("State", lambda row: words.STATES[row["state"]][0], settings=(("width", 90),)),
+    "answer": Column("Answer", lambda row: capital(plain(row["answer"] or "")) or None,
+                     settings=(("width", 130),)),
     "best": Column("Best backend", _text("best"), settings=(("width", 110),)),
     "speedup": _number("Speedup", "speedup", "%.2fx", "speedup", width=70),
     "interval": Column("Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn,
@@ -141,7 +144,8 @@ COLUMNS = {
     "origin": Column("Origin", _text("origin"), settings=(("width", 90),)),
     "id": Column("Id", _text("experiment_id")),
 }  # fmt: skip
-USUAL = ("name", "speedup", "verdict", "interval", "state", "parity", "compile", "steps", "losses",
+USUAL = ("name", "answer", "speedup", "verdict", "interval", "state", "parity", "compile", "steps",
+         "losses",
          "device", "torch", "when", "tags")  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.correctness import table as checks_table
 from breakeven.storage.comparison.plan import own_plan
-from breakeven.storage.comparison.results import Comparison, standings
+from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
@@ -61,6 +61,10 @@ class Page:
     """The texts, tables and charts of a comparison's page."""
 
     headline: Markdown
+    is_bad: bool = False
+    """Whether the headline is shown in red."""
+    evidence: Markdown = ""
+    """What stands behind the headline."""
     leaderboard: Html = ""
     captions: Sequence[Markdown] = ()
     doubts: Sequence[Markdown] = ()
@@ -126,7 +130,9 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
     reasons = [why.card(explained)] if explained.is_known else []
     beside = environment_sentences(comparison)
     return Page(
-        headline=" ".join([answers.headline(comparison, planned), *map(inert, beside)]),
+        headline=answers.headline(comparison, planned),
+        is_bad=answers.is_bad(planned),
+        evidence=" ".join([answers.evidence(comparison, planned), *map(inert, beside)]).strip(),
         why=[*why.sentences(explained), *why.missing(explained), *why.found(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
         captions=[
@@ -226,15 +232,12 @@ def _written(value: Any) -> str:
 
 
 def advice(comparison: Comparison) -> Markdown:
-    """The recommendation for the experiment's own length; empty if runs are not compared."""
-    if not comparison.spec.kind.compares_runs:
-        return ""
+    """The answer for the experiment's own length, and its details; empty if runs are not
+    compared."""
     planned = own_plan(comparison)
-    found = plan_words.advice(planned, Prices())
-    if not planned.choices or not standings(comparison).counted:
-        return "These runs allow no advice: no backend has a speed that counts."
-    return inert(f"For {planned.num_steps:,} steps, {plan_words.advice_words(found)}" if found
-                 else plan_words.any_length(planned, Prices()))  # fmt: skip
+    said = [sentence(plan_words.answer_words(planned))]
+    said.append(inert(plan_words.plan_details(planned, Prices())))
+    return " ".join(filter(None, said))
 
 
 COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
@@ -289,7 +292,8 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
     told_html: Html = "".join([
         f'<article id="{at}"><section class="{screen}"><p class="quiet">{html(one.provenance)}</p>',
         f"<h1>{inert(one.name)}</h1>",
-        f'<p class="answer">{html(page.headline)}</p>', linked_here(page.leaderboard),
+        f'<p class="answer{" bad" if page.is_bad else ""}">{html(page.headline)}</p>',
+        f"<p>{html(page.evidence)}</p>" if page.evidence else "", linked_here(page.leaderboard),
         "</section>", quiet(page.captions),
         f'<section class="{screen}"><h2>What to keep in mind</h2><aside class="doubts">{doubts}'
         "</aside></section>" if doubts else "",

@@ -20,7 +20,7 @@ from breakeven.runner.folders.added_rounds import add_rounds, refuse_rounds
 from breakeven.runner.folders.queue import Experiment, find_experiment
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState, RunState
-from breakeven.runner.settings import Prices, read_settings
+from breakeven.runner.settings import read_settings
 from breakeven.runner.specs.candidates import untried
 from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds, Compared
 from breakeven.runner.texts import capital
@@ -53,7 +53,7 @@ from breakeven.storage.terminal.environment_words import (
     version_words,
 )
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import Advice, advice, any_length, starts_advice
+from breakeven.storage.terminal.plan_words import plan_details, starts_words
 from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.setting_words import setting_words
 from breakeven.views.access import permissions
@@ -156,12 +156,16 @@ CHART_SHARE, CARDS_SHARE = 3, 2
 def show_first_screen(
     store: Store, experiment: pd.Series, comparison: Comparison, planned: Plan
 ) -> None:
-    """Plan above, chart on the left, cards on the right; on a phone the cards come first."""
+    """Plan above, chart on the left, cards on the right; on a phone the cards come first. Only
+    cards if nothing was compiled or nothing worked."""
+    if answers.is_bad(planned):  # There is nothing to plan with.
+        st.html(cards_html(comparison, planned))
+        return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
         ask_steps(comparison)
         prices = read_settings(store.data_dir.path).prices
         _show_use(store, comparison, planned)
-        st.markdown(plan_text(planned, prices), width="stretch")
+        st.markdown(inert(plan_details(planned, prices)), width="stretch")
     drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps or 0)
     if not drawn:
         st.html(cards_html(comparison, planned))
@@ -215,20 +219,6 @@ def ask_steps(comparison: Comparison) -> None:
                          **bound("plan", str(own_steps(comparison) or "")))  # fmt: skip
     if not text or text.replace(",", "").strip().isdecimal():
         st.markdown(f"{linked('num_steps', 'steps')}.", width="content")
-
-
-def plan_text(planned: Plan, prices: Prices) -> Markdown:
-    """The recommended backend and the time it saves, or without a length the best choice by length;
-    empty without a measured baseline."""
-    found = advice(planned, prices)
-    return inert(any_length(planned, prices)) if found is None else advice_text(found)
-
-
-def advice_text(found: Advice) -> Markdown:
-    """An advice with its times linked to their definition."""
-    times = "".join(inert(text) + linked("planned_seconds", words.duration(one))
-                    for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
-    return f"**{inert(found.action)}**: {times}{inert(found.texts[-1])}"
 
 
 def cards_html(comparison: Comparison, planned: Plan) -> Html:
@@ -327,7 +317,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
             st.fragment(show_verdict_so_far, run_every=again)(store, experiment_id)
         return
     planned = read_plan(comparison)
-    st.markdown(f"### {answers.headline(comparison, planned)}")
+    show_answer(comparison, planned)
     show_environments(comparison)
     running.show_failures(store, experiment_id)
     cause.offer(store, comparison)
@@ -347,6 +337,15 @@ def show_answer_so_far(store: Store, experiment: pd.Series) -> None:
     show_environments(comparison)
     show_first_screen(store, experiment, comparison, planned)
     show_doubts(comparison)
+
+
+def show_answer(comparison: Comparison, planned: Plan, *, heading: bool = True) -> None:
+    """The answer, in red if there is nothing to recommend from, and the evidence for it."""
+    said = answers.headline(comparison, planned)
+    with st.container(key="bad-answer" if answers.is_bad(planned) else "answer"):
+        st.markdown(f"### {said}" if heading else f"**{said}**")
+    if behind := answers.evidence(comparison, planned):
+        st.markdown(behind)
 
 
 def show_environments(comparison: Comparison) -> None:
@@ -382,7 +381,7 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
     with keeping_up(store):
         comparison = compare(store, experiment_id)
     planned = own_plan(comparison)
-    st.markdown(f"**{answers.headline(comparison, planned)}**")
+    show_answer(comparison, planned, heading=False)
     st.html(cards_html(comparison, planned))
     show_doubts(comparison)
 
@@ -504,8 +503,8 @@ def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> 
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
             ask_steps(comparison)
             with st.container(gap=None):
-                for starts in starts_advice(found, read_plan(comparison).num_steps):
-                    st.markdown(advice_text(starts))
+                for starts in starts_words(found, read_plan(comparison).num_steps):
+                    st.markdown(sentence(starts))
         scenarios.show_caches(store, comparison, found)
     running.show_failures(store, comparison.experiment_id)
 

@@ -66,7 +66,7 @@ def test_the_answer_is_confirmed_for_the_planned_length(
     assert (status, scenarios) == (4, ["tune", "train"])
     assert "1 candidate for a training of 5,000 steps; the search takes at most 1 min" in shown
     assert "to confirm the answer" in shown
-    assert "plan for 5,000 steps: use none-fused" in shown
+    assert "Use none-fused for 5,000 steps" in shown
     assert "torch.optim.Adam(model.parameters(), ..., fused=True)" in shown
 
 
@@ -125,7 +125,7 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
     assert ended == (1, ["tune"])
     shown = capfd.readouterr().out
     assert STOPPED in shown and UNCONFIRMED not in shown
-    assert "plan for 5,000 steps: use none-fused" in shown
+    assert "Use none-fused for 5,000 steps" in shown
     everyone = runs("baseline", "control", "none-fused", "eager-fused")
     assert [run.state for run in everyone] == 4 * [RunState.CANCELLED]
 
@@ -136,7 +136,7 @@ def test_without_a_gain_the_answer_is_to_leave_it(
     status, scenarios = tuned(tmp_path, "--backends=eager", "--plan=2 epochs")
     assert (status, scenarios) == (0, ["tune"])
     shown = capfd.readouterr().out
-    assert UNCONFIRMED in shown and "plan for 100 steps: do not compile" in shown
+    assert UNCONFIRMED in shown and "Do not compile for 100 steps" in shown
     (search,) = experiments(DataDir(tmp_path))
     assert search.spec.tune.steps == 100  # two epochs of 50 samples, one by one
 

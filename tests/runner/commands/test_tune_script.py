@@ -80,6 +80,6 @@ def test_what_is_fast_and_wrong_never_wins_and_the_script_is_left_without_a_comp
 ) -> None:
     shown, _ = tuned(tmp_path, "return None", capfd)
     assert "its losses leave the band of equal trainings" in shown and UNCONFIRMED in shown
-    assert "plan for 20,000 steps: do not compile" in shown
+    assert "Do not compile for 20,000 steps" in shown
     assert "to train without a compiler, change train.py" in shown
     assert len(list(experiments(DataDir(tmp_path / "data")))) == 1

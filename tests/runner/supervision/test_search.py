@@ -26,7 +26,7 @@ from breakeven.runner.supervision.turns import TurnPost
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.plan_words import advice, advice_words
+from breakeven.storage.terminal.plan_words import plan_details
 from breakeven.storage.terminal.report import report
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision import test_supervisor as fake
@@ -113,8 +113,7 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_trai
             assert "its batches have 2 samples instead of 1" in report(found)
             kinds = {one.kind for one in found.warnings}
             assert not kinds & {"different setting", "different lengths"}
-        given = advice(planned, Prices())
-        assert given is not None and "This is another training" in advice_words(given)
+        assert "This is another training" in plan_details(planned, Prices())
 
 
 @pytest.mark.parametrize(("cpus", "overlap"), [(2, True), (1, False)])

@@ -10,7 +10,7 @@ from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.plan import plan
-from breakeven.storage.terminal.plan_words import advice, advice_words, any_length
+from breakeven.storage.terminal.plan_words import answer_words, plan_details
 from tests.helpers.comparisons import compared
 from tests.helpers.device_journals import SAMPLE
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
@@ -53,9 +53,8 @@ def saving(data_dir: DataDir, label: str = "inductor") -> EnergySaving | None:
 
 
 def told(data_dir: DataDir, steps: int) -> str:
-    found = advice(plan(compared(data_dir), steps), Prices())
-    assert found is not None
-    return advice_words(found)
+    planned = plan(compared(data_dir), steps)
+    return f"{answer_words(planned)} {plan_details(planned, Prices())}"
 
 
 def test_compiling_is_repaid_by_the_energy_that_steps_save(tmp_path: Path) -> None:
@@ -140,7 +139,8 @@ PRICES = Prices(device_hour=2.0, kwh=0.25, co2_grams_per_kwh=500.0, currency="EU
 
 
 def for_any_length(data_dir: DataDir, prices: Prices) -> str:
-    return any_length(plan(compared(data_dir), None), prices)
+    planned = plan(compared(data_dir), None)
+    return f"{answer_words(planned)} {plan_details(planned, prices)}"
 
 
 def test_a_training_without_an_end_has_amounts_per_hour(tmp_path: Path) -> None:
@@ -148,8 +148,9 @@ def test_a_training_without_an_end_has_amounts_per_hour(tmp_path: Path) -> None:
     data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)})
     assert for_any_length(data_dir, PRICES) == (
         "Below 399 steps (399 to 399), do not compile; from 399 steps (399 to 399) on, use "
-        "inductor. Per hour with inductor: 72,000 instead of 36,000 steps, "
-        "0.600 instead of 0.400 kWh, 0.300 instead of 0.200 kg of CO2, 2.15 instead of 2.10 EUR."
+        "inductor; whether inductor learns the same is not known. Per hour with inductor: 72,000 "
+        "instead of 36,000 steps, 0.600 instead of 0.400 kWh, 0.300 instead of 0.200 kg of CO2, "
+        "2.15 instead of 2.10 EUR."
     )
     assert for_any_length(data_dir, Prices()).endswith("steps, 0.600 instead of 0.400 kWh.")
 

@@ -111,7 +111,7 @@ def test_each_environment_has_a_baseline_and_is_compared_with_the_first(faster: 
     assert environment_lines(found.across)[0] == "new beside old: torch 2.13.0 instead of 2.11.0"
     with Store.in_memory(faster) as store:
         page = content(store, EXPERIMENT_ID).page
-    assert page.headline.endswith(inert(words_of(found)))
+    assert page.evidence.endswith(inert(words_of(found)))
     assert page.captions[0] == inert("new beside old: torch 2.13.0 instead of 2.11.0")
 
 

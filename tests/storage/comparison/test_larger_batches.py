@@ -22,7 +22,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import advice, advice_words
+from breakeven.storage.terminal.plan_words import plan_details
 from breakeven.views.charts import speed
 from breakeven.views.comparison.answers import headline
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -160,8 +160,7 @@ def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_c
     assert [one.label for one in standings(found).broken] == [LARGER]
     planned = plan(found, 1000)
     assert planned.best.label == LARGE
-    advised = advice(planned, Prices())
-    assert advised is not None and told in advice_words(advised)
+    assert told in plan_details(planned, Prices())
     parity = found.result_of(LARGER).parity
     assert parity.verdict == "unknown"
     assert parity_text(parity) == "learned less"

@@ -94,6 +94,7 @@ def test_events_after_a_checkpoint_are_taken_back(data_dir: DataDir, read: Read)
         run.log.append("gradient_statistics", step=10, tensors=[{"name": "weight", "norm": 1.0}])
 
     parts = [
+        lambda run: setattr(run, "captures", False),
         blocks(3), end_of_block, what_is_compiled, blocks(2), end_of_block,
         lambda run: run.stop("enough"),
         lambda run: run.log.append("prediction", split="test", file="artifacts/test.parquet"),

@@ -144,7 +144,8 @@ def test_a_failed_comparison_is_shown(recorded: DataDir, monkeypatch: pytest.Mon
 
 def test_a_broken_backend_is_not_the_best_however_fast() -> None:
     slow = BackendSummary(label="slow", state="finished", speedup=1.1, parity="holds")
-    broken = BackendSummary(label="broken", state="finished", speedup=9.0, parity="broken")
+    broken = BackendSummary(label="broken", state="finished", speedup=9.0, parity="broken",
+                            is_wrong=True)  # fmt: skip
     untimed = BackendSummary(label="untimed", state="failed")
     found = Summary(backends=(untimed, broken, slow))
     assert found.best == slow and found.parity == "broken"

@@ -168,8 +168,9 @@ def test_screens_lead_from_the_answer_to_what_to_do_which_is_that_of_the_plan(
     assert titles[0] == "Race" and titles[-1] == "What to do"
     assert len(titles) >= 5
     assert advice(compare(race, EXPERIMENT_ID)) == (
-        "For 80 steps, use inductor: 11 s instead of 16 s, compiling included. Below 30 steps (30 "
-        "to 30), do not compile."
+        "Use inductor for [80 steps](definitions#num_steps): [11 s](definitions#planned_seconds) "
+        "instead of [16 s](definitions#planned_seconds), compiling included; it learns the same "
+        "thing. Below 30 steps (30 to 30), do not compile."
     )
 
 

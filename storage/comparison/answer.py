@@ -1,0 +1,266 @@
+"""The answer of a plan: one judgement for pages, terminal, JSON, reports, lists and gates.
+
+`storage.terminal.plan_words` puts it into one sentence.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.texts import duration
+from breakeven.storage.comparison.results import Comparison, Result, Standings
+from breakeven.storage.statistics.speedups import BreakEven, SpeedDoubt, speed_doubt
+
+AnswerKind = Literal["use", "do not compile", "not decided", "nothing compiled", "nothing worked"]
+Reason = Literal[
+    "slower",  # no backend is faster
+    "length",  # compiling does not pay within the length
+    "equal",  # the total is shown as equal to that without a compiler
+    "break-even",  # the length is inside the interval of the break-even
+    "chance",
+    "noise",
+    "few rounds",
+    "no speed",  # no round can be compared
+    "still running",
+    "stopped",  # somebody stopped runs, or their process disappeared
+    "no baseline",
+]
+Sameness = Literal[
+    "same", "unknown", "not tested", "answers not tested", "nothing learned", "another training"
+]
+
+
+DOUBTS: dict[SpeedDoubt, Reason] = {"few": "few rounds", "chance": "chance", "margin": "noise"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenUp:
+    """Where the compiler gave up in a run."""
+
+    label: str
+    place: str | None
+    """`train.py:15`; None if unknown."""
+    operator: str | None
+    """`aten.bincount`; None if the compiler's reason names none."""
+    function: str | None
+    is_all: bool
+    """Whether nothing else was compiled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What to do for a length of training, or for any length."""
+
+    kind: AnswerKind
+    reason: Reason | None = None
+    """Why not to compile, or why nothing is decided; None for other kinds."""
+    backend: str | None = None
+    """Label of the backend to use, or of the one that the reason is about; None if there is no such
+    backend."""
+    probable: str | None = None
+    """If nothing is decided, the run that takes the least time as measured: the backend's label, or
+    the baseline's for no compiler. None if nothing was measured."""
+    more_rounds: int | None = None
+    """Further rounds that would decide; None if unknown, or if no number below a tenfold would."""
+    sameness: Sameness | None = None
+    """Whether `backend` learns the same; None without a backend."""
+    is_equal: bool = False
+    """Whether its total is shown as equal to that without a compiler."""
+    given_up: tuple[GivenUp, ...] = ()
+    """Where the compiler gave up: in the backend, or in all if nothing was compiled."""
+    failed: tuple[str, ...] = ()
+    """If nothing worked, labels of the runs that ended early."""
+    wrong: tuple[str, ...] = ()
+    """If nothing worked, labels of the runs whose training is wrong."""
+
+
+def sameness_of(comparison: Comparison, result: Result) -> Sameness:
+    """Whether a backend that is not wrong learns the same, as far as known."""
+    parity = result.parity
+    if comparison.spec.is_inference:
+        return "answers not tested"
+    if parity is None:
+        return "not tested"
+    if parity.verdict == "holds":
+        return "same"
+    if result.batch_times > 1:
+        return "another training"
+    return "nothing learned" if parity.verdict == "nothing learned" else "unknown"
+
+
+def shown_as_equal(one: float | None, other: float | None) -> bool:
+    """Whether two totals, in seconds, read the same wherever they are shown."""
+    return one is not None and other is not None and duration(one) == duration(other)
+
+
+def may_pay(result: Result, num_steps: int | None, step_seconds: float | None) -> bool:
+    """Whether it is open if a backend takes less time than no compiler for so many steps, or for
+    any number. `step_seconds`: the baseline's.
+
+    An inconclusive speed is not open if even the best end of its interval, or steps of no duration
+    without an interval, could not repay the compiling.
+    """
+    if result.speed_verdict == "faster":
+        even = result.break_even
+        return num_steps is not None and even is not None and not is_outside(num_steps, even)
+    if result.speed_verdict != "unsure":
+        return False
+    best = result.speedup.high if result.speedup else None
+    if best is not None and best <= 1:
+        return False
+    compiling = result.break_even.compile_seconds if result.break_even else None
+    compiling = compiling if compiling is not None else result.measured.compile_seconds
+    if num_steps is None or step_seconds is None or compiling is None:
+        return True
+    return compiling < num_steps * step_seconds * (1 if best is None else 1 - 1 / best)
+
+
+def is_outside(num_steps: int, found: BreakEven) -> bool:
+    """Whether a length is surely before or surely after a break-even."""
+    if found.low is None or found.high is None:
+        return found.verdict == "reached"
+    return not found.low < num_steps < found.high
+
+
+def answer(
+    comparison: Comparison,
+    standing: Standings,
+    best: Result | None,
+    num_steps: int | None,
+    totals: Mapping[str, float],
+) -> Answer | None:
+    """The answer for a length, or for any; None without a backend to judge. `best`: the backend
+    that surely pays and takes the least time; `totals`: seconds by label."""
+    if not comparison.spec.kind.compares_runs or not standing.num_backends:
+        return None
+    if standing.baseline is None or standing.compares_nothing:
+        return _without_baseline(standing)
+    base = totals.get(comparison.baseline)
+    if best is not None:
+        return _about_best(comparison, best, shown_as_equal(totals.get(best.label), base))
+    step = standing.baseline.measured.step_seconds
+    undecided = [one for one in standing.counted if may_pay(one, num_steps, step)]
+    if undecided:
+        first = min(
+            undecided, key=lambda one: totals.get(one.label, one.measured.step_seconds or 0)
+        )
+        return _undecided(comparison, first, num_steps, totals)
+    throughout = _compiled_throughout(comparison)
+    unmeasured = [one for one in standing.unmeasured if one.label not in throughout]
+    if unmeasured:
+        is_over = all(RunState(one.state).is_final for one in unmeasured)
+        return Answer(kind="not decided", reason="no speed" if is_over else "still running",
+                      backend=unmeasured[0].label)  # fmt: skip
+    if standing.counted or throughout:
+        return _not_to_compile(comparison, standing, num_steps, totals)
+    return _nothing(comparison, standing)
+
+
+def _about_best(comparison: Comparison, best: Result, is_equal: bool) -> Answer:
+    return Answer(
+        kind="do not compile" if is_equal else "use",
+        reason="equal" if is_equal else None,
+        backend=best.label,
+        sameness=sameness_of(comparison, best),
+        is_equal=is_equal,
+        given_up=_given_up_by(comparison, [best]),
+    )
+
+
+def _undecided(
+    comparison: Comparison, result: Result, num_steps: int | None, totals: Mapping[str, float]
+) -> Answer:
+    doubt = speed_doubt(result.speedup, result.p_holm) if result.speedup else "few"
+    reason = DOUBTS[doubt]
+    mine, base = totals.get(result.label), totals.get(comparison.baseline)
+    probable = None
+    if mine is not None and base is not None:
+        probable = result.label if mine < base else comparison.baseline
+    elif num_steps is None and result.speedup is not None:
+        probable = result.label if result.speedup.median > 1 else comparison.baseline
+    return Answer(
+        kind="not decided",
+        reason="break-even" if result.speed_verdict == "faster" else reason,
+        backend=result.label,
+        probable=probable,
+        more_rounds=result.more_rounds,
+        sameness=sameness_of(comparison, result),
+        is_equal=shown_as_equal(mine, base),
+        given_up=_given_up_by(comparison, [result]),
+    )
+
+
+def _not_to_compile(
+    comparison: Comparison,
+    standing: Standings,
+    num_steps: int | None,
+    totals: Mapping[str, float],
+) -> Answer:
+    base = totals.get(comparison.baseline)
+    nearest = min(standing.counted, key=lambda one: totals.get(one.label, 0.0), default=None)
+    if nearest is None:
+        return Answer(kind="do not compile", reason="slower")
+    faster = [one for one in standing.counted if one.speed_verdict == "faster"]
+    is_equal = shown_as_equal(totals.get(nearest.label), base)
+    may_pay_later = faster or [one for one in standing.counted if one.speed_verdict == "unsure"]
+    reason: Reason = "equal" if is_equal else "length" if may_pay_later else "slower"
+    subject = nearest if reason == "equal" or not may_pay_later else may_pay_later[0]
+    return Answer(
+        kind="do not compile",
+        reason=reason,
+        is_equal=is_equal,
+        backend=subject.label,
+        sameness=sameness_of(comparison, subject),
+        given_up=_given_up_by(comparison, [subject]),
+    )
+
+
+def _without_baseline(standing: Standings) -> Answer:
+    baseline = standing.baseline
+    has_failed = baseline is not None and RunState(baseline.state).is_failed
+    others = standing.others
+    if has_failed and others and all(RunState(one.state).is_failed for one in others):
+        failed = (baseline, *others) if baseline else others
+        return Answer(kind="nothing worked", failed=tuple(one.label for one in failed))
+    return Answer(kind="not decided", reason="no baseline")
+
+
+def _nothing(comparison: Comparison, standing: Standings) -> Answer:
+    """The answer if no backend has a speed that counts, and none will have one."""
+    stopped = [one for one in standing.unfinished
+               if RunState(one.state) in (RunState.CANCELLED, RunState.LOST)]  # fmt: skip
+    if standing.uncompiled:
+        return Answer(kind="nothing compiled", backend=standing.uncompiled[0].label,
+                      given_up=_given_up_by(comparison, standing.uncompiled))  # fmt: skip
+    if stopped:
+        return Answer(kind="not decided", reason="stopped", backend=stopped[0].label)
+    first = (*standing.broken, *standing.unfinished)[0]
+    return Answer(
+        kind="nothing worked",
+        backend=first.label,
+        failed=tuple(one.label for one in standing.unfinished),
+        wrong=tuple(one.label for one in standing.broken),
+    )
+
+
+def _given_up_by(comparison: Comparison, results: Sequence[Result]) -> tuple[GivenUp, ...]:
+    """Where the compiler first gave up in each run, as the warnings record it."""
+    labels = {one.label for one in results}
+    return tuple(
+        GivenUp(label=label, place=function["place"], operator=function["operator"],
+                function=function["name"], is_all=bool(facts["is_all"]))
+        for warning in comparison.warnings if warning.kind == "given up"
+        for label, facts in warning.runs.items() if label in labels
+        for function in facts["functions"][:1]
+    )  # fmt: skip
+
+
+def _compiled_throughout(comparison: Comparison) -> set[str]:
+    """Labels of runs that compiled until their end, and took longer than the baseline so."""
+    facts_by_run = {label: facts for warning in comparison.warnings
+                    if warning.kind == "compiles throughout"
+                    for label, facts in warning.runs.items()}  # fmt: skip
+    return {label for label, facts in facts_by_run.items()
+            if facts["compiled_step_seconds"] and facts["baseline_step_seconds"]
+            and facts["compiled_step_seconds"] > facts["baseline_step_seconds"]}  # fmt: skip

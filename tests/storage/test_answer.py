@@ -1,0 +1,371 @@
+"""The answer of a plan: one of four kinds, one sentence, and nothing wrong is ever recommended."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from breakeven.runner.commands.conditions import Condition
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import commands
+from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.plan import Plan, own_plan, plan
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.comparison.shortfall import Shortfall
+from breakeven.storage.difference.sides import load_sides
+from breakeven.storage.difference.speedups import differences
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.summary import summarize
+from breakeven.storage.statistics.parity import Parity, unknown
+from breakeven.storage.statistics.speedups import Ratio
+from breakeven.storage.terminal.difference import difference_report
+from breakeven.storage.terminal.gate import reasons
+from breakeven.storage.terminal.plan_words import answer_words, speed_reason
+from breakeven.views.report.content import content
+from tests.helpers.comparisons import compared, comparison, pays, result, row_of
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.pages import without_links
+
+SAME, SECOND = Parity(verdict="holds"), "20261122-000000-000000-aaaa"
+BASELINE = result("baseline", step_seconds=0.2)
+
+
+def rated(label: str, verdict: str, median: float, low: float, high: float, **more: Any) -> Result:
+    """A backend that compiles for 5 s, with the same losses as the baseline."""
+    ratio = Ratio(median=median, low=low, high=high, p_value=0.5, n=20)
+    values = {"step_seconds": 0.2 / median, "compile_seconds": 5.0, "parity": SAME, "p_holm": 0.5}
+    return result(label, speedup=ratio, speed_verdict=verdict, **values | more)
+
+
+def answered(num_steps: int | None, *results: Result, **changes: Any) -> Plan:
+    return plan(replace(comparison(BASELINE, *results), **changes), num_steps)
+
+
+def told(planned: Plan) -> str:
+    return str(answer_words(planned))
+
+
+def test_a_long_training_with_an_inconclusive_backend_is_not_decided() -> None:
+    """20,000 steps of 0.2 s are 1 h 7 min; at 1.1x they are 3,636 s, and 5 s of compiling."""
+    open_one = rated("a", "unsure", 1.1, 0.98, 1.25, more_rounds=29)
+    planned = answered(20_000, open_one)
+    assert planned.answer is not None and planned.best is None and not planned.is_sure
+    assert (planned.answer.kind, planned.answer.probable) == ("not decided", "a")
+    assert told(planned) == (
+        "Not decided for 20,000 steps: probably use a, 1 h 1 min instead of 1 h 7 min, compiling "
+        "included, but the speedup of 1.10x (0.98 to 1.25) may be chance; about 29 more rounds "
+        "would decide."
+    )
+    slower = told(answered(20_000, rated("a", "unsure", 0.95, 0.9, 1.04)))
+    assert slower.startswith("Not decided for 20,000 steps: probably do not compile, 1 h 7 min")
+    assert slower.endswith("may be chance; no difference above 11.1 % is visible.")
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "kind"),
+    # At best a step saves 0.2 x (1 - 1 / 1.25) = 0.04 s, which repays 5 s after 125 steps.
+    [(124, "do not compile"), (126, "not decided"), (None, "not decided")],
+)
+def test_what_cannot_pay_within_the_length_even_at_best_is_decided(
+    num_steps: int | None, kind: str
+) -> None:
+    planned = answered(num_steps, rated("a", "unsure", 1.1, 0.98, 1.25))
+    assert planned.answer is not None and planned.answer.kind == kind
+    if num_steps == 124:
+        assert planned.answer.reason == "length"
+
+
+def test_equal_totals_are_practically_equal_whatever_the_speed() -> None:
+    """20,000 steps take 4,000 s, and at 1.01x, which is faster, 3,965 s: 1 h 7 min and 1 h 6 min;
+    1.002x is 3,997 s."""
+    even = pays("reached", 12_500, 12_000, 13_000, gain=0.0004, seconds=1.0)
+    almost = rated("a", "faster", 1.002, 1.001, 1.003, break_even=even, p_holm=0.001)
+    planned = answered(20_000, almost)
+    assert planned.best is None and planned.answer is not None
+    assert (planned.answer.kind, planned.answer.is_equal) == ("do not compile", True)
+    assert told(planned) == (
+        "Do not compile for 20,000 steps: a takes practically as long, 1 h 7 min with and without "
+        "it."
+    )
+    as_fast = told(answered(20_000, rated("a", "same", 1.001, 0.999, 1.003)))
+    assert "practically as long" in as_fast
+
+
+def test_rounds_are_offered_below_a_tenfold_and_else_the_largest_difference_is_said() -> None:
+    offered = rated("a", "unsure", 1.1, 0.98, 1.25, more_rounds=29)
+    assert speed_reason(offered).endswith("may be chance; about 29 more rounds would decide.")
+    hopeless = rated("a", "unsure", 1.002, 0.97, 1.04)
+    assert speed_reason(hopeless) == (
+        "The speedup of 1.00x (0.97 to 1.04) may be chance; no difference above 4.0 % is visible."
+    )
+    assert comparison(BASELINE, offered).unsure == ["a"]
+    assert comparison(BASELINE, hopeless).unsure == []
+
+
+def test_no_rounds_are_offered_to_runs_that_take_no_turns(data_dir: DataDir) -> None:
+    """Times that vary, so that more rounds would decide if there were any."""
+    times = [0.2, 0.1, 0.15, 0.16, 0.12, 0.22, 0.1, 0.19]
+    for schedule, offers in (("turns", True), ("sequential", False)):
+        folder = DataDir(data_dir.path / schedule)
+        spec = experiment_spec(num_steps=80, schedule=schedule)
+        for label in ("baseline", "control", "inductor"):
+            seconds = times if label == "inductor" else [0.2] * 8
+            run = Recording(folder.runs, label, spec).claim().start()
+            run.blocks(seconds, falling_losses(80), 3.0 if label == "inductor" else 0.0)
+            run.evaluation(0.8).end()
+        found = row_of(compared(folder), "inductor")
+        assert (found.more_rounds is not None) is offers
+        assert ("more round" in speed_reason(found)) is offers
+
+
+GAVE_UP = {"name": "forward", "place": "train.py:15", "operator": "aten.bincount",
+           "is_part": False}  # fmt: skip
+
+
+def gave_up(*labels: str, is_all: bool, **facts: Any) -> tuple[Caution, ...]:
+    figures = {"functions": [GAVE_UP | facts], "reason": "x"}
+    return tuple(Caution(kind="given up", runs={one: {**figures, "is_all": is_all}})
+                 for one in labels)  # fmt: skip
+
+
+def test_where_nothing_was_compiled_that_is_the_answer() -> None:
+    idle = result("a", step_seconds=0.19, is_uncompiled=True, parity=SAME, state="finished")
+    planned = answered(20_000, idle, warnings=gave_up("a", is_all=True))
+    assert told(planned) == ("Nothing was compiled: Dynamo gave up at train.py:15 (aten.bincount).")
+    assert "a" not in planned.totals and planned.leading is None
+    unexplained = told(answered(20_000, idle))
+    assert unexplained == ("Nothing was compiled: the compiler captured nothing of the training.")
+
+
+def test_a_part_that_was_given_up_is_named_beside_the_answer() -> None:
+    even = pays("reached", 50, 40, 60, gain=0.1, seconds=10.0)
+    planned = answered(
+        20_000,
+        rated("a", "faster", 2.0, 1.9, 2.1, break_even=even),
+        warnings=gave_up("a", is_all=False),
+    )
+    assert told(planned) == (
+        "Use a for 20,000 steps: 33 min instead of 1 h 7 min, compiling included; it learns the "
+        "same thing; Dynamo gave up on forward at train.py:15 (aten.bincount)."
+    )
+
+
+def test_a_journal_in_which_dynamo_gave_up_on_everything_has_no_speed(data_dir: DataDir) -> None:
+    failure = ("Dynamic shape operator\n  Explanation: Operator `aten.bincount.default`'s output "
+               "shape depends on input Tensor data.")  # fmt: skip
+    spec = experiment_spec(num_steps=80)
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        if label == "inductor":
+            run.captures = False
+            run.log.append("compile_metrics", step=0, phase="training", compile_id="0/0",
+                           function="forward", file="/work/train.py", line=15,
+                           failure=failure)  # fmt: skip
+        run.blocks([0.1 if label == "inductor" else 0.2] * 8, falling_losses(80))
+        run.evaluation(0.8).end()
+    found = compared(data_dir)
+    idle = row_of(found, "inductor")
+    numbers = (idle.speedup, idle.speed_verdict, idle.more_rounds, idle.break_even)
+    assert numbers == (None, None, None, None)
+    assert told(own_plan(found)) == (
+        "Nothing was compiled: Dynamo gave up at train.py:15 (aten.bincount)."
+    )
+    with Store.in_memory(data_dir) as store:
+        assert summarize(store, EXPERIMENT_ID).answer == "nothing compiled"
+        page = content(store, EXPERIMENT_ID).page
+    assert page.is_bad and page.headline.startswith("Nothing was compiled")
+    assert reasons(found, [Condition(name="slower")]) == [
+        "inductor: slower: nothing was compiled, so there is no speed to compare"
+    ]
+    assert "x (" not in page.evidence, "no speedup"
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        (["failed", "out_of_memory"], "Nothing worked: a and b did not finish."),
+        (["failed", "cancelled"], "Not decided for 80 steps: b was stopped; run it again, to its "
+         "end."),
+        (["failed", "running"], "Not decided for 80 steps: b is not over yet."),
+        (["failed", "finished"], "Not decided for 80 steps: no round of b can be compared; more "
+         "steps would decide."),
+    ],
+)  # fmt: skip
+def test_backends_without_a_speed(states: Sequence[str], words: str) -> None:
+    runs = [result(label, state=state) for label, state in zip("ab", states, strict=True)]
+    planned = answered(80, *runs)
+    assert told(planned) == words and planned.best is None
+
+
+def test_backends_that_crashed_or_train_wrong_leave_nothing() -> None:
+    wrong = rated("b", "faster", 2.0, 1.9, 2.1, parity=Parity(verdict="broken"))
+    planned = answered(20_000, result("a", state=RunState.FAILED), wrong)
+    assert planned.answer is not None and planned.answer.kind == "nothing worked"
+    assert told(planned).startswith("Nothing worked: a did not finish, and b cannot be trusted")
+
+
+def test_a_baseline_that_failed_alone_leaves_everything_open() -> None:
+    failed = replace(BASELINE, state=RunState.FAILED)
+    broken_off = result("a", state=RunState.CANCELLED)
+    assert told(plan(comparison(failed, broken_off), 80)) == (
+        "Not decided for 80 steps: the baseline did not finish, so there is nothing to compare "
+        "with."
+    )
+
+
+# A step of 0.1 s instead of 0.2 s after 3 s of compiling would be recommended from 31 steps on.
+DIVERGED = [2 - step / 79 if step < 40 else math.nan for step in range(80)]
+STUCK = [2.0 - 0.1 * step / 79 for step in range(80)]
+FAILURES: dict[str, tuple[list[float], float]] = {
+    "no gradients": (STUCK, 0.8),
+    "diverges": (DIVERGED, 0.8),
+    "evaluates worse": (falling_losses(80), 0.4),
+}
+"""Losses, and the accuracy of the evaluation, which is 0.8 for the baseline."""
+
+
+def record_unknown(
+    runs: Path, losses: list[float], accuracy: float, experiment_id: str = EXPERIMENT_ID,
+    **changes: Any,
+) -> None:  # fmt: skip
+    """A backend that trained on other samples, so that parity is unknown."""
+    spec = experiment_spec(num_steps=80, **changes)
+    for label in ("baseline", *["control"] * spec.controls, "inductor"):
+        is_backend = label == "inductor"
+        run = Recording(runs, label, spec, experiment_id).claim()
+        run.start(data_sha256="other" if is_backend else "bb")
+        run.blocks([0.1 if is_backend else 0.2] * 8, losses if is_backend else falling_losses(80),
+                   3.0 if is_backend else 0.0)  # fmt: skip
+        run.evaluation(accuracy if is_backend else 0.8).end()
+
+
+@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize(
+    "changes", [{}, {"controls": 0}, {"confirms": SECOND}], ids=["", "no control", "confirmation"]
+)
+def test_a_backend_of_unknown_parity_that_ends_worse_is_nowhere_recommended(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    name: str, changes: dict[str, Any],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(commands, "EXAMPLES", None)  # which take seconds to be taken in
+    losses, accuracy = FAILURES[name]
+    record_unknown(data_dir.runs, losses, accuracy, **changes)
+    found = compared(data_dir)
+    backend = row_of(found, "inductor")
+    assert backend.parity is not None and backend.parity.verdict == "unknown"
+    assert backend.speed_verdict == "faster" and backend.is_wrong
+    planned = plan(found, 20_000)
+    assert (planned.best, planned.leading) == (None, None) and planned.answer is not None
+    assert planned.answer.kind == "nothing worked" and planned.choices[-1].label is None
+    sentence = told(planned)
+    assert "inductor cannot be trusted: its " in sentence and "not known" in sentence
+    with Store.in_memory(data_dir) as store:
+        summary = summarize(store, EXPERIMENT_ID)
+        assert (summary.leading, summary.answer) == (None, "nothing worked")
+        page = content(store, EXPERIMENT_ID).page
+    assert page.is_bad and "inductor" in page.headline
+    gate = reasons(found, [Condition(name="slower")])
+    assert any("its training is wrong" in one for one in gate)
+    main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path), "--plan=20000", "--json"])
+    in_json = json.loads(capsys.readouterr().out)
+    assert in_json["answer"]["words"] == sentence and in_json["plan"]["best"] is None
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_the_difference_of_two_experiments_recommends_no_worse_training(
+    data_dir: DataDir, name: str
+) -> None:
+    """The second side's speedup would be higher: 4x instead of 2x."""
+    losses, accuracy = FAILURES[name]
+    record_unknown(data_dir.runs, falling_losses(80), 0.8)
+    record_unknown(data_dir.runs, losses, accuracy, SECOND)
+    with Store.in_memory(data_dir) as store:
+        sides = load_sides(store, [EXPERIMENT_ID, SECOND])
+        assert differences(sides) == []
+        report = difference_report(sides)
+    assert "B: inductor does not count: its " in report
+
+
+def test_a_search_whose_only_candidate_ends_worse_recommends_nothing(data_dir: DataDir) -> None:
+    losses, accuracy = FAILURES["diverges"]
+    record_unknown(data_dir.runs, losses, accuracy, scenario="tune")
+    planned = plan(compared(data_dir), 20_000)
+    assert planned.best is None and told(planned).startswith("Nothing worked: inductor cannot be")
+
+
+def test_a_backend_whose_sameness_was_merely_not_tested_is_used_with_a_word(
+    data_dir: DataDir,
+) -> None:
+    record_unknown(data_dir.runs, falling_losses(80), 0.8)
+    planned = plan(compared(data_dir), 20_000)
+    assert planned.best is not None and planned.best.shortfall is None
+    assert told(planned) == (
+        "Use inductor for 20,000 steps: 33 min instead of 1 h 7 min, compiling included; whether "
+        "it learns the same is not known."
+    )
+
+
+def noisy(level: float, shift: float) -> list[float]:
+    """Falls from 2 to 1 and alternates by `level` around that, `shift` higher."""
+    return [loss + shift + (level if step % 2 else -level)
+            for step, loss in enumerate(falling_losses(80))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("level", "shift", "is_worse"),
+    [
+        # 5 % of what was learned, about 0.9, are 0.05.
+        (0.0, 0.02, False),
+        (0.0, 0.1, True),
+        # Neighbours differ by 1, so a mean of 8 has the error 1 / sqrt(2 x 8) = 0.25; of the
+        # difference of two, three errors are 1.06.
+        (0.5, 0.1, False),
+        (0.5, 1.5, True),
+        (0.0, -0.5, False),
+    ],
+)
+def test_worse_is_beyond_noise_and_a_share_of_what_was_learned(
+    data_dir: DataDir, level: float, shift: float, is_worse: bool
+) -> None:
+    spec = experiment_spec(num_steps=80)
+    for label in ("baseline", "control", "inductor"):
+        is_backend = label == "inductor"
+        run = Recording(data_dir.runs, label, spec).claim()
+        run.start(data_sha256="other" if is_backend else "bb")
+        run.blocks([0.2] * 8, noisy(level, shift if is_backend else 0.0), 3.0).end()
+    assert (row_of(compared(data_dir), "inductor").shortfall is not None) is is_worse
+
+
+def test_an_equal_training_that_strays_as_far_excuses_a_worse_loss(data_dir: DataDir) -> None:
+    """The control ends 0.2 above the baseline: 0.2 is its distance from the mean of the others."""
+    spec = experiment_spec(num_steps=80)
+    for label, shift in {"baseline": 0.0, "control": 0.2, "inductor": 0.4}.items():
+        run = Recording(data_dir.runs, label, spec).claim()
+        run.start(data_sha256="other" if label == "inductor" else "bb")
+        run.blocks([0.2] * 8, noisy(0.0, shift), 3.0).end()
+    assert row_of(compared(data_dir), "inductor").shortfall is None
+
+
+def test_a_shortfall_is_said_with_its_numbers() -> None:
+    worse = Shortfall(quantity="final_loss", value=0.4881, expected=0.08828)
+    wrong = rated("a", "faster", 6.0, 4.0, 9.0, parity=unknown("other samples"), shortfall=worse)
+    planned = answered(20_000, wrong)
+    assert told(planned) == (
+        "Nothing worked: a cannot be trusted: its final loss is 0.4881 instead of 0.08828, and it "
+        "is not known whether it learns the same."
+    )
+
+
+def test_the_page_says_the_sentence_of_the_terminal(data_dir: DataDir) -> None:
+    record_unknown(data_dir.runs, falling_losses(80), 0.8)
+    with Store.in_memory(data_dir) as store:
+        whole = content(store, EXPERIMENT_ID)
+    sentence = told(own_plan(whole.comparison))
+    assert unescape(without_links(whole.page.headline)) == sentence
