@@ -198,14 +198,18 @@ def _not_to_compile(
     totals: Mapping[str, float],
 ) -> Answer:
     base = totals.get(comparison.baseline)
-    nearest = min(standing.counted, key=lambda one: totals.get(one.label, 0.0), default=None)
+
+    def total(result: Result) -> float:
+        return totals.get(result.label, 0.0)
+
+    nearest = min(standing.counted, key=total, default=None)
     if nearest is None:
         return Answer(kind="do not compile", reason="slower")
     faster = [one for one in standing.counted if one.speed_verdict == "faster"]
     is_equal = shown_as_equal(totals.get(nearest.label), base)
     may_pay_later = faster or [one for one in standing.counted if one.speed_verdict == "unsure"]
     reason: Reason = "equal" if is_equal else "length" if may_pay_later else "slower"
-    subject = nearest if reason == "equal" or not may_pay_later else may_pay_later[0]
+    subject = nearest if reason == "equal" or not may_pay_later else min(may_pay_later, key=total)
     return Answer(
         kind="do not compile",
         reason=reason,
