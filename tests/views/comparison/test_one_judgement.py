@@ -209,4 +209,4 @@ def test_an_emptied_length_shows_the_best_backend_of_each_length(raced: DataDir)
         "from 300 steps (300 to 300) on, use cudagraphs"
     ) in emptied
     linked = text(opened(experiment=EXPERIMENT_ID, plan=""))
-    assert "from 300 steps (300 to 300) on, use cudagraphs." in linked
+    assert "from 300 steps (300 to 300) on, use cudagraphs; " in linked
