@@ -10,7 +10,6 @@ therefore safe.
 """
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
@@ -31,7 +30,42 @@ from breakeven.storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 EVENT_TABLES = {
-    kind: table for table, kind in re.findall(r"CREATE TABLE (\w+) \(  -- event (\w+)", SCHEMA)
+    "phase": "phases",
+    "environment": "environments",
+    "workload": "workloads",
+    "inputs": "inputs",
+    "compile_started": "compile_starts",
+    "compile_ended": "compile_ends",
+    "compile_metrics": "compile_metrics",
+    "compile_spans": "compile_spans",
+    "compile_cache": "compile_caches",
+    "graph_break": "graph_breaks",
+    "step": "steps",
+    "block": "blocks",
+    "device": "device_samples",
+    "evaluation": "evaluations",
+    "checkpoint": "checkpoints",
+    "resumed": "resumptions",
+    "gradient_statistics": "gradient_statistics",
+    "value": "own_values",
+    "prediction": "predictions",
+    "stopped": "stops",
+    "source": "sources",
+    "kept_file": "kept_files",
+    "accuracy": "accuracy_tensors",
+    "accuracy_status": "accuracy_statuses",
+    "profile": "profiles",
+    "profile_kernel": "profile_kernels",
+    "rank_block": "rank_blocks",
+    "rank_profile": "rank_profiles",
+    "collective": "collectives",
+    "random_numbers": "random_numbers",
+    "redraw": "redraws",
+    "rehearsal": "rehearsals",
+    "dropout": "dropouts",
+    "investigation_trial": "investigation_trials",
+    "investigation_finding": "investigation_findings",
+    "error": "errors",
 }
 """Kind of event to its table; the columns of the table are the fields to read."""
 TAKEN_BACK = {

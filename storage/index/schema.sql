@@ -75,17 +75,16 @@ CREATE TABLE unreadable (
     folder VARCHAR NOT NULL, data_folder VARCHAR NOT NULL, message VARCHAR NOT NULL
 );
 
--- One table per kind of event, which the comment beside it names, and a column per field that is
--- read (docs/events.md). A row whose NOT NULL fields
--- are missing is no such event and is left out. What a resumption takes back is deleted
--- (storage/index/ingest.py).
-CREATE TABLE phases (  -- event phase
+-- One table per kind of event (storage/index/ingest.py, EVENT_TABLES), and a column per field that is
+-- read (docs/events.md). A row whose NOT NULL fields are missing is no such event and is left out.
+-- What a resumption takes back is deleted (storage/index/ingest.py).
+CREATE TABLE phases (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     phase VARCHAR NOT NULL
 );
 
-CREATE TABLE environments (  -- event environment
+CREATE TABLE environments (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     host VARCHAR, platform VARCHAR, python VARCHAR, versions JSON, device_type VARCHAR,
@@ -97,7 +96,7 @@ CREATE TABLE environments (  -- event environment
     cpus VARCHAR, devices JSON
 );
 
-CREATE TABLE workloads (  -- event workload
+CREATE TABLE workloads (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     task VARCHAR, num_parameters BIGINT, num_labels BIGINT, labels JSON, num_train_samples BIGINT,
@@ -108,26 +107,26 @@ CREATE TABLE workloads (  -- event workload
     clock_reads JSON
 );
 
-CREATE TABLE inputs (  -- event inputs
+CREATE TABLE inputs (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, sha256 VARCHAR, floats STRUCT(sha256 VARCHAR, rough DOUBLE[])[],
     random MAP(VARCHAR, VARCHAR), state BIGINT[], settings MAP(VARCHAR, DOUBLE[])
 );
 
-CREATE TABLE compile_starts (  -- event compile_started
+CREATE TABLE compile_starts (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, trigger VARCHAR, compile_id VARCHAR
 );
 
-CREATE TABLE compile_ends (  -- event compile_ended
+CREATE TABLE compile_ends (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, trigger VARCHAR, compile_id VARCHAR, seconds DOUBLE
 );
 
-CREATE TABLE compile_metrics (  -- event compile_metrics
+CREATE TABLE compile_metrics (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, compile_id VARCHAR, function VARCHAR, file VARCHAR, line BIGINT,
@@ -136,34 +135,34 @@ CREATE TABLE compile_metrics (  -- event compile_metrics
     recompile_reason VARCHAR, failure VARCHAR, location VARCHAR, operator VARCHAR
 );
 
-CREATE TABLE compile_spans (  -- event compile_spans
+CREATE TABLE compile_spans (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, compile_id VARCHAR,
     spans STRUCT(stage VARCHAR, name VARCHAR, start DOUBLE, seconds DOUBLE, thread BIGINT)[]
 );
 
-CREATE TABLE compile_caches (  -- event compile_cache
+CREATE TABLE compile_caches (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR,
     layers MAP(VARCHAR, STRUCT(hit BIGINT, miss BIGINT, bypass BIGINT)) NOT NULL
 );
 
-CREATE TABLE graph_breaks (  -- event graph_break
+CREATE TABLE graph_breaks (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, reason VARCHAR, operator VARCHAR, location VARCHAR,
     stopped_at VARCHAR, count BIGINT
 );
 
-CREATE TABLE steps (  -- event step
+CREATE TABLE steps (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     step BIGINT NOT NULL, epoch BIGINT, round BIGINT, loss DOUBLE, seconds DOUBLE,
     compiled BOOLEAN, learning_rate DOUBLE, gradient_norm DOUBLE, losses MAP(VARCHAR, DOUBLE)
 );
 
-CREATE TABLE blocks (  -- event block
+CREATE TABLE blocks (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, position BIGINT, first_step BIGINT NOT NULL,
@@ -171,7 +170,7 @@ CREATE TABLE blocks (  -- event block
     peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT, samples BIGINT, tokens BIGINT
 );
 
-CREATE TABLE device_samples (  -- event device
+CREATE TABLE device_samples (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT, first_step BIGINT, sm_clock_mhz DOUBLE, memory_clock_mhz DOUBLE,
@@ -185,7 +184,7 @@ CREATE TABLE device_samples (  -- event device
     load_average DOUBLE
 );
 
-CREATE TABLE evaluations (  -- event evaluation
+CREATE TABLE evaluations (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     epoch BIGINT NOT NULL, step BIGINT, split VARCHAR, compiled BOOLEAN, loss DOUBLE,
@@ -195,20 +194,20 @@ CREATE TABLE evaluations (  -- event evaluation
         samples BIGINT[])
 );
 
-CREATE TABLE checkpoints (  -- event checkpoint
+CREATE TABLE checkpoints (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, file VARCHAR NOT NULL, bytes BIGINT, seconds DOUBLE, value DOUBLE,
     removed VARCHAR[]
 );
 
-CREATE TABLE resumptions (  -- event resumed
+CREATE TABLE resumptions (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, file VARCHAR, num_devices BIGINT, num_devices_before BIGINT
 );
 
-CREATE TABLE gradient_statistics (  -- event gradient_statistics
+CREATE TABLE gradient_statistics (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL,
@@ -216,13 +215,13 @@ CREATE TABLE gradient_statistics (  -- event gradient_statistics
         name VARCHAR, norm DOUBLE, mean DOUBLE, deviation DOUBLE, largest DOUBLE, zeros DOUBLE)[]
 );
 
-CREATE TABLE own_values (  -- event value
+CREATE TABLE own_values (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, name VARCHAR NOT NULL, value DOUBLE
 );
 
-CREATE TABLE predictions (  -- event prediction
+CREATE TABLE predictions (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     split VARCHAR NOT NULL, file VARCHAR NOT NULL, num_samples BIGINT NOT NULL, step BIGINT,
@@ -231,25 +230,25 @@ CREATE TABLE predictions (  -- event prediction
         samples BIGINT[])
 );
 
-CREATE TABLE stops (  -- event stopped
+CREATE TABLE stops (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, reason VARCHAR, ending JSON
 );
 
-CREATE TABLE sources (  -- event source
+CREATE TABLE sources (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     source VARCHAR NOT NULL, file VARCHAR, sha256 VARCHAR
 );
 
-CREATE TABLE kept_files (  -- event kept_file
+CREATE TABLE kept_files (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     what VARCHAR NOT NULL, compile_id VARCHAR, file VARCHAR NOT NULL, bytes BIGINT
 );
 
-CREATE TABLE accuracy_tensors (  -- event accuracy
+CREATE TABLE accuracy_tensors (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     part VARCHAR NOT NULL, quantity VARCHAR NOT NULL, tensor VARCHAR NOT NULL,
@@ -257,14 +256,14 @@ CREATE TABLE accuracy_tensors (  -- event accuracy
     multiplier DOUBLE, tolerance DOUBLE, scale DOUBLE, passed BOOLEAN NOT NULL
 );
 
-CREATE TABLE accuracy_statuses (  -- event accuracy_status
+CREATE TABLE accuracy_statuses (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     part VARCHAR NOT NULL, status VARCHAR NOT NULL, message VARCHAR, tolerance DOUBLE,
     iterations BIGINT, notes JSON
 );
 
-CREATE TABLE profiles (  -- event profile
+CREATE TABLE profiles (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, steps BIGINT, cost_seconds DOUBLE, seconds DOUBLE, issue_seconds DOUBLE,
@@ -273,7 +272,7 @@ CREATE TABLE profiles (  -- event profile
     failure VARCHAR
 );
 
-CREATE TABLE profile_kernels (  -- event profile_kernel
+CREATE TABLE profile_kernels (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, name VARCHAR NOT NULL, op VARCHAR, phase VARCHAR, dtype VARCHAR,
@@ -281,7 +280,7 @@ CREATE TABLE profile_kernels (  -- event profile_kernel
 );
 
 -- Of runs on several devices: a row for each rank.
-CREATE TABLE rank_blocks (  -- event rank_block
+CREATE TABLE rank_blocks (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, first_step BIGINT NOT NULL, rank BIGINT NOT NULL,
@@ -289,40 +288,40 @@ CREATE TABLE rank_blocks (  -- event rank_block
     reserved_memory_bytes BIGINT
 );
 
-CREATE TABLE rank_profiles (  -- event rank_profile
+CREATE TABLE rank_profiles (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, rank BIGINT NOT NULL, compute_seconds DOUBLE,
     communication_seconds DOUBLE, exposed_seconds DOUBLE
 );
 
-CREATE TABLE collectives (  -- event collective
+CREATE TABLE collectives (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, rank BIGINT NOT NULL, name VARCHAR NOT NULL, calls DOUBLE,
     sent_bytes DOUBLE, seconds DOUBLE
 );
 
-CREATE TABLE random_numbers (  -- event random_numbers
+CREATE TABLE random_numbers (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     same BOOLEAN, num_draws BIGINT, same_seed DOUBLE, other_seeds DOUBLE, loss_by_draw DOUBLE[],
     inference_draws BOOLEAN, error VARCHAR
 );
 
-CREATE TABLE redraws (  -- event redraw
+CREATE TABLE redraws (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     tensor VARCHAR NOT NULL, change DOUBLE, distances DOUBLE[]
 );
 
-CREATE TABLE rehearsals (  -- event rehearsal
+CREATE TABLE rehearsals (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     form VARCHAR, loss_by_step DOUBLE[], reason VARCHAR
 );
 
-CREATE TABLE dropouts (  -- event dropout
+CREATE TABLE dropouts (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     compiled BOOLEAN NOT NULL, number BIGINT NOT NULL, operation VARCHAR NOT NULL, p DOUBLE NOT NULL,
@@ -331,14 +330,14 @@ CREATE TABLE dropouts (  -- event dropout
 );
 
 -- Of an investigation: a row for each trial, and what is known after each stage of the search.
-CREATE TABLE investigation_trials (  -- event investigation_trial
+CREATE TABLE investigation_trials (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     number BIGINT NOT NULL, stage VARCHAR NOT NULL, what VARCHAR NOT NULL, outcome VARCHAR NOT NULL,
     detail VARCHAR, step BIGINT, trial_seconds DOUBLE
 );
 
-CREATE TABLE investigation_findings (  -- event investigation_finding
+CREATE TABLE investigation_findings (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     cause VARCHAR NOT NULL, compiler_stage VARCHAR, subsystem VARCHAR, subsystem_number BIGINT,
@@ -349,7 +348,7 @@ CREATE TABLE investigation_findings (  -- event investigation_finding
     generated_code VARCHAR
 );
 
-CREATE TABLE errors (  -- event error
+CREATE TABLE errors (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     error VARCHAR, message VARCHAR, traceback VARCHAR, out_of_memory BOOLEAN

@@ -15,6 +15,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.storage import queries
 from breakeven.storage.index import folders
+from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import (
     EXPERIMENT_ID,
@@ -179,6 +180,7 @@ def test_a_local_copy_replaces_an_example(data_dir: DataDir, tmp_path: Path) -> 
 INGEST_FOREVER = """
 import sys
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 
 with Store.open(DataDir(sys.argv[1])) as store:
@@ -213,3 +215,11 @@ def test_nothing_is_lost_or_doubled_when_ingest_is_killed(data_dir: DataDir) -> 
     assert already > 0
     assert steps["step"].tolist() == list(range(10 * num_blocks))
     assert steps["seq"].is_unique
+
+
+def test_each_table_with_the_order_of_events_belongs_to_a_kind(data_dir: DataDir) -> None:
+    with Store.in_memory(data_dir) as store:
+        of_events = store.rows("SELECT table_name FROM duckdb_columns() WHERE column_name = 'seq'")
+        views = store.rows("SELECT view_name FROM duckdb_views()")
+    tables = {name for (name,) in of_events} - {name for (name,) in views}
+    assert sorted(EVENT_TABLES.values()) == sorted(tables)
