@@ -207,7 +207,7 @@ def list_fields() -> str:
         option = "" if field.prompt.rare else f"  ({field.flag})"
         default = f"; default: {_default(field)}" if _has_default(field) else ""
         lines.append(f"{field.path}{option}")
-        for text in (field.allowed + default, field.text):
+        for text in (field.allowed + default, field.prompt.help):
             lines.append(textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ",
                                        break_long_words=False, break_on_hyphens=False))  # fmt: skip
     return "\n".join(lines)
@@ -253,7 +253,7 @@ def _has_default(field: Field) -> bool:
 
 def help_of(field: Field) -> str:
     """The help of a field's option."""
-    text = field.text
+    text = field.prompt.help
     if field.prompt.several:
         text += " Can be given several times."
     if _has_default(field):

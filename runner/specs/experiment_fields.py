@@ -56,13 +56,17 @@ OTHERS_WAIT = "all other runs wait during a turn"
 class ExperimentFields(PlaceSpec):
     """The fields of an experiment."""
 
-    name: str
-    """Name of the experiment."""
-    scenario: ScenarioName = "train"
-    """What is measured: `train` a whole training; `speed`, `accuracy` or `cache` only that;
-    `tune` searches for the fastest way to train."""
-    task: str = "text_classification"
-    """What the model learns; each task is a module in `runner/worker/tasks/`."""
+    name: Annotated[str, Prompt(help="Name of the experiment.")]
+    scenario: Annotated[
+        ScenarioName,
+        Prompt(
+            help="What is measured: `train` a whole training; `speed`, `accuracy` or `cache` "
+            "only that; `tune` searches for the fastest way to train."
+        ),
+    ] = "train"
+    task: Annotated[
+        str, Prompt(help="What the model learns; each task is a module in `runner/worker/tasks/`.")
+    ] = "text_classification"
     model: ModelSpec = field(default_factory=ModelSpec)
     data: DataSpec = field(default_factory=DataSpec)
     training: TrainingSpec = field(default_factory=TrainingSpec)
@@ -75,53 +79,125 @@ class ExperimentFields(PlaceSpec):
     tune: TuneSpec = field(default_factory=TuneSpec)
     investigation: InvestigationSpec = field(default_factory=InvestigationSpec)
     script: ScriptSpec = field(default_factory=ScriptSpec)
-    callbacks: Annotated[tuple[str, ...], Prompt(flag="--callback", several=True)] = ()
-    """`path.py:Class`, such as `/home/me/hooks.py:Sampler`. Its methods are called at the start and
-    end of training, epochs, steps and evaluations, and may record numbers, which get a chart. See
-    `runner/worker/callbacks.py`."""
-    backends: tuple[str, ...] = USUAL_BACKENDS
-    """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`; one
-    that torch does not list by its path, `package.module:attribute`."""
-    environments: Annotated[tuple[str, ...], Prompt(flag="--environment", several=True)] = ()
-    """Python installations in which all runs execute, side by side; the first is what the others
-    are compared with. `NAME=path/to/python`; `NAME=torch==2.11.0` or `NAME=requirements.txt`, from
-    which `uv` makes one in the data folder; names of those, `a,b`; `own` for Breakeven's own. Only
-    torch and what the task needs must be installed there (docs/devices.md)."""
-    settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
-    """Settings of torch in every run. `plain`: torch's defaults, except that compiled code draws
-    the random numbers of eager code and float32 products do not use TF32. `harness`: those of
-    PyTorch's Dynamo harness: TF32, half-precision sums in attention without a fused kernel, CUDA
-    graphs for Inductor, and, if no losses are compared, the compiler's own random numbers."""
-    controls: Annotated[int, CONTROLS] = 1
-    """Number of further baselines with slightly changed weights, which measure noise and rounding.
-    Without a control there is no parity verdict. One control is enough unless equal trainings end
-    far apart; then each further control shows more precisely how far."""
-    more_controls: Annotated[int, CONTROLS, Prompt("Additional controls, at most", rare=True)] = 3
-    """Largest number of controls that a training adds by itself. They run one after the other,
-    after all runs, as long as the losses of a backend are too far from those of baseline and
-    controls to match, and too near to be broken."""
-    schedule: Schedule = "turns"
-    """`turns`: all runs are alive at once and alternate, so that drift affects all alike.
-    `sequential`: one after another, for a device that cannot hold all of them, or a script that
-    needs a port or lock of its own."""
-    compile: Annotated[CompileTogether, Prompt("Compiling")] = "alone"
-    """`alone`: one run compiles at a time while all others wait, so nothing disturbs its compile
-    latency. `together`: runs that take turns compile at the same time before the timed rounds. The
-    answer comes sooner, but the compile latencies are those of a busy machine. Runs that autotune
-    always compile alone, because autotuning times kernels."""
-    block_steps: Annotated[int, Bounds(1, 10_000, OTHERS_WAIT), Prompt("Steps per turn")] = 10
-    """Steps that a run makes in one turn."""
-    profile_steps: Annotated[int, Bounds(0, 100, OTHERS_WAIT), Prompt("Profiled steps")] = 3
-    """Steps of each run that are profiled after the timed ones, to show where the time goes. They
-    have turns of their own and count in no timing; 0 for none."""
-    time_limit_seconds: Annotated[float, YEAR, Prompt("Time limit", "--time-limit")] = 3600.0
-    """Longest time that one run may work; waiting for its turn does not count."""
-    keep_code: bool = False
-    """Whether each run stores the compilers' graphs and generated code for its page. Writing them
-    makes compiling slower."""
-    keep_trace: Annotated[bool, Prompt("Keep torch's trace")] = False
-    """Whether each run stores torch's structured trace of compiling (`TORCH_TRACE`, for `tlparse`).
-    Writing it makes compiling slower."""
+    callbacks: Annotated[
+        tuple[str, ...],
+        Prompt(
+            flag="--callback",
+            several=True,
+            help="`path.py:Class`, such as `/home/me/hooks.py:Sampler`. Its methods are called "
+            "at the start and end of training, epochs, steps and evaluations, and may "
+            "record numbers, which get a chart. See `runner/worker/callbacks.py`.",
+        ),
+    ] = ()
+    backends: Annotated[
+        tuple[str, ...],
+        Prompt(
+            help="Dynamo backends, by name or with settings: "
+            "`inductor:mode=max-autotune+scope=forward`; one that torch does not list by "
+            "its path, `package.module:attribute`."
+        ),
+    ] = USUAL_BACKENDS
+    environments: Annotated[
+        tuple[str, ...],
+        Prompt(
+            flag="--environment",
+            several=True,
+            help="Python installations in which all runs execute, side by side; the first is "
+            "what the others are compared with. `NAME=path/to/python`; "
+            "`NAME=torch==2.11.0` or `NAME=requirements.txt`, from which `uv` makes one "
+            "in the data folder; names of those, `a,b`; `own` for Breakeven's own. Only "
+            "torch and what the task needs must be installed there (docs/devices.md).",
+        ),
+    ] = ()
+    settings: Annotated[
+        Settings,
+        Prompt(
+            "Settings of torch",
+            help="Settings of torch in every run. `plain`: torch's defaults, except that "
+            "compiled code draws the random numbers of eager code and float32 products do "
+            "not use TF32. `harness`: those of PyTorch's Dynamo harness: TF32, "
+            "half-precision sums in attention without a fused kernel, CUDA graphs for "
+            "Inductor, and, if no losses are compared, the compiler's own random numbers.",
+        ),
+    ] = "plain"
+    controls: Annotated[
+        int,
+        CONTROLS,
+        Prompt(
+            help="Number of further baselines with slightly changed weights, which measure "
+            "noise and rounding. Without a control there is no parity verdict. One "
+            "control is enough unless equal trainings end far apart; then each further "
+            "control shows more precisely how far."
+        ),
+    ] = 1
+    more_controls: Annotated[
+        int,
+        CONTROLS,
+        Prompt(
+            "Additional controls, at most",
+            rare=True,
+            help="Largest number of controls that a training adds by itself. They run one "
+            "after the other, after all runs, as long as the losses of a backend are too "
+            "far from those of baseline and controls to match, and too near to be broken.",
+        ),
+    ] = 3
+    schedule: Annotated[
+        Schedule,
+        Prompt(
+            help="`turns`: all runs are alive at once and alternate, so that drift affects all "
+            "alike. `sequential`: one after another, for a device that cannot hold all of "
+            "them, or a script that needs a port or lock of its own."
+        ),
+    ] = "turns"
+    compile: Annotated[
+        CompileTogether,
+        Prompt(
+            "Compiling",
+            help="`alone`: one run compiles at a time while all others wait, so nothing "
+            "disturbs its compile latency. `together`: runs that take turns compile at "
+            "the same time before the timed rounds. The answer comes sooner, but the "
+            "compile latencies are those of a busy machine. Runs that autotune always "
+            "compile alone, because autotuning times kernels.",
+        ),
+    ] = "alone"
+    block_steps: Annotated[
+        int,
+        Bounds(1, 10_000, OTHERS_WAIT),
+        Prompt("Steps per turn", help="Steps that a run makes in one turn."),
+    ] = 10
+    profile_steps: Annotated[
+        int,
+        Bounds(0, 100, OTHERS_WAIT),
+        Prompt(
+            "Profiled steps",
+            help="Steps of each run that are profiled after the timed ones, to show where the "
+            "time goes. They have turns of their own and count in no timing; 0 for none.",
+        ),
+    ] = 3
+    time_limit_seconds: Annotated[
+        float,
+        YEAR,
+        Prompt(
+            "Time limit",
+            "--time-limit",
+            help="Longest time that one run may work; waiting for its turn does not count.",
+        ),
+    ] = 3600.0
+    keep_code: Annotated[
+        bool,
+        Prompt(
+            help="Whether each run stores the compilers' graphs and generated code for its "
+            "page. Writing them makes compiling slower."
+        ),
+    ] = False
+    keep_trace: Annotated[
+        bool,
+        Prompt(
+            "Keep torch's trace",
+            help="Whether each run stores torch's structured trace of compiling "
+            "(`TORCH_TRACE`, for `tlparse`). Writing it makes compiling slower.",
+        ),
+    ] = False
     suite_run: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the suite run to which the experiment belongs."""
     fallback_of: Annotated[str | None, Prompt(hidden=True)] = None

@@ -1,18 +1,17 @@
 """Declarations of the fields of a specification, and everything that is derived from them.
 
-    batch_size: Annotated[int, Bounds(1, 1_000_000, "the device holds it at once")] = 8
+    batch_size: Annotated[
+        int, Bounds(1, 1_000_000, "the device holds it at once"), Prompt(help="Samples of a step.")
+    ] = 8
 
-The string below a field is its text. Command line, form, documents and errors read the
-declarations through `fields_of`. `Spec` checks every value on construction, and reads and writes
-JSON. An invalid or missing value raises `InvalidSpec`, which names the field, the value, the
-allowed values and, for a mistyped word, the nearest valid one.
+Command line, form, documents and errors read the declarations through `fields_of`. `Spec` checks
+every value on construction, and reads and writes JSON. An invalid or missing value raises
+`InvalidSpec`, which names the field, the value, the allowed values and, for a mistyped word, the
+nearest valid one.
 """
 
-import ast
-import inspect
 import json
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache, cached_property
@@ -80,10 +79,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Label and text of a field in forms and help, where its name is not enough."""
+    """Label and text of a field in forms and help."""
 
     label: str = ""
-    """Label of the widget in the form."""
+    """Label of the widget in the form, where the name of the field is not enough."""
     flag: str = ""
     """Option of the command line."""
     empty: str = ""
@@ -98,6 +97,8 @@ class Prompt:
     """Whether a list is written as the words of a shell command."""
     hidden: bool = False
     """Whether only code sets the field."""
+    help: str = ""
+    """Description in one or two sentences; backticks mark words to type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +114,6 @@ class Field:
     may_be_none: bool
     bounds: Bounds | None
     prompt: Prompt
-    text: str
-    """Description in one or two sentences; backticks mark words to type."""
 
     @property
     def path(self) -> str:
@@ -265,7 +264,6 @@ def fields_of(kind: Any) -> tuple[Field, ...]:
 
 
 def _declared(section: str, kind: Any) -> Iterator[Field]:
-    texts = _texts(kind)
     for one in fields(kind):
         hint, bounds, prompt = _notes(kind)[one.name]
         if _is_spec(hint) or prompt.hidden:
@@ -279,7 +277,6 @@ def _declared(section: str, kind: Any) -> Iterator[Field]:
             may_be_none=_without_none(hint) != hint,
             bounds=bounds,
             prompt=prompt,
-            text=texts.get(one.name, ""),
         )
 
 
@@ -295,31 +292,6 @@ def _notes(kind: Any) -> dict[str, tuple[Any, Bounds | None, Prompt]]:
         prompt = next((note for note in notes if isinstance(note, Prompt)), Prompt())
         found[name] = (bare, bounds, prompt)
     return found
-
-
-@cache
-def _texts(kind: Any) -> dict[str, str]:
-    """The texts below the fields in the source, each on one line; inherited fields first."""
-    classes = [one for one in reversed(kind.__mro__) if one not in (Spec, object)]
-    own = (_texts_in(one.__module__)[one.__name__] for one in classes)
-    return {name: text for texts in own for name, text in texts.items()}
-
-
-@cache
-def _texts_in(module: str) -> dict[str, dict[str, str]]:
-    """The texts below the fields of every class of a module."""
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {
-        one.name: dict(_texts_beneath(one)) for one in tree.body if isinstance(one, ast.ClassDef)
-    }
-
-
-def _texts_beneath(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, text in zip(definition.body, definition.body[1:], strict=False):
-        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-            continue
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            yield field.target.id, " ".join(str(text.value.value).split())
 
 
 @cache

@@ -51,37 +51,73 @@ class PlaceSpec(Spec):
     part of it."""
 
     devices: Annotated[
-        tuple[str, ...], Prompt(flag="--device", usual="the first GPU, or else the CPU")
+        tuple[str, ...],
+        Prompt(
+            flag="--device",
+            usual="the first GPU, or else the CPU",
+            help="Device of every run: `cpu`, `cuda:N` (also for ROCm), `cuda` for any free "
+            "GPU, or `mps`. Several of one kind, such as `cuda:0,cuda:1`, share every "
+            "batch. `cpu,cpu` are two processes.",
+        ),
     ] = ("cpu",)
-    """Device of every run: `cpu`, `cuda:N` (also for ROCm), `cuda` for any free GPU, or `mps`.
-    Several of one kind, such as `cuda:0,cuda:1`, share every batch. `cpu,cpu` are two
-    processes."""
-    parallel: Annotated[Parallel, Prompt("Several devices")] = "ddp"
-    """How several devices work together. `ddp`: each has the whole model, and gradients are
-    averaged (DistributedDataParallel). `fsdp`: each has a part of all weights (fully_shard). `dp`:
-    one process copies the model in every step (DataParallel)."""
+    parallel: Annotated[
+        Parallel,
+        Prompt(
+            "Several devices",
+            help="How several devices work together. `ddp`: each has the whole model, and "
+            "gradients are averaged (DistributedDataParallel). `fsdp`: each has a part of "
+            "all weights (fully_shard). `dp`: one process copies the model in every step "
+            "(DataParallel).",
+        ),
+    ] = "ddp"
     nodes: Annotated[
         int,
         Bounds(1, 64, "each is a machine of its own"),
-        Prompt("Machines", "--nnodes"),
+        Prompt(
+            "Machines",
+            "--nnodes",
+            help="Number of machines that every run uses, each with these devices. On every "
+            "machine except the first, run `breakeven supervise --join` with the same "
+            "data folder (docs/devices.md).",
+        ),
     ] = 1
-    """Number of machines that every run uses, each with these devices. On every machine except the
-    first, run `breakeven supervise --join` with the same data folder (docs/devices.md)."""
-    cpus: Annotated[str | None, Prompt("Dedicated CPUs", empty="near the device")] = None
-    """CPUs reserved for the experiment, such as `0-3,8`; by default those near its device, and on
-    the CPU all. Experiments that share no device and no CPU run at the same time."""
-    exclusive: Annotated[bool, Prompt("Alone on the machine", rare=True)] = False
-    """Whether no other experiment of the queue runs on the machine at the same time, not even on
-    another device."""
-    priority: Annotated[int, Bounds(-100, 100, "nothing needs more levels"), Prompt(rare=True)] = 0
-    """Experiments with a higher priority start first; with equal ones, the order is that of
-    submission."""
+    cpus: Annotated[
+        str | None,
+        Prompt(
+            "Dedicated CPUs",
+            empty="near the device",
+            help="CPUs reserved for the experiment, such as `0-3,8`; by default those near its "
+            "device, and on the CPU all. Experiments that share no device and no CPU run "
+            "at the same time.",
+        ),
+    ] = None
+    exclusive: Annotated[
+        bool,
+        Prompt(
+            "Alone on the machine",
+            rare=True,
+            help="Whether no other experiment of the queue runs on the machine at the same "
+            "time, not even on another device.",
+        ),
+    ] = False
+    priority: Annotated[
+        int,
+        Bounds(-100, 100, "nothing needs more levels"),
+        Prompt(
+            rare=True,
+            help="Experiments with a higher priority start first; with equal ones, the order "
+            "is that of submission.",
+        ),
+    ] = 0
     cpu_threads: Annotated[
         int | None,
         Bounds(1, 4096, "no machine has more CPUs"),
-        Prompt("CPU threads", empty="half the CPUs"),
+        Prompt(
+            "CPU threads",
+            empty="half the CPUs",
+            help="Threads of each run on the CPU; by default half of the CPUs that it may use.",
+        ),
     ] = None
-    """Threads of each run on the CPU; by default half of the CPUs that it may use."""
 
     @property
     def device(self) -> str:

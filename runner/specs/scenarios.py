@@ -20,28 +20,48 @@ class AccuracySpec(Spec, path="accuracy."):
     iterations: Annotated[
         int,
         Bounds(1, 1000, "after more iterations, rounding alone makes tensors differ"),
-        Prompt(flag="--accuracy-iterations", rare=True),
+        Prompt(
+            flag="--accuracy-iterations",
+            rare=True,
+            help="Optimizer steps, or forward passes, on one batch before tensors are compared.",
+        ),
     ] = 2
-    """Optimizer steps, or forward passes, on one batch before tensors are compared."""
     tolerance: Annotated[
         float | None,
         Bounds(0, 1, "zeros would pass for any tensor"),
-        Prompt(flag="--accuracy-tolerance", empty="as in the Dynamo harness", rare=True),
+        Prompt(
+            flag="--accuracy-tolerance",
+            empty="as in the Dynamo harness",
+            rare=True,
+            help="Largest allowed difference of a tensor from the baseline's, absolute and "
+            "relative. None: the Dynamo harness's tolerance for this task, precision and "
+            "part.",
+        ),
     ] = None
-    """Largest allowed difference of a tensor from the baseline's, absolute and relative. None: the
-    Dynamo harness's tolerance for this task, precision and part."""
-    parts: Annotated[tuple[Part, ...], Prompt(flag="--accuracy-parts", rare=True)] = (
+    parts: Annotated[
+        tuple[Part, ...],
+        Prompt(
+            flag="--accuracy-parts",
+            rare=True,
+            help="What is checked: training, which also compares gradients and weights, "
+            "inference, or both.",
+        ),
+    ] = (
         "training",
         "inference",
     )
-    """What is checked: training, which also compares gradients and weights, inference, or both."""
 
-    layers: Annotated[Layers, Prompt("Outputs of layers", "--accuracy-layers", rare=True)] = (
-        "failed"
-    )
-    """When the outputs of single layers are compared, too, which compiles the model once more: if
-    the check `failed`, to find the layer where the error begins; `always`; or `never`. No verdict
-    depends on them."""
+    layers: Annotated[
+        Layers,
+        Prompt(
+            "Outputs of layers",
+            "--accuracy-layers",
+            rare=True,
+            help="When the outputs of single layers are compared, too, which compiles the "
+            "model once more: if the check `failed`, to find the layer where the error "
+            "begins; `always`; or `never`. No verdict depends on them.",
+        ),
+    ] = "failed"
 
     def check_rules(self) -> None:
         rule = f"must name at least one of {', '.join(get_args(Part))}, and none twice"
@@ -55,22 +75,36 @@ MAX_CACHE_REPEATS = 9
 class CacheSpec(Spec, path="cache."):
     """Cold and warm processes of each backend."""
 
-    part: Annotated[Part, Prompt("What is compiled", "--cache-part", rare=True)] = "training"
-    """What is compiled: `training`, full optimizer steps; `inference`, forward passes alone."""
+    part: Annotated[
+        Part,
+        Prompt(
+            "What is compiled",
+            "--cache-part",
+            rare=True,
+            help="What is compiled: `training`, full optimizer steps; `inference`, forward "
+            "passes alone.",
+        ),
+    ] = "training"
     repeats: Annotated[
         int,
         Bounds(1, MAX_CACHE_REPEATS, "each compiles everything anew"),
-        Prompt("Cold and warm pairs", rare=True),
+        Prompt(
+            "Cold and warm pairs",
+            rare=True,
+            help="Pairs of processes per backend: one with empty compile caches, then one with "
+            "the caches of the first.",
+        ),
     ] = 1
-    """Pairs of processes per backend: one with empty compile caches, then one with the caches of
-    the first."""
     steps: Annotated[
         int,
         Bounds(2, 100_000, "compiling is over after a few"),
-        Prompt("Steps of each process", rare=True),
+        Prompt(
+            "Steps of each process",
+            rare=True,
+            help="Optimizer steps, or forward passes, of each process. The first block "
+            "compiles; the other blocks show the time of a step without compiling.",
+        ),
     ] = 20
-    """Optimizer steps, or forward passes, of each process. The first block compiles; the other
-    blocks show the time of a step without compiling."""
 
 
 MIN_ROUNDS = 6
@@ -89,38 +123,73 @@ WEEK = Bounds(0, 604_800, "that is a week", above=True, unit="s")
 class SpeedSpec(Spec, path="speed."):
     """Steps on a few fixed batches, timed in turns until the speedups are precise enough."""
 
-    part: Annotated[Part, Prompt("What is timed", "--speed-part")] = "training"
-    """`training`: full optimizer steps. `inference`: forward passes in evaluation mode, without
-    gradients."""
+    part: Annotated[
+        Part,
+        Prompt(
+            "What is timed",
+            "--speed-part",
+            help="`training`: full optimizer steps. `inference`: forward passes in evaluation "
+            "mode, without gradients.",
+        ),
+    ] = "training"
     batches: Annotated[
         int,
         Bounds(1, 100_000, "the device holds all of them"),
-        Prompt(flag="--speed-batches", rare=True),
+        Prompt(
+            flag="--speed-batches",
+            rare=True,
+            help="Batches that the steps cycle through, in the same order in every run.",
+        ),
     ] = 8
-    """Batches that the steps cycle through, in the same order in every run."""
     warm_up_blocks: Annotated[
-        int, Bounds(1, 1000, "none of them counts"), Prompt("Warm-up turns", rare=True)
+        int,
+        Bounds(1, 1000, "none of them counts"),
+        Prompt(
+            "Warm-up turns",
+            rare=True,
+            help="First turns of each run, which do not count. Backends compile in them.",
+        ),
     ] = 2
-    """First turns of each run, which do not count. Backends compile in them."""
     target_width: Annotated[
-        float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True), Prompt("Interval width")
+        float,
+        Bounds(0, 1, WIDER_TELLS_NOTHING, above=True),
+        Prompt(
+            "Interval width",
+            help="Relative width of the 95 % interval of a speedup, 0.02 for 2 %. Measuring "
+            "ends once every interval is narrower.",
+        ),
     ] = 0.02
-    """Relative width of the 95 % interval of a speedup, 0.02 for 2 %. Measuring ends once every
-    interval is narrower."""
-    min_rounds: Annotated[int, ROUNDS, Prompt("Minimum rounds", rare=True)] = 20
-    """Smallest number of rounds; in a round every run has one turn."""
-    max_rounds: Annotated[int, ROUNDS, Prompt("Maximum rounds", rare=True)] = 200
-    """Largest number of rounds."""
-    max_seconds: Annotated[float, WEEK, Prompt("Maximum time of steps")] = 600.0
-    """Largest total time of the steps of all runs, without warm-up and compiling."""
+    min_rounds: Annotated[
+        int,
+        ROUNDS,
+        Prompt(
+            "Minimum rounds",
+            rare=True,
+            help="Smallest number of rounds; in a round every run has one turn.",
+        ),
+    ] = 20
+    max_rounds: Annotated[
+        int, ROUNDS, Prompt("Maximum rounds", rare=True, help="Largest number of rounds.")
+    ] = 200
+    max_seconds: Annotated[
+        float,
+        WEEK,
+        Prompt(
+            "Maximum time of steps",
+            help="Largest total time of the steps of all runs, without warm-up and compiling.",
+        ),
+    ] = 600.0
     repeats: Annotated[
         int,
         Bounds(1, MAX_REPEATS, "each repeat runs everything again"),
-        Prompt("Processes of each run", "--speed-repeats"),
+        Prompt(
+            "Processes of each run",
+            "--speed-repeats",
+            help="Independent processes of every run: even processes of the same program "
+            "differ in speed. From 3 on, the interval of a speedup includes this "
+            "difference. The limits of rounds and seconds apply to each repeat.",
+        ),
     ] = 1
-    """Independent processes of every run: even processes of the same program differ in speed. From
-    3 on, the interval of a speedup includes this difference. The limits of rounds and seconds
-    apply to each repeat."""
 
     def check_rules(self) -> None:
         rule = f"must not be below speed.min_rounds ({self.min_rounds})"
@@ -136,13 +205,26 @@ class SpeedSpec(Spec, path="speed."):
 class AddedRounds(Spec, path="rounds."):
     """How many rounds are added to a finished experiment."""
 
-    processes: Annotated[int, Bounds(1, MAX_REPEATS, "each compiles everything anew")] = 3
-    """How often each run starts again, one process after the other. Processes of the same program
-    differ in speed; rounds within one process cannot show by how much."""
-    target_width: Annotated[float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True)] = 0.02
-    """A process ends once the intervals from its own rounds are all narrower than this share."""
-    max_seconds: Annotated[float, WEEK] = 600.0
-    """Largest total time of the steps of all runs and processes."""
+    processes: Annotated[
+        int,
+        Bounds(1, MAX_REPEATS, "each compiles everything anew"),
+        Prompt(
+            help="How often each run starts again, one process after the other. Processes of "
+            "the same program differ in speed; rounds within one process cannot show by "
+            "how much."
+        ),
+    ] = 3
+    target_width: Annotated[
+        float,
+        Bounds(0, 1, WIDER_TELLS_NOTHING, above=True),
+        Prompt(
+            help="A process ends once the intervals from its own rounds are all narrower than "
+            "this share."
+        ),
+    ] = 0.02
+    max_seconds: Annotated[
+        float, WEEK, Prompt(help="Largest total time of the steps of all runs and processes.")
+    ] = 600.0
 
     @property
     def max_seconds_each(self) -> float:

@@ -112,15 +112,30 @@ def parse_parameter_group(text: str) -> ParameterGroup:
 class TrainingSpec(Spec, path="training."):
     """Settings of the training."""
 
-    losses: Annotated[tuple[str, ...], Prompt(flag="--loss", several=True)] = (MODEL_LOSS,)
-    """Terms of the loss; the training minimizes their weighted sum, and each term has a chart.
-    `model` is the loss that the model itself returns; any other term is a criterion of `torch.nn`
-    on logits and labels, such as `0.5*CrossEntropyLoss:label_smoothing=0.1`."""
-    optimizer: str = "Adam"
-    """Name of a class in `torch.optim`; with `none`, steps do not change the weights."""
-    optimizer_options: Options = field(default_factory=dict)
-    """Arguments of the optimizer other than the learning rate, such as `weight_decay=0.01,
-    betas=(0.9, 0.95)`."""
+    losses: Annotated[
+        tuple[str, ...],
+        Prompt(
+            flag="--loss",
+            several=True,
+            help="Terms of the loss; the training minimizes their weighted sum, and each term "
+            "has a chart. `model` is the loss that the model itself returns; any other "
+            "term is a criterion of `torch.nn` on logits and labels, such as "
+            "`0.5*CrossEntropyLoss:label_smoothing=0.1`.",
+        ),
+    ] = (MODEL_LOSS,)
+    optimizer: Annotated[
+        str,
+        Prompt(
+            help="Name of a class in `torch.optim`; with `none`, steps do not change the weights."
+        ),
+    ] = "Adam"
+    optimizer_options: Annotated[
+        Options,
+        Prompt(
+            help="Arguments of the optimizer other than the learning rate, such as "
+            "`weight_decay=0.01, betas=(0.9, 0.95)`."
+        ),
+    ] = field(default_factory=dict)
     parameter_groups: Annotated[
         tuple[str, ...],
         Prompt(
@@ -128,66 +143,138 @@ class TrainingSpec(Spec, path="training."):
             "--parameter-group",
             rare=True,
             several=True,
+            help="`pattern:setting=value`, where the pattern matches names of parameters: "
+            "`classifier.*:optimizer=SGD+lr=0.01`. A parameter belongs to the first "
+            "pattern that matches, all others to the optimizer of the training.",
         ),
     ] = ()
-    """`pattern:setting=value`, where the pattern matches names of parameters:
-    `classifier.*:optimizer=SGD+lr=0.01`. A parameter belongs to the first pattern that matches, all
-    others to the optimizer of the training."""
-    learning_rate: Annotated[float, LEARNING_RATE] = 5e-5
-    """Step size of the optimizer; with a schedule, the highest one."""
-    scheduler: Annotated[Scheduler, Prompt("Learning rate schedule")] = "constant"
-    """How the learning rate changes over the steps. `constant` does not change it; `linear` and
-    `cosine` lower it to 0; `plateau` lowers it when the held-out loss stops falling."""
+    learning_rate: Annotated[
+        float,
+        LEARNING_RATE,
+        Prompt(help="Step size of the optimizer; with a schedule, the highest one."),
+    ] = 5e-5
+    scheduler: Annotated[
+        Scheduler,
+        Prompt(
+            "Learning rate schedule",
+            help="How the learning rate changes over the steps. `constant` does not change it; "
+            "`linear` and `cosine` lower it to 0; `plateau` lowers it when the held-out "
+            "loss stops falling.",
+        ),
+    ] = "constant"
     warmup_steps: Annotated[
-        int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT), Prompt("Warm-up steps")
+        int,
+        Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT),
+        Prompt("Warm-up steps", help="First steps, in which the learning rate rises from 0."),
     ] = 0
-    """First steps, in which the learning rate rises from 0."""
-    scheduler_options: Annotated[Options, Prompt("Schedule options", rare=True)] = field(
-        default_factory=dict
-    )
-    """Arguments of the schedule: `num_cycles=2` for `cosine_with_restarts`, `step_size=30,
-    gamma=0.5` for `step`, `milestones=(30, 60)` for `multistep`."""
-    batch_size: Annotated[int, Bounds(1, 1_000_000, "the device holds the whole batch")] = 8
-    """Samples per micro-batch, which the device computes at once."""
-    last_batch: Annotated[LastBatch, Prompt("Last batch of an epoch", rare=True)] = "drop"
-    """Treatment of a last batch that is not full: `drop` leaves it out, `pad` fills it with samples
-    that do not count, `dynamic` makes it smaller, with a symbolic size for the compiler. None of
-    them compiles again in the middle of the training."""
+    scheduler_options: Annotated[
+        Options,
+        Prompt(
+            "Schedule options",
+            rare=True,
+            help="Arguments of the schedule: `num_cycles=2` for `cosine_with_restarts`, "
+            "`step_size=30, gamma=0.5` for `step`, `milestones=(30, 60)` for `multistep`.",
+        ),
+    ] = field(default_factory=dict)
+    batch_size: Annotated[
+        int,
+        Bounds(1, 1_000_000, "the device holds the whole batch"),
+        Prompt(help="Samples per micro-batch, which the device computes at once."),
+    ] = 8
+    last_batch: Annotated[
+        LastBatch,
+        Prompt(
+            "Last batch of an epoch",
+            rare=True,
+            help="Treatment of a last batch that is not full: `drop` leaves it out, `pad` "
+            "fills it with samples that do not count, `dynamic` makes it smaller, with a "
+            "symbolic size for the compiler. None of them compiles again in the middle of "
+            "the training.",
+        ),
+    ] = "drop"
     gradient_accumulation: Annotated[
-        int, Bounds(1, 100_000, "a step shows nothing until all micro-batches are done")
+        int,
+        Bounds(1, 100_000, "a step shows nothing until all micro-batches are done"),
+        Prompt(
+            help="Micro-batches whose gradients are added up for one optimizer step, for a "
+            "larger batch than memory holds. An epoch's last step takes the remaining "
+            "ones."
+        ),
     ] = 1
-    """Micro-batches whose gradients are added up for one optimizer step, for a larger batch than
-    memory holds. An epoch's last step takes the remaining ones."""
-    epochs: Annotated[int, STEPS] = 1
-    """Passes over the training samples."""
-    max_steps: Annotated[int | None, STEPS, Prompt("Steps in all", empty="from the epochs")] = None
-    """Number of optimizer steps, in as many epochs as needed; replaces `epochs`."""
+    epochs: Annotated[int, STEPS, Prompt(help="Passes over the training samples.")] = 1
+    max_steps: Annotated[
+        int | None,
+        STEPS,
+        Prompt(
+            "Steps in all",
+            empty="from the epochs",
+            help="Number of optimizer steps, in as many epochs as needed; replaces `epochs`.",
+        ),
+    ] = None
     clip_norm: Annotated[
-        float | None, SIZE, Prompt("Clip gradients to norm", empty="no clipping")
+        float | None,
+        SIZE,
+        Prompt(
+            "Clip gradients to norm",
+            empty="no clipping",
+            help="Largest norm of all gradients of a step together; larger norms are scaled "
+            "down to it.",
+        ),
     ] = None
-    """Largest norm of all gradients of a step together; larger norms are scaled down to it."""
     clip_value: Annotated[
-        float | None, SIZE, Prompt("Clip gradients to value", empty="no clipping", rare=True)
+        float | None,
+        SIZE,
+        Prompt(
+            "Clip gradients to value",
+            empty="no clipping",
+            rare=True,
+            help="Largest size of each element of a gradient; larger elements are cut to it.",
+        ),
     ] = None
-    """Largest size of each element of a gradient; larger elements are cut to it."""
-    record_gradient_norm: Annotated[bool, Prompt("Record the gradient norm", rare=True)] = False
-    """Charts the norm of all gradients before clipping. Costs a little time in every step of every
-    run."""
+    record_gradient_norm: Annotated[
+        bool,
+        Prompt(
+            "Record the gradient norm",
+            rare=True,
+            help="Charts the norm of all gradients before clipping. Costs a little time in "
+            "every step of every run.",
+        ),
+    ] = False
     gradient_statistics_every: Annotated[
-        int | None, STEPS, Prompt("Gradient statistics every", empty="never", rare=True)
+        int | None,
+        STEPS,
+        Prompt(
+            "Gradient statistics every",
+            empty="never",
+            rare=True,
+            help="Number of steps between records of each parameter's gradient: norm, mean, "
+            "deviation, largest element, share of zeros.",
+        ),
     ] = None
-    """Number of steps between records of each parameter's gradient: norm, mean, deviation, largest
-    element, share of zeros."""
-    precision: Precision = "float32"
-    """`tf32` allows TF32 in float32 products; `bf16` and `fp16` use autocast. `tf32` and `fp16`
-    need a GPU."""
-    scaler_options: Annotated[Options, Prompt("Loss scaler options", rare=True)] = field(
-        default_factory=dict
-    )
-    """Arguments of `torch.amp.GradScaler`, which keeps small fp16 gradients from vanishing, such as
-    `init_scale=1024`."""
-    seed: Annotated[int, Bounds(0, 2**32 - 1, "random generators take 32 bits")] = 0
-    """Seed of the weights, the choice and order of samples, dropout, and the order of turns."""
+    precision: Annotated[
+        Precision,
+        Prompt(
+            help="`tf32` allows TF32 in float32 products; `bf16` and `fp16` use autocast. "
+            "`tf32` and `fp16` need a GPU."
+        ),
+    ] = "float32"
+    scaler_options: Annotated[
+        Options,
+        Prompt(
+            "Loss scaler options",
+            rare=True,
+            help="Arguments of `torch.amp.GradScaler`, which keeps small fp16 gradients from "
+            "vanishing, such as `init_scale=1024`.",
+        ),
+    ] = field(default_factory=dict)
+    seed: Annotated[
+        int,
+        Bounds(0, 2**32 - 1, "random generators take 32 bits"),
+        Prompt(
+            help="Seed of the weights, the choice and order of samples, dropout, and the order "
+            "of turns."
+        ),
+    ] = 0
 
     @property
     def has_constant_rate(self) -> bool:
@@ -220,26 +307,59 @@ class TrainingSpec(Spec, path="training."):
 class EvaluationSpec(Spec, path="evaluation."):
     """When and how the model is evaluated."""
 
-    when: Annotated[EvaluationPoint, Prompt("Evaluate", "--evaluate")] = "epochs"
-    """When the model is evaluated: after `epochs` or `steps`, only at the `end`, or `never`. Except
-    with `never`, it is also evaluated at the end. Evaluation time counts in no timing."""
-    every: Annotated[int, STEPS, Prompt("Evaluate every", "--evaluate-every")] = 1
-    """Number of epochs or steps between evaluations."""
+    when: Annotated[
+        EvaluationPoint,
+        Prompt(
+            "Evaluate",
+            "--evaluate",
+            help="When the model is evaluated: after `epochs` or `steps`, only at the `end`, "
+            "or `never`. Except with `never`, it is also evaluated at the end. Evaluation "
+            "time counts in no timing.",
+        ),
+    ] = "epochs"
+    every: Annotated[
+        int,
+        STEPS,
+        Prompt(
+            "Evaluate every",
+            "--evaluate-every",
+            help="Number of epochs or steps between evaluations.",
+        ),
+    ] = 1
     splits: Annotated[
-        tuple[SplitName, ...], Prompt("Evaluated splits", "--evaluate-splits", rare=True)
+        tuple[SplitName, ...],
+        Prompt(
+            "Evaluated splits",
+            "--evaluate-splits",
+            rare=True,
+            help="Splits to evaluate. The first one ranks checkpoints, stops training early "
+            "and drives the schedule `plateau`. `train` takes long with many training "
+            "samples.",
+        ),
     ] = ("validation",)
-    """Splits to evaluate. The first one ranks checkpoints, stops training early and drives the
-    schedule `plateau`. `train` takes long with many training samples."""
     compiled: Annotated[
-        bool, Prompt("Evaluate the compiled model, too", "--evaluate-compiled", rare=True)
+        bool,
+        Prompt(
+            "Evaluate the compiled model, too",
+            "--evaluate-compiled",
+            rare=True,
+            help="Whether a backend's compiled model is evaluated in addition to the same "
+            "weights without a compiler. This finds faults that occur only in inference.",
+        ),
     ] = True
-    """Whether a backend's compiled model is evaluated in addition to the same weights without a
-    compiler. This finds faults that occur only in inference."""
-    metric: Annotated[Metric, Prompt(rare=True)] = "loss"
-    """The number that ranks checkpoints and stops training early."""
-    predictions: Annotated[tuple[SplitName, ...], Prompt("Store predictions of", rare=True)] = ()
-    """Splits whose labels and logits are stored in a file at the end, for the confusion matrix and
-    the samples on which backends disagree."""
+    metric: Annotated[
+        Metric,
+        Prompt(rare=True, help="The number that ranks checkpoints and stops training early."),
+    ] = "loss"
+    predictions: Annotated[
+        tuple[SplitName, ...],
+        Prompt(
+            "Store predictions of",
+            rare=True,
+            help="Splits whose labels and logits are stored in a file at the end, for the "
+            "confusion matrix and the samples on which backends disagree.",
+        ),
+    ] = ()
 
     def check_rules(self) -> None:
         for name in ("splits", "predictions"):
@@ -263,22 +383,40 @@ class EvaluationSpec(Spec, path="evaluation."):
 class StoppingSpec(Spec, path="stopping."):
     """Conditions that end training before its last step."""
 
-    nonfinite: Annotated[bool, Prompt("Stop at NaN or infinity", "--stop-nonfinite", rare=True)] = (
-        False
-    )
-    """Ends training at a loss that is not finite. Each step then waits for the device."""
-    patience: Annotated[int | None, STEPS, Prompt(empty="go on")] = None
-    """Training ends after this many evaluations in a row without a better value of the metric."""
+    nonfinite: Annotated[
+        bool,
+        Prompt(
+            "Stop at NaN or infinity",
+            "--stop-nonfinite",
+            rare=True,
+            help="Ends training at a loss that is not finite. Each step then waits for the device.",
+        ),
+    ] = False
+    patience: Annotated[
+        int | None,
+        STEPS,
+        Prompt(
+            empty="go on",
+            help="Training ends after this many evaluations in a row without a better value of "
+            "the metric.",
+        ),
+    ] = None
     min_delta: Annotated[
-        float, Bounds(0, FLOAT32_MAX, NO_LARGER_FLOAT), Prompt("Least improvement", rare=True)
+        float,
+        Bounds(0, FLOAT32_MAX, NO_LARGER_FLOAT),
+        Prompt("Least improvement", rare=True, help="Smallest difference that counts as better."),
     ] = 0.0
-    """Smallest difference that counts as better."""
     threshold: Annotated[
         float | None,
         Bounds(-FLOAT32_MAX, FLOAT32_MAX, NO_LARGER_FLOAT),
-        Prompt("Good enough at", "--stop-at", empty="go on", rare=True),
+        Prompt(
+            "Good enough at",
+            "--stop-at",
+            empty="go on",
+            rare=True,
+            help="Value of the metric that is good enough to end training.",
+        ),
     ] = None
-    """Value of the metric that is good enough to end training."""
 
     @property
     def follows_evaluation(self) -> bool:
@@ -290,16 +428,38 @@ class CheckpointSpec(Spec, path="checkpoints."):
     """When a run saves checkpoints, and how many it keeps."""
 
     every: Annotated[
-        int | None, STEPS, Prompt("Checkpoint every", "--checkpoint-every", empty="no checkpoints")
+        int | None,
+        STEPS,
+        Prompt(
+            "Checkpoint every",
+            "--checkpoint-every",
+            empty="no checkpoints",
+            help="Number of epochs or steps between checkpoints, from which a stopped or lost "
+            "run resumes exactly. One checkpoint follows the last step. None: no "
+            "checkpoints.",
+        ),
     ] = None
-    """Number of epochs or steps between checkpoints, from which a stopped or lost run resumes
-    exactly. One checkpoint follows the last step. None: no checkpoints."""
     unit: Annotated[
-        Literal["epochs", "steps"], Prompt("Counted in", "--checkpoint-unit", rare=True)
+        Literal["epochs", "steps"],
+        Prompt("Counted in", "--checkpoint-unit", rare=True, help="Unit of `every`."),
     ] = "epochs"
-    """Unit of `every`."""
-    keep_last: Annotated[int, Bounds(1, 1000, COPIES), Prompt("Keep the latest", rare=True)] = 1
-    """Number of latest checkpoints to keep; each is about three times as large as the model."""
-    keep_best: Annotated[int, Bounds(0, 1000, COPIES), Prompt("Keep the best", rare=True)] = 0
-    """Number of checkpoints to keep for their value of the metric, beyond the latest ones. Only
-    checkpoints at an evaluation have a value."""
+    keep_last: Annotated[
+        int,
+        Bounds(1, 1000, COPIES),
+        Prompt(
+            "Keep the latest",
+            rare=True,
+            help="Number of latest checkpoints to keep; each is about three times as large as "
+            "the model.",
+        ),
+    ] = 1
+    keep_best: Annotated[
+        int,
+        Bounds(0, 1000, COPIES),
+        Prompt(
+            "Keep the best",
+            rare=True,
+            help="Number of checkpoints to keep for their value of the metric, beyond the "
+            "latest ones. Only checkpoints at an evaluation have a value.",
+        ),
+    ] = 0

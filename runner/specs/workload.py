@@ -72,21 +72,41 @@ class ScriptSpec(Spec, path="script."):
             rare=True,
             several=True,
             words=True,
+            help="Arguments of the script, as on a command line. Use full paths.",
         ),
     ] = ()
-    """Arguments of the script, as on a command line. Use full paths."""
-    folder: Annotated[str, Prompt(flag="--script-folder", empty="The script's own", rare=True)] = ""
-    """Full path of the folder in which the script expects to start; empty for the script's own
-    folder. Each run works in a copy, so runs do not overwrite each other's files."""
+    folder: Annotated[
+        str,
+        Prompt(
+            flag="--script-folder",
+            empty="The script's own",
+            rare=True,
+            help="Full path of the folder in which the script expects to start; empty for the "
+            "script's own folder. Each run works in a copy, so runs do not overwrite each "
+            "other's files.",
+        ),
+    ] = ""
     steps: Annotated[
         int,
         Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT),
-        Prompt("Steps at most", "--script-steps", empty="all steps of the script", rare=True),
+        Prompt(
+            "Steps at most",
+            "--script-steps",
+            empty="all steps of the script",
+            rare=True,
+            help="Steps after which a run ends, even if the script would continue; 0 for no limit.",
+        ),
     ] = 0
-    """Steps after which a run ends, even if the script would continue; 0 for no limit."""
-    patience_seconds: Annotated[float, DAY, Prompt("Patience", rare=True)] = 900.0
-    """Longest time without a step, setting up included; compiling and waiting for turns do not
-    count."""
+    patience_seconds: Annotated[
+        float,
+        DAY,
+        Prompt(
+            "Patience",
+            rare=True,
+            help="Longest time without a step, setting up included; compiling and waiting for "
+            "turns do not count.",
+        ),
+    ] = 900.0
 
     def check_rules(self) -> None:
         is_full = not self.folder or Path(self.folder).is_absolute()
@@ -141,15 +161,27 @@ class SuiteModelName(NamedTuple):
 class ModelSpec(Spec, path="model."):
     """Which model is trained."""
 
-    source: Annotated[str, Prompt("Model", "--model")] = "builtin:bert-tiny"
-    """A built-in configuration (`builtin:...`, random weights), a model of a benchmark suite
-    (`huggingface:BertForMaskedLM`, 16 times smaller `huggingface:BertForMaskedLM/16`, `timm:...`,
-    `torchbench:...`, random weights), a local folder, a hub name, `path.py:function` (called
-    without arguments, returns an `nn.Module`), or your training script `script:path.py`."""
-    dropout: Literal["auto", "keep", "off"] = "auto"
-    """`off` sets every dropout probability to 0. `auto` does so if a backend draws random numbers
-    of its own, as cudagraphs does, because its losses cannot be compared with the baseline's step
-    by step."""
+    source: Annotated[
+        str,
+        Prompt(
+            "Model",
+            "--model",
+            help="A built-in configuration (`builtin:...`, random weights), a model of a "
+            "benchmark suite (`huggingface:BertForMaskedLM`, 16 times smaller "
+            "`huggingface:BertForMaskedLM/16`, `timm:...`, `torchbench:...`, random "
+            "weights), a local folder, a hub name, `path.py:function` (called without "
+            "arguments, returns an `nn.Module`), or your training script "
+            "`script:path.py`.",
+        ),
+    ] = "builtin:bert-tiny"
+    dropout: Annotated[
+        Literal["auto", "keep", "off"],
+        Prompt(
+            help="`off` sets every dropout probability to 0. `auto` does so if a backend draws "
+            "random numbers of its own, as cudagraphs does, because its losses cannot be "
+            "compared with the baseline's step by step."
+        ),
+    ] = "auto"
 
     def check_rules(self) -> None:
         self.require("source", bool(self.source), "must name a model")
@@ -188,30 +220,64 @@ class ModelSpec(Spec, path="model."):
 class DataSpec(Spec, path="data."):
     """Samples for training and held-out samples."""
 
-    source: Annotated[str, Prompt("Data", "--data")] = "builtin:reviews"
-    """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, a folder of images with one
-    folder for each label, a hub name, or `path.py:function` (called without arguments, returns the
-    samples)."""
-    text_column: str = "text"
-    """Column of a file or hub data set with the text, or the image."""
-    label_column: str = "label"
-    """Column with the label, text or number; language models need none."""
-    train_split: Annotated[str, Prompt(rare=True)] = "train"
-    """Split of a hub data set to train on. A file has no splits: it is shuffled and divided."""
-    eval_split: Annotated[str, Prompt("Evaluation split", rare=True)] = "test"
-    """Split of a hub data set for evaluations during training (validation)."""
-    test_split: Annotated[str, Prompt(rare=True)] = "test"
-    """Split of a hub data set for the test; samples used for validation are not used again."""
-    num_train_samples: Annotated[int, SAMPLES, Prompt("Training samples", "--train-samples")] = 1000
-    """Samples to train on."""
-    num_eval_samples: Annotated[int, SAMPLES, Prompt("Evaluation samples", "--eval-samples")] = 200
-    """Held-out samples for validation."""
+    source: Annotated[
+        str,
+        Prompt(
+            "Data",
+            "--data",
+            help="A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, a folder of "
+            "images with one folder for each label, a hub name, or `path.py:function` "
+            "(called without arguments, returns the samples).",
+        ),
+    ] = "builtin:reviews"
+    text_column: Annotated[
+        str, Prompt(help="Column of a file or hub data set with the text, or the image.")
+    ] = "text"
+    label_column: Annotated[
+        str, Prompt(help="Column with the label, text or number; language models need none.")
+    ] = "label"
+    train_split: Annotated[
+        str,
+        Prompt(
+            rare=True,
+            help="Split of a hub data set to train on. A file has no splits: it is shuffled "
+            "and divided.",
+        ),
+    ] = "train"
+    eval_split: Annotated[
+        str,
+        Prompt(
+            "Evaluation split",
+            rare=True,
+            help="Split of a hub data set for evaluations during training (validation).",
+        ),
+    ] = "test"
+    test_split: Annotated[
+        str,
+        Prompt(
+            rare=True,
+            help="Split of a hub data set for the test; samples used for validation are not "
+            "used again.",
+        ),
+    ] = "test"
+    num_train_samples: Annotated[
+        int, SAMPLES, Prompt("Training samples", "--train-samples", help="Samples to train on.")
+    ] = 1000
+    num_eval_samples: Annotated[
+        int,
+        SAMPLES,
+        Prompt("Evaluation samples", "--eval-samples", help="Held-out samples for validation."),
+    ] = 200
     num_test_samples: Annotated[
-        int, Bounds(0, MAX_SAMPLES, HELD_IN_MEMORY), Prompt("Test samples", "--test-samples")
+        int,
+        Bounds(0, MAX_SAMPLES, HELD_IN_MEMORY),
+        Prompt("Test samples", "--test-samples", help="Further held-out samples, for the test."),
     ] = 0
-    """Further held-out samples, for the test."""
-    sequence_length: Annotated[int, Bounds(4, 131_072, "no model here reads longer texts")] = 128
-    """Tokens per text; longer texts are cut, shorter ones padded."""
+    sequence_length: Annotated[
+        int,
+        Bounds(4, 131_072, "no model here reads longer texts"),
+        Prompt(help="Tokens per text; longer texts are cut, shorter ones padded."),
+    ] = 128
 
     def check_rules(self) -> None:
         self.require("source", bool(self.source), "must name a data set")

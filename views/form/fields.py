@@ -123,7 +123,7 @@ class Fields:
         label = label or field.label
         shared: dict[str, Any] = {
             "label": label,
-            "help": reason + (help or field.text) + note,
+            "help": reason + (help or field.prompt.help) + note,
             "disabled": bool(unless),
             "key": self._key(field, name),
             "bind": "query-params",
@@ -170,7 +170,7 @@ class Fields:
         start = field.written(field.value_in(self._start))
         options = [*choices] if start in choices else [start, *choices]
         chosen = st.selectbox(
-            inert(field.label), options, options.index(start), help=field.text,
+            inert(field.label), options, options.index(start), help=field.prompt.help,
             key=self._key(field), bind="query-params", accept_new_options=True,
             filter_mode="contains",
         )  # fmt: skip

@@ -53,7 +53,7 @@ def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
     assert set(FIELDS) == expected - by_commands == set(CHANGED)
     assert len({field.flag for field in FIELDS.values()}) == len(FIELDS)
     assert len({(field.section, field.label) for field in FIELDS.values()}) == len(FIELDS)
-    assert not [path for path, field in FIELDS.items() if not field.text]
+    assert not [path for path, field in FIELDS.items() if not field.prompt.help]
 
 
 @pytest.mark.parametrize("path", CHANGED)
