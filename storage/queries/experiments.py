@@ -98,18 +98,22 @@ def list_experiments(store: Store) -> pd.DataFrame:
 def faults_not_repeated(store: Store, experiment_id: str) -> dict[str, int]:
     """Runs of an experiment whose newest finished investigation made their steps again without the
     fault, by id, and the number of its trials."""
+    newest = """  -- ids of experiments begin with the time
+        SELECT arg_max(run_id, experiment_id)
+        FROM runs JOIN progress USING (run_id)
+        WHERE starts_with(investigates, $1) AND state = 'finished' GROUP BY investigates"""
+    run_ids = [run_id for (run_id,) in store.rows(newest, [f"{experiment_id}."])]
+    if not run_ids:
+        return {}
     query = """
-        WITH newest AS (  -- ids of experiments begin with the time
-            SELECT investigates, arg_max(run_id, experiment_id) AS run_id
-            FROM runs JOIN progress USING (run_id)
-            WHERE starts_with(investigates, $1) AND state = 'finished' GROUP BY investigates),
-        ended AS (
-            SELECT investigates, run_id, arg_max(cause, seq) AS cause
-            FROM newest JOIN investigation_findings USING (run_id) GROUP BY ALL)
-        SELECT investigates, count(*) FROM ended JOIN investigation_trials USING (run_id)
+        WITH ended AS (
+            SELECT run_id, arg_max(cause, seq) AS cause
+            FROM investigation_findings WHERE run_id IN (SELECT unnest($1)) GROUP BY run_id)
+        SELECT investigates, count(*)
+        FROM ended JOIN investigation_trials USING (run_id) JOIN runs USING (run_id)
         WHERE cause = 'not reproduced' GROUP BY investigates
         HAVING bool_or(stage = 'reproduction' AND what <> 'no compiler' AND outcome = 'passes')"""
-    return dict(store.rows(query, [f"{experiment_id}."]))
+    return dict(store.rows(query, [run_ids]))
 
 
 def _submitted(ids: pd.Series, claimed: pd.Series) -> pd.Series:

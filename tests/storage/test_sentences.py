@@ -155,6 +155,7 @@ PARITY_FINDINGS: dict[FindingKind, dict[str, Any]] = {
     "other inputs": DATA,
     "not repeatable": DATA | {"generators": []},
     "far shorter": {"steps_done": 30, "num_steps": 80},
+    "not repeated": {"num_trials": 2, "step": 4},
     "other settings": {"first_step": 3, "last_alike": 1, "settings": ["lr", "rho"],
                        "is_control": True, "clock_reads": ["train.py:3"]},
     "inside band": BAND,

@@ -152,7 +152,7 @@ def test_no_more_runs_load_at_once_than_there_are_cpus_and_one_that_is_stopped_n
     script.person(1.0, lambda: script.runs()["inductor"].request_cancel())
     script.kernel.run()
     began = script.times(" begins: ")
-    assert set(began) == {"baseline", "eager"} and began["eager"] > began["baseline"] + 3.0
+    assert set(began) == {"baseline", "eager"} and began["eager"] >= began["baseline"] + 3.0
     stopped = script.runs()["inductor"]
     assert stopped.state is RunState.CANCELLED and stopped.read_claim() is None
 

@@ -359,7 +359,7 @@ def test_the_command_prints_a_table_of_what_is_there(
     assert lines[1].startswith("Use inductor for 80 steps: 11 s instead of 16 s, compiling includ")
     header, _, _, _, inductor = lines[3:8]
     assert header.split()[:3] == ["run", "state", "step"]
-    assert "2.00x (2.00 to 2.00)  faster" in inductor
+    assert "2.00x (2.00 to 2.00) faster" in " ".join(inductor.split())
     assert "3.00 s    30 steps" in inductor
     assert inductor.endswith("matches")
     assert len({len(line) for line in lines[3:8]}) == 1  # aligned
