@@ -6,9 +6,7 @@ on, the comparison covers their present data; once all have ended, `storage.resu
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
-from weakref import ref
 
 import pandas as pd
 
@@ -87,19 +85,16 @@ def compare(store: Store, experiment_id: str) -> Comparison:
         experiment_id=experiment_id,
         spec=queries.experiment_spec(store, experiment_id),
         baseline=baseline.label if (baseline := of_role(found.results, "baseline")) else "baseline",
-        find_band=partial(_band_of, ref(store), experiment_id),
     )
 
 
-def _band_of(store: "ref[Store]", experiment_id: str) -> pd.DataFrame:
-    opened = store()
-    assert opened is not None, "the band is read while the store of the comparison is open"
-    return _band(opened, experiment_id)
-
-
 @memo(revision)
-def _band(store: Store, experiment_id: str) -> pd.DataFrame:
-    """The band of `EqualTrainings`, from the losses of baseline and controls alone."""
+def find_loss_band(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step, baseline, low, high: the range in which a correct backend's loss must lie.
+
+    The band of `EqualTrainings`, from the losses of baseline and controls alone. Empty without a
+    control; ends where the control itself is far from the baseline.
+    """
     found = compare(store, experiment_id)
     baseline = of_role(found.results, "baseline")
     if baseline is None:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -183,15 +183,6 @@ class Comparison(StoredComparison):
     spec: ExperimentSpec
     baseline: str
     """Label of the baseline run."""
-    find_band: Callable[[], pd.DataFrame] = field(compare=False, repr=False)
-
-    @property
-    def loss_band(self) -> pd.DataFrame:
-        """step, baseline, low, high: the range in which a correct backend's loss must lie.
-
-        Empty without a control; ends where the control itself is far from the baseline.
-        """
-        return self.find_band()
 
     def result_of(self, label: str) -> Result:
         """The result with this label, or the one that includes the run with this label."""

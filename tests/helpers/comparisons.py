@@ -2,7 +2,7 @@
 notes and doubts as the terminal has them."""
 
 import math
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pandas as pd
@@ -65,15 +65,13 @@ def comparison(*results: Result, scenario: str = "train") -> Comparison:
     spec.environment_by_label.update({one.label: None for one in results})
     return Comparison(experiment_id="x", spec=spec, baseline="baseline",
                       results=results, warnings=(), notes=(), noise_floor=0.01,
-                      choices=choices(spec, results, ()), find_band=pd.DataFrame)  # fmt: skip
+                      choices=choices(spec, results, ()))  # fmt: skip
 
 
 def compared(data_dir: DataDir) -> Comparison:
-    """What a recorded experiment comes to, with its band, of a store that is closed."""
+    """What a recorded experiment comes to, of a store that is closed."""
     with Store.in_memory(data_dir) as store:
-        found = compare(store, EXPERIMENT_ID)
-        band = found.loss_band
-    return replace(found, find_band=lambda: band)
+        return compare(store, EXPERIMENT_ID)
 
 
 def row_of(comparison: Comparison, label: str) -> Result:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from breakeven.storage import queries
-from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.comparison import compare, find_loss_band
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import round_speedups
 from breakeven.storage.index.store import Store
@@ -136,7 +136,7 @@ def _losses(
     losses = _of(queries.losses(store, comparison.experiment_id), results)
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
     events = _of(queries.compiler_events(store, comparison.experiment_id), results)
-    band = comparison.loss_band
+    band = find_loss_band(store, comparison.experiment_id)
 
     def losses_over(name: str) -> go.Figure:
         grown = _with_progress(counts, steps)[["label", "step", "loss", *over]]

@@ -23,7 +23,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.comparison import compare, find_loss_band
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
@@ -81,11 +81,12 @@ def facts_of(name: str, shipped: Store) -> dict[str, Any]:
 def facts_in(store: Store, experiment_id: str) -> dict[str, Any]:
     comparison = compare(store, experiment_id)
     pairs = cold_and_warm(store, experiment_id)
+    band = find_loss_band(store, experiment_id)
     return {
         "caches": [facts(pair) for pair in pairs],
         "results": results(comparison),
         "noise_floor": comparison.noise_floor,
-        "loss_band": totals(comparison.loss_band.astype(float).to_dict("records")),
+        "loss_band": totals(band.astype(float).to_dict("records")),
         "warnings": facts(comparison.warnings),
         "notes": facts(comparison.notes),
     }
