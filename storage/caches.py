@@ -20,11 +20,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
-from weakref import ref
 
 import numpy as np
 import pandas as pd
@@ -42,9 +41,6 @@ RECORD_BYTES = 10_000
 """Bytes of a record in addition to its frames: texts and dictionaries."""
 FRAME_BYTES = 15_000
 """Bytes of a frame in addition to its numbers: objects for columns, blocks and indexes."""
-MAX_ANSWERS = 50
-"""Number of answers from the same record with frames: pandas stores a reference for each access to
-a column, up to 500."""
 
 FINAL_STATES = [state.value for state in RunState if state.is_final]
 
@@ -53,6 +49,7 @@ MAX_DEPTH = 4
 FRAMES = (pd.DataFrame, pd.Series)
 WITHOUT_FRAMES = (bytes, str, int, float, type(None))
 
+T = TypeVar("T")
 Ask = TypeVar("Ask", bound=Callable[..., Any])
 Version = Callable[..., Hashable]
 
@@ -79,19 +76,36 @@ class Snapshot:
 def memo(version: Version, *, shared: bool = False) -> Callable[[Ask], Ask]:
     """Caches a function in memory as long as `version` of its arguments is the same.
 
-    Arguments must be hashable; a store is compared by identity. A frame is stored as bytes, so that
-    each caller gets its own copy: an object takes several times the memory, and 48 kB per column
-    for pandas' references. Callers must not change other answers, nor any of a `shared` function.
+    Arguments must be hashable; a store counts by its `id`. A frame is stored as bytes, so that each
+    caller gets its own copy: an object takes several times the memory, and 48 kB per column for
+    pandas' references. Callers must not change other answers, nor any of a `shared` function.
     """
 
     def remembering(ask: Ask) -> Ask:
         @wraps(ask)
         def answer(*args: Any, **options: Any) -> Any:
-            return _memory.get(ask, version, args, options, shared)
+            values = tuple(value.id if isinstance(value, Store) else value for value in args)
+            return remembered(
+                (ask, values, tuple(sorted(options.items()))),
+                partial(version, *args, **options),
+                partial(ask, *args, **options),
+                shared=shared,
+            )
 
         return cast(Ask, answer)
 
     return remembering
+
+
+def remembered(
+    key: Hashable,
+    version: Callable[[], Hashable],
+    compute: Callable[[], T],
+    *,
+    shared: bool = False,
+) -> T:
+    """The answer of `compute`, cached under `key` as `memo` does."""
+    return cast(T, _memory.get(key, version, compute, shared))
 
 
 def forget() -> None:
@@ -138,11 +152,6 @@ class _Entry:
     version: Hashable = None
     value: Any = None
     size: int = ENTRY_BYTES
-    answers_left: float = 0
-    """Remaining uses of a record with frames, until it is computed again."""
-
-    def answers(self, version: Hashable) -> bool:
-        return self.is_known and self.version == version and self.answers_left > 0
 
 
 class _Memory:
@@ -155,13 +164,11 @@ class _Memory:
 
     def get(
         self,
-        ask: Callable[..., Any],
-        version_of: Version,
-        args: tuple[Any, ...],
-        options: dict[str, Any],
+        key: Hashable,
+        version_now: Callable[[], Hashable],
+        compute: Callable[[], Any],
         shared: bool,
     ) -> Any:
-        key = _key(ask, args, options)
         with self._lock:
             if key not in self._entries:
                 self._entries[key] = _Entry()
@@ -170,16 +177,13 @@ class _Memory:
             self._entries.move_to_end(key)
         with entry.lock:
             # Version before the query: rows that arrive during the query count as new next time.
-            version = version_of(*args, **options)
-            if entry.answers(version):
-                entry.answers_left -= 1
+            version = version_now()
+            if entry.is_known and entry.version == version:
                 return _unpacked(entry.value)
-            value = ask(*args, **options)
+            value = compute()
             is_packed = isinstance(value, pd.DataFrame) and not shared  # protocol 5 copies least
             entry.value = _Packed(pickle.dumps(value, 5)) if is_packed else value
             entry.version, entry.is_known = version, True
-            has_frames = not shared and next(_frames(entry.value), None) is not None
-            entry.answers_left = MAX_ANSWERS - 1 if has_frames else float("inf")
             self._keep(key, entry)
             return value
 
@@ -203,11 +207,6 @@ class _Memory:
 
 
 _memory = _Memory()
-
-
-def _key(ask: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Hashable:
-    identities = tuple(ref(one) if isinstance(one, Store) else one for one in args)
-    return ask.__module__, ask.__qualname__, identities, tuple(sorted(options.items()))
 
 
 def _unpacked(value: Any) -> Any:
@@ -237,7 +236,6 @@ def _size(value: Any) -> int:
     return RECORD_BYTES + sum(map(_size, _frames(value)))
 
 
-T = TypeVar("T")
 LIBRARIES = ("duckdb", "numpy", "pandas", "scipy")
 NUMPY: dict[str, Callable[[Any], Any]] = {
     name: getattr(np, name) for name in ("float64", "float32", "int64", "int32", "bool_")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -51,6 +52,7 @@ LARGEST_MEMORY = "1GB"
 """Limit for work that needs more memory: a look with many new rows, a query over very many."""
 
 T = TypeVar("T")
+_ids = count()
 
 
 class Store:
@@ -64,6 +66,8 @@ class Store:
         lock: FileLock | None = None,
     ) -> None:
         self.data_dir = data_dir
+        self.id = next(_ids)
+        """Distinguishes the stores of a process, closed ones included."""
         self._connection = connection
         self._examples = examples
         self._lock = lock

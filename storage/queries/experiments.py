@@ -9,7 +9,6 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pandas as pd
 
@@ -283,10 +282,9 @@ def unreadable(store: Store) -> pd.DataFrame:
     return store.query("SELECT folder, message FROM unreadable ORDER BY folder")
 
 
-_following: WeakKeyDictionary[Store, dict[str, tuple[tuple[int, ...], RunProgress]]] = (
-    WeakKeyDictionary()
-)
-"""The running runs of a store: the place in the journal from which each is read on, and the run."""
+_following: dict[tuple[int, str], tuple[tuple[int, ...], RunProgress]] = {}
+"""Running runs by store and id: the place in the journal from which each is read on, and the
+run."""
 _reading = threading.Lock()
 LIVE: dict[str, Any] = {
     "phase": "str",
@@ -316,8 +314,8 @@ def _present(
     store: Store, experiment_id: str, row: Mapping[Any, Any], place: tuple[int, ...]
 ) -> dict[str, Any]:
     """The present values of a running run's columns, from its journal after a place."""
-    following = _following.setdefault(store, {})
-    begun_at, run = following.get(row["run_id"], ((), None))
+    key = store.id, row["run_id"]
+    begun_at, run = _following.get(key, ((), None))
     if run is None or begun_at != place:
         known = {name: None if pd.isna(row[name]) else row[name] for name in LIVE}
         times = [one and one.timestamp()
@@ -329,7 +327,7 @@ def _present(
             loss=row["last_loss"],
         )  # fmt: skip
         run.begin_after(*place)
-        following[row["run_id"]] = place, run
+        _following[key] = place, run
     run.update()
     moments = timestamp(pd.Series([run.phase_started, run.compiling_since], dtype=float))
     values = (run.phase or None, *moments, run.compiled_seconds, run.steps_done, run.loss)

@@ -40,7 +40,6 @@ def query(
     def ask(store: Store, experiment_id: str) -> pd.DataFrame:
         return parsed(rows(store, experiment_id, source, columns, order, of=of, many=many), *json)
 
-    ask.__qualname__ = f"{source}: {columns}"  # The memo's key.
     return memo(revision)(ask)
 
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pandas as pd
 
@@ -25,8 +24,9 @@ from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 
-_shown: WeakKeyDictionary[Store, dict[str, tuple[pd.Timestamp, float]]] = WeakKeyDictionary()
-"""By experiment: its start, and the largest share of its time that the page has shown as done."""
+_shown: dict[tuple[int, str], tuple[pd.Timestamp, float]] = {}
+"""By store and experiment: its start, and the largest share of its time that the page has shown as
+done."""
 MOST_DONE = 0.99
 """Largest share done of an active experiment."""
 
@@ -56,9 +56,9 @@ def progress(store: Store, experiment_id: str, runs: pd.DataFrame) -> Progress |
     phases = _phases(store, experiment_id, runs, now)
     so_far = sum(phases.values())
     share = 0.0 if rough is None else so_far / max(so_far + rough, 1e-9)
-    before = _shown.setdefault(store, {}).get(experiment_id, (begun, 0.0))
+    before = _shown.get((store.id, experiment_id), (begun, 0.0))
     share = max(min(share, MOST_DONE), before[1] if before[0] == begun else 0.0)
-    _shown[store][experiment_id] = begun, share
+    _shown[store.id, experiment_id] = begun, share
     return Progress(
         elapsed=so_far,
         phases=phases,

@@ -20,7 +20,7 @@ import plotly
 
 from breakeven.runner.errors import RunnerError
 from breakeven.storage import queries
-from breakeven.storage.caches import memo
+from breakeven.storage.caches import remembered
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange.run_folders import pack, report_element
 from breakeven.storage.index.store import Store
@@ -191,12 +191,12 @@ def _made(
         if not is_wanted():
             raise NotWanted("the reader who requested the report has left")
 
-    @memo(_version)
-    def page(store: Store, ids: tuple[str, ...], suite_runs: tuple[str, ...]) -> str:
-        return report(store, ids, suite_runs, go_on)
-
     go_on()  # The experiments above took a while.
-    return page(store, tuple(ids), tuple(suite_runs))
+    return remembered(
+        ("report", store.id, tuple(ids), tuple(suite_runs)),
+        lambda: _version(store, ids, suite_runs),
+        lambda: report(store, ids, suite_runs, go_on),
+    )
 
 
 def _version(store: Store, ids: Sequence[str], suite_runs: Sequence[str]) -> Hashable:
