@@ -130,8 +130,6 @@ def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
     return pairs[columns]
 
 
-ADDED = 100_000
-"""Larger than the number of repeats of an experiment."""
 SERIES = ("steps", "device")
 """Frames that are concatenated; `blocks` also gain the number of the process."""
 
@@ -145,48 +143,64 @@ def load_compared(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
 
 def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
     """One run for each entry of `spec.repeats_by_label` that has a run. Blocks gain the column
-    `process`, the number of the repeat. Added rounds have other numbers, because further processes
-    computed them."""
+    `process`: the number of the process that computed them, from 1, all repeats before all
+    processes that added rounds."""
     by_label = {run.label: run for run in runs}
-    numbers = {variant.label: variant.repeat for variant in spec.possible_variants}
-    begins: dict[int, list[int]] = {}
+    repeats = {variant.label: variant.repeat for variant in spec.possible_variants}
+    begins: dict[int, list[int]] = {repeat: [] for repeat in repeats.values()}
     for run in runs:
         if run.role == "baseline":
             # In another environment the baseline may have failed, and has no added rounds.
-            known = begins.get(numbers[run.label], [])
-            begins[numbers[run.label]] = max(known, _begins_of_added(run), key=len)
+            repeat = repeats[run.label]
+            begins[repeat] = max(begins[repeat], _begins_of_added(run), key=len)
+    numbers = _number_processes(begins)
     pooled = []
     for label, members in spec.repeats_by_label.items():
-        found = {numbers[member]: by_label[member] for member in members if member in by_label}
-        if found:
-            pooled.append(_pool(label, found, begins))
+        runs_by_repeat = {
+            repeats[member]: by_label[member] for member in members if member in by_label
+        }
+        if runs_by_repeat:
+            blocks = [
+                run.blocks.assign(process=_processes(run.blocks, numbers[repeat], begins[repeat]))
+                for repeat, run in runs_by_repeat.items()
+            ]
+            pooled.append(_pool(label, list(runs_by_repeat.values()), blocks))
     return pooled
 
 
 def _begins_of_added(baseline: Evidence) -> list[int]:
-    """The first round of each process that added rounds."""
+    """The first round of each process that added rounds, in the order of rounds."""
     blocks = baseline.blocks
     rounds = (blocks.loc[blocks["first_step"] >= step, "round"] for step in baseline.added_at)
-    return [int(one.min()) for one in rounds if len(one)]
+    return sorted(int(one.min()) for one in rounds if len(one))
 
 
-def _processes(blocks: pd.DataFrame, number: int, begins: Sequence[int]) -> Any:
-    """The process of each block: 1, 2, 3 for repeats, plus `ADDED` for each addition of rounds."""
+def _number_processes(begins: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Of each repeat the numbers of its first process and of those that added rounds to it."""
+    processes = [
+        (addition, repeat)
+        for repeat, rounds in begins.items()
+        for addition in range(len(rounds) + 1)
+    ]
+    numbers: dict[int, list[int]] = {repeat: [] for repeat in begins}
+    for number, (_, repeat) in enumerate(sorted(processes), 1):
+        numbers[repeat].append(number)
+    return numbers
+
+
+def _processes(blocks: pd.DataFrame, numbers: Sequence[int], begins: Sequence[int]) -> Any:
+    """The number of each block's process; the first of `numbers` computed the rounds before those
+    of `begins`."""
     if not begins:
-        return number
-    return number + ADDED * np.searchsorted(sorted(begins), blocks["round"], side="right")
+        return numbers[0]
+    return np.asarray(numbers)[np.searchsorted(begins, blocks["round"], side="right")]
 
 
-def _pool(
-    label: str, found: Mapping[int, Evidence], begins: Mapping[int, Sequence[int]]
-) -> Evidence:
+def _pool(label: str, runs: Sequence[Evidence], blocks: Sequence[pd.DataFrame]) -> Evidence:
     """Combines the times and blocks of all processes. Everything else is equal in all of them and
     comes from the process with the most steps."""
-    runs = list(found.values())
     farthest = max(runs, key=lambda run: len(run.steps))
     worst = next((run for run in runs if run.state is not RunState.FINISHED), farthest)
-    blocks = [run.blocks.assign(process=_processes(run.blocks, number, begins.get(number, ())))
-              for number, run in found.items()]  # fmt: skip
     if len(runs) == 1:
         return replace(farthest, label=label, blocks=blocks[0])
     series = {name: pd.concat([getattr(run, name) for run in runs]) for name in SERIES}

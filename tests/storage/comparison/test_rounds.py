@@ -6,6 +6,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.scenarios import SpeedSpec
 from breakeven.storage.comparison import rounds
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.rounds import KEYS, load_compared, pair, round_speedups
@@ -83,6 +84,9 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
     assert counts == {"baseline": [6, 6, 6], "control": [6, 6, 6], "eager": [6, 6],
                       "inductor": [6, 6, 6]}  # fmt: skip
+    numbers = {run.label: run.steady_blocks["process"].unique().tolist() for run in runs}
+    assert numbers["inductor"] == [1, 2, 3]
+    assert numbers["eager"] == [1, 3], "another process than the one that it did not take part in"
     eager, inductor = (row_of(comparison, label).speedup for label in ("eager", "inductor"))
     assert eager.n == 12
     assert inductor.n == 18
@@ -129,6 +133,23 @@ def test_processes_are_told_apart_without_a_baseline(data_dir: DataDir) -> None:
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
     assert counts == {"baseline@old": [6, 6], "control@old": [6, 6], "inductor@old": [6, 6],
                       "baseline@new": [], "inductor@new": [6, 6]}  # fmt: skip
+
+
+def test_processes_that_add_rounds_are_numbered_after_all_repeats(data_dir: DataDir) -> None:
+    spec = experiment_spec(
+        num_steps=20, block_steps=10, scenario="speed", speed=SpeedSpec(repeats=2)
+    )
+    for variant in spec.variants:
+        recording = Recording(data_dir.runs, variant.label, spec).claim().start()
+        recording.blocks([0.1] * 2, falling_losses(20))
+        recording.add_rounds([0.1] * 2)
+        if variant.repeat == 2:
+            recording.add_rounds([0.1] * 3)
+        recording.end()
+    with Store.in_memory(data_dir) as store:
+        _, runs = load_compared(store, EXPERIMENT_ID)
+    for run in runs:
+        assert run.blocks["process"].tolist() == [1, 1, 3, 3, 2, 2, 4, 4, 5, 5, 5]
 
 
 def test_added_rounds_leave_what_the_finished_training_found_out(data_dir: DataDir) -> None:
