@@ -64,6 +64,7 @@ from breakeven.storage.terminal.investigation_words import (
     remedies,
 )
 from breakeven.storage.terminal.issues import has_issue, slow_issue, slower
+from breakeven.storage.terminal.layout import wrapped
 from breakeven.storage.terminal.lists import (
     list_json,
     list_table,
@@ -121,7 +122,7 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
                    if one.kind == "missing runs"]  # fmt: skip
         shown = [correctness_report(comparison.spec, found), *missing, spent]
         text = "\n\n".join(filter(None, shown))
-        print(checks_json(options.experiment, found) if options.json else text)  # noqa: T201
+        print(checks_json(options.experiment, found) if options.json else wrapped(text))  # noqa: T201
         return checks_exit_status(found) or (UNFINISHED if missing else FINISHED)
     pairs = latency.cold_and_warm(store, options.experiment)
     planned = _planned(comparison, options.plan)
@@ -131,14 +132,14 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
         return _print_diff(planned, comparison, store)
     causes = known_causes(store, options.experiment)
     parts = [
-        report(comparison, _answer_line(planned)),
-        causes_report(causes),
+        wrapped(report(comparison, _answer_line(planned))),
+        wrapped(causes_report(causes)),
         _investigate_lines(store, comparison),
         _rounds_line(comparison, store.data_dir),
-        _plan_line(planned, store),
+        wrapped(_plan_line(planned, store)),
         _use_lines(planned, comparison, store),
-        caches,
-        spent,
+        wrapped(caches),
+        wrapped(spent),
     ]
     text = "\n\n".join(filter(None, parts))
     in_json = comparison_json(comparison, pairs, planned, causes)
@@ -158,7 +159,7 @@ def print_investigation(store: Store, options: argparse.Namespace) -> int:
     else:
         spent = spent_words(elapsed(store, options.experiment)[0])
         parts = [investigation_report(store, found), spent]
-        print("\n\n".join(filter(None, parts)))  # noqa: T201
+        print(wrapped("\n\n".join(filter(None, parts))))  # noqa: T201
     if found.record.state != RunState.FINISHED or found.finding.cause in CUT_SHORT:
         return UNFINISHED
     return FINISHED if found.finding.cause in (*NAMED, "own code") else PROVES_NOTHING
@@ -212,7 +213,7 @@ def _use_lines(planned: Plan, comparison: Comparison, store: Store) -> str:
     if use is None:
         return ""
     further = FURTHER if use.diff and use.lines else ""
-    parts = [use.intro, textwrap.indent(use.command, "    "), use.diff, further,
+    parts = [wrapped(use.intro), textwrap.indent(use.command, "    "), use.diff, further,
              textwrap.indent(use.lines, "    ")]  # fmt: skip
     return "\n".join(one.rstrip("\n") for one in parts if one)
 
@@ -240,12 +241,12 @@ def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
             climbed = find_ladder(store, options.experiment)
             if climbed is None:
                 raise StoreError(NO_LADDER.format(options.experiment))
-            print(ladder_report(climbed))  # noqa: T201
+            print(wrapped(ladder_report(climbed)))  # noqa: T201
             if slower(compare(store, options.experiment)) is not None:
                 print(f"\n{has_issue(options.experiment, data_dir)}")  # noqa: T201
             return 0
         found = explain(store, options.experiment)
-    print(explanation_json(found) if options.json else explain_report(found))  # noqa: T201
+    print(explanation_json(found) if options.json else wrapped(explain_report(found)))  # noqa: T201
     return 0
 
 
@@ -268,7 +269,7 @@ def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.fail_if:  # A gate judges only experiments of this installation, no examples.
         rows = rows[rows["origin"] != "example"]
     found = trends(rows, options.of)
-    print(trend_report.as_json(found) if options.json else trend_report.report(found))  # noqa: T201
+    print(trend_report.as_json(found) if options.json else wrapped(trend_report.report(found)))  # noqa: T201
     alone = failures_without_series(rows, found)
     refused = trend_report.reasons(found, options.fail_if, options.within, alone)
     unjudged = trend_report.unjudged(found, options.fail_if)
@@ -287,7 +288,7 @@ def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
         sides = load_sides(store, options.sides)
         if len(sides) < 2:
             raise StoreError("a difference needs two experiments at least")
-        print(difference_report(sides, scalings(store, sides)))  # noqa: T201
+        print(wrapped(difference_report(sides, scalings(store, sides))))  # noqa: T201
     return 0
 
 
@@ -299,7 +300,7 @@ def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:
         one, other = (load_compiled(store, run) for run in runs)
         kept = [kept_of(store, run.record) for run in (one, other)]
     code = [name for name, _ in code_difference(*kept)] if all(kept) else []
-    print(compile_report(one, other, code))  # noqa: T201
+    print(wrapped(compile_report(one, other, code)))  # noqa: T201
     return 0
 
 
@@ -308,11 +309,11 @@ def print_suite(store: Store, options: argparse.Namespace) -> int:
     found = outcomes(store, options.experiment)
     earlier = options.against and outcomes(store, options.against)
     runs = queries.list_suite_runs(store)
-    print(suite_report.suite_report(options.experiment, found))  # noqa: T201
+    print(wrapped(suite_report.suite_report(options.experiment, found)))  # noqa: T201
     compared = against(found, earlier) if earlier else None
     if compared is not None:
         conditions = suite_report.other_conditions(runs, options.experiment, options.against)
-        print(f"\n{suite_report.against_report(options.against, compared, conditions)}")  # noqa: T201
+        print(wrapped(f"\n{suite_report.against_report(options.against, compared, conditions)}"))  # noqa: T201
     return suite_report.exit_status(found, compared)
 
 
@@ -347,7 +348,7 @@ def write_report(data_dir: DataDir, options: argparse.Namespace) -> int:
 def import_files(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Imports reports, archives and results."""
     for file in options.files:
-        print(brought_text(bring(data_dir, file, EXAMPLES)))  # noqa: T201
+        print(wrapped(brought_text(bring(data_dir, file, EXAMPLES))))  # noqa: T201
     return 0
 
 

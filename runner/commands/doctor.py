@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import sys
-import textwrap
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from breakeven.runner.commands.entry import tell
+from breakeven.runner.commands.entry import filled, tell
 from breakeven.runner.doctor.data_folder import check_disk, check_run_folders
 from breakeven.runner.doctor.findings import Finding, Health, worst
 from breakeven.runner.doctor.machine import (
@@ -37,7 +36,6 @@ from breakeven.runner.texts import printable
 
 SIGNS = {Health.OK: "ok", Health.DOUBTFUL: "doubtful", Health.WRONG: "WRONG",
          Health.UNKNOWN: "unknown"}  # fmt: skip
-WIDTH = 100
 SOMETHING_WRONG = 1
 
 
@@ -103,9 +101,9 @@ def report(findings: Sequence[Finding]) -> str:
     lines = []
     for one in findings:
         head = f"{SIGNS[one.health]:<8}  {one.subject:<{width}}  "
-        lines.append(_wrapped(printable(one.evidence, 600), head))
+        lines.append(filled(printable(one.evidence, 600), head))
         if one.remedy:
-            lines.append(_wrapped(f"remedy: {printable(one.remedy, 600)}", " " * len(head)))
+            lines.append(filled(f"remedy: {printable(one.remedy, 600)}", " " * len(head)))
     counted = {health: sum(one.health is health for one in findings) for health in SIGNS}
     summary = ", ".join(f"{count} {SIGNS[health].lower()}" for health, count in counted.items()
                         if count)  # fmt: skip
@@ -125,11 +123,6 @@ def _repair(data_dir: DataDir, findings: Sequence[Finding]) -> bool:
             log_action(data_dir.logs, "repair", one.subject, came=done)
             sys.stderr.write(f"{one.subject}: {printable(done)}\n")
     return tried
-
-
-def _wrapped(text: str, head: str) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head),
-                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
 LAST_EXPERIMENTS = 5

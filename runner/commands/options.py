@@ -7,12 +7,12 @@ Names, types, choices and texts come from `runner/specs/`. Rare fields have no o
 import argparse
 import shlex
 import sys
-import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from breakeven.runner.commands.entry import filled
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -32,7 +32,6 @@ SCRIPT_FIELDS = (
 )  # fmt: skip
 """Fields that options can set for a script; the script itself decides the others."""
 SCRIPT_FLAGS = {"script.steps": "--steps"}
-WIDTH = 100
 
 Read = TypeVar("Read")
 
@@ -207,9 +206,7 @@ def list_fields() -> str:
         option = "" if field.prompt.rare else f"  ({field.flag})"
         default = f"; default: {_default(field)}" if _has_default(field) else ""
         lines.append(f"{field.path}{option}")
-        for text in (field.allowed + default, field.prompt.help):
-            lines.append(textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ",
-                                       break_long_words=False, break_on_hyphens=False))  # fmt: skip
+        lines += [filled(text, "    ") for text in (field.allowed + default, field.prompt.help)]
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 and lets `storage/` print the result."""
 
 import json
+import math
 import shlex
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from shutil import get_terminal_size
 from types import FrameType
 
 from breakeven.runner.checks.experiment import check_at_once, check_user_code
@@ -116,10 +118,12 @@ def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
 
 
 def _redraw(lines: Sequence[str], drawn: int) -> int:
+    """Draws lines in place of the last ones, which took `drawn` rows; returns their own rows."""
     up = f"\x1b[{drawn}A\x1b[J" if drawn else ""
-    sys.stdout.write(up + "".join(f"\x1b[2K{line}\n" for line in lines))
+    sys.stdout.write(up + "".join(f"{line.rstrip()}\n" for line in lines))
     sys.stdout.flush()
-    return len(lines)
+    columns = get_terminal_size().columns
+    return sum(max(1, math.ceil(len(line.rstrip()) / columns)) for line in lines)
 
 
 def _print_new(lines: Mapping[object, str], printed: set[object]) -> None:

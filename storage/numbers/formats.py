@@ -120,23 +120,6 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def aligned_table(rows: list[list[str]], num_text_columns: int) -> list[str]:
-    """The lines of a table for the terminal; the first row holds the titles.
-
-    The first columns are words, aligned left; the others to the right.
-    """
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    rows = [rows[0], ["-" * width for width in widths], *rows[1:]]
-    return ["  ".join(_aligned(row, widths, num_text_columns)).rstrip() for row in rows]
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], num_text_columns: int) -> list[str]:
-    return [
-        cell.ljust(width) if column < num_text_columns else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-
-
 def cell(value: Any) -> Any:
     """A value for a cell of a CSV file. A text that a spreadsheet would take for a formula, and
     perhaps act upon, gets an apostrophe in front, which makes it a text there, too.

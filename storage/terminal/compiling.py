@@ -13,10 +13,11 @@ from breakeven.storage.compiling.difference import (
 )
 from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
 from breakeven.storage.difference.sides import Differing
-from breakeven.storage.numbers.formats import DASH, aligned_table, format_seconds
+from breakeven.storage.numbers.formats import DASH, format_seconds
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, fill
 from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.layout import aligned_table
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 
 NUMBERS_SHOWN = ("step_seconds", "peak_memory_bytes", "compile_seconds")

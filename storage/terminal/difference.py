@@ -25,13 +25,13 @@ from breakeven.storage.difference.speedups import (
 )
 from breakeven.storage.numbers.formats import (
     DASH,
-    aligned_table,
     format_ratio,
     format_share,
     format_verdict,
 )
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.layout import aligned_table
 from breakeven.storage.terminal.parity_words import wrong_words
 
 SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",

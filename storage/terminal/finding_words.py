@@ -6,7 +6,7 @@ import pandas as pd
 from breakeven.runner.commands.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
-from breakeven.storage.numbers.formats import aligned_table, format_seconds
+from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared, short
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
@@ -15,6 +15,7 @@ from breakeven.storage.profile.guards import guard_in
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.caution_words import ENDED
 from breakeven.storage.terminal.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
+from breakeven.storage.terminal.layout import aligned_table
 
 MAX_PARTS = 3
 """Number of classes named on each side of a bridge."""

@@ -16,7 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import NAMED, Investigation, Trial
-from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
+from breakeven.storage.numbers.formats import DASH, count_of
 from breakeven.storage.profile.findings import Remedy
 from breakeven.storage.terminal.causes import KnownCause, changed, remedy_text
 from breakeven.storage.terminal.issues import (
@@ -26,6 +26,7 @@ from breakeven.storage.terminal.issues import (
     markdown_table,
     source_words,
 )
+from breakeven.storage.terminal.layout import aligned_table
 
 SUBSYSTEMS = {
     "decomposition": ("decomposition of", "decompositions"),

@@ -11,14 +11,14 @@ from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, chosen, compute
-from breakeven.storage.numbers.formats import DASH, aligned_table
+from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.as_json import NEVER, plain
+from breakeven.storage.terminal.layout import aligned_table
 
 STEP_SECONDS = 5.0
 """Seconds before the command shows the progress of computing summaries."""
-LONGEST_NAME = 40
 HEADER = ("experiment", "name", "state", "when (UTC)", "model", "device", "torch", "answer", "best",
           "speedup (95 %)", "verdict", "parity", "compile", "break-even", "tags")  # fmt: skip
 LEFT_OUT = ("text", "known")
@@ -55,7 +55,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     pays = row["break_even_verdict"]
     words = (
         row["experiment_id"] or "(imported)",
-        printable(row["name"], LONGEST_NAME),
+        row["name"],
         state_words(row["state"]),
         DASH if pd.isna(when) else when.strftime("%Y-%m-%d %H:%M"),
         row["model"],

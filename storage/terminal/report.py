@@ -13,13 +13,14 @@ from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.latency import ColdWarm, why_silent
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.exchange.imports import Brought, ImportedRow
-from breakeven.storage.numbers.formats import DASH, aligned_table, count_of, format_share
+from breakeven.storage.numbers.formats import DASH, count_of, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries.timeline import shown_parts
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.causes import KnownCause, remedy_text
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
+from breakeven.storage.terminal.layout import aligned_table
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.storage.terminal.plan_words import (
     break_even_in_full,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from breakeven.storage.comparison.correctness import PASS
-from breakeven.storage.numbers.formats import DASH, aligned_table, count_of, format_verdict
+from breakeven.storage.numbers.formats import DASH, count_of, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, Words, fill, joined
 from breakeven.storage.statistics.speedups import ratio_text
@@ -18,6 +18,7 @@ from breakeven.storage.suite.groups import (
     Outcome,
     groups,
 )
+from breakeven.storage.terminal.layout import aligned_table
 
 ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
 DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"

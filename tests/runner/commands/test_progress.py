@@ -110,6 +110,16 @@ def test_the_terminal_says_why_training_stopped_early(
     assert capsys.readouterr().out.count("stopped after step 20: loss is not finite") == 3
 
 
+def test_lines_wider_than_the_terminal_are_drawn_over_in_all_their_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    drawn = waiting._redraw(["a" * 81, "b" * 80 + " ", "c", ""], 0)
+    assert drawn == 2 + 1 + 1 + 1
+    waiting._redraw(["d"], drawn)
+    assert capsys.readouterr().out.endswith("c\n\n\x1b[5A\x1b[Jd\n")
+
+
 def lines_of_a_log(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     moments: Iterator[object],
