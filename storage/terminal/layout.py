@@ -43,7 +43,7 @@ def aligned_table(rows: Sequence[Sequence[str]], num_text_columns: int) -> list[
         if count > 1 and needed - GAP > console.width:
             break
         justify: JustifyMethod = "left" if count < num_text_columns else "right"
-        table.add_column(column[0], min_width=width, overflow="fold", justify=justify)
+        table.add_column(column[0], width=width, overflow="fold", justify=justify)
         count += 1
     for row in rows[1:]:
         table.add_row(*row[:count])

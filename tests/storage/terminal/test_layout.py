@@ -78,3 +78,10 @@ def test_sentences_wrap_at_words_and_commands_stay_whole(columns: int) -> None:
     assert lines[-3:] == ["", command, "end"]
     assert all(len(line) <= columns and line.startswith("  ") for line in lines[:-3])
     assert " ".join(lines[:-3]).split() == sentence.split()
+
+
+def test_a_column_that_could_be_wider_takes_nothing_from_its_neighbours(columns: int) -> None:
+    rows = [["experiment", "name", "state"], ["x" * 27, "BERT-base on star reviews", "finished"]]
+    lines = aligned_table(rows, 3)
+    assert max(map(len, lines)) <= columns
+    assert "x" * 27 in "".join(lines) and "finished" in "".join(lines)
