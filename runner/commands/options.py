@@ -181,7 +181,8 @@ def write_script(spec: ExperimentSpec) -> list[str]:
     """The arguments of the command that makes the same experiment; defaults are left out."""
     assert spec.model.script is not None
     flags = {path: SCRIPT_FLAGS.get(path, FIELDS[path].flag) for path in SCRIPT_FIELDS}
-    return [spec.model.script, *write_spec(spec, flags), "--", *spec.script.arguments]
+    arguments = ["--", *spec.script.arguments] if spec.script.arguments else []
+    return [spec.model.script, *write_spec(spec, flags), *arguments]
 
 
 COMMAND = "breakeven compare"

@@ -132,8 +132,10 @@ def answer(
 ) -> Answer | None:
     """The answer for a length, or for any; None without a backend to judge. `best`: the backend
     that surely pays and takes the least time; `totals`: seconds by label."""
-    if not comparison.spec.kind.compares_runs or not standing.num_backends:
+    if not comparison.spec.kind.compares_runs:
         return None
+    if not standing.num_backends:
+        return _of_search_without_rival(comparison, standing)
     if standing.baseline is None or standing.compares_nothing:
         return _without_baseline(standing)
     base = totals.get(comparison.baseline)
@@ -155,6 +157,16 @@ def answer(
     if standing.counted or throughout:
         return _not_to_compile(comparison, standing, num_steps, totals)
     return _nothing(comparison, standing)
+
+
+def _of_search_without_rival(comparison: Comparison, standing: Standings) -> Answer | None:
+    """The answer of a finished search that timed no candidate: compiling each took too long. None
+    without backends elsewhere."""
+    is_over = all(RunState(result.state).is_final for result in comparison.results)
+    has_baseline = standing.baseline is not None and not standing.baseline_ended_early
+    if not (comparison.spec.kind.searches and is_over and has_baseline):
+        return None
+    return Answer(kind="do not compile", reason="slower")
 
 
 def _about_best(comparison: Comparison, best: Result, is_equal: bool) -> Answer:

@@ -297,8 +297,8 @@ MESSAGES: dict[FindingKind, str] = {
         "apart; repeat it without dropout (model.dropout = off)>",
     "nothing learned":
         "the loss of the baseline <{has_fallen:!}did not fall><{has_fallen:?}fell from "
-        "[{start:.4g}](loss) to [{end:.4g}](loss), but only a fall by more than "
-        "[{needed:.2g}](loss) shows learning>, so a broken backend might look the same; train "
+        "[{start:.4g}](loss) to [{end:.4g}](loss), and only a fall by more than "
+        "[{needed:.2g}](loss) would show learning>, so a broken backend might look the same; train "
         "longer",
     "dropout":
         "as it does if a compiler draws other random numbers for dropout than eager code; "

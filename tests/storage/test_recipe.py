@@ -252,7 +252,8 @@ def test_a_search_that_has_not_decided_says_nothing_of_how_to_train_without_a_co
         found = compare(store, EXPERIMENT_ID)
         planned = own_plan(found)
         assert how_to_use(store, found, planned) is not None
-        undecided = replace(planned, undecided=found.results[0])
+        assert planned.answer is not None
+        undecided = replace(planned, answer=replace(planned.answer, kind="not decided"))
         assert how_to_use(store, found, undecided) is None
 
 

@@ -273,7 +273,7 @@ def test_agreement_with_a_baseline_that_learned_nothing_proves_nothing() -> None
     assert nothing.verdict == "nothing learned"
     assert "the loss of the baseline did not fall, so" in str(parity_words(nothing))
     drifted = judge_learning(holds, False, Fall(start=1.386, end=1.359, needed=0.0416))
-    said = "fell from 1.386 to 1.359, but only a fall by more than 0.042 shows learning"
+    said = "fell from 1.386 to 1.359, and only a fall by more than 0.042 would show learning"
     assert said in str(parity_words(drifted))
     assert judge_learning(broken, has_learned=False).verdict == "broken"
 
