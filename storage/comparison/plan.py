@@ -140,8 +140,10 @@ def own_steps(comparison: Comparison) -> int | None:
     if not spec.kind.trains_fully:
         return None
     done = max((result.measured.num_steps for result in results), default=0)
-    is_active = any(RunState(result.state).is_active for result in results)
-    return (spec.num_steps if is_active else 0) or done or spec.num_steps or 1
+    states = [RunState(result.state) for result in results]
+    # A training that ended by itself, however early, has as many steps as it made.
+    is_over = RunState.FINISHED in states and not any(state.is_active for state in states)
+    return (0 if is_over else spec.num_steps) or done or spec.num_steps or 1
 
 
 def steps_of(length: Length, comparison: Comparison) -> int:

@@ -164,7 +164,7 @@ def unequal(kind: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Differing
 def settings_of(spec: ExperimentSpec) -> dict[str, str]:
     """All settings that define an experiment's work, as texts, by their paths."""
     return {
-        field.path: _text(field.value_in(spec))
+        field.path: text_of(field.value_in(spec))
         for field in fields_of(ExperimentSpec)
         if field.path not in LEFT_OUT
     }
@@ -186,18 +186,20 @@ def facts_of(facts: Mapping[str, Any]) -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}.{key}": _text(entry) for key, entry in value.items()}
+            flat |= {f"{name}.{key}": text_of(entry) for key, entry in value.items()}
         else:
-            flat[name] = _text(value)
+            flat[name] = text_of(value)
     return flat
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as the table shows it; long ones are cut."""
     if value is None:
         return DASH
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)  # a data frame stores counts with missing values as floats
     if value and isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-        value = ", ".join(value)
+        are_sentences = all(text.endswith(".") for text in value)
+        value = (" " if are_sentences else ", ").join(value)
     written = value if isinstance(value, str) else json.dumps(value, default=str)
     return written if len(written) <= LONGEST else f"{written[:LONGEST]} ..."

@@ -180,7 +180,7 @@ def open_palette(page: Page) -> Locator:
 
 
 def test_control_k_opens_an_experiment_by_its_name(page: Page, address: str):
-    go(page, f"{address}/experiment?experiment={OLDER}")
+    page.goto(f"{address}/experiment?experiment={OLDER}")
     field = open_palette(page)
     page.keyboard.press("Escape")
     expect(field).to_have_count(0)

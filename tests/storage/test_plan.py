@@ -13,7 +13,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.answer import Answer
-from breakeven.storage.comparison.plan import Plan, UnknownLength, plan, steps_of
+from breakeven.storage.comparison.plan import Plan, UnknownLength, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Choice, Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
@@ -128,6 +128,26 @@ def test_only_gains_are_taken(
     found = plan(compared(data_dir), 10_000_000)
     assert found.best is None
     assert found.totals["inductor"] == pytest.approx(3 + 10_000_000 * seconds)
+
+
+@pytest.mark.parametrize(
+    ("states", "num_steps"),
+    [
+        (("cancelled", "cancelled", "cancelled"), 80),
+        (("failed", "lost", "cancelled"), 80),
+        (("finished", "finished", "cancelled"), 40),
+        (("finished", "finished", "finished"), 40),
+    ],
+)
+def test_the_planned_length_is_the_trainings_own_unless_it_ended_earlier_by_itself(
+    data_dir: DataDir, states: tuple[str, ...], num_steps: int
+) -> None:
+    """After 40 of 80 steps."""
+    spec = experiment_spec(num_steps=80)
+    for label, state in zip(("baseline", "control", "inductor"), states, strict=True):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([0.1] * 4, falling_losses(40)).end(RunState(state))
+    assert own_steps(compared(data_dir)) == num_steps
 
 
 def test_without_a_baseline_no_plan(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:

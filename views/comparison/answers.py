@@ -67,7 +67,7 @@ def evidence(comparison: Comparison, planned: Plan) -> Markdown:
     if found.baseline_ended_early:
         why = f"the baseline did not finish ({words.STATES[found.baseline.state][0]})"
         if not found.counted:
-            return f"No comparison is certain: {why}."
+            return ""  # The answer has the reason.
         until_then = f"{why.capitalize()}; speeds come from the rounds before that."
     others = _others(found, is_search=comparison.spec.kind.searches)
     sentences = [until_then, _speeds(found, planned, comparison.spec), *others]
@@ -172,7 +172,7 @@ def _leading(best: Result, planned: Plan, found: Standings, spec: ExperimentSpec
     told = planned.answer
     is_told = told is not None and told.backend == best.label and told.kind == "use"
     parity = best.parity
-    if is_told and parity and parity.verdict == "holds" and not parity.band_ended:
+    if is_told and best.batch_times == 1 and not (parity and parity.band_ended):
         return text  # The answer says it.
     return f"{text} {_parity_of(best)}"
 
@@ -195,10 +195,10 @@ def _pays(best: Result, planned: Plan, spec: ExperimentSpec) -> Markdown:
 
 
 def _parity_of(best: Result) -> Markdown:
-    """The sentence about the backend's parity."""
+    """The sentence about the backend's parity; the warnings have the reasons (`doubts`)."""
     parity = best.parity
     if parity is None:
-        return "Whether it learns the same thing is unknown: parity was not judged."
+        return "Whether it learns the same thing was not tested."
     if parity.verdict == "holds" and parity.band_ended:
         last = linked("parity", f"step {parity.last_step_in_band:,}")
         return f"It learns the same thing; single losses were checked up to {last}."
@@ -208,8 +208,8 @@ def _parity_of(best: Result) -> Markdown:
         why = inert(str(parity_words(parity)))
         return f"{why[:1].upper()}{why[1:]}."
     if parity.verdict == "nothing learned":
-        return "Whether it learns the same thing cannot be tested: the loss did not fall."
-    return f"Whether it learns the same thing is unknown: {inert(str(parity_words(parity)))}."
+        return "Whether it learns the same thing cannot be tested, as nothing was learned."
+    return "Whether it learns the same thing is not known."
 
 
 def _breach(result: Result) -> Markdown:
@@ -276,7 +276,7 @@ def doubts(results: Sequence[Result]) -> list[Markdown]:
         if result.parity is not None and result.parity.verdict not in NO_DOUBT:
             labels.setdefault(parity_words(result.parity), []).append(result.label)
     parity = linked("parity", "parity")
-    return [f"**{inert(', '.join(runs))}**, {parity}: {sentence(reason)}"
+    return [f"**{inert(', '.join(runs))}**, {parity}: {sentence(reason)}."
             for reason, runs in labels.items()]  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result])
     events = _of(queries.compiler_events(store, comparison.experiment_id), results)
     has_compiled = any(result.measured.compile_seconds is not None for result in results)
     compiling = [_metric(results, "compile_seconds")] if has_compiled else []
-    return [_step_times(steps, events), *_throughput(results), *compiling, _memory(results)]
+    return [_step_times(steps, events), *_throughput(results), *compiling, *_memory(results)]
 
 
 def device_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
@@ -165,10 +165,9 @@ def _losses(
 
 def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> Card:
     help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
-    draw: dict[str, Draw] = {
-        "Steady": lambda: bars.step_times(steps[steps["steady"].astype(bool)]),
-        "Every step": lambda: mark_compiler_events(run_charts.step_series(steps), events),
-    }
+    steady = steps[steps["steady"].astype(bool)]
+    draw: dict[str, Draw] = {} if steady.empty else {"Steady": lambda: bars.step_times(steady)}
+    draw["Every step"] = lambda: mark_compiler_events(run_charts.step_series(steps), events)
     marks = [] if events.empty else EVENT_NUMBERS
     return Card("Step time", draw, steps, "step-times", ["step_seconds", *marks], help)
 
@@ -188,13 +187,16 @@ def _metric(results: Sequence[Result], name: str) -> Card:
     return Card(metric.title, draw, table, name, [name])
 
 
-def _memory(results: Sequence[Result]) -> Card:
+def _memory(results: Sequence[Result]) -> list[Card]:
+    """The chart of memory; none before a run has recorded any."""
     names = ["peak_memory_bytes", *bars.MEMORY_MARKS]
+    if all(result.value(name) is None for result in results for name in names):
+        return []
     draw = partial(bars.peak_memory, results)
     metric = METRICS["peak_memory_bytes"]
     marks = (f"{sign} {METRICS[name].title}" for name, (sign, _) in bars.MEMORY_MARKS.items())
     help = f"The marks: {', '.join(marks)}."
-    return Card(metric.title, draw, _table(results, names), "peak-memory", names, help)
+    return [Card(metric.title, draw, _table(results, names), "peak-memory", names, help)]
 
 
 def _evaluations(

@@ -302,9 +302,9 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
         *(table(one) for one in page.tables),
         f'<section class="{screen}"><h2>What to do</h2><p>{html(advice(one.comparison))}</p>'
         "<p>Run it again without the browser, with every setting that differs from its default:"
-        f"</p><pre>{inert_lines(one.command)}</pre></section>",
+        f'</p><pre tabindex="0">{inert_lines(one.command)}</pre></section>',
         "<details><summary>All settings</summary>"
-        f"<pre>{inert_lines(one.spec.to_json())}</pre></details>",
+        f'<pre tabindex="0">{inert_lines(one.spec.to_json())}</pre></details>',
         "<details><summary>Machine, software, model and data</summary>"
         f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
         "</article>",

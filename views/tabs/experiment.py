@@ -439,7 +439,8 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
         return
     with st.container(border=True):
         st.html(leaderboard.html(comparison.results, comparison.spec.kind))
-        table_downloads(comparison.table(), "comparison")
+        with st.container(horizontal=True):
+            table_downloads(comparison.table(), "comparison")
         answers.show_statistics(comparison)
     results = cards.pick(comparison)
     why_none = NO_STEP if results else NO_RUN

@@ -12,7 +12,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.storage.__main__ import main
-from breakeven.storage.difference.sides import comparable, differing, load_sides
+from breakeven.storage.difference.sides import comparable, differing, load_sides, text_of
 from breakeven.storage.difference.speedups import differences, p_value, ratio_of_speedups, verdict
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
@@ -136,6 +136,13 @@ def test_speedups_of_one_workload_on_two_machines_are_compared(store: Store) -> 
         ("environment", "device_name"): ("Test CPU", "Other GPU"),
         ("environment", "host"): ("box", "there"),
     }
+
+
+def test_a_list_of_sentences_is_written_as_text_and_one_of_names_with_commas() -> None:
+    notes, backends = ["Dropout is off.", "TF32 is on."], ["eager", "inductor"]
+    assert text_of(notes) == "Dropout is off. TF32 is on."
+    assert text_of(backends) == "eager, inductor"
+    assert text_of([]) == "[]"
 
 
 def test_settings_and_versions_that_differ_are_listed_and_no_others(store: Store) -> None:
