@@ -270,7 +270,7 @@ def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_
         edge = table.locator("td:first-child").first
         wait_until(lambda: edge.evaluate(SHADE.replace("before", "after")) == 1)
 
-    assert_nothing_is_covered(page, page.locator(".st-key-chart-peak-memory"))
+    assert_nothing_is_covered(page, page.locator(".st-key-chart-compile_seconds"))
 
     page.get_by_role("radio", name="inductor", exact=True).click()
     times, loss = (page.locator(f".st-key-chart-run-{name}") for name in ("steps", "loss"))
