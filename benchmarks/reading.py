@@ -3,11 +3,13 @@
     python -m benchmarks.reading FOLDER [--runs 180] [--steps 10000] [--times 3]
 
 Makes a data folder in FOLDER, kept for the next time. Each time, all reads take turns in this
-process, on one thread. Prints Markdown: microseconds of CPU time per line, least and most, because
-other processes disturb CPU time less than time.
+process, on one thread and with the same settings of DuckDB. Prints Markdown: seconds of wall time
+and of CPU time, median and range, and the median of the ratios to the index within each turn.
+Other processes disturb CPU time less than wall time.
 """
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,12 @@ import duckdb
 from benchmarks.pages_at_size import NUM_RUNS, make_store
 from benchmarks.tables import markdown
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index.ingest import event_columns
 from breakeven.storage.index.store import CONFIG, Store
+
+INDEX = "all journals into a new index"
+TABLES = ("steps", "blocks", "device_samples")
+"""Tables that have nearly all rows: a table with their columns has all that the index stores."""
 
 
 def main() -> None:
@@ -30,24 +37,45 @@ def main() -> None:
     data_dir = DataDir(options.folder / f"{options.runs}-runs-of-{options.steps}-steps")
     if not data_dir.path.exists():
         make_store(data_dir, options.runs // NUM_RUNS, options.steps)
-    lines = read_anew(data_dir)
-    journals = f"read_ndjson('{data_dir.runs}/*/events.jsonl')"
+    columns = {name: kind for table in TABLES for name, (kind, _) in event_columns()[table].items()}
+    listed = ", ".join(
+        f"{name}: '{kind}'" for name, kind in ({"kind": "VARCHAR"} | columns).items()
+    )
+    journals = f"'{data_dir.runs}/*/events.jsonl'"
+    typed = f"CREATE TABLE lines AS FROM read_ndjson({journals}, columns={{{listed}}})"
     reads: dict[str, Callable[[], object]] = {
-        "into a new index": lambda: read_anew(data_dir),
-        "CREATE TABLE ... FROM read_ndjson, in memory": lambda: asked(
-            f"CREATE TABLE lines AS FROM {journals}"
+        INDEX: lambda: read_anew(data_dir),
+        "CREATE TABLE ... AS FROM read_ndjson(..., columns=...)": lambda: asked(data_dir, typed),
+        "CREATE TABLE ... AS FROM read_ndjson(...), types found by DuckDB": lambda: asked(
+            data_dir, f"CREATE TABLE lines AS FROM read_ndjson({journals})"
         ),
-        "SELECT count(*) FROM read_ndjson": lambda: asked(f"SELECT count(*) FROM {journals}"),
+        "SELECT count(*) FROM read_ndjson(...), which stores nothing": lambda: asked(
+            data_dir, f"SELECT count(*) FROM read_ndjson({journals})"
+        ),
     }
-    found: dict[str, list[float]] = {name: [] for name in reads}
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in reads}
     for _ in range(options.times):
         for name, read in reads.items():
-            begun = time.process_time()
+            begun = time.perf_counter(), time.process_time()
             read()
-            found[name].append(1e6 * (time.process_time() - begun) / lines)
-    rows = [{"read": name, "least": f"{min(costs):.2f}", "most": f"{max(costs):.2f}"}
-            for name, costs in found.items()]  # fmt: skip
+            costs[name].append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+    rows = [
+        {"read": name, **{kind: described(costs, name, place) for place, kind in enumerate(KINDS)}}
+        for name in reads
+    ]
     print(markdown(rows))  # noqa: T201
+
+
+KINDS = ("wall time, s; of the index's", "CPU time, s; of the index's")
+
+
+def described(costs: dict[str, list[tuple[float, float]]], name: str, place: int) -> str:
+    """The median with its range, and the median ratio to the index, turn by turn."""
+    seconds = [cost[place] for cost in costs[name]]
+    ratios = [own / cost[place] for own, cost in zip(seconds, costs[INDEX], strict=True)]
+    middle = statistics.median(seconds)
+    spread = f"{middle:.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+    return spread if name == INDEX else f"{spread}; {statistics.median(ratios):.2f}"
 
 
 def read_anew(data_dir: DataDir) -> int:
@@ -59,9 +87,15 @@ def read_anew(data_dir: DataDir) -> int:
         return store.ingest_all()
 
 
-def asked(query: str) -> object:
-    with duckdb.connect(":memory:", config=CONFIG) as connection:
-        return connection.execute(query).fetchall()
+def asked(data_dir: DataDir, query: str) -> object:
+    """Asks a new database on the disk of the data folder."""
+    file = data_dir.path / "beside.duckdb"
+    file.unlink(missing_ok=True)
+    try:
+        with duckdb.connect(str(file), config=CONFIG) as connection:
+            return connection.execute(query).fetchall()
+    finally:
+        file.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

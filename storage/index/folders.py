@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import run_names
 from breakeven.runner.folders.events import (
+    MAX_LINE_BYTES,
     Order,
     read_complete_lines,
     require_known_format,
@@ -115,9 +116,10 @@ def agreed_specs(listing: Listing) -> Agreed:
     return agreed
 
 
-MAX_TICK_BYTES = 16_000_000
-"""Journal bytes after which a look stops reading, well under a second of work; also the longest
-line that is read."""
+MAX_TICK_BYTES = 32_000_000
+"""Journal bytes after which a look stops reading, about half a second of work. They have more steps
+than DuckDB's 122,880 rows of a group, which it writes into the file at once; of fewer rows it first
+writes a log."""
 
 MAX_MESSAGE = 1_000
 """Stored characters of the error of a folder."""
@@ -289,12 +291,13 @@ def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedR
     if seen.is_full:
         seen.behind.append(run.run_id)
         return run
-    lines, end = read_complete_lines(run_dir.events_file, run.journal_offset, MAX_TICK_BYTES)
-    if size - run.journal_offset > MAX_TICK_BYTES:
+    most = min(MAX_TICK_BYTES, MAX_LINE_BYTES)
+    lines, end = read_complete_lines(run_dir.events_file, run.journal_offset, most)
+    if size - run.journal_offset > most:
         seen.behind.append(run.run_id)
         if not lines:
             # No event is that long: the line is garbage, and its rest is skipped like a bad line.
-            end = _after_hole(run_dir, run.journal_offset + MAX_TICK_BYTES, size)
+            end = _after_hole(run_dir, run.journal_offset + most, size)
     if lines:
         require_known_format(run_dir.events_file, lines)
         seen.num_bytes += len(lines)

@@ -145,7 +145,7 @@ def _insert_lines(
     cursor.register(LINES, pa.table({
         "experiment": np.repeat(experiments, counts),
         "run_id": pa.DictionaryArray.from_arrays(places, [*found]),
-        "line": pa.concat_arrays([*found.values()]),
+        "line": pa.chunked_array([*found.values()]),
     }))  # fmt: skip
     row = cursor.execute(
         f"""INSERT INTO {table} BY NAME FROM (

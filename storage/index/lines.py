@@ -7,6 +7,7 @@ in the fields that hold them.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,11 +24,12 @@ Lines = dict[str, pa.StringArray]
 
 Mask = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 ROWS = ("step", "block", "device", "rank_block")
 """Kinds of events that are rows of numbers; of all others, a journal has few."""
-HEADS = ('{"v":1,"kind":"%s"', '{"v": 1, "kind": "%s"')
-"""The beginnings of a row of a kind: as orjson writes, and as Python does."""
+HEADS = ('{"v":1,"kind":"', '{"v": 1, "kind": "')
+"""What precedes the kind of a row: as orjson writes, and as Python does."""
 NUMBER = r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?"
 """A number that is the same for every reader of JSON: it fits into 64 bits or is finite."""
 TEXT = r'"[ !#-\[\]-~]*"'
@@ -38,11 +40,11 @@ SCALAR = rf"{NUMBER}|null|{TEXT}"
 NAME = '"(?:[a-jl-rt-z_]|s[a-df-z_]|se[a-pr-z_])[a-z_]*"'
 """A name other than `kind` and `seq`, which a row has once."""
 TRUTH = rf'"(?:{"|".join(BOOLEANS)})": ?(?:true|false)'
-ANY_ROW = "|".join(ROWS)
+ANY_HEAD, ANY_ROW = "|".join(map(re.escape, HEADS)), "|".join(ROWS)
 BEFORE_SEQ = '"seq":'
 SEQ = r"(?:0|[1-9][0-9]{0,14})"
 ROW = (
-    rf'^\{{"v": ?1, ?"kind": ?"(?:{ANY_ROW})"(?:, ?(?:{NAME}: ?(?:{SCALAR})|{TRUTH}))*'
+    rf'^(?:{ANY_HEAD})(?:{ANY_ROW})"(?:, ?(?:{NAME}: ?(?:{SCALAR})|{TRUTH}))*'
     rf", ?{BEFORE_SEQ} ?{SEQ}"
     rf"(?:, ?(?:{NAME}: ?(?:{SCALAR}|{LIST}|{NUMBERS})|{TRUTH}))*\}}\n?$"
 )
@@ -56,7 +58,7 @@ def counting_lines(journal: bytes, order: Order) -> Lines:
     lines = _split(journal)
     is_row = _mask(compute.match_substring_regex(lines, ROW))
     seqs = np.full(len(lines), NO_SEQ)
-    seqs[is_row] = _seqs(lines.filter(pa.array(is_row)))
+    seqs[is_row] = _seqs(lines, is_row)
     others: dict[int, tuple[str, bytes]] = {}
     for place in np.flatnonzero(~is_row).tolist():
         event, text = _parsed(lines[place].as_py().removesuffix(b"\n"))
@@ -76,9 +78,10 @@ def _by_kind(lines: pa.BinaryArray, is_row: Mask, others: Mapping[int, tuple[str
     for place, (kind, text) in others.items():
         kinds.setdefault(kind, {})[place] = text
     found = {kind: pa.array([*texts.values()], pa.string()) for kind, texts in kinds.items()}
+    initials = np.zeros(len(lines), np.uint8)
+    initials[is_row] = _initials(lines, is_row)
     for kind in ROWS:
-        heads = [_mask(compute.starts_with(lines, head % kind)) for head in HEADS]
-        is_kind = is_row & np.any(heads, axis=0)
+        is_kind = initials == ord(kind[0])
         if not is_kind.any():
             continue
         rows = lines.filter(pa.array(is_kind)).cast(pa.string())
@@ -87,6 +90,19 @@ def _by_kind(lines: pa.BinaryArray, is_row: Mask, others: Mapping[int, tuple[str
             rows = pa.concat_arrays([rows, found[kind]]).take(pa.array(np.argsort(places)))
         found[kind] = rows
     return found
+
+
+def _initials(lines: pa.BinaryArray, is_row: Mask) -> Bytes:
+    """The first letter of the kind of each row among these lines; no two kinds share it."""
+    data, begins = _content(lines, is_row)
+    usual, spaced = map(len, HEADS)
+    return data[begins + np.where(data[begins + HEADS[0].index("1")] == ord(" "), spaced, usual)]
+
+
+def _content(lines: pa.BinaryArray, is_row: Mask) -> tuple[Bytes, Integers]:
+    """The bytes of all lines, and where each row among them begins."""
+    _, offsets, content = lines.buffers()
+    return np.frombuffer(content, np.uint8), np.frombuffer(offsets, np.int32)[:-1][is_row]
 
 
 def _split(journal: bytes) -> pa.BinaryArray:
@@ -103,14 +119,13 @@ def _mask(values: pa.BooleanArray) -> Mask:
     return np.asarray(values.to_numpy(zero_copy_only=False), bool)
 
 
-def _seqs(rows: pa.BinaryArray) -> Integers:
-    """The `seq` of each of these rows."""
-    _, offsets, content = rows.buffers()
-    data = np.frombuffer(content, np.uint8)
-    begins = np.frombuffer(offsets, np.int32)[: len(rows)]
-    begins = begins + compute.find_substring(rows, BEFORE_SEQ).to_numpy() + len(BEFORE_SEQ)
+def _seqs(lines: pa.BinaryArray, is_row: Mask) -> Integers:
+    """The `seq` of each row among these lines."""
+    data, begins = _content(lines, is_row)
+    places = compute.find_substring(lines, BEFORE_SEQ).to_numpy()[is_row]
+    begins = begins + places + len(BEFORE_SEQ)
     begins = begins + (data[begins] == ord(" "))
-    seqs, is_digit = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
+    seqs, is_digit = np.zeros(len(begins), np.int64), np.ones(len(begins), bool)
     while is_digit.any():  # A brace or comma at least follows each number.
         digits = data[np.minimum(begins, len(data) - 1)] - ord("0")
         is_digit &= digits < 10

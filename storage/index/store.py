@@ -38,7 +38,7 @@ CONFIG: dict[str, Any] = {
     # The other cores belong to the measured training, and an experiment has so few rows that a
     # second thread costs more time than it saves.
     "threads": 1,
-    "memory_limit": "200MB",  # with less, large ingests write temporary files
+    "memory_limit": "150MB",  # with less, large ingests write temporary files
     # Memory holds one block for each column of each growing table: a quarter of DuckDB's default.
     "default_block_size": 65_536,
     "autoinstall_known_extensions": False,  # all needed extensions are built in: no network
@@ -122,7 +122,7 @@ class Store:
     def ingest(self) -> int:
         """Ingests new data of the run folders; returns the number of new event rows.
 
-        Reads at most about 16 MB of journals, so that a call takes a fraction of a second; the
+        Reads at most about 32 MB of journals, so that a call takes a fraction of a second; the
         next call continues there. Raises `StoreUnusable`, for instance while the disk is full;
         rows from before can still be queried.
         """

@@ -187,6 +187,8 @@ def of_rows(seq: int) -> list[bytes]:
         block.replace(b'"seq":%d' % seq, b'"losses":{"seq":3},"seq":%d' % seq) + b"}",
         block.replace(b'"v":1', b'"v":1,"seq":4') + b"}",
         (step + b"}").replace(b":", b": ").replace(b",", b", "),
+        *[(row + b"}").replace(b'"kind":', b'"kind": ') for row in (step, block)],
+        *[(row + b"}").replace(b'1,"kind"', b'1, "kind"') for row in (step, block)],
         b'{"v":1,"kind":"phase","time":1,"seq":%d,"phase":"x"}' % seq,
         b'{"v":1,"kind":"error","time":1,"seq":%d,"out_of_memory":true,"x":true}' % seq,
     ]  # fmt: skip
