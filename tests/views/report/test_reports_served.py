@@ -168,7 +168,7 @@ def test_a_long_report_holds_up_no_short_one(store: Store, gate: Gate) -> None:
 def test_a_page_has_a_hundred_experiments_at_most(
     store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MAX_EXPERIMENTS", 2)
+    monkeypatch.setattr(serving, "MAX_EXPERIMENTS", 2)
     asked = Asked(",".join(IDS))
     served(asked)
     assert asked.status == 404
