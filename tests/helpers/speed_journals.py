@@ -29,9 +29,12 @@ def record_speed(
     reason: str = ENOUGH,
     num_rounds: int = NUM_ROUNDS,
     ending: dict[str, Any] | None = None,
+    captures: bool = True,
 ) -> Recording:
-    """A finished run: its warm-up twice as slow as what follows, and losses only in training."""
+    """A finished run: its warm-up twice as slow as what follows, and losses only in training.
+    `captures`: whether a backend captures something."""
     recording = Recording(data_dir.runs, label, spec).claim().start()
+    recording.captures = recording.captures and captures
     losses = falling_losses(2 * num_rounds + 2)
     shown = [None if spec.is_inference else loss for loss in losses]
     first = [2 * step_seconds + compile_seconds, 2 * step_seconds]

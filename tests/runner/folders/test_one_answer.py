@@ -15,7 +15,6 @@ from breakeven.runner.specs.experiment import RunSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.shared import resources
-from breakeven.views.upkeep.serving import look, open_metrics
 from tests.helpers.breakages import FILES, HOSTILE_NAMES, KINDS, break_file
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
@@ -99,7 +98,6 @@ def test_all_who_count_damaged_folders_come_to_one_number(
     assert known & names == with_broken_labels(served)
     page = opened("experiments")
     assert f"{len(names)} run folders could not be read" in said(page)
-    assert f"breakeven_run_folders_unreadable {len(names)}.0\n" in open_metrics(look(), {})
     assert f"{len(names)} cannot be read: " in next(iter(check_run_folders(served))).evidence
     told = status(served, capsys)
     assert f"{len(names)} run folders cannot be read:\n" in told

@@ -105,7 +105,7 @@ def test_the_optimizer_of_the_harness_is_for_trainings_that_ask_for_no_other() -
 
 
 def test_what_is_asked_for_replaces_the_sizes_of_all_cells() -> None:
-    small = ("--shrink=16", "--batch-size=2", "--sequence-length=32", "--speed-batches=3")
+    small = ("--shrink=16", "--batch-size=2", "--sequence-length=32", "--set=speed.batches=3")
     for cell in cells(f"--models={NAMED}", *small):
         assert cell.training.batch_size == 2
         assert cell.model.source.endswith("/16") and "/16, float32" in cell.name

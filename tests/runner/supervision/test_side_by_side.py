@@ -17,6 +17,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.capabilities import Device
 from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.machine import MACHINE
@@ -123,7 +124,9 @@ def test_torch_is_not_called_before_an_experiment_that_has_it_called_while_its_r
     worked_off(data_dir, submit(data_dir, one, is_checked=False))
     assert not asked.exists()
     # Two devices cannot be given while one alone is likely to be there.
-    two = fake.experiment("eager", "late", devices=("cuda", "cuda"))
+    two = fake.experiment(
+        "eager", "late", devices=("cuda", "cuda"), training=TrainingSpec(batch_size=2)
+    )
     worked_off(data_dir, submit(data_dir, two, is_checked=False))
     assert asked.read_text() == "called "
 

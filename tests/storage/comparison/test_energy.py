@@ -148,7 +148,7 @@ def test_a_training_without_an_end_has_amounts_per_hour(tmp_path: Path) -> None:
     data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)})
     assert for_any_length(data_dir, PRICES) == (
         "Below 399 steps (399 to 399), do not compile; from 399 steps (399 to 399) on, use "
-        "inductor; whether inductor learns the same is not known. Per hour with inductor: 72,000 "
+        "inductor; inductor learns the same thing. Per hour with inductor: 72,000 "
         "instead of 36,000 steps, 0.600 instead of 0.400 kWh, 0.300 instead of 0.200 kg of CO2, "
         "2.15 instead of 2.10 EUR."
     )
