@@ -1,8 +1,6 @@
 """The supervisor: one process per data folder, runs the queue, outlives browser and dashboard.
 
 Experiments that share no device and no CPU run at the same time, each in its own thread.
-
-If an experiment is spread over devices, the runs of each device have their own turn.
 """
 
 import queue
