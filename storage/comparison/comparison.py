@@ -258,6 +258,7 @@ class _Judge:
     def _shortfall(self, run: Evidence, parity: Parity | None) -> Shortfall | None:
         if (
             self.equals is None
+            or run.batch_times > 1  # Another training: parity compares it by equal samples.
             or parity is None
             or parity.verdict not in ("unknown", "nothing learned")
         ):

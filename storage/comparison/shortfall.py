@@ -59,16 +59,15 @@ def find_shortfall(
 
 
 def _worse_final_loss(equals: Sequence[Evidence], run: Evidence) -> Shortfall | None:
-    """Judges the means over the last steps that all runs made, counted in samples."""
-    recorded = [one.losses for one in (*equals, run) if len(one.losses)]
+    """Judges the means over the last steps that all runs made."""
+    recorded = [each_run.losses for each_run in (*equals, run) if len(each_run.losses)]
     if len(recorded) <= len(equals):
         return None
-    last = min(int(one.index.max()) for one in recorded[:-1])
-    last = min(last, (int(recorded[-1].index.max()) + 1) * run.batch_times - 1)
-    losses = [one.loc[:last].to_numpy(float) for one in recorded[:-1]]
-    mine = recorded[-1].loc[: (last + 1) // run.batch_times - 1].to_numpy(float)
-    ends = [_end(one) for one in (*losses, mine)]
-    if any(not len(one) for one in ends) or not all(np.isfinite(one).all() for one in losses):
+    last = min(int(series.index.max()) for series in recorded)
+    *losses, mine = [series.loc[:last].to_numpy(float) for series in recorded]
+    ends = [_end(series) for series in (*losses, mine)]
+    are_finite = all(np.isfinite(series).all() for series in losses)
+    if not are_finite or not all(len(end) for end in ends):
         return None
     error = math.hypot(_error(ends[0]), _error(ends[-1]))
     start, end = losses[0][:MIN_WINDOW_STEPS], ends[0]

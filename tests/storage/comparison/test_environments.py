@@ -21,7 +21,7 @@ from breakeven.storage.library.summary import summarize
 from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
-from breakeven.views.comparison.answers import headline
+from breakeven.views.comparison.answers import evidence
 from breakeven.views.report.content import content
 from breakeven.views.shared.inert import inert
 from tests.helpers.comparisons import compared, warnings_of
@@ -221,7 +221,7 @@ def test_an_environment_that_learns_something_else_is_not_taken(
     )  # fmt: skip
     planned = plan(found, 1_000_000)
     assert planned.best.label == "inductor@old"
-    assert "@new** does not count: [at step 0]" in headline(found, planned)
+    assert "@new** does not count: [at step 0]" in evidence(found, planned)
     with Store.in_memory(data_dir) as store:
         listed = summarize(store, EXPERIMENT_ID)
     assert listed.parity == "broken"

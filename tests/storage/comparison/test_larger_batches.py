@@ -24,7 +24,7 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.storage.terminal.plan_words import plan_details
 from breakeven.views.charts import speed
-from breakeven.views.comparison.answers import headline
+from breakeven.views.comparison.answers import evidence
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 TWICE, FOURFOLD, BOTH = "inductor-batch_times_2", "none-batch_times_4", "inductor-batch_times_4"
@@ -108,7 +108,7 @@ def test_losses_are_not_judged(comparison: Comparison) -> None:
     assert parity.verdict == "unknown"
     said = "its batches have 32 samples instead of 8: this is another training"
     assert said in str(parity_words(parity))
-    told = headline(comparison, plan(comparison, 100))
+    told = evidence(comparison, plan(comparison, 100))
     assert said[1:] in told and "learns the same" not in told
     assert results["control"].training_loss_excess is not None
     assert results[TWICE].training_loss_excess is None
@@ -166,7 +166,7 @@ def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_c
     assert parity_text(parity) == "learned less"
     assert parity_text(found.result_of(LARGE).parity) == "another training"
     assert "trained with as many samples, its" in str(parity_words(parity))
-    shown = headline(found, planned)
+    shown = evidence(found, planned)
     assert f"**{LARGER}** does not count: trained with as many samples" in shown.replace("\\", "")
 
 

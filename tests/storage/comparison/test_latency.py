@@ -130,7 +130,9 @@ def test_missing_latencies_are_explained(store: Store, capsys: pytest.CaptureFix
     # One turn each: the compiled one has no step after it, the other never compiled.
     compiled = Recording(runs, "inductor-cold-1", experiment).start()
     compiled.block([8.5] + [STEP] * 9, [1.0] * 10, compiled=[0]).end()
-    Recording(runs, "eager-cold-1", experiment).start().block([STEP] * 10, [1.0] * 10).end()
+    idle = Recording(runs, "eager-cold-1", experiment)
+    idle.captures = False
+    idle.start().block([STEP] * 10, [1.0] * 10).end()
     going_on = Recording(runs, "inductor-warm-1", experiment).start()
     going_on.block([8.5] + [STEP] * 9, [1.0] * 10, compiled=[0])
     store.ingest_all()
