@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from breakeven.runner.folders.added_rounds import why_no_rounds
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
@@ -22,7 +23,13 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.outcomes import LossCheck, check_loss
 from breakeven.storage.statistics.parity import Parity, learned_less
-from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
+from breakeven.storage.statistics.speedups import (
+    BreakEven,
+    BreakEvenVerdict,
+    Ratio,
+    SpeedVerdict,
+    rounds_missing,
+)
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
 """Metrics that a task may have in addition to accuracy."""
@@ -196,6 +203,18 @@ class Comparison(StoredComparison):
         found = {one.label for one in self.results if one.may_need_rounds}
         found |= {label for one in self.across if one.verdict == "unsure" for label in one.both}
         return [one.label for one in self.results if one.label in found]
+
+    @property
+    def lacks_turns(self) -> bool:
+        """Whether more rounds may decide an inconclusive speed, but such an experiment can have
+        none added."""
+        num_tested = sum(one.p_holm is not None for one in self.results)
+        return why_no_rounds(self.spec) is not None and any(
+            one.speed_verdict == "unsure"
+            and one.speedup is not None
+            and rounds_missing(one.speedup, num_tested) is not None
+            for one in self.results
+        )
 
     def baseline_of(self, label: str) -> Result | None:
         """The baseline in the environment of a result."""

@@ -522,7 +522,7 @@ def test_a_doubt_that_several_runs_share_is_said_once():
     results = [result(label, parity=unknown("no control")) for label in ("eager", "inductor")]
     assert answers.doubts(results) == [
         "**eager, inductor**, [parity](definitions#parity): without a control "
-        "it is not known how far rounding alone drives losses apart"
+        "it is not known how far rounding alone drives losses apart."
     ]
 
 

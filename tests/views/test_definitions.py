@@ -46,10 +46,17 @@ SAID = ("markdown", "caption", "info", "warning", "error", "progress")
 def blocks_with(app: AppTest, kind: str) -> Iterator[tuple[Any, list[str]]]:
     """Each element of a kind, and the help texts of the card that holds it."""
     for block in app:
-        children = getattr(block, "children", {}).values()
-        for element in children:
-            if element.type == kind:
-                yield element, [one.proto.help for one in block if one.type == "markdown"]
+        if is_frame(block):
+            continue
+        for child in getattr(block, "children", {}).values():
+            for element in child.children.values() if is_frame(child) else [child]:
+                if element.type == kind:
+                    yield element, [one.proto.help for one in block if one.type == "markdown"]
+
+
+def is_frame(block: Any) -> bool:
+    """Whether it is the container of a low chart inside its card."""
+    return "-low-" in getattr(getattr(block, "proto", None), "id", "")
 
 
 def are_numbers(values: Any) -> bool:

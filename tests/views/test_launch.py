@@ -144,6 +144,7 @@ def test_every_field_of_the_form_reaches_the_experiment(
         if path not in FIRST:
             set_field(app, path, value)
     values["backends"] = (*usual, *debug)
+    values["training.epochs"] = 1  # The number of steps, set too, decides.
     assert launched(app, shared) == changed(adjusted(PRESETS["quick"].spec, WITH_GPU), values)
 
 
@@ -536,6 +537,27 @@ def test_a_number_of_steps_is_told_in_epochs_and_the_field_of_epochs_shows_no_ot
     (field,) = [field for field in app.text_input if field.label == "Epochs"]
     assert (field.value, field.placeholder, field.disabled) == ("", "from the steps", True)
     assert "The number of steps in all decides" in field.help
+
+
+def test_epochs_that_were_typed_return_when_the_number_of_steps_is_removed(shared: DataDir):
+    app = opened("launch")
+    set_field(app, "training.epochs", 3)
+    app.run()
+    for steps in ("7", "8"):
+        app.text_input(key="quick.max_steps").set_value(steps).run()
+    assert not [one for one in app.text_input if one.key == "quick.epochs"]
+    app.text_input(key="quick.max_steps").set_value("").run()
+    assert app.text_input(key="quick.epochs").value == "3"
+    app.run()
+    assert app.text_input(key="quick.epochs").value == "3"
+    training = launched(app, shared).training
+    assert (training.epochs, training.max_steps) == (3, None)
+
+
+def test_epochs_of_an_address_return_when_the_number_of_steps_is_removed(shared: DataDir):
+    app = opened("launch", **{"quick.epochs": "3", "quick.max_steps": "7"})
+    app.text_input(key="quick.max_steps").set_value("").run()
+    assert app.text_input(key="quick.epochs").value == "3"
 
 
 @pytest.mark.heavy

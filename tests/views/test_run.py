@@ -142,7 +142,7 @@ def test_terms_of_the_loss_own_values_and_gradients_by_parameter_are_charted(rec
 
 def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(recorded: DataDir):
     app = page(RICH, part="Compiling")
-    breaks = table(app, "Location")
+    breaks = table(app, "Stopped at")
     assert list(breaks["Location"]) == ["mine.py:7", "mine.py:9"]
     assert (list(breaks["Times"]), list(breaks["Step"])) == ([3, 1], [0, 0])
     again = table(app, "Failed guard")
@@ -388,7 +388,7 @@ def test_a_share_is_drawn_in_per_cent_and_what_was_held_back_is_marked() -> None
 
 
 def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:
-    spec = experiment_spec(devices=("cuda:0",))
+    spec = experiment_spec(num_steps=80, devices=("cuda:0",))
     run = Recording(folder.runs, "inductor", spec).claim(ProcessIdentity.of(os.getpid())).start()
     run.block([0.1] * 10, LOSSES[:10])
     run.device(**SAMPLE | {"throttle_reasons": ["power cap"], "processes": [OTHER]})

@@ -114,8 +114,9 @@ class Fields:
         """Shows the widget of a field and returns its value.  `help` and `label` replace the
         field's own texts; `note` follows the help. `value` is the first value instead of the
         preset's. `name` is another name in the address. `unless` is the reason why the field cannot
-        change now; the field then has its default, and shows `instead` if given. `derived`:
-        `value` follows from other fields, and does not count as a change.
+        change now; the field then has its default, and shows `instead` if given;
+        what was typed returns with the field. `derived`: `value` follows from other fields, and
+        does not count as a change.
         """
         field = self._fields[path]
         start = field.value_in(self._start) if value is None else value
@@ -128,12 +129,17 @@ class Fields:
             "key": self._key(field, name),
             "bind": "query-params",
         }
+        kept = f"{shared['key']} kept"
         if unless and instead:
             # Another widget: the own one would keep its text, and the address its value.
+            if shared["key"] in st.session_state:
+                st.session_state[kept] = st.session_state[shared["key"]]
             st.text_input(**shared | {"key": f"{shared['key']} instead", "bind": None},
                           value="", placeholder=instead)  # fmt: skip
             self.put(path, field.default, label)
             return field.default
+        if kept in st.session_state:
+            fill(shared["key"], st.session_state.pop(kept))
         was_filled = st.session_state.pop(f"{shared['key']} is filled", False)
         follows = self._follow(shared["key"], start) or was_filled
         given: Any

@@ -144,7 +144,7 @@ COLUMNS = {
     "origin": Column("Origin", _text("origin"), settings=(("width", 90),)),
     "id": Column("Id", _text("experiment_id")),
 }  # fmt: skip
-USUAL = ("name", "answer", "speedup", "verdict", "interval", "state", "parity", "compile", "steps",
+USUAL = ("name", "speedup", "answer", "verdict", "interval", "state", "parity", "compile", "steps",
          "losses",
          "device", "torch", "when", "tags")  # fmt: skip
 

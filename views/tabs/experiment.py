@@ -85,12 +85,16 @@ ROUNDS_OFFERED = 40
 
 
 def add_rounds_button(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Offers further rounds of the backends whose speed is inconclusive, where rounds can be
-    added and the reader may act."""
+    """Offers further rounds of the backends whose speed they may decide, or says why none can be
+    added, if the reader may act."""
     labels = comparison.unsure
     if ExperimentState(experiment["state"]).is_active:
         return
-    if not labels or experiment["origin"] != "local" or not permissions.may_act():
+    if (
+        not (labels or comparison.lacks_turns)
+        or experiment["origin"] != "local"
+        or not permissions.may_act()
+    ):
         return
     runs = queries.run_states(store, comparison.experiment_id)
     folders = tuple(RunDir(Path(folder)) for folder in runs["folder"])

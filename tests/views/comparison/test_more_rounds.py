@@ -42,7 +42,10 @@ def offered(experiment_id: str = EXPERIMENT_ID) -> bool:
 
 
 SPEC = experiment_spec(num_steps=80, backends=("inductor",))
-RESTLESS = [0.1, 0.08, 0.13, 0.1, 0.08, 0.13, 0.1, 0.08]
+RESTLESS = [0.1, 0.08, 0.13, 0.09, 0.08, 0.12, 0.09, 0.08]
+"""Faster by chance, perhaps: some 50 more rounds would decide."""
+EQUAL = [0.1, 0.08, 0.13, 0.1, 0.08, 0.13, 0.1, 0.08]
+"""The median is the baseline's: ten times the rounds would not decide."""
 
 
 def test_the_button_of_an_inconclusive_experiment_starts_its_runs_again(folder: DataDir):
@@ -69,6 +72,9 @@ def test_what_is_decided_has_no_button_and_none_is_there_for_who_may_only_look(
     record(folder, SPEC, RESTLESS)
     record(folder, SPEC, [0.05] * 8, decided)
     assert offered() and not offered(decided)
+    equal = "20261122-093015-123456-7f3c"
+    record(folder, SPEC, EQUAL, equal)
+    assert not offered(equal)
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     assert not offered()
 
@@ -78,6 +84,9 @@ def test_an_experiment_that_cannot_have_rounds_added_has_the_reason_instead(fold
     app = opened(experiment=EXPERIMENT_ID)
     assert BUTTON not in [str(one.key) for one in app.button]
     assert "do not take turns, so that it has no rounds. Run it again with more" in text(app)
+    equal = "20261122-093015-123456-7f3d"
+    record(folder, replace(SPEC, schedule="sequential"), EQUAL, equal)
+    assert "do not take turns, so that" not in text(opened(experiment=equal))
 
 
 RECORDED = experiment_spec(num_steps=80, backends=("eager", "inductor"))

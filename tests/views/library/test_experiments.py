@@ -263,10 +263,11 @@ def test_long_names_keep_their_beginning_and_their_end_in_the_list(folder: DataD
 def test_the_list_says_whose_a_speedup_is_and_that_is_in_sight_on_a_phone(unchanged: DataDir):
     with Store.in_memory(unchanged) as store:
         compute(store, 100.0)
-        verdicts = table.written(catalog(store), table.USUAL)["verdict"]
-    assert set(verdicts) == {"inconclusive: inductor"}
-    # Of 390 pixels margins take 32 and the boxes to tick 40; the word before the colon needs 90.
-    assert table.USUAL[:3] == ("name", "speedup", "verdict")
+        shown = table.written(catalog(store), table.USUAL)
+    assert set(shown["verdict"]) == {"inconclusive: inductor"}
+    assert all(one.startswith("Not decided") for one in shown["answer"])
+    # Of 390 pixels margins take 32; the first words of an answer need 90.
+    assert table.USUAL[:4] == ("name", "speedup", "answer", "verdict")
     name, speedup = (dict(table.COLUMNS[one].settings)["width"] for one in table.USUAL[:2])
     assert name + speedup + 90 <= 390 - 32
 
