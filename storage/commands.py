@@ -200,7 +200,7 @@ def _investigate_lines(store: Store, comparison: Comparison) -> str:
 def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
     """The command that adds rounds, if a speed is unsure, or why rounds cannot be added."""
     run = data_dir.run_dir(comparison.results[0].run_id)
-    if not comparison.unsure or not run.spec_file.exists():
+    if not (comparison.unsure or comparison.lacks_turns) or not run.spec_file.exists():
         return ""
     if why := why_no_rounds(comparison.spec):
         return f"no rounds can be added: {why}. {instead(comparison.spec, run)}"

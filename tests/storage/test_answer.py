@@ -109,8 +109,11 @@ def test_rounds_are_offered_below_a_tenfold_and_else_the_largest_difference_is_s
     assert comparison(BASELINE, hopeless).unsure == []
 
 
-def test_no_rounds_are_offered_to_runs_that_take_no_turns(data_dir: DataDir) -> None:
+def test_no_rounds_are_offered_to_runs_that_take_no_turns(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Times that vary, so that more rounds would decide if there were any."""
+    monkeypatch.setattr(commands, "EXAMPLES", None)  # which take seconds to be taken in
     times = [0.2, 0.1, 0.15, 0.16, 0.12, 0.22, 0.1, 0.19]
     for schedule, offers in (("turns", True), ("sequential", False)):
         folder = DataDir(data_dir.path / schedule)
@@ -123,6 +126,10 @@ def test_no_rounds_are_offered_to_runs_that_take_no_turns(data_dir: DataDir) -> 
         found = row_of(compared(folder), "inductor")
         assert (found.more_rounds is not None) is offers
         assert ("more round" in speed_reason(found)) is offers
+        main(["show", EXPERIMENT_ID, "--data-folder", str(folder.path)])
+        said = " ".join(capsys.readouterr().out.split())
+        assert (f"breakeven add-rounds {EXPERIMENT_ID}" in said) is offers
+        assert ("its runs do not take turns, so that it has no rounds" in said) is not offers
 
 
 GAVE_UP = {"name": "forward", "place": "train.py:15", "operator": "aten.bincount",
