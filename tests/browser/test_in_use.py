@@ -294,6 +294,8 @@ HEIGHTS = """() => {
   look();
 }"""
 """Notes in every frame how high the place of each chart is."""
+SHOWN = "names => names.every(name => window.heights[name]?.some(height => height))"
+"""Whether each of these charts was seen in its place."""
 OUTLINE = """() => {
   const style = getComputedStyle(document.activeElement);
   return `${style.outlineStyle} ${style.outlineWidth} ${style.outlineColor}`;
@@ -311,11 +313,11 @@ def test_a_chart_has_its_place_before_it_is_drawn_and_the_tab_names_page_and_exp
     page.locator(".st-key-chart-loss .main-svg").first.wait_for()
     page.get_by_role("tab", name="Verdict").click()
     page.locator(".st-key-chart-break-even .main-svg").first.wait_for()
-    heights = page.evaluate("window.heights")
-    assert set(heights) >= {"chart-loss", "chart-break-even"}
-    for name, seen in heights.items():
+    # A frame that is late under load may still note the place of a chart that is shown by now.
+    page.wait_for_function(SHOWN, arg=["chart-loss", "chart-break-even"])
+    for name, seen in page.evaluate("window.heights").items():
         shown = {height for height in seen if height}  # 0 while its tab is hidden
-        assert max(shown) - min(shown) <= 2, (name, shown)
+        assert max(shown, default=0) - min(shown, default=0) <= 2, (name, shown)
 
     # Whoever goes through the page by keyboard sees where they are.
     page.locator("body").press("Tab")
