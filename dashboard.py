@@ -16,14 +16,19 @@ st.set_page_config(page_icon=VIEWS / "shared/icon.svg", layout="wide")
 st.logo(VIEWS / "shared/logo.svg", size="large")
 st.html(VIEWS / "shared/style.css")
 pages = [
-    st.Page(VIEWS / "experiments.py", title="Experiments", icon=":material/table_rows:",
-            default=True),
+    st.Page(
+        VIEWS / "experiments.py", title="Experiments", icon=":material/table_rows:", default=True
+    ),
     st.Page(VIEWS / "experiment.py", title="Experiment", icon=":material/leaderboard:"),
     st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),
     st.Page(VIEWS / "machine.py", title="Machine", icon=":material/developer_board:"),
-    st.Page(VIEWS / "definitions.py", title="Definitions", icon=":material/menu_book:",
-            visibility="hidden"),
-]  # fmt: skip
+    st.Page(
+        VIEWS / "definitions.py",
+        title="Definitions",
+        icon=":material/menu_book:",
+        visibility="hidden",
+    ),
+]
 page = st.navigation(pages, position="top")
 actions.show_palette()
 show_wrong()

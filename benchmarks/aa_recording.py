@@ -78,11 +78,24 @@ class FakeRun:
         for turn, durations in self._blocks:
             first = turn.round * len(durations)
             for index, seconds in enumerate(durations):
-                self._log.append("step", step=first + index, epoch=0, round=turn.round, loss=1.0,
-                                 seconds=seconds, compiled=False)  # fmt: skip
-            self._log.append("block", round=turn.round, position=turn.position, first_step=first,
-                             num_steps=len(durations), seconds=sum(durations),
-                             compiled=False)  # fmt: skip
+                self._log.append(
+                    "step",
+                    step=first + index,
+                    epoch=0,
+                    round=turn.round,
+                    loss=1.0,
+                    seconds=seconds,
+                    compiled=False,
+                )
+            self._log.append(
+                "block",
+                round=turn.round,
+                position=turn.position,
+                first_step=first,
+                num_steps=len(durations),
+                seconds=sum(durations),
+                compiled=False,
+            )
         self._log.close()
 
 

@@ -20,13 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.aa_recording import (
-    BLOCK_STEPS,
-    NUM_ROUNDS,
-    SLOWDOWN,
-    record_fake,
-    record_training,
-)
+from benchmarks.aa_recording import BLOCK_STEPS, NUM_ROUNDS, SLOWDOWN, record_fake, record_training
 from benchmarks.tables import markdown
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import Exit, RunState

@@ -48,8 +48,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10_000)
     options = parser.parse_args()
     found = {runs: of_size(options.folder, runs, options.steps) for runs in options.runs}
-    rows = [{"": name, **{f"{runs:,} runs": f"{one[name]:.0f}" for runs, one in found.items()}}
-            for name in next(iter(found.values()))]  # fmt: skip
+    rows = [
+        {"": name, **{f"{runs:,} runs": f"{one[name]:.0f}" for runs, one in found.items()}}
+        for name in next(iter(found.values()))
+    ]
     print(markdown(rows))  # noqa: T201
 
 
@@ -158,17 +160,37 @@ def write_steps(
     every = max(BLOCK_STEPS, len(losses) // NUM_EVALUATIONS // BLOCK_STEPS * BLOCK_STEPS)
     if compiles:
         seconds[0] += 3.0
-        recording.log.append("compile_metrics", step=0, phase="training", compile_id="0/0",
-                             function="forward", total_seconds=2.5, aot_seconds=1.5,
-                             inductor_seconds=1.0, graph_ops=500, guards=40)  # fmt: skip
+        recording.log.append(
+            "compile_metrics",
+            step=0,
+            phase="training",
+            compile_id="0/0",
+            function="forward",
+            total_seconds=2.5,
+            aot_seconds=1.5,
+            inductor_seconds=1.0,
+            graph_ops=500,
+            guards=40,
+        )
     for first in range(0, len(losses), BLOCK_STEPS):
         block = seconds[first : first + BLOCK_STEPS]
         is_compiled = compiles and first == 0
-        recording.block(block, losses[first : first + BLOCK_STEPS],
-                        compiled=[0] if is_compiled else (), peak_memory_bytes=10**9)  # fmt: skip
-        recording.device(wall_seconds=sum(block), cpus=2, own_cpu_seconds=sum(block),
-                         busy_cpu_seconds=sum(block) * 1.02, stolen_cpu_seconds=0.0,
-                         cpu_frequency_mhz=2400.0, load_average=1.0, processes=[])  # fmt: skip
+        recording.block(
+            block,
+            losses[first : first + BLOCK_STEPS],
+            compiled=[0] if is_compiled else (),
+            peak_memory_bytes=10**9,
+        )
+        recording.device(
+            wall_seconds=sum(block),
+            cpus=2,
+            own_cpu_seconds=sum(block),
+            busy_cpu_seconds=sum(block) * 1.02,
+            stolen_cpu_seconds=0.0,
+            cpu_frequency_mhz=2400.0,
+            load_average=1.0,
+            processes=[],
+        )
         done = first + len(block)
         if done % every == 0:
             recording.evaluation(0.5 + 0.4 * done / len(losses), losses[first], num_samples=200)

@@ -16,15 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.parity_recording import (
-    CORRECT,
-    EARLY,
-    GRAPHS,
-    Trial,
-    all_trials,
-    quieten,
-    record,
-)
+from benchmarks.parity_recording import CORRECT, EARLY, GRAPHS, Trial, all_trials, quieten, record
 from benchmarks.tables import markdown
 from breakeven.storage.comparison.results import Result
 from tests.faults.judging import judge_trial

@@ -31,11 +31,17 @@ FAULTS = ("late_zeroed_gradients", "late_shifted_labels")
 def experiment(
     seed: int, texts: str = "builtin:reviews", optimizer: str = "AdamW"
 ) -> ExperimentSpec:
-    training = TrainingSpec(optimizer=optimizer, learning_rate=1e-3, batch_size=16,
-                            max_steps=NUM_STEPS, seed=seed)  # fmt: skip
+    training = TrainingSpec(
+        optimizer=optimizer, learning_rate=1e-3, batch_size=16, max_steps=NUM_STEPS, seed=seed
+    )
     data = DataSpec(source=texts, num_train_samples=960, num_eval_samples=200, sequence_length=16)
-    return ExperimentSpec(name="tiny BERT", data=data, training=training, profile_steps=0,
-                          backends=(*CORRECT, *FAULTS))  # fmt: skip
+    return ExperimentSpec(
+        name="tiny BERT",
+        data=data,
+        training=training,
+        profile_steps=0,
+        backends=(*CORRECT, *FAULTS),
+    )
 
 
 def record(folder: Path, spec: ExperimentSpec) -> None:
@@ -69,13 +75,18 @@ def _asks_for_more(data_dir: DataDir, label: str, number: int) -> bool:
 
 
 def table(experiments: list[tuple[Path, Trained]]) -> str:
-    lines = ["| backend | experiments | hold | unknown | broken | other | controls more |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| backend | experiments | hold | unknown | broken | other | controls more |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for label in (*CORRECT, *FAULTS):
-        numbers = [num_controls(DataDir(folder), label, len(one.controls))
-                   for folder, one in experiments]  # fmt: skip
-        found = Counter(one.judged(label, number).verdict
-                        for number, (_, one) in zip(numbers, experiments, strict=True))  # fmt: skip
+        numbers = [
+            num_controls(DataDir(folder), label, len(one.controls)) for folder, one in experiments
+        ]
+        found = Counter(
+            one.judged(label, number).verdict
+            for number, (_, one) in zip(numbers, experiments, strict=True)
+        )
         other = found.total() - sum(found[name] for name in ("holds", "unknown", "broken"))
         lines.append(
             f"| {label} | {len(numbers)} | {found['holds']} | {found['unknown']} "

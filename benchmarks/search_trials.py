@@ -50,9 +50,11 @@ class Noise:
 def search(backends: tuple[str, ...] = (), *, steps: int = 10_000) -> ExperimentSpec:
     """The search among these candidates, or among all that apply."""
     spec = ExperimentSpec(
-        name="search", scenario="tune", training=TrainingSpec(optimizer="AdamW"),
+        name="search",
+        scenario="tune",
+        training=TrainingSpec(optimizer="AdamW"),
         tune=TuneSpec(steps=steps, max_seconds=600_000.0, at_once=3),
-    )  # fmt: skip
+    )
     return replace(spec, backends=backends or candidates(spec))
 
 
@@ -128,8 +130,16 @@ class Track:
             self.race.take(label, {"kind": "step", "step": step, "loss": loss})
 
     def _write(self, label: str, number: int, seconds: float, *, compiled: bool) -> None:
-        self.race.take(label, {"kind": "block", "round": number, "seconds": seconds,
-                               "num_steps": BLOCK_STEPS, "compiled": compiled})  # fmt: skip
+        self.race.take(
+            label,
+            {
+                "kind": "block",
+                "round": number,
+                "seconds": seconds,
+                "num_steps": BLOCK_STEPS,
+                "compiled": compiled,
+            },
+        )
 
 
 class Landscape:
@@ -142,10 +152,11 @@ class Landscape:
         values = sorted({(name, str(value)) for one in settings for name, value in one.items()})
         plain = {(name, str(value)) for name, value in settings[0].items()}
         self._factors = {
-            value: 1.0 if value in plain or chance.random() < 0.5
+            value: 1.0
+            if value in plain or chance.random() < 0.5
             else math.exp(chance.gauss(-0.03, 0.1))
             for value in values
-        }  # fmt: skip
+        }
         self._compiling = {value: chance.uniform(0, 10) for value in values}
 
     def speed(self, variant: Variant) -> tuple[float, float]:
@@ -185,9 +196,12 @@ def nearness(count: int, steps: int, noise: Noise) -> Iterator[tuple[float, int]
 
 
 NOISES = (
-    Noise(), Noise(block=0.05), Noise(block=0.05, likeness=0.3), Noise(process=0.005),
+    Noise(),
+    Noise(block=0.05),
+    Noise(block=0.05, likeness=0.3),
+    Noise(process=0.005),
     Noise(block=0.03, likeness=0.3, process=0.005),
-)  # fmt: skip
+)
 
 
 def equal_row(count: int, noise: Noise) -> dict[str, object]:

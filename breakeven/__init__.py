@@ -66,9 +66,7 @@ def compile(target: Any = None, *, model: "nn.Module | None" = None, **arguments
 
 
 def step(
-    loss: "Tensor | float | None" = None,
-    samples: int | None = None,
-    tokens: int | None = None,
+    loss: "Tensor | float | None" = None, samples: int | None = None, tokens: int | None = None
 ) -> None:
     """Ends an optimizer step; call it after `optimizer.step()`.
 

@@ -36,10 +36,11 @@ def main() -> None:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
         server = subprocess.Popen(
-            [sys.executable, "serve.py"], cwd=HERE.parent,
+            [sys.executable, "serve.py"],
+            cwd=HERE.parent,
             env={**os.environ, "BREAKEVEN_DATA": folder, "BREAKEVEN_PORT": str(port)},
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         try:
             wait_until_served(f"http://127.0.0.1:{port}/_stcore/health")
             photograph(f"http://127.0.0.1:{port}")

@@ -125,8 +125,11 @@ def cause_of(error: str, message: str) -> str:
     """
     if error in OWN_ERRORS:
         return printable(" ".join(message.split()))
-    lines = [line for line in message.splitlines()
-             if line.strip() and not line.strip().startswith(ADVICE)]  # fmt: skip
+    lines = [
+        line
+        for line in message.splitlines()
+        if line.strip() and not line.strip().startswith(ADVICE)
+    ]
     begin = "compiling failed: " if error in OF_COMPILERS else ""
     for _ in range(MOST_WRAPPED):
         error, lines = _wrapped(error, lines) or (error, lines)

@@ -119,8 +119,9 @@ def open_log(folder: Path, part: str) -> None:
         return
     with suppress(OSError):
         handler = _file_handler(file)
-        handler.addFilter(lambda record: record.name.startswith(log.name)
-                          or record.levelno >= logging.WARNING)  # fmt: skip
+        handler.addFilter(
+            lambda record: record.name.startswith(log.name) or record.levelno >= logging.WARNING
+        )
         if part == DASHBOARD:
             handler.addFilter(AtMost())
         for old in known:
@@ -137,8 +138,14 @@ def _open_files() -> list[_QuietHandler]:
 def _file_handler(file: Path) -> _QuietHandler:
     """Raises `OSError` if the folder cannot be made."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    handler = _QuietHandler(file, maxBytes=MAX_BYTES, backupCount=KEPT_FILES, delay=True,
-                            encoding="utf-8", errors="backslashreplace")  # fmt: skip
+    handler = _QuietHandler(
+        file,
+        maxBytes=MAX_BYTES,
+        backupCount=KEPT_FILES,
+        delay=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+    )
     handler.setFormatter(JsonLines())
     return handler
 

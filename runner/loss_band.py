@@ -58,8 +58,9 @@ def half_widths(
     at the step. So the band has the steps with finite losses in all runs, without the last
     `LEAD_STEPS`. It ends for good once a difference exceeds `TELLING_SHARES` within this lead.
     """
-    finite = [{step for step, loss in one.items() if math.isfinite(loss)}
-              for one in (baseline, *controls)]  # fmt: skip
+    finite = [
+        {step for step, loss in one.items() if math.isfinite(loss)} for one in (baseline, *controls)
+    ]
     steps = sorted(set.intersection(*finite))
     if not steps or not controls:
         return {}

@@ -106,8 +106,13 @@ def _known(secrets: frozenset[str]) -> re.Pattern[str] | None:
     because a secret may be a prefix of another one."""
     written: set[str] = set()
     for secret in secrets:
-        written |= {secret, *_lines(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1],
-                    json.dumps(secret, ensure_ascii=False)[1:-1]}  # fmt: skip
+        written |= {
+            secret,
+            *_lines(secret),
+            json.dumps(secret)[1:-1],
+            repr(secret)[1:-1],
+            json.dumps(secret, ensure_ascii=False)[1:-1],
+        }
     ordered = sorted(written, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 

@@ -43,8 +43,15 @@ LOW_PRIORITY = 5
 """Nice value of the process that reads trends; with 19 it would starve next to busy processes."""
 TREND_LIMIT_SECONDS = 600.0
 ANSWER_LIMIT_SECONDS = 30.0
-TREND_COMMAND = (sys.executable, "-m", "breakeven.storage", "trend", "--json",
-                 "--fail-if", "worse>2%")  # fmt: skip
+TREND_COMMAND = (
+    sys.executable,
+    "-m",
+    "breakeven.storage",
+    "trend",
+    "--json",
+    "--fail-if",
+    "worse>2%",
+)
 """The condition that docs/suites.md proposes for a nightly job."""
 TREND_JUDGED = (0, 1, 5)
 """Exit statuses of `breakeven trend` with JSON output."""
@@ -95,10 +102,15 @@ class Notifier:
             self.problems.append(f"{NOTIFY_VARIABLE} needs the package apprise")
             return None
         asset = apprise.AppriseAsset(
-            app_id="Breakeven", app_desc="Breakeven", app_url="", image_url_mask="",
-            storage_mode="memory", http_redirects=False, default_service_retry=ATTEMPTS - 1,
+            app_id="Breakeven",
+            app_desc="Breakeven",
+            app_url="",
+            image_url_mask="",
+            storage_mode="memory",
+            http_redirects=False,
+            default_service_retry=ATTEMPTS - 1,
             default_service_wait=PAUSE_SECONDS,
-        )  # fmt: skip
+        )
         services = apprise.Apprise(asset=asset)
         for number, address in enumerate(addresses, start=1):
             if not services.add(address):
@@ -119,8 +131,11 @@ class Notifier:
         states = [run.state for run in experiment.runs]
         if not all(state.is_final for state in states):
             return
-        baselines = [state for state, variant in zip(states, experiment.variants, strict=True)
-                     if variant.role == "baseline"]  # fmt: skip
+        baselines = [
+            state
+            for state, variant in zip(states, experiment.variants, strict=True)
+            if variant.role == "baseline"
+        ]
         searched = baselines[0] if baselines and experiment.spec.kind.searches else None
         outcome = ExperimentState.of(states, searched)
         counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
@@ -219,8 +234,14 @@ def _read_json(
     """What a command prints as JSON, in a process of low priority; raises `OSError`, `ValueError`
     or `subprocess.TimeoutExpired`."""
     command = [*arguments, f"--data-folder={data_dir.path}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          errors="replace", cwd=PROJECT_ROOT) as process:  # fmt: skip
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=PROJECT_ROOT,
+    ) as process:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, LOW_PRIORITY)
         try:

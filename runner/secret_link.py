@@ -84,6 +84,7 @@ def addresses(serving: Serving, token: str) -> list[str]:
         names = [*(serving.hostnames or [socket.gethostname()]), "127.0.0.1"]
         # Not `localhost`, which another account of this machine could answer as `::1`.
         names = names if host in EVERYWHERE else ["127.0.0.1" if host == "localhost" else host]
-        origins = [f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
-                   for name in names]  # fmt: skip
+        origins = [
+            f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}" for name in names
+        ]
     return [f"{origin}/?{PARAMETER}={token}" for origin in origins]

@@ -21,8 +21,12 @@ def read_json(text: str | bytes) -> Any:
         raise ValueError(TOO_DEEP) from None
     level = [content]
     for _ in range(MAX_NESTING):
-        level = [inner for one in level if isinstance(one, (dict, list))
-                 for inner in (one.values() if isinstance(one, dict) else one)]  # fmt: skip
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
         if not level:
             return content
     raise ValueError(TOO_DEEP)

@@ -90,14 +90,25 @@ def parser() -> argparse.ArgumentParser:
     text = "ids of experiments or of suite runs; for a format of PyTorch one"
     exporting.add_argument("experiments", nargs="+", metavar="EXPERIMENT", help=text)
     exporting.add_argument(
-        "--format", choices=[commands.HTML, *FORMATS], default=commands.HTML,
+        "--format",
+        choices=[commands.HTML, *FORMATS],
+        default=commands.HTML,
         help="a whole report (the default), or a format of PyTorch's benchmarks",
-    )  # fmt: skip
-    exporting.add_argument("-o", "--output", type=Path, required=True, metavar="FILE",
-                           help="a report must end in .html")  # fmt: skip
+    )
+    exporting.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="a report must end in .html",
+    )
     listing = add("list", commands.print_list)
-    listing.add_argument(NEEDS_NO_DATABASE, action="store_true",
-                         help="how the runs of all experiments stand; takes no filter")  # fmt: skip
+    listing.add_argument(
+        NEEDS_NO_DATABASE,
+        action="store_true",
+        help="how the runs of all experiments stand; takes no filter",
+    )
     telling = add("trend", commands.print_trend)
     for command in (listing, telling):
         add_list_options(command)

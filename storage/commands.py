@@ -58,18 +58,10 @@ from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
-from breakeven.storage.terminal.investigation_words import (
-    investigation_report,
-    issue,
-    remedies,
-)
+from breakeven.storage.terminal.investigation_words import investigation_report, issue, remedies
 from breakeven.storage.terminal.issues import has_issue, slow_issue, slower
 from breakeven.storage.terminal.layout import wrapped
-from breakeven.storage.terminal.lists import (
-    list_json,
-    list_table,
-    listed,
-)
+from breakeven.storage.terminal.lists import list_json, list_table, listed
 from breakeven.storage.terminal.plan_words import answer_words, plan_details
 from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.report import (
@@ -99,8 +91,10 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
     with open_store(data_dir) as store:
         if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
             if options.fail_if:
-                raise StoreError("--fail-if takes an experiment; a suite run has an exit status of "
-                                 "its own (docs/suites.md)")  # fmt: skip
+                raise StoreError(
+                    "--fail-if takes an experiment; a suite run has an exit status of "
+                    "its own (docs/suites.md)"
+                )
             return print_suite(store, options)
         spec = queries.experiment_spec(store, options.experiment)
         check_gate(spec, options.fail_if)
@@ -118,8 +112,11 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     spent = spent_words(elapsed(store, options.experiment)[0])
     if comparison.spec.kind.compares_tensors:
         found = checks(store, options.experiment, comparison.spec)
-        missing = [f"warning: {caution_words(one)}" for one in comparison.warnings
-                   if one.kind == "missing runs"]  # fmt: skip
+        missing = [
+            f"warning: {caution_words(one)}"
+            for one in comparison.warnings
+            if one.kind == "missing runs"
+        ]
         shown = [correctness_report(comparison.spec, found), *missing, spent]
         text = "\n\n".join(filter(None, shown))
         print(checks_json(options.experiment, found) if options.json else wrapped(text))  # noqa: T201
@@ -190,11 +187,16 @@ def _answer_line(planned: Plan) -> str:
 
 def _investigate_lines(store: Store, comparison: Comparison) -> str:
     """The command that finds the cause, for each run that failed or learned something else."""
-    found = {one.run_id: fault_to_find(store, one.run_id)
-             for one in comparison.results if one.role == "backend"}  # fmt: skip
-    return "\n".join(f"to find the cause: breakeven investigate {run_id}{store.data_dir.option}"
-                     for run_id, fault in found.items()
-                     if fault is not None and fault.kind != "slow")  # fmt: skip
+    found = {
+        one.run_id: fault_to_find(store, one.run_id)
+        for one in comparison.results
+        if one.role == "backend"
+    }
+    return "\n".join(
+        f"to find the cause: breakeven investigate {run_id}{store.data_dir.option}"
+        for run_id, fault in found.items()
+        if fault is not None and fault.kind != "slow"
+    )
 
 
 def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
@@ -213,8 +215,13 @@ def _use_lines(planned: Plan, comparison: Comparison, store: Store) -> str:
     if use is None:
         return ""
     further = FURTHER if use.diff and use.lines else ""
-    parts = [wrapped(use.intro), textwrap.indent(use.command, "    "), use.diff, further,
-             textwrap.indent(use.lines, "    ")]  # fmt: skip
+    parts = [
+        wrapped(use.intro),
+        textwrap.indent(use.command, "    "),
+        use.diff,
+        further,
+        textwrap.indent(use.lines, "    "),
+    ]
     return "\n".join(one.rstrip("\n") for one in parts if one)
 
 
@@ -340,8 +347,16 @@ def write_report(data_dir: DataDir, options: argparse.Namespace) -> int:
         print(f"--output {options.output}: {hint}", file=sys.stderr)  # noqa: T201
         return BAD_INPUT
     # `views` draws the charts, and `storage` must not import `views`.
-    command = [sys.executable, "-m", "breakeven.views.report", *options.experiments, "--output",
-               str(options.output.resolve()), "--data-folder", str(data_dir.path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "breakeven.views.report",
+        *options.experiments,
+        "--output",
+        str(options.output.resolve()),
+        "--data-folder",
+        str(data_dir.path),
+    ]
     return subprocess.run(command, cwd=PROJECT_ROOT).returncode
 
 

@@ -106,8 +106,11 @@ class Costs:
     @property
     def racing_since(self) -> float | None:
         """When all runs had set up; compiling runs wait until then for their first turn."""
-        turns = [(self.efforts[run.label] == 0, run.first_turn) for run in self.runs
-                 if run.first_turn is not None]  # fmt: skip
+        turns = [
+            (self.efforts[run.label] == 0, run.first_turn)
+            for run in self.runs
+            if run.first_turn is not None
+        ]
         compiling = [turn for compiles_nothing, turn in turns if not compiles_nothing]
         if compiling:
             return min(compiling)
@@ -162,8 +165,9 @@ def earlier_costs(store: Store, spec: ExperimentSpec, device_name: str | None) -
     if device_name is not None:
         alike = alike[alike["device_name"] == device_name]
     ids = list(map(str, alike["experiment_id"].head(MAX_EARLIER)))
-    found = [one for one in (costs_of(store, id) for id in ids)
-             if one.spec.scenario == spec.scenario]  # fmt: skip
+    found = [
+        one for one in (costs_of(store, id) for id in ids) if one.spec.scenario == spec.scenario
+    ]
     return sorted(found, key=lambda one: num_differences(one.spec, spec))
 
 
@@ -283,17 +287,17 @@ class _Work:
         spec, step = self._spec, self._step_seconds() or 0.0
         profiled = spec.profile_steps * spec.profiles * GUESSED_PROFILED_STEP * step
         checks = spec.kind.trains_fully and self._run.role == "backend"
-        return (
-            self._part_left(lambda run: run.profiling_seconds, profiled)
-            + self._part_left(lambda run: run.checking_seconds, checks * GUESSED_CHECK * step)
-        )  # fmt: skip
+        return self._part_left(lambda run: run.profiling_seconds, profiled) + self._part_left(
+            lambda run: run.checking_seconds, checks * GUESSED_CHECK * step
+        )
 
     def _part_left(self, part: Callable[[RunCosts], float], guessed: float) -> float:
         before = (one.of(self._run.label) for one in self._earlier)
         known = next((part(run) for run in before if run is not None), None)
         if known is None:
-            here = [part(run) for run in self._costs.runs
-                    if run.role == self._run.role and part(run)]  # fmt: skip
+            here = [
+                part(run) for run in self._costs.runs if run.role == self._run.role and part(run)
+            ]
             known = max([guessed * self._guess, *here])
         return max(0.0, known - part(self._run))
 
@@ -322,8 +326,11 @@ class _Work:
         ]
         sure = (step * pace for step, pace in of_its_name if pace is not None)
         likely = (step for step, _ in of_its_name)
-        others = (run.step_seconds or run.first_step_seconds
-                  for one in (self._costs, *self._earlier) for run in one.runs)  # fmt: skip
+        others = (
+            run.step_seconds or run.first_step_seconds
+            for one in (self._costs, *self._earlier)
+            for run in one.runs
+        )
         return _first([*sure, self._run.first_step_seconds, *likely, *others])
 
     def _pace(self, earlier: Costs) -> float | None:
@@ -366,8 +373,11 @@ class _Work:
         """A time of compiling, from the first available source: this run, an earlier one with its
         label, runs here and then in earlier experiments with equal or else with more effort."""
         same = (self._run, *(one.of(self._run.label) for one in self._earlier))
-        others = [(one.efforts[run.label], run) for one in (self._costs, *self._earlier)
-                  for run in one.runs]  # fmt: skip
+        others = [
+            (one.efforts[run.label], run)
+            for one in (self._costs, *self._earlier)
+            for run in one.runs
+        ]
         alike = (run for effort, run in others if effort == self._effort)
         more = (run for effort, run in others if effort > self._effort)
         return _first(part(run) for run in (*same, *alike, *more) if run is not None)
@@ -401,6 +411,9 @@ class _Work:
 
 def _num_evaluated(spec: ExperimentSpec) -> int:
     """Samples of one evaluation, over all its splits."""
-    sizes = {"train": spec.data.num_train_samples, "validation": spec.data.num_eval_samples,
-             "test": spec.data.num_test_samples or spec.data.num_eval_samples}  # fmt: skip
+    sizes = {
+        "train": spec.data.num_train_samples,
+        "validation": spec.data.num_eval_samples,
+        "test": spec.data.num_test_samples or spec.data.num_eval_samples,
+    }
     return sum(sizes[split] for split in spec.evaluation.splits)

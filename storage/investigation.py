@@ -30,11 +30,26 @@ from breakeven.storage.queries import RunRecord
 from breakeven.storage.statistics.parity import is_suspect, suspected_step
 
 Cause = Literal[
-    "searching", "own code", "not reproduced", "unstable", "stage", "setting", "backend",
-    "training only", "out of time",
-]  # fmt: skip
-OF_ONE_LINE = ("cause", "compiler_stage", "subsystem", "operation", "problem", "quantity", "tensor",
-               "program_note")  # fmt: skip
+    "searching",
+    "own code",
+    "not reproduced",
+    "unstable",
+    "stage",
+    "setting",
+    "backend",
+    "training only",
+    "out of time",
+]
+OF_ONE_LINE = (
+    "cause",
+    "compiler_stage",
+    "subsystem",
+    "operation",
+    "problem",
+    "quantity",
+    "tensor",
+    "program_note",
+)
 """Texts of a finding that stand in sentences."""
 LONGEST_SHOWN = 200
 NAMED: tuple[str, ...] = ("stage", "setting", "backend", "training only")
@@ -141,9 +156,10 @@ def _row(frame: pd.DataFrame, kind: type) -> Mapping[str, Any]:
         name: row[name] for name in known if isinstance(row[name], list) or pd.notna(row[name])
     }
     whole = {one.name for one in fields(kind) if one.type in (int, int | None)}
-    return {name: tuple(value) if isinstance(value, list)
-            else int(value) if name in whole else value
-            for name, value in values.items()}  # fmt: skip
+    return {
+        name: tuple(value) if isinstance(value, list) else int(value) if name in whole else value
+        for name, value in values.items()
+    }
 
 
 def finished_investigation(store: Store, run_id: str) -> str | None:
@@ -234,8 +250,7 @@ def may_differ(store: Store, comparison: Comparison) -> list[Result]:
     if not comparison.spec.kind.compares_runs:
         return backends
     wrong = set(queries.wrong_losses(store, comparison.experiment_id)["run_id"])
-    return [one for one in backends
-            if one.run_id in wrong or is_suspect(one.parity)]  # fmt: skip
+    return [one for one in backends if one.run_id in wrong or is_suspect(one.parity)]
 
 
 def fault_to_find(store: Store, run_id: str) -> Fault | None:
@@ -255,9 +270,15 @@ def _experiment(
     if fault.kind != "slow":
         problem: Problem = "differs" if fault.kind == "not finite" else fault.kind
         return investigation(
-            spec, record.experiment_id, label, problem, fault.step, budget_seconds, fault.error,
+            spec,
+            record.experiment_id,
+            label,
+            problem,
+            fault.step,
+            budget_seconds,
+            fault.error,
             fault.part,
-        )  # fmt: skip
+        )
     again = timed_again(spec, label)
     ladder = with_ladder(again.backends, again.device)
     if set(ladder) <= set(spec.backends):

@@ -82,13 +82,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--fast"):
-        items[:] = [item for item in items
-                    if not item.get_closest_marker("heavy")
-                    and not item.get_closest_marker("browser")]  # fmt: skip
+        items[:] = [
+            item
+            for item in items
+            if not item.get_closest_marker("heavy") and not item.get_closest_marker("browser")
+        ]
         return
     # Files of few long tests first: at the end the short ones fill both workers.
-    long = {item.path for item in items
-            if item.get_closest_marker("heavy") or item.get_closest_marker("browser")}  # fmt: skip
+    long = {
+        item.path
+        for item in items
+        if item.get_closest_marker("heavy") or item.get_closest_marker("browser")
+    }
     items.sort(key=lambda item: item.path not in long)
 
 

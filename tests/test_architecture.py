@@ -16,12 +16,25 @@ from breakeven.runner.project import PROJECT_ROOT
 pytestmark = pytest.mark.heavy
 
 FORBIDDEN = {
-    "runner": {"torch", "transformers", "datasets", "duckdb", "streamlit", "plotly", "pandas",
-               "numpy", "scipy", "pyarrow", "storage", "views", "dashboard"},
+    "runner": {
+        "torch",
+        "transformers",
+        "datasets",
+        "duckdb",
+        "streamlit",
+        "plotly",
+        "pandas",
+        "numpy",
+        "scipy",
+        "pyarrow",
+        "storage",
+        "views",
+        "dashboard",
+    },
     "runner/worker": {"duckdb", "streamlit", "plotly", "storage", "views", "dashboard"},
     "storage": {"torch", "transformers", "datasets", "streamlit", "plotly", "views", "dashboard"},
     "views": {"torch", "transformers", "datasets", "duckdb", "dashboard"},
-}  # fmt: skip
+}
 HOUSES = ("runner", "runner.worker", "storage", "views")
 """Packages of rooms: what lies in them directly stands for itself."""
 MAX_MODULES = 20
@@ -57,8 +70,11 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(file): file for house in ("runner", "storage", "views")
-           for file in (PROJECT_ROOT / house).rglob("*.py")}  # fmt: skip
+MODULES = {
+    module_name(file): file
+    for house in ("runner", "storage", "views")
+    for file in (PROJECT_ROOT / house).rglob("*.py")
+}
 
 
 @cache
@@ -190,18 +206,38 @@ def test_no_folder_is_a_heap(part: str) -> None:
 @pytest.mark.parametrize("part", ["runner", "runner/worker"])
 def test_runs_can_execute_python_3_10(part: str) -> None:
     """No syntax, import or possessive pattern of a newer Python when a module is loaded."""
-    newer = {"tomllib", "Self", "Never", "LiteralString", "Required", "NotRequired", "assert_never",
-             "reveal_type", "override", "StrEnum", "ReprEnum", "UTC", "batched", "file_digest",
-             "ExceptionGroup", "TaskGroup"}  # fmt: skip
+    newer = {
+        "tomllib",
+        "Self",
+        "Never",
+        "LiteralString",
+        "Required",
+        "NotRequired",
+        "assert_never",
+        "reveal_type",
+        "override",
+        "StrEnum",
+        "ReprEnum",
+        "UTC",
+        "batched",
+        "file_digest",
+        "ExceptionGroup",
+        "TaskGroup",
+    }
     for file in sources(part):
         tree = ast.parse(file.read_text(), feature_version=(3, 10))
         loaded = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
-        names = {alias.name for one in loaded for alias in one.names
-                 if getattr(one, "module", None) != "breakeven.runner.python310"}  # fmt: skip
+        names = {
+            alias.name
+            for one in loaded
+            for alias in one.names
+            if getattr(one, "module", None) != "breakeven.runner.python310"
+        }
         assert not names & newer, file
         texts = (one.value for one in ast.walk(tree) if isinstance(one, ast.Constant))
-        assert not any(isinstance(one, str) and re.search(r"\]([*+?]|\{\d+,\d*\})\+", one)
-                       for one in texts), file  # fmt: skip
+        assert not any(
+            isinstance(one, str) and re.search(r"\]([*+?]|\{\d+,\d*\})\+", one) for one in texts
+        ), file
 
 
 def test_views_holds_the_pages_and_nothing_else() -> None:
@@ -209,8 +245,13 @@ def test_views_holds_the_pages_and_nothing_else() -> None:
 
 
 def test_importing_a_part_loads_neither_torch_nor_packages_of_single_modules() -> None:
-    parts = ("runner.commands.cli", "runner.cluster.driver", "storage.comparison.comparison",
-             "storage.index.store", "views.shared.resources")  # fmt: skip
+    parts = (
+        "runner.commands.cli",
+        "runner.cluster.driver",
+        "storage.comparison.comparison",
+        "storage.index.store",
+        "views.shared.resources",
+    )
     code = f"import sys, {', '.join(PREFIX + part for part in parts)}; print(*sys.modules)"
     answer = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True

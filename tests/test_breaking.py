@@ -41,8 +41,11 @@ RARELY = {
 
 def quick(rarely: bool) -> list[Fault]:
     """Full disks need root, and have tests of their own."""
-    return [fault for fault in FAULTS if not fault.is_real and fault.needs != "mounting"
-            and (fault.name in RARELY) == rarely]  # fmt: skip
+    return [
+        fault
+        for fault in FAULTS
+        if not fault.is_real and fault.needs != "mounting" and (fault.name in RARELY) == rarely
+    ]
 
 
 def trial(act: Break, number: int = 0) -> Trial:
@@ -74,8 +77,10 @@ def test_a_trial_that_dies_is_told_and_the_next_one_is_begun() -> None:
     def dies(world: World, chance: random.Random) -> Outcome:
         os._exit(3)
 
-    ends = [(one.number, is_well(outcome)) for one, _, outcome in
-            outcomes([trial(dies), trial(lambda *given: Outcome(), 1)], 1, yes)]  # fmt: skip
+    ends = [
+        (one.number, is_well(outcome))
+        for one, _, outcome in outcomes([trial(dies), trial(lambda *given: Outcome(), 1)], 1, yes)
+    ]
     assert ends == [(0, False), (1, True)]
 
 
@@ -92,14 +97,25 @@ def test_the_table_puts_files_of_several_machines_together_and_counts_no_trial_t
 
     def record(number: int, machine: str, device: str = "", **outcome: Any) -> str:
         fault = (real if device else first).name
-        one = Record(fault=fault, number=number, seed=7, device=device, machine=machine,
-                     began=1.7e9, took=60.0, outcome=Outcome(**outcome))  # fmt: skip
+        one = Record(
+            fault=fault,
+            number=number,
+            seed=7,
+            device=device,
+            machine=machine,
+            began=1.7e9,
+            took=60.0,
+            outcome=Outcome(**outcome),
+        )
         return json.dumps(asdict(one)) + "\n"
 
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     here.write_text(record(0, "a laptop", seconds=1) + record(1, "a laptop", seconds=3, lost=2))
-    there.write_text(record(1, "a big one", seconds=2, was_late=True)
-                     + record(0, "a big one", "cuda:0", left=4) + '{"fault": "to')  # fmt: skip
+    there.write_text(
+        record(1, "a big one", seconds=2, was_late=True)
+        + record(0, "a big one", "cuda:0", left=4)
+        + '{"fault": "to'
+    )
     document = tmp_path / "page.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write(document, BEGIN, END, told_of(read([here, there])))
@@ -119,8 +135,12 @@ def test_the_hindered_disk_refuses_and_delays_what_lies_below_the_data_folder_al
 
     def refused(file: Path) -> bool:
         program = f"import pathlib; pathlib.Path({str(file)!r}).write_text('x')"
-        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                                env={**os.environ, **disk.environment})  # fmt: skip
+        answer = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **disk.environment},
+        )
         return "Disk quota exceeded" in answer.stderr
 
     mine, others = world.data_dir.path / "file", tmp_path / "file"

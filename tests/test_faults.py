@@ -23,8 +23,12 @@ SOON = 20
 
 FORWARD = ":scope=forward"
 """Compiles in a third of the time; a skipped update needs the whole step."""
-DAILY = (f"own_numbers{FORWARD}", "skipped_update", f"wrong_epsilon{FORWARD}",
-         f"{TORCHS_OWN}{FORWARD}")  # fmt: skip
+DAILY = (
+    f"own_numbers{FORWARD}",
+    "skipped_update",
+    f"wrong_epsilon{FORWARD}",
+    f"{TORCHS_OWN}{FORWARD}",
+)
 """Of the faults the one that begins last, the one that strays least, and one that learns faster."""
 
 

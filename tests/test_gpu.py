@@ -26,10 +26,7 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device import nvml
-from breakeven.runner.worker.device.devices import (
-    CudaClock,
-    CudaDevice,
-)
+from breakeven.runner.worker.device.devices import CudaClock, CudaDevice
 from breakeven.runner.worker.device.nvml import THROTTLE_REASONS, NvidiaDriver
 from breakeven.runner.worker.device.processes import ExperimentProcesses
 from breakeven.runner.worker.process import is_out_of_memory
@@ -252,11 +249,13 @@ def cause(error: BaseException, backend: str = REDUCED) -> Any:
     spec = script_experiment(Path("/train.py"), devices=("cuda:0",), backends=(backend,))
     lacks_memory = is_out_of_memory(error)
     failure = causes.Failure(
-        spec=spec, variant=spec.variants[-1], text=backend,
+        spec=spec,
+        variant=spec.variants[-1],
+        text=backend,
         state=RunState.OUT_OF_MEMORY if lacks_memory else RunState.FAILED,
         message=f"{type(error).__name__}: {error}",
         traceback="".join(traceback.format_exception(error)),
-    )  # fmt: skip
+    )
     return causes.find_cause(spec.variants[-1].label, failure)
 
 
@@ -290,10 +289,13 @@ def little_memory() -> Iterator[None]:
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-@pytest.mark.parametrize(("mode", "kind", "remedy"), [
-    ("max-autotune-no-cudagraphs", "out of memory while autotuning", "inductor"),
-    ("reduce-overhead", "out of memory with CUDA graphs", "inductor"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mode", "kind", "remedy"),
+    [
+        ("max-autotune-no-cudagraphs", "out of memory while autotuning", "inductor"),
+        ("reduce-overhead", "out of memory with CUDA graphs", "inductor"),
+    ],
+)
 def test_memory_that_only_a_mode_needs_is_the_cause(
     little_memory: None, mode: Any, kind: str, remedy: str
 ) -> None:
@@ -348,17 +350,27 @@ def test_a_missing_triton_is_the_cause(tmp_path: Path) -> None:
     (last,) = [one for one in lines if one.startswith("torch._inductor.exc.")][-1:]
     spec = script_experiment(Path("/train.py"), devices=("cuda:0",), backends=("inductor",))
     failure = causes.Failure(
-        spec=spec, variant=spec.variants[-1], text="inductor", state=RunState.FAILED,
-        message=last.removeprefix("torch._inductor.exc."), traceback=done.stderr,
-    )  # fmt: skip
+        spec=spec,
+        variant=spec.variants[-1],
+        text="inductor",
+        state=RunState.FAILED,
+        message=last.removeprefix("torch._inductor.exc."),
+        traceback=done.stderr,
+    )
     assert causes.find_cause("inductor", failure).kind == "no Triton"
 
 
-@pytest.mark.parametrize("remedy", [
-    {"each": "torch.compiler.cudagraph_mark_step_begin()"},
-    {"before": "for p in model.parameters(): p.grad = torch.zeros_like(p)",
-     "clear": "set_to_none=False"},
-], ids=["one mark per step", "gradients of zeros"])  # fmt: skip
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        {"each": "torch.compiler.cudagraph_mark_step_begin()"},
+        {
+            "before": "for p in model.parameters(): p.grad = torch.zeros_like(p)",
+            "clear": "set_to_none=False",
+        },
+    ],
+    ids=["one mark per step", "gradients of zeros"],
+)
 def test_each_advice_trains_what_the_training_without_a_compiler_learns(
     remedy: dict[str, str], tmp_path: Path
 ) -> None:

@@ -39,8 +39,9 @@ DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
 BEGINS = 6
 COMPILERS = FAULTS / "compiler_faults.py"
 CORRECT = tuple(f"{FAULTS / 'rounding_backends.py'}:{name}" for name in rounding_backends.ROUNDING)
-TRAINING = TrainingSpec(losses=("CrossEntropyLoss",), batch_size=16, epochs=4, max_steps=60,
-                        learning_rate=1e-3)  # fmt: skip
+TRAINING = TrainingSpec(
+    losses=("CrossEntropyLoss",), batch_size=16, epochs=4, max_steps=60, learning_rate=1e-3
+)
 
 
 CHILDREN_IMPORT = f"{FAULTS.parents[1]}:{FAULTS}:{FAULTS / 'everywhere'}"
@@ -59,19 +60,31 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any]) -> None:
 
 
 def investigate(
-    folder: Path, backend: str, step: int = 0, model: str = "relu_net.py:ReluNet",
-    problem: Any = "differs", error: str = "", part: Any = "training", **training: Any,
-) -> dict[str, Any]:  # fmt: skip
+    folder: Path,
+    backend: str,
+    step: int = 0,
+    model: str = "relu_net.py:ReluNet",
+    problem: Any = "differs",
+    error: str = "",
+    part: Any = "training",
+    **training: Any,
+) -> dict[str, Any]:
     """The finding about a backend on a small network."""
     spec = ExperimentSpec(
-        name="investigation", task="custom", scenario="investigate", backends=(backend,),
+        name="investigation",
+        task="custom",
+        scenario="investigate",
+        backends=(backend,),
         model=ModelSpec(source=f"{FAULTS / model}", dropout="off"),
-        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=320,
-                      num_eval_samples=10),
-        training=replace(TRAINING, **training), time_limit_seconds=600.0,
-        devices=(DEVICE,), investigates="experiment.run",
+        data=DataSpec(
+            source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=320, num_eval_samples=10
+        ),
+        training=replace(TRAINING, **training),
+        time_limit_seconds=600.0,
+        devices=(DEVICE,),
+        investigates="experiment.run",
         investigation=InvestigationSpec(step=step, problem=problem, error=error, part=part),
-    )  # fmt: skip
+    )
     return finding(folder, spec)
 
 
@@ -94,8 +107,10 @@ def finding(folder: Path, spec: ExperimentSpec) -> dict[str, Any]:
     events = [*each_event(run.events_file)]
     for one in events:
         if one["kind"] == "investigation_trial":
-            sys.stderr.write(f"{one['stage']:13}{one['what']:45}{one['outcome']:9}"
-                             f"{one['trial_seconds']:5.1f} s  {one['detail']}\n")  # fmt: skip
+            sys.stderr.write(
+                f"{one['stage']:13}{one['what']:45}{one['outcome']:9}"
+                f"{one['trial_seconds']:5.1f} s  {one['detail']}\n"
+            )
     return [one for one in events if one["kind"] == "investigation_finding"][-1]
 
 
@@ -129,13 +144,22 @@ def test_a_fault_of_a_stage_is_named_and_a_small_program_fails_by_itself(
         assert (found["program_fails"], found["program_passes"]) == (3, 2)
 
 
-@pytest.mark.parametrize("backend, has_program", [
-    ("zeroed_gradients", True), ("scaled_gradients", True), ("dead_layer", False),
-    ("wrong_epsilon", True), (f"{COMPILERS}:wrong_relu", True), (f"{COMPILERS}:rejecting", True),
-    (f"{COMPILERS}:aborting", True), (f"{COMPILERS}:wrong_relu:scope=blocks", True),
-    ("relu_accuracy_error_TESTING_ONLY", True), ("relu_runtime_error_TESTING_ONLY", True),
-    ("relu_compile_error_TESTING_ONLY", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "backend, has_program",
+    [
+        ("zeroed_gradients", True),
+        ("scaled_gradients", True),
+        ("dead_layer", False),
+        ("wrong_epsilon", True),
+        (f"{COMPILERS}:wrong_relu", True),
+        (f"{COMPILERS}:rejecting", True),
+        (f"{COMPILERS}:aborting", True),
+        (f"{COMPILERS}:wrong_relu:scope=blocks", True),
+        ("relu_accuracy_error_TESTING_ONLY", True),
+        ("relu_runtime_error_TESTING_ONLY", True),
+        ("relu_compile_error_TESTING_ONLY", True),
+    ],
+)
 def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: bool, tmp_path: Path):
     found = investigate(tmp_path, backend, problem=problem_of(backend), optimizer="SGD")
     name = backend.removesuffix(":scope=blocks")
@@ -143,11 +167,15 @@ def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: boo
     assert bool(found["program"]) == has_program, found
 
 
-@pytest.mark.parametrize("backend, step", [
-    (f"{COMPILERS}:late_error", BEGINS),
-    (f"{FAULTS / 'late_faults.py'}:late_negated_gradients", BEGINS),
-    ("stale_batch", planted_faults.RARELY), ("skipped_update", planted_faults.RARELY),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "backend, step",
+    [
+        (f"{COMPILERS}:late_error", BEGINS),
+        (f"{FAULTS / 'late_faults.py'}:late_negated_gradients", BEGINS),
+        ("stale_batch", planted_faults.RARELY),
+        ("skipped_update", planted_faults.RARELY),
+    ],
+)
 def test_a_backend_that_goes_wrong_late_is_named_without_a_program(
     backend: str, step: int, tmp_path: Path
 ):
@@ -164,39 +192,101 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
     assert (found["cause"], found["compiler_stage"]) == ("setting", "autotuning"), found
 
 
-@pytest.mark.parametrize("fault, backend, named, without, training", [
-    (compiler_faults.wrong_fused_sgd, "inductor:optimizer=fused",
-     "optimizer=fused, with and without a compiler", "inductor", {}),
-    # On a GPU torch chooses this form itself.
-    pytest.param(None, f"{COMPILERS}:wrong_foreach:optimizer=foreach", "optimizer=foreach",
-                 f"{COMPILERS}:wrong_foreach", {},
-                 marks=pytest.mark.skipif(DEVICE != "cpu", reason="foreach is the usual form")),
-    (None, f"{COMPILERS}:wrong_in_blocks:scope=blocks", "scope=blocks",
-     f"{COMPILERS}:wrong_in_blocks", {}),
-    # The step as a whole cannot be `fullgraph`, so both settings go.
-    (None, f"{COMPILERS}:wrong_in_blocks:fullgraph=true+scope=blocks", "scope=blocks",
-     f"{COMPILERS}:wrong_in_blocks", {}),
-    (None, f"{COMPILERS}:wrong_with_symbols:dynamic=true+scope=forward", "dynamic=true",
-     f"{COMPILERS}:wrong_with_symbols:scope=forward", {}),
-    (None, f"{COMPILERS}:wrong_with_symbols", "last_batch=dynamic",
-     f"{COMPILERS}:wrong_with_symbols:dynamic=false", {"last_batch": "dynamic"}),
-    (compiler_faults.coarse_device, f"{COMPILERS}:wrong_with_tf32:tf32=true", "tf32=true",
-     f"{COMPILERS}:wrong_with_tf32", {}),
-    # TF32 rounds without a compiler, too, but by less.
-    (compiler_faults.coarse_device, f"{COMPILERS}:wrong_with_tf32:tf32=true", "tf32=true",
-     f"{COMPILERS}:wrong_with_tf32", {"model": "failing_models.py:Coarse"}),
-    (compiler_faults.coarse_device, "aot_eager:tf32=true", "tf32=true, with and without a compiler",
-     "aot_eager", {"model": "failing_models.py:Coarse"}),
-    (compiler_faults.coarse_device,
-     f"{COMPILERS}:wrong_with_coarse_attention:math_attention=reduced", "math_attention=reduced",
-     f"{COMPILERS}:wrong_with_coarse_attention", {}),
-    (None, "eager:fullgraph=true+scope=forward", "fullgraph=true", "eager:scope=forward",
-     {"model": "failing_models.py:Branching", "problem": "raises"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault, backend, named, without, training",
+    [
+        (
+            compiler_faults.wrong_fused_sgd,
+            "inductor:optimizer=fused",
+            "optimizer=fused, with and without a compiler",
+            "inductor",
+            {},
+        ),
+        # On a GPU torch chooses this form itself.
+        pytest.param(
+            None,
+            f"{COMPILERS}:wrong_foreach:optimizer=foreach",
+            "optimizer=foreach",
+            f"{COMPILERS}:wrong_foreach",
+            {},
+            marks=pytest.mark.skipif(DEVICE != "cpu", reason="foreach is the usual form"),
+        ),
+        (
+            None,
+            f"{COMPILERS}:wrong_in_blocks:scope=blocks",
+            "scope=blocks",
+            f"{COMPILERS}:wrong_in_blocks",
+            {},
+        ),
+        # The step as a whole cannot be `fullgraph`, so both settings go.
+        (
+            None,
+            f"{COMPILERS}:wrong_in_blocks:fullgraph=true+scope=blocks",
+            "scope=blocks",
+            f"{COMPILERS}:wrong_in_blocks",
+            {},
+        ),
+        (
+            None,
+            f"{COMPILERS}:wrong_with_symbols:dynamic=true+scope=forward",
+            "dynamic=true",
+            f"{COMPILERS}:wrong_with_symbols:scope=forward",
+            {},
+        ),
+        (
+            None,
+            f"{COMPILERS}:wrong_with_symbols",
+            "last_batch=dynamic",
+            f"{COMPILERS}:wrong_with_symbols:dynamic=false",
+            {"last_batch": "dynamic"},
+        ),
+        (
+            compiler_faults.coarse_device,
+            f"{COMPILERS}:wrong_with_tf32:tf32=true",
+            "tf32=true",
+            f"{COMPILERS}:wrong_with_tf32",
+            {},
+        ),
+        # TF32 rounds without a compiler, too, but by less.
+        (
+            compiler_faults.coarse_device,
+            f"{COMPILERS}:wrong_with_tf32:tf32=true",
+            "tf32=true",
+            f"{COMPILERS}:wrong_with_tf32",
+            {"model": "failing_models.py:Coarse"},
+        ),
+        (
+            compiler_faults.coarse_device,
+            "aot_eager:tf32=true",
+            "tf32=true, with and without a compiler",
+            "aot_eager",
+            {"model": "failing_models.py:Coarse"},
+        ),
+        (
+            compiler_faults.coarse_device,
+            f"{COMPILERS}:wrong_with_coarse_attention:math_attention=reduced",
+            "math_attention=reduced",
+            f"{COMPILERS}:wrong_with_coarse_attention",
+            {},
+        ),
+        (
+            None,
+            "eager:fullgraph=true+scope=forward",
+            "fullgraph=true",
+            "eager:scope=forward",
+            {"model": "failing_models.py:Branching", "problem": "raises"},
+        ),
+    ],
+)
 def test_a_fault_that_one_setting_of_the_variant_brings_is_named_as_this_setting(
-    fault: Callable[[], Any] | None, backend: str, named: str, without: str,
-    training: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-):  # fmt: skip
+    fault: Callable[[], Any] | None,
+    backend: str,
+    named: str,
+    without: str,
+    training: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
     if fault is not None:
         plant(monkeypatch, fault)
     found = investigate(tmp_path, backend, **{"optimizer": "SGD", **training})
@@ -206,10 +296,13 @@ def test_a_fault_that_one_setting_of_the_variant_brings_is_named_as_this_setting
     assert bool(found["program"]) != needs_step, found
 
 
-@pytest.mark.parametrize("backend", [
-    f"{COMPILERS}:wrong_relu:dynamic=true+math_attention=reduced+optimizer=foreach+scope=forward",
-    f"{COMPILERS}:wrong_relu:scope=blocks+tf32=true",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "backend",
+    [
+        f"{COMPILERS}:wrong_relu:dynamic=true+math_attention=reduced+optimizer=foreach+scope=forward",
+        f"{COMPILERS}:wrong_relu:scope=blocks+tf32=true",
+    ],
+)
 def test_a_setting_is_not_blamed_for_a_fault_that_is_there_without_it(backend: str, tmp_path: Path):
     found = investigate(tmp_path, backend, optimizer="SGD")
     assert (found["cause"], found["compiler_stage"]) == ("backend", f"{COMPILERS}:wrong_relu")
@@ -224,10 +317,15 @@ def test_another_fault_of_a_lower_stage_is_not_the_cause(
     assert (found["cause"], found["compiler_stage"]) == ("stage", "Inductor"), found
 
 
-@pytest.mark.parametrize("backend, problem, cause", [
-    ("wrong_relu", "differs", "backend"), ("rejecting", "raises", "backend"),
-    ("late_greed", "memory", "backend"), ("wrong_in_blocks", "differs", "not reproduced"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "backend, problem, cause",
+    [
+        ("wrong_relu", "differs", "backend"),
+        ("rejecting", "raises", "backend"),
+        ("late_greed", "memory", "backend"),
+        ("wrong_in_blocks", "differs", "not reproduced"),
+    ],
+)
 def test_a_fault_of_forward_passes_alone_is_named(
     backend: str, problem: str, cause: str, tmp_path: Path
 ):
@@ -273,12 +371,18 @@ def test_a_correct_backend_is_blamed_for_nothing(backend: str, tmp_path: Path):
     assert found["cause"] == "not reproduced", found
 
 
-@pytest.mark.parametrize("model, training, place", [
-    ("failing_models.py:Misshaped", {}, None),
-    ("failing_models.py:Logarithmic", {}, "layer scale (Logarithm)"),
-    ("relu_net.py:ReluNet", {"learning_rate": 1e4, "optimizer": "SGD"},
-     "layer blocks.1.norm (LayerNorm)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model, training, place",
+    [
+        ("failing_models.py:Misshaped", {}, None),
+        ("failing_models.py:Logarithmic", {}, "layer scale (Logarithm)"),
+        (
+            "relu_net.py:ReluNet",
+            {"learning_rate": 1e4, "optimizer": "SGD"},
+            "layer blocks.1.norm (LayerNorm)",
+        ),
+    ],
+)
 def test_a_fault_of_the_training_is_not_blamed_on_a_compiler(
     model: str, training: dict[str, Any], place: str | None, tmp_path: Path
 ):
@@ -320,22 +424,40 @@ def script_spec(
     script.write_text(SCRIPT.format(device=DEVICE))
     monkeypatch.setenv(CODE_VARIABLE, f"{FAULTS}:{script.parent}")
     return ExperimentSpec(
-        name="investigation", task="script", scenario="investigate", backends=(backend,),
-        model=ModelSpec(source=f"script:{script}"), data=DataSpec(source="script"),
-        devices=(DEVICE,), time_limit_seconds=600.0, investigates="experiment.run",
+        name="investigation",
+        task="script",
+        scenario="investigate",
+        backends=(backend,),
+        model=ModelSpec(source=f"script:{script}"),
+        data=DataSpec(source="script"),
+        devices=(DEVICE,),
+        time_limit_seconds=600.0,
+        investigates="experiment.run",
         investigation=InvestigationSpec(problem=problem),
-    )  # fmt: skip
+    )
 
 
-@pytest.mark.parametrize("backend, problem, cause, stage", [
-    (f"{COMPILERS}:wrong_relu", "differs", "backend", f"{COMPILERS}:wrong_relu"),
-    pytest.param("inductor:mode=reduce-overhead", "raises", "setting", "CUDA graphs",
-                 marks=pytest.mark.skipif(DEVICE == "cpu", reason="needs CUDA graphs")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "backend, problem, cause, stage",
+    [
+        (f"{COMPILERS}:wrong_relu", "differs", "backend", f"{COMPILERS}:wrong_relu"),
+        pytest.param(
+            "inductor:mode=reduce-overhead",
+            "raises",
+            "setting",
+            "CUDA graphs",
+            marks=pytest.mark.skipif(DEVICE == "cpu", reason="needs CUDA graphs"),
+        ),
+    ],
+)
 def test_a_fault_in_a_script_is_named_and_a_small_program_fails_by_itself(
-    backend: str, problem: Any, cause: str, stage: str, tmp_path: Path,
+    backend: str,
+    problem: Any,
+    cause: str,
+    stage: str,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-):  # fmt: skip
+):
     found = finding(tmp_path, script_spec(tmp_path, monkeypatch, backend, problem))
     assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
     assert (found["program_fails"], found["program_passes"]) == (3, 2)
@@ -350,10 +472,13 @@ def rounded(x):
 """
 
 
-@pytest.mark.parametrize("backend, cause, stage", [
-    (f"{COMPILERS}:wrong_relu", "backend", f"{COMPILERS}:wrong_relu"),
-    ("aot_eager", "setting", "tf32=true, with and without a compiler"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "backend, cause, stage",
+    [
+        (f"{COMPILERS}:wrong_relu", "backend", f"{COMPILERS}:wrong_relu"),
+        ("aot_eager", "setting", "tf32=true, with and without a compiler"),
+    ],
+)
 def test_what_tf32_rounds_in_a_script_is_not_the_compilers_fault(
     backend: str, cause: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -370,11 +495,14 @@ def test_another_fault_than_that_of_the_run_is_not_named_as_its_cause(tmp_path: 
     assert found["cause"] == "not reproduced", found
 
 
-@pytest.mark.parametrize("error, cause", [
-    ("IndexError: list index out of range", "not reproduced"),
-    ("NotImplementedError: planted: layer_norm is not supported", "not reproduced"),
-    ("BackendCompilerFailed: backend='rejecting' raised:", "backend"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "error, cause",
+    [
+        ("IndexError: list index out of range", "not reproduced"),
+        ("NotImplementedError: planted: layer_norm is not supported", "not reproduced"),
+        ("BackendCompilerFailed: backend='rejecting' raised:", "backend"),
+    ],
+)
 def test_an_error_of_another_class_is_not_the_one_whose_cause_is_searched(
     error: str, cause: str, tmp_path: Path
 ):

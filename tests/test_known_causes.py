@@ -75,11 +75,18 @@ def spec_of(model: str = "relu_net.py:ReluNet", backend: str = "eager", **change
     """Two steps of a small network."""
     training = replace(TRAINING, **changes)
     return ExperimentSpec(
-        name="failing", task="custom", backends=(backend,), controls=0, block_steps=2,
-        model=ModelSpec(source=f"{FAULTS / model}"), training=training, profile_steps=0,
-        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=320,
-                      num_eval_samples=10),
-    )  # fmt: skip
+        name="failing",
+        task="custom",
+        backends=(backend,),
+        controls=0,
+        block_steps=2,
+        model=ModelSpec(source=f"{FAULTS / model}"),
+        training=training,
+        profile_steps=0,
+        data=DataSpec(
+            source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=320, num_eval_samples=10
+        ),
+    )
 
 
 def causes(folder: Path, spec: ExperimentSpec) -> dict[str, KnownCause]:
@@ -116,23 +123,31 @@ HALF = "--batch-size=4 --gradient-accumulation=2"
 
 FULL = "eager:scope=forward+fullgraph=true"
 FAILING = [
-    ("failing_models.py:Branching",
-     {FULL: ("data-dependent operation", ["eager:scope=forward"])}),
+    ("failing_models.py:Branching", {FULL: ("data-dependent operation", ["eager:scope=forward"])}),
     ("failing_models.py:Printing", {FULL: ("graph break", ["eager:scope=forward"])}),
-    ("failing_models.py:Counting",
-     {FULL: ("recompile limit", [f"{FULL}+dynamic=true", "eager:scope=forward"])}),
-    ("relu_net.py:ReluNet", {
-        "hungry_compiler": ("out of memory while compiling",
-                            ["hungry_compiler:scope=blocks", HALF]),
-        "ignorant_compiler:scope=forward": ("unknown operator", LADDER),
-        "broken_compiler:scope=forward": ("unknown", LADDER),
-        "without_gradients:scope=forward": ("inference only",
-                                            ["--scenario=speed --speed-part=inference"]),
-        "not_a_number:scope=forward": ("loss not finite", LADDER),
-        "indcutor": ("backend missing", []),
-    }),
+    (
+        "failing_models.py:Counting",
+        {FULL: ("recompile limit", [f"{FULL}+dynamic=true", "eager:scope=forward"])},
+    ),
+    (
+        "relu_net.py:ReluNet",
+        {
+            "hungry_compiler": (
+                "out of memory while compiling",
+                ["hungry_compiler:scope=blocks", HALF],
+            ),
+            "ignorant_compiler:scope=forward": ("unknown operator", LADDER),
+            "broken_compiler:scope=forward": ("unknown", LADDER),
+            "without_gradients:scope=forward": (
+                "inference only",
+                ["--scenario=speed --speed-part=inference"],
+            ),
+            "not_a_number:scope=forward": ("loss not finite", LADDER),
+            "indcutor": ("backend missing", []),
+        },
+    ),
     ("relu_net.py:ReluNet", {"tvm:scope=forward": ("backend missing", [])}),
-]  # fmt: skip
+]
 
 
 @trains
@@ -143,8 +158,11 @@ def test_a_failure_under_a_backend_has_its_cause_and_what_to_try(
     spec = replace(spec_of(model, max_steps=4), backends=tuple(failing))
     with torch._dynamo.config.patch(recompile_limit=2):
         found = causes(tmp_path, spec)
-    told = {variant.text: only({variant.label: found.pop(variant.label)})
-            for variant in spec.variants if variant.role == "backend"}  # fmt: skip
+    told = {
+        variant.text: only({variant.label: found.pop(variant.label)})
+        for variant in spec.variants
+        if variant.role == "backend"
+    }
     assert (told, found) == (failing, {})
 
 
@@ -167,9 +185,10 @@ def test_without_triton_that_is_the_cause_although_torch_takes_its_frames_away(
     monkeypatch.setattr(scheduler, "has_triton", lambda: False)
     monkeypatch.setattr(scheduler, "is_gpu", lambda kind: True)
     monkeypatch.setattr(
-        scheduler.Scheduler, "create_backend",
+        scheduler.Scheduler,
+        "create_backend",
         lambda self, device: create(self, torch.device("cpu", 0)),
-    )  # fmt: skip
+    )
     found = causes(tmp_path, spec_of(backend="inductor:scope=forward"))
     assert only(found) == ("no Triton", ["aot_eager:scope=forward"])
 
@@ -180,10 +199,14 @@ def test_without_triton_that_is_the_cause_although_torch_takes_its_frames_away(
     [
         ("failing_models.py:Misshaped", {}, "fault of the code", []),
         ("failing_models.py:Hungry", {}, "out of memory", [HALF, "--schedule=sequential"]),
-        ("relu_net.py:ReluNet", {"learning_rate": 1e4, "optimizer": "SGD", "max_steps": 8},
-         "loss not finite, as the baseline's", ["--learning-rate=1000.0", "--clip-norm=1.0"]),
+        (
+            "relu_net.py:ReluNet",
+            {"learning_rate": 1e4, "optimizer": "SGD", "max_steps": 8},
+            "loss not finite, as the baseline's",
+            ["--learning-rate=1000.0", "--clip-norm=1.0"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_baseline_has_as_well_is_never_blamed_on_a_compiler(
     tmp_path: Path, model: str, changes: dict[str, Any], kind: str, remedies: list[str]
 ) -> None:
@@ -197,9 +220,11 @@ def test_what_the_baseline_has_as_well_is_never_blamed_on_a_compiler(
 def test_a_hub_name_without_a_network_is_the_cause_of_every_run(tmp_path: Path) -> None:
     """`HF_HUB_OFFLINE` is set in all tests."""
     spec = replace(
-        spec_of(), task="text_classification", model=ModelSpec(source="nobody/nothing"),
+        spec_of(),
+        task="text_classification",
+        model=ModelSpec(source="nobody/nothing"),
         data=DataSpec(num_train_samples=320, num_eval_samples=10),
-    )  # fmt: skip
+    )
     spec = replace(spec, training=replace(TRAINING, losses=("model",)))
     assert {one.kind for one in causes(tmp_path, spec).values()} == {"hub unreachable"}
 
@@ -209,8 +234,15 @@ def failure(message: str, backend: str = "inductor", **facts: Any) -> Failure:
     state, baseline = facts.pop("state", RunState.FAILED), facts.pop("baseline", None)
     variant = parse_backend(backend)
     spec = replace(spec_of(backend=backend, **facts), devices=("cuda:0",))
-    return Failure(spec=spec, variant=variant, text=text, state=state, message=message,
-                   traceback=trace, baseline=baseline)  # fmt: skip
+    return Failure(
+        spec=spec,
+        variant=variant,
+        text=text,
+        state=state,
+        message=message,
+        traceback=trace,
+        baseline=baseline,
+    )
 
 
 def told(found: Failure) -> tuple[str, list[str]]:
@@ -245,31 +277,64 @@ REDUCED, WITHOUT = "inductor:mode=reduce-overhead", "inductor"
 @pytest.mark.parametrize(
     ("found", "kind", "remedies"),
     [
-        (failure(OVERWRITTEN, MAX, traceback=BACKWARD, gradient_accumulation=2),
-         "gradients in CUDA graphs", [NO_GRAPHS]),
+        (
+            failure(OVERWRITTEN, MAX, traceback=BACKWARD, gradient_accumulation=2),
+            "gradients in CUDA graphs",
+            [NO_GRAPHS],
+        ),
         (failure(OVERWRITTEN, MAX, traceback=BACKWARD), "CUDA graph overwritten", [NO_GRAPHS]),
         (failure(OVERWRITTEN, REDUCED), "CUDA graph overwritten", [WITHOUT]),
-        (failure(OVERWRITTEN, "inductor:triton.cudagraphs=true+scope=forward"),
-         "CUDA graph overwritten", ["inductor:scope=forward"]),
+        (
+            failure(OVERWRITTEN, "inductor:triton.cudagraphs=true+scope=forward"),
+            "CUDA graph overwritten",
+            ["inductor:scope=forward"],
+        ),
         (failure(OVERWRITTEN, "cudagraphs"), "CUDA graph overwritten", [WITHOUT]),
         (failure(OVERWRITTEN, REDUCED, text=None), "CUDA graph overwritten", []),
-        (failure(CUDA_MEMORY, MAX, traceback=AUTOTUNING, state=RunState.OUT_OF_MEMORY),
-         "out of memory while autotuning", [REDUCED, HALF]),
-        (failure(CUDA_MEMORY, REDUCED, state=RunState.OUT_OF_MEMORY),
-         "out of memory with CUDA graphs", [WITHOUT, HALF]),
-        (failure(CUDA_MEMORY, batch_size=1, state=RunState.OUT_OF_MEMORY), "out of memory",
-         ["--schedule=sequential"]),
-        (failure(CUDA_MEMORY, "eager:batch_times=2", state=RunState.OUT_OF_MEMORY), "out of memory",
-         ["--schedule=sequential"]),
+        (
+            failure(CUDA_MEMORY, MAX, traceback=AUTOTUNING, state=RunState.OUT_OF_MEMORY),
+            "out of memory while autotuning",
+            [REDUCED, HALF],
+        ),
+        (
+            failure(CUDA_MEMORY, REDUCED, state=RunState.OUT_OF_MEMORY),
+            "out of memory with CUDA graphs",
+            [WITHOUT, HALF],
+        ),
+        (
+            failure(CUDA_MEMORY, batch_size=1, state=RunState.OUT_OF_MEMORY),
+            "out of memory",
+            ["--schedule=sequential"],
+        ),
+        (
+            failure(CUDA_MEMORY, "eager:batch_times=2", state=RunState.OUT_OF_MEMORY),
+            "out of memory",
+            ["--schedule=sequential"],
+        ),
         (failure(SHARED_MEMORY, MAX), "shared memory exceeded", [REDUCED, *LADDER]),
-        (failure("InductorError: TritonMissing: Cannot find a working triton installation."),
-         "no Triton", ["aot_eager"]),
-        (failure("InductorError: GPUTooOldForTriton: Found Tesla P100 which is too old to be "
-                 "supported by the triton GPU compiler"), "no Triton", ["aot_eager"]),
-        (failure("AcceleratorError: CUDA error: no kernel image is available for execution on the "
-                 "device"), "GPU not supported", []),
+        (
+            failure("InductorError: TritonMissing: Cannot find a working triton installation."),
+            "no Triton",
+            ["aot_eager"],
+        ),
+        (
+            failure(
+                "InductorError: GPUTooOldForTriton: Found Tesla P100 which is too old to be "
+                "supported by the triton GPU compiler"
+            ),
+            "no Triton",
+            ["aot_eager"],
+        ),
+        (
+            failure(
+                "AcceleratorError: CUDA error: no kernel image is available for execution on the "
+                "device"
+            ),
+            "GPU not supported",
+            [],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_only_a_gpu_can_provoke_is_known_by_its_words(
     found: Failure, kind: str, remedies: list[str]
 ) -> None:
@@ -278,9 +343,13 @@ def test_what_only_a_gpu_can_provoke_is_known_by_its_words(
 
 @pytest.mark.parametrize(
     ("own", "kind"),
-    [("1.10 GiB", "memory held by others"), ("930.50 MiB", "memory held by others"),
-     ("19.77 GiB", "memory held by others"), ("19.78 GiB", "out of memory with CUDA graphs")],
-)  # fmt: skip
+    [
+        ("1.10 GiB", "memory held by others"),
+        ("930.50 MiB", "memory held by others"),
+        ("19.77 GiB", "memory held by others"),
+        ("19.78 GiB", "out of memory with CUDA graphs"),
+    ],
+)
 def test_memory_that_other_processes_hold_is_not_blamed_on_the_model(own: str, kind: str) -> None:
     """The message of torch 2.11.0 on an H100 of 79.18 GiB, of which 79.162 GiB are not free; three
     quarters of the whole are 59.385 GiB, which leaves 19.777 GiB."""
@@ -312,10 +381,11 @@ def test_cuda_graphs_beside_sharded_gradients_are_named(parallel: Parallel) -> N
     """The message of torch 2.11.0 on two H200, of a compiled optimizer with CUDA graphs."""
     found = failure(
         "InternalTorchDynamoError: RuntimeError: Attempted to access the data pointer on an "
-        "invalid python storage.", "inductor:mode=reduce-overhead+optimizer=fused",
+        "invalid python storage.",
+        "inductor:mode=reduce-overhead+optimizer=fused",
         traceback='File "torch/_inductor/cudagraph_trees.py", line 786, in '
         "_is_cuda_graph_recorded_tensor",
-    )  # fmt: skip
+    )
     found = replace(
         found, spec=replace(found.spec, devices=("cuda:0", "cuda:1"), parallel=parallel)
     )
@@ -328,17 +398,23 @@ def test_cuda_graphs_beside_sharded_gradients_are_named(parallel: Parallel) -> N
 
 def test_memory_that_the_baseline_lacks_as_well_is_not_that_of_cuda_graphs() -> None:
     baseline = failure(CUDA_MEMORY, "none:optimizer=fused", state=RunState.OUT_OF_MEMORY)
-    found = failure("OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB.", REDUCED,
-                    state=RunState.OUT_OF_MEMORY, baseline=baseline)  # fmt: skip
+    found = failure(
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB.",
+        REDUCED,
+        state=RunState.OUT_OF_MEMORY,
+        baseline=baseline,
+    )
     assert told(found)[0] == "out of memory"
 
 
 @pytest.mark.parametrize(
     "message",
-    ["MemoryError: Unable to allocate 7 GiB",
-     "RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate "
-     "memory: you tried to allocate 7 bytes."],
-)  # fmt: skip
+    [
+        "MemoryError: Unable to allocate 7 GiB",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate "
+        "memory: you tried to allocate 7 bytes.",
+    ],
+)
 def test_memory_of_the_machine_is_not_that_of_cuda_graphs(message: str) -> None:
     found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
     found = replace(found, spec=replace(found.spec, devices=("cuda:0",)))
@@ -349,12 +425,15 @@ def test_memory_of_the_machine_is_not_that_of_cuda_graphs(message: str) -> None:
 
 @pytest.mark.parametrize(
     ("message", "state"),
-    [("", RunState.LOST), ("its process and supervisor vanished", RunState.LOST),
-     ("worked longer than its limit of 60 s", RunState.TIMEOUT),
-     ("OSError: [Errno 28] No space left on device: 'x'", RunState.FAILED),
-     ("the disk was full; free some space", RunState.FAILED),
-     ("ended by signal SIGTERM", RunState.FAILED)],
-)  # fmt: skip
+    [
+        ("", RunState.LOST),
+        ("its process and supervisor vanished", RunState.LOST),
+        ("worked longer than its limit of 60 s", RunState.TIMEOUT),
+        ("OSError: [Errno 28] No space left on device: 'x'", RunState.FAILED),
+        ("the disk was full; free some space", RunState.FAILED),
+        ("ended by signal SIGTERM", RunState.FAILED),
+    ],
+)
 def test_an_end_that_the_baseline_shares_without_an_error_is_no_fault_of_the_code(
     message: str, state: RunState
 ) -> None:
@@ -364,10 +443,13 @@ def test_an_end_that_the_baseline_shares_without_an_error_is_no_fault_of_the_cod
 
 @pytest.mark.parametrize(
     ("message", "facts"),
-    [(CUDA_MEMORY, {"state": RunState.OUT_OF_MEMORY, "backend": REDUCED}),
-     ("InductorError: LoweringException: no", {}), ("InductorError: no", {}),
-     ("the loss is not finite", {})],
-)  # fmt: skip
+    [
+        (CUDA_MEMORY, {"state": RunState.OUT_OF_MEMORY, "backend": REDUCED}),
+        ("InductorError: LoweringException: no", {}),
+        ("InductorError: no", {}),
+        ("the loss is not finite", {}),
+    ],
+)
 def test_without_a_baseline_that_trained_no_cause_says_what_the_baseline_does(
     message: str, facts: dict[str, Any]
 ) -> None:
@@ -406,9 +488,13 @@ def test_each_environment_has_a_baseline_of_its_own(tmp_path: Path) -> None:
     spec = experiment_spec(20, 10, environments=("old=/a/python", "new=/b/python"))
     message = "InductorError: KeyError: 'fused_moments'"
     found = recorded_causes(
-        DataDir(tmp_path), spec, baseline_old=message, inductor_old=message, baseline_new="",
+        DataDir(tmp_path),
+        spec,
+        baseline_old=message,
+        inductor_old=message,
+        baseline_new="",
         inductor_new=message,
-    )  # fmt: skip
+    )
     assert found == {"inductor@old": "fault of the code", "inductor@new": "unknown"}
 
 
@@ -458,15 +544,20 @@ def own_error(folder: Path, kind: str, text: str) -> dict[str, Any]:
         ("InductorError", "LoweringException: said a person", "inductor"),
         ("AssertionError", "7 labels, expected 8", "inductor"),
     ],
-)  # fmt: skip
+)
 def test_an_error_that_a_persons_code_raised_is_blamed_on_nothing_whatever_its_words(
     tmp_path: Path, kind: str, text: str, backend: str
 ) -> None:
     event = own_error(tmp_path, kind, text)
     assert not (kind == "ValueError" and event["out_of_memory"])
     memory = RunState.OUT_OF_MEMORY if event["out_of_memory"] else RunState.FAILED
-    found = failure(f"{event['error']}: {event['message']}", backend, state=memory,
-                    traceback=event["traceback"], gradient_accumulation=2)  # fmt: skip
+    found = failure(
+        f"{event['error']}: {event['message']}",
+        backend,
+        state=memory,
+        traceback=event["traceback"],
+        gradient_accumulation=2,
+    )
     assert find_cause("run", found) is None
 
 
@@ -498,13 +589,19 @@ def test_a_process_that_loads_data_with_a_persons_code_is_not_taken_for_the_devi
 
 @pytest.mark.parametrize(
     "message",
-    ["ValueError: data-dependent prior", "ValueError: recompile_limit must be positive",
-     "ValueError: out of memory budget of 3 samples", "KeyError: 'Killed'",
-     "RuntimeError: Compiler: nvcc is not found", "ValueError: Cannot find a working triton server",
-     "NotImplementedError: this tokenizer cannot pad", "OSError: the hub does not offer it",
-     "ValueError: this checkpoint is not compatible with the current PyTorch",
-     "ValueError: OutOfResources"],
-)  # fmt: skip
+    [
+        "ValueError: data-dependent prior",
+        "ValueError: recompile_limit must be positive",
+        "ValueError: out of memory budget of 3 samples",
+        "KeyError: 'Killed'",
+        "RuntimeError: Compiler: nvcc is not found",
+        "ValueError: Cannot find a working triton server",
+        "NotImplementedError: this tokenizer cannot pad",
+        "OSError: the hub does not offer it",
+        "ValueError: this checkpoint is not compatible with the current PyTorch",
+        "ValueError: OutOfResources",
+    ],
+)
 def test_the_words_of_a_rule_in_an_error_of_another_class_are_not_enough(message: str) -> None:
     assert find_cause("inductor", failure(message, "inductor:scope=forward+fullgraph=true")) is None
 
@@ -543,15 +640,23 @@ def test_a_script_that_raises_at_a_loss_that_is_not_finite_has_such_a_loss(tmp_p
 def test_a_script_changes_its_batch_only_by_its_author() -> None:
     found = failure(CUDA_MEMORY, REDUCED, state=RunState.OUT_OF_MEMORY)
     script = ExperimentSpec(
-        name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
-        data=DataSpec(source="script"), backends=(REDUCED,),
-    )  # fmt: skip
+        name="mine",
+        task="script",
+        model=ModelSpec(source="script:/home/me/train.py"),
+        data=DataSpec(source="script"),
+        backends=(REDUCED,),
+    )
     assert told(replace(found, spec=script))[1] == [WITHOUT]
 
 
 def test_the_terminal_has_a_command_for_each_remedy() -> None:
-    lacking = failure(CUDA_MEMORY, MAX, traceback=AUTOTUNING, state=RunState.OUT_OF_MEMORY,
-                      gradient_accumulation=2)  # fmt: skip
+    lacking = failure(
+        CUDA_MEMORY,
+        MAX,
+        traceback=AUTOTUNING,
+        state=RunState.OUT_OF_MEMORY,
+        gradient_accumulation=2,
+    )
     found = find_cause("max", lacking)
     assert found is not None
     first, *commands = causes_report([found]).splitlines()
@@ -574,9 +679,12 @@ def test_pages_show_causes_as_plain_text_so_that_none_has_marks_of_code() -> Non
 
 
 SCRIPT = ExperimentSpec(
-    name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
-    data=DataSpec(source="script"), backends=("inductor",),
-)  # fmt: skip
+    name="mine",
+    task="script",
+    model=ModelSpec(source="script:/home/me/train.py"),
+    data=DataSpec(source="script"),
+    backends=("inductor",),
+)
 TWICE = {
     "a gradient penalty": """
 x = torch.randn(3, 4, requires_grad=True)
@@ -624,8 +732,9 @@ def test_a_gradient_of_a_gradient_names_its_line_and_the_backend_that_can_do_it(
     assert known is not None and known.kind == "double backward"
     assert "It does so at train.py:" in known.words and "_orig_mod" in known.words
     assert [remedy_text(one) for one in known.remedies] == ["eager"]
-    modes = replace(found, spec=replace(SCRIPT, backends=(MAX,)), text=MAX,
-                    variant=parse_backend(MAX))  # fmt: skip
+    modes = replace(
+        found, spec=replace(SCRIPT, backends=(MAX,)), text=MAX, variant=parse_backend(MAX)
+    )
     known = find_cause("inductor", modes)
     assert known is not None and [remedy_text(one) for one in known.remedies] == ["eager"]
 
@@ -635,11 +744,13 @@ WHOLE_GRAPHS = {
     "def loss(x):\n    if x.sum().item() > 0:\n        return x.sum()\n    return -x.sum()\n\n"
     "loss(x)\n": ("data-dependent operation", "train.py:8"),
     "@torch.compile(backend='eager', fullgraph=True)\ndef same(x):\n"
-    "    return x * 2 if torch.equal(x, x + 1) else x\n\nsame(torch.randn(3))\n":
-        ("data-dependent operation", "train.py:6"),
+    "    return x * 2 if torch.equal(x, x + 1) else x\n\nsame(torch.randn(3))\n": (
+        "data-dependent operation",
+        "train.py:6",
+    ),
     "@torch.compile(backend='eager', fullgraph=True)\ndef said(x):\n    x = x * 2\n"
     "    print('step')\n    return x\n\nsaid(torch.randn(3))\n": ("graph break", "train.py:7"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -661,13 +772,19 @@ def test_a_script_that_insists_on_one_graph_gets_the_line_and_a_setting_that_lif
 @pytest.mark.parametrize(
     ("guard", "words", "remedies"),
     [
-        ("3/7: self.param_groups[0]['lr'] == 0.001", "Make lr a tensor",
-         ["inductor:fullgraph=false"]),
+        (
+            "3/7: self.param_groups[0]['lr'] == 0.001",
+            "Make lr a tensor",
+            ["inductor:fullgraph=false"],
+        ),
         ("0/7: len(self._forward_hooks) == 7", "Register hooks once", ["inductor:fullgraph=false"]),
-        ("0/7: tensor 'x' size mismatch at index 0. expected 4, actual 5", "dynamic=true",
-         ["inductor:dynamic=true", "inductor:fullgraph=false"]),
+        (
+            "0/7: tensor 'x' size mismatch at index 0. expected 4, actual 5",
+            "dynamic=true",
+            ["inductor:dynamic=true", "inductor:fullgraph=false"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_at_the_recompile_limit_the_advice_is_about_the_value_that_changes(
     guard: str, words: str, remedies: list[str]
 ) -> None:
@@ -679,9 +796,11 @@ def test_at_the_recompile_limit_the_advice_is_about_the_value_that_changes(
 
 @pytest.mark.parametrize(
     ("schedule", "kind", "remedies"),
-    [("turns", "held by another run", ["--schedule=sequential"]),
-     ("sequential", "held by another program", [])],
-)  # fmt: skip
+    [
+        ("turns", "held by another run", ["--schedule=sequential"]),
+        ("sequential", "held by another program", []),
+    ],
+)
 def test_a_port_in_use_is_blamed_on_the_other_runs_or_if_there_were_none_on_another_program(
     schedule: Any, kind: str, remedies: list[str]
 ) -> None:

@@ -67,15 +67,21 @@ def test_there_are_few_environment_variables() -> None:
 
 def options_by_command(commands: argparse.ArgumentParser) -> dict[str, set[str]]:
     (kinds,) = [one for one in commands._actions if isinstance(one, argparse._SubParsersAction)]
-    return {name: {option for action in one._actions for option in action.option_strings}
-            for name, one in kinds.choices.items()}  # fmt: skip
+    return {
+        name: {option for action in one._actions for option in action.option_strings}
+        for name, one in kinds.choices.items()
+    }
 
 
 def test_command_lines_in_documents_have_the_options_that_the_help_lists() -> None:
     known = options_by_command(parser()) | options_by_command(stored_parser())
     documents = [PROJECT_ROOT / "README.md", *(PROJECT_ROOT / "docs").rglob("*.md")]
     lines = [line for file in documents for line in COMMAND_LINE.findall(file.read_text())]
-    used = {(command, option) for command, rest in lines if command in known
-            for option in re.findall(r" (--[a-z][a-z-]+)", rest.partition(" -- ")[0])}  # fmt: skip
+    used = {
+        (command, option)
+        for command, rest in lines
+        if command in known
+        for option in re.findall(r" (--[a-z][a-z-]+)", rest.partition(" -- ")[0])
+    }
     assert len(used) > 50
     assert {(command, option) for command, option in used if option not in known[command]} == set()

@@ -41,8 +41,17 @@ for step in range(60):
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     # With the setuptools that torch brings: an environment to build in would ask the index for it.
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-               "--wheel-dir", folder]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        folder,
+    ]
     # From a copy, because building leaves files behind.
     source = folder / "source"
     source.mkdir()
@@ -77,9 +86,15 @@ def test_the_wheel_has_code_examples_and_licence_and_installs_nothing_beside_bre
     names = zipfile.ZipFile(wheel).namelist()
     (info,) = {name.partition("/")[0] for name in names} - {"breakeven"}
     assert info.endswith(".dist-info") and f"{info}/licenses/LICENSE" in names
-    for needed in ("runner/worker/__main__.py", "storage/index/schema.sql", "dashboard.py",
-                   "views/shared/style.css", "docs/metrics.md", ".streamlit/config.toml",
-                   "requirements.txt"):  # fmt: skip
+    for needed in (
+        "runner/worker/__main__.py",
+        "storage/index/schema.sql",
+        "dashboard.py",
+        "views/shared/style.css",
+        "docs/metrics.md",
+        ".streamlit/config.toml",
+        "requirements.txt",
+    ):
         assert f"breakeven/{needed}" in names, needed
     files = {
         f"breakeven/{file.relative_to(PROJECT_ROOT)}"
@@ -118,10 +133,17 @@ def test_a_script_beside_modules_that_are_named_like_breakevens_own_runs(
     data_dir = DataDir(tmp_path / "data")
     data_dir.make()
     keep(data_dir, replace(MACHINE, python=str(program.with_name("python"))))
-    command = [program, "script", "train.py", "--backends=", "--controls=0",
-               f"--data-folder={data_dir.path}"]  # fmt: skip
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, env={
-        **os.environ, "PYTHONPATH": ""})  # fmt: skip
+    command = [
+        program,
+        "script",
+        "train.py",
+        "--backends=",
+        "--controls=0",
+        f"--data-folder={data_dir.path}",
+    ]
+    done = subprocess.run(
+        command, cwd=project, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}
+    )
     assert "baseline [####################]    60/60  finished" in done.stdout, done.stderr
     assert "failed" not in done.stdout
 
@@ -133,6 +155,7 @@ def test_without_duckdb_the_command_says_what_to_install(tmp_path: Path) -> None
         "sys.argv = ['breakeven', 'show', 'x']\n"
         "import runpy; runpy.run_module('breakeven', run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True,
-                          text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 2 and "install duckdb" in done.stderr, done.stderr

@@ -60,9 +60,10 @@ DAILY = ("aot_eager", "stale_batch", "wrong_epsilon", SCALED)
 
 
 @pytest.mark.parametrize(
-    "backends", [DAILY, pytest.param((*CORRECT, *FAULTS), marks=pytest.mark.slow)],
+    "backends",
+    [DAILY, pytest.param((*CORRECT, *FAULTS), marks=pytest.mark.slow)],
     ids=["few", "all"],
-)  # fmt: skip
+)
 def test_a_planted_fault_is_broken_soon_after_it_begins_and_correct_backends_beside_it_hold(
     tmp_path: Path, backends: tuple[str, ...]
 ) -> None:

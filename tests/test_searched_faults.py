@@ -14,11 +14,19 @@ from tests.helpers.loop import FAULTS
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
 WRONG = (
-    "zeroed_gradients", "scaled_gradients", "dead_layer", "stale_batch", "skipped_update",
-    "wrong_epsilon", "late_negated_gradients", "late_stuck_batch", "permuted_logits",
-    "one_wrong_sample", "relu_accuracy_error_TESTING_ONLY",
+    "zeroed_gradients",
+    "scaled_gradients",
+    "dead_layer",
+    "stale_batch",
+    "skipped_update",
+    "wrong_epsilon",
+    "late_negated_gradients",
+    "late_stuck_batch",
+    "permuted_logits",
+    "one_wrong_sample",
+    "relu_accuracy_error_TESTING_ONLY",
     f"{FAULTS / 'compiler_faults.py'}:wrong_relu",
-)  # fmt: skip
+)
 """Wrong gradients, weights, batches, functions and answers, some of them only later."""
 
 
@@ -32,11 +40,25 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> None:
 def searched(folder: Path, capfd: pytest.CaptureFixture[str], *backends: str) -> str:
     """What the command prints about a network on which every backend saves 4 ms a step."""
     network = FAULTS / "relu_net.py"
-    main(["tune", f"--data-folder={folder / 'data'}", "--task=custom", "--plan=20000 steps",
-          f"--model={network}:Waiting", f"--data={network}:noisy_samples", "--budget=120s",
-          f"--allow-code={FAULTS}", f"--backends={','.join(backends)}", "--optimizer=SGD",
-          "--batch-size=16", "--learning-rate=0.05", "--device=cpu", "--cpu-threads=1",
-          "--profile-steps=0"])  # fmt: skip
+    main(
+        [
+            "tune",
+            f"--data-folder={folder / 'data'}",
+            "--task=custom",
+            "--plan=20000 steps",
+            f"--model={network}:Waiting",
+            f"--data={network}:noisy_samples",
+            "--budget=120s",
+            f"--allow-code={FAULTS}",
+            f"--backends={','.join(backends)}",
+            "--optimizer=SGD",
+            "--batch-size=16",
+            "--learning-rate=0.05",
+            "--device=cpu",
+            "--cpu-threads=1",
+            "--profile-steps=0",
+        ]
+    )
     return capfd.readouterr().out
 
 

@@ -58,9 +58,10 @@ def cross_linked(text: Markdown) -> Markdown:
     """Links names of metrics to their definitions; shows links to files as text."""
     text = re.sub(r"\[([^]]+)\]\(([\w-]+\.md[^)]*)\)", r"\1: `docs/\2`", text)
     return re.sub(
-        r"`(\w+)`", lambda found: f"[{found[0]}](#{found[1]})" if found[1] in METRICS else found[0],
+        r"`(\w+)`",
+        lambda found: f"[{found[0]}](#{found[1]})" if found[1] in METRICS else found[0],
         text,
-    )  # fmt: skip
+    )
 
 
 def anchor_of(title: Markdown) -> Markdown:

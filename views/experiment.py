@@ -69,9 +69,13 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
         resume_button(experiment, runs)
         if pd.isna(experiment["investigates"]):  # an investigation has no form
             again_link(experiment_id)
-    st.page_link("views/experiments.py", label="Side by side", icon=":material/compare_arrows:",
-                 query_params={"view": "Side by side", "side": experiment_id},
-                 help="Compares this experiment with others that you choose.")  # fmt: skip
+    st.page_link(
+        "views/experiments.py",
+        label="Side by side",
+        icon=":material/compare_arrows:",
+        query_params={"view": "Side by side", "side": experiment_id},
+        help="Compares this experiment with others that you choose.",
+    )
     report_menu.links(experiment_id)
     with st.container(width="content"):
         report_menu.show(store, experiment_id, origin())

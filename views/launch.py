@@ -115,10 +115,16 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
             "slow ways early, combines settings that save time, and trains the best ways once "
             "more from the beginning, to confirm them."
         )
-        steps = st.number_input("Steps that you plan to train", 1, MOST_STEPS,
-                                spec.num_steps or spec.tune.steps, key="search-steps")  # fmt: skip
-        minutes = st.number_input("Minutes for the search at most", 1, 600, 30,
-                                  key="search-minutes")  # fmt: skip
+        steps = st.number_input(
+            "Steps that you plan to train",
+            1,
+            MOST_STEPS,
+            spec.num_steps or spec.tune.steps,
+            key="search-steps",
+        )
+        minutes = st.number_input(
+            "Minutes for the search at most", 1, 600, 30, key="search-minutes"
+        )
         allow: list[Allowed] = []
         if spec.device.startswith("cuda") and spec.precision in COARSER:
             title, help = COARSER[spec.precision]
@@ -128,8 +134,9 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
             allow += ["batch"] if st.toggle(title, help=help, key="search-batch") else []
         if st.button("Search", type="primary", key="search"):
             with errors_shown():
-                launch(search_spec(spec, steps=steps, max_seconds=60.0 * minutes,
-                                   allow=allow), machine)  # fmt: skip
+                launch(
+                    search_spec(spec, steps=steps, max_seconds=60.0 * minutes, allow=allow), machine
+                )
 
 
 def ask_kind() -> str:
@@ -142,9 +149,13 @@ def ask_preset() -> str:
     """Asks for the preset to start from; returns its key."""
     titles = {preset.title: key for key, preset in PRESETS.items()}
     chosen = st.segmented_control(
-        "Start from", list(titles), default=next(iter(titles)), required=True, key="preset",
+        "Start from",
+        list(titles),
+        default=next(iter(titles)),
+        required=True,
+        key="preset",
         bind="query-params",
-    )  # fmt: skip
+    )
     key = titles[chosen or next(iter(titles))]
     st.caption(PRESETS[key].text)
     return key
@@ -155,13 +166,21 @@ def wait_for_probe() -> None:
     """Shows that the probe runs. A thread waits for it, so other pages stay usable."""
     if look_at_machine(data_dir()).done():
         st.rerun()
-    st.status("Asking torch for the devices, backends and optimizers of this machine. This happens "
-              "once and takes about 10 seconds.", state="running")  # fmt: skip
+    st.status(
+        "Asking torch for the devices, backends and optimizers of this machine. This happens "
+        "once and takes about 10 seconds.",
+        state="running",
+    )
 
 
 def show_look_again() -> None:
-    if st.button("Look again", key="look_again", icon=":material/refresh:", type="tertiary",
-                 help="After a change of hardware, drivers or compilers."):  # fmt: skip
+    if st.button(
+        "Look again",
+        key="look_again",
+        icon=":material/refresh:",
+        type="tertiary",
+        help="After a change of hardware, drivers or compilers.",
+    ):
         permissions.require_acting()
         look_at_machine(data_dir(), again=True)
         st.rerun()
@@ -172,8 +191,9 @@ def show_missing_compiler(machine: Capabilities) -> None:
         st.warning(
             "**No C++ compiler found.** `inductor` needs one on the CPU. Install it (Debian and "
             "Ubuntu: `apt install g++`, Fedora: `dnf install gcc-c++`, macOS: "
-            "`xcode-select --install`), then look again.", icon=":material/build:",
-        )  # fmt: skip
+            "`xcode-select --install`), then look again.",
+            icon=":material/build:",
+        )
         show_look_again()
 
 
@@ -196,8 +216,10 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
         about = linked("expected_seconds", f"{most} **{took}**")
         other = earlier[0].spec.script.arguments != spec.script.arguments
         but = ", though with other arguments," if other else ""
-        time = (f"{about}, estimated from “{inert(earlier[0].name)}” with the same {subject}{but} "
-                "on this machine.")  # fmt: skip
+        time = (
+            f"{about}, estimated from “{inert(earlier[0].name)}” with the same {subject}{but} "
+            "on this machine."
+        )
     count = words.plural(spec.num_steps, "step") if spec.num_steps else "all steps of the script"
     steps = linked("num_steps", f"**{count}**")
     further = len(spec.further_controls)

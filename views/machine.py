@@ -66,8 +66,9 @@ TABS: dict[Markdown, Callable[[Store], None]] = {
     "Log": health.show_logs,
 }
 FOR_VIEWERS: dict[Markdown, Callable[[Store], None]] = {
-    **TABS, **dict.fromkeys(("Health", "Log"), show_refusal)
-}  # fmt: skip
+    **TABS,
+    **dict.fromkeys(("Health", "Log"), show_refusal),
+}
 """Some tabs are for operators only; others see the reason."""
 
 
@@ -87,8 +88,7 @@ def show_queue(active: pd.DataFrame) -> None:
     at_work = queue_order.at_work(folder, names)
     # An experiment at work also has runs that wait until others have loaded.
     busy = {one.experiment_id for one in at_work}
-    found = [one for one in queue_order.waiting(folder, names)
-             if one.experiment_id not in busy]  # fmt: skip
+    found = [one for one in queue_order.waiting(folder, names) if one.experiment_id not in busy]
     order = queue_order.read_order(folder)
     free = [one for one in found if one.experiment_id not in order.held]
     held = held_by(at_work)
@@ -128,8 +128,9 @@ def _show_more(more: int, num_shown: int) -> None:
         st.session_state["queue-shown"] = num_shown + SHOWN
 
     label = f"Show {SHOWN} more of {more}" if more > SHOWN else f"Show {more} more"
-    st.button(label, key="queue-more", type="tertiary", icon=":material/expand_more:",
-              on_click=show)  # fmt: skip
+    st.button(
+        label, key="queue-more", type="tertiary", icon=":material/expand_more:", on_click=show
+    )
 
 
 def _some(names: list[str]) -> str:
@@ -152,8 +153,9 @@ def _show_one(key: str, name: str, *, place: int | None, held: bool) -> None:
     else:
         words.state_badge(ExperimentState.RUNNING if place is None else ExperimentState.QUEUED)
     number = "" if place is None else f"{place + 1}. "
-    st.page_link("views/experiment.py", label=f"{number}{inert(name)}",
-                 query_params={"experiment": key})  # fmt: skip
+    st.page_link(
+        "views/experiment.py", label=f"{number}{inert(name)}", query_params={"experiment": key}
+    )
 
 
 def _show_moves(one: Experiment, place: int, *, held: bool, last: int) -> None:
@@ -182,8 +184,14 @@ def _quiet_button(
     disabled: bool = False,
     width: int | Literal["content"] = "content",
 ) -> bool:
-    return st.button(label, key=f"queue-{label.lower()}-{key}", help=help, disabled=disabled,
-                     type="tertiary", width=width)  # fmt: skip
+    return st.button(
+        label,
+        key=f"queue-{label.lower()}-{key}",
+        help=help,
+        disabled=disabled,
+        type="tertiary",
+        width=width,
+    )
 
 
 def _act(act: Callable[[DataDir], object]) -> None:

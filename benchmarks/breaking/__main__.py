@@ -39,8 +39,11 @@ def main() -> int:
     ]
     share, shares = map(int, options.share.split("/"))
     done = {one.trial for one in read([options.records])}
-    todo = [one for one in trials[share - 1 :: shares]
-            if (one.fault.name, one.on, one.seed, one.number) not in done]  # fmt: skip
+    todo = [
+        one
+        for one in trials[share - 1 :: shares]
+        if (one.fault.name, one.on, one.seed, one.number) not in done
+    ]
     machine, begun = this_machine(options.device), time.monotonic()
     all_well = True
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends active trials
@@ -49,9 +52,15 @@ def main() -> int:
             todo, options.jobs, lambda: time.monotonic() - begun < options.seconds
         ):
             record = Record(
-                fault=trial.fault.name, number=trial.number, seed=trial.seed, device=trial.on,
-                machine=machine, began=time.time() - took, took=took, outcome=outcome,
-            )  # fmt: skip
+                fault=trial.fault.name,
+                number=trial.number,
+                seed=trial.seed,
+                device=trial.on,
+                machine=machine,
+                began=time.time() - took,
+                took=took,
+                outcome=outcome,
+            )
             append(file, asdict(record))
             all_well &= is_well(outcome)
             print(f"{took:5.1f} s {row(trial.fault.name, [outcome])}", end="", flush=True)  # noqa: T201
@@ -63,14 +72,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--times", type=int, default=20, help="trials of faults without torch")
     parser.add_argument("--real-times", type=int, default=2, help="those with real training")
     parser.add_argument("--jobs", type=int, default=1, help="trials side by side")
-    parser.add_argument("--seconds", type=float, default=float("inf"),
-                        help="after which no further trial begins")  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="after which no further trial begins"
+    )
     parser.add_argument("--share", default="1/1", help="which of how many parts of the trials")
     parser.add_argument("--device", default="cpu", help="where real trainings take place")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--only", default="", help="faults whose name has this in it")
-    parser.add_argument("--records", type=Path, default=Path(f"faults-{os.getpid()}.jsonl"),
-                        help="where each trial's outcome is appended")  # fmt: skip
+    parser.add_argument(
+        "--records",
+        type=Path,
+        default=Path(f"faults-{os.getpid()}.jsonl"),
+        help="where each trial's outcome is appended",
+    )
     return parser.parse_args()
 
 

@@ -57,10 +57,16 @@ def _serve(world: World) -> tuple["subprocess.Popen[bytes]", str]:
         port = free.getsockname()[1]
     with (world.data_dir.path / "dashboard.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "serve.py"], cwd=PROJECT_ROOT, stdout=log, stderr=log,
-            env={**os.environ, "BREAKEVEN_DATA": str(world.data_dir.path),
-                 "BREAKEVEN_PORT": str(port)},
-        )  # fmt: skip
+            [sys.executable, "serve.py"],
+            cwd=PROJECT_ROOT,
+            stdout=log,
+            stderr=log,
+            env={
+                **os.environ,
+                "BREAKEVEN_DATA": str(world.data_dir.path),
+                "BREAKEVEN_PORT": str(port),
+            },
+        )
     world.processes.append(process)
     return process, f"http://127.0.0.1:{port}/healthz"
 

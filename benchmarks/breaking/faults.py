@@ -47,8 +47,11 @@ FAULTS = [
     Fault(name="a run deaf to SIGTERM, then stop", act=partial(hit_run, "deaf")),
     Fault(name="SIGKILL of the supervisor", act=kill_supervisor),
     Fault(name="SIGKILL of the dashboard", act=partial(hit_dashboard, "kill"), needs="dashboard"),
-    Fault(name="SIGSTOP of the dashboard for a while", act=partial(hit_dashboard, "stop"),
-          needs="dashboard"),
+    Fault(
+        name="SIGSTOP of the dashboard for a while",
+        act=partial(hit_dashboard, "stop"),
+        needs="dashboard",
+    ),
     Fault(name="supervisor or all suspended, then resumed", act=stop_supervisor),
     Fault(name="SIGKILL of everything at once", act=kill_everything),
     Fault(name="two supervisors at once", act=two_supervisors),
@@ -60,11 +63,20 @@ FAULTS = [
     Fault(name="quota used up for a while", act=used_up_quota, needs="compiler"),
     Fault(name="too many open files", act=few_files),
     Fault(name="clock set by a day", act=set_clock),
-    Fault(name="too little memory (control group)", act=little_memory, is_real=True,
-          needs="memory groups", on_device=False),
+    Fault(
+        name="too little memory (control group)",
+        act=little_memory,
+        is_real=True,
+        needs="memory groups",
+        on_device=False,
+    ),
     *(
-        Fault(name=f"{words} in phase {phase}", is_real=True, act=partial(act, phase=phase),
-              needs="CUDA" if phase in ON_CUDA else None)
+        Fault(
+            name=f"{words} in phase {phase}",
+            is_real=True,
+            act=partial(act, phase=phase),
+            needs="CUDA" if phase in ON_CUDA else None,
+        )
         for words, act in (
             ("SIGKILL of a run", partial(hit_run, "kill")),
             ("SIGSTOP of a run, then stop,", partial(hit_run, "stop")),
@@ -74,14 +86,21 @@ FAULTS = [
         for phase in (*PHASES, CAPTURE)
     ),
     *(
-        Fault(name=f"{words} in phase {phase}", is_real=True, on_device=False,
-              act=partial(hit_rank, how, phase=phase))
+        Fault(
+            name=f"{words} in phase {phase}",
+            is_real=True,
+            on_device=False,
+            act=partial(hit_rank, how, phase=phase),
+        )
         for words, how in (("SIGKILL of a rank", "kill"), ("SIGSTOP of a rank, then stop,", "stop"))
         for phase in RANKS
     ),
     *(
-        Fault(name=f"a compilation that {words} without end{then}", is_real=True,
-              act=partial(endless_compile, how, then.endswith("stop")))
+        Fault(
+            name=f"a compilation that {words} without end{then}",
+            is_real=True,
+            act=partial(endless_compile, how, then.endswith("stop")),
+        )
         for words, how in ENDLESS_HOW.items()
         for then in (", then stop", "")
     ),
@@ -98,7 +117,7 @@ FAULTS = [
         for words, body, state in CUDA
     ),
     Fault(name=f"CUDA out of memory in {CAPTURE}", is_real=True, act=full_in_capture, needs="CUDA"),
-]  # fmt: skip
+]
 
 
 def lacks(need: str | None, device: str) -> bool:

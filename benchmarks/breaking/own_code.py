@@ -20,8 +20,11 @@ torch.nn.modules.module.register_module_{hook}(fails)"""
 """From then on torch itself raises a device's error in the middle of a model."""
 TAKES_TOO_MUCH = "torch.empty(2**42, dtype=torch.uint8, device='cuda')"
 """More than any device has, so its allocator refuses."""
-WHERE = (("forward", "forward_hook"), ("backward", "full_backward_hook"),
-         ("evaluation", "forward_hook"))  # fmt: skip
+WHERE = (
+    ("forward", "forward_hook"),
+    ("backward", "full_backward_hook"),
+    ("evaluation", "forward_hook"),
+)
 LEAVES_GRANDCHILD = (
     "subprocess.run(['sh', '-c', 'setsid sleep 600 >/dev/null 2>&1 & sleep 0.1'], check=True)"
 )
@@ -32,29 +35,43 @@ OWN_CODE: tuple[tuple[str, str, RunState], ...] = (
     ("closes all file descriptors but the first three", "os.closerange(3, 1000)", RunState.FAILED),
     ("leaves a process in a session of its own", LEAVES_CHILD, RunState.FINISHED),
     ("leaves a grandchild in a session of its own", LEAVES_GRANDCHILD, RunState.FINISHED),
-    ("leaves such a grandchild and is killed", f"{LEAVES_GRANDCHILD}; os.kill(os.getpid(), 9)",
-     RunState.FAILED),
+    (
+        "leaves such a grandchild and is killed",
+        f"{LEAVES_GRANDCHILD}; os.kill(os.getpid(), 9)",
+        RunState.FAILED,
+    ),
     ("forks a child that stays", "if os.fork() == 0: time.sleep(600)", RunState.FINISHED),
-    ("prints a gigabyte", "for _ in range(1000): sys.stdout.write('x' * 1_000_000)",
-     RunState.FINISHED),
-    ("leaks open files until there are none left",
-     "self.kept = [open(__file__) for _ in range(10**6)]", RunState.FAILED),
-)  # fmt: skip
+    (
+        "prints a gigabyte",
+        "for _ in range(1000): sys.stdout.write('x' * 1_000_000)",
+        RunState.FINISHED,
+    ),
+    (
+        "leaks open files until there are none left",
+        "self.kept = [open(__file__) for _ in range(10**6)]",
+        RunState.FAILED,
+    ),
+)
 DEVICE: tuple[tuple[str, str, RunState], ...] = tuple(
-    (f"{words} in {where}",
-     FAILS.format(training=where != "evaluation", how=f"raise {error}", hook=hook), state)
+    (
+        f"{words} in {where}",
+        FAILS.format(training=where != "evaluation", how=f"raise {error}", hook=hook),
+        state,
+    )
     for words, error, state in (
         ("a device without memory", OUT_OF_MEMORY, RunState.OUT_OF_MEMORY),
         ("a device that is lost", DEVICE_LOST, RunState.FAILED),
     )
     for where, hook in WHERE
-)  # fmt: skip
+)
 CUDA: tuple[tuple[str, str, RunState], ...] = tuple(
-    (f"CUDA out of memory in {where}",
-     FAILS.format(training=where != "evaluation", how=TAKES_TOO_MUCH, hook=hook),
-     RunState.OUT_OF_MEMORY)
+    (
+        f"CUDA out of memory in {where}",
+        FAILS.format(training=where != "evaluation", how=TAKES_TOO_MUCH, hook=hook),
+        RunState.OUT_OF_MEMORY,
+    )
     for where, hook in WHERE
-)  # fmt: skip
+)
 FULL_IN_CAPTURE = """import torch
 class Own:
     def train_begin(self, state):

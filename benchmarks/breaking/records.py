@@ -51,13 +51,17 @@ def read(files: Iterable[Path]) -> list[Record]:
 def this_machine(device: str) -> str:
     """The machine as a phrase for the document."""
     cores = len(os.sched_getaffinity(0))
-    parts = [f"{platform.system()}, Python {platform.python_version()}, torch {_version('torch')}",
-             f"{cores} cores of an {_cpu()}"]  # fmt: skip
+    parts = [
+        f"{platform.system()}, Python {platform.python_version()}, torch {_version('torch')}",
+        f"{cores} cores of an {_cpu()}",
+    ]
     if device.startswith("cuda"):
         asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        name, driver = subprocess.run(
-            asked, capture_output=True, text=True, check=True
-        ).stdout.splitlines()[0].split(", ")  # fmt: skip
+        name, driver = (
+            subprocess.run(asked, capture_output=True, text=True, check=True)
+            .stdout.splitlines()[0]
+            .split(", ")
+        )
         parts.append(f"{name} with driver {driver}")
     return ", ".join(parts)
 

@@ -38,10 +38,14 @@ def told_of(records: Sequence[Record]) -> str:
     where = {(one.fault, one.device) for one in records}
     devices = sorted({device for _, device in where})
     rows = [
-        row(f"{fault.name}{', on ' + device if device not in ('', 'cpu') else ''}",
-            [one.outcome for one in records if (one.fault, one.device) == (fault.name, device)])
-        for fault in FAULTS for device in devices if (fault.name, device) in where
-    ]  # fmt: skip
+        row(
+            f"{fault.name}{', on ' + device if device not in ('', 'cpu') else ''}",
+            [one.outcome for one in records if (one.fault, one.device) == (fault.name, device)],
+        )
+        for fault in FAULTS
+        for device in devices
+        if (fault.name, device) in where
+    ]
     return f"{_origin(records)}\n\n{HEAD}{''.join(rows)}"
 
 

@@ -77,15 +77,21 @@ def wait_for(world: World, run: RunDir, phase: str) -> None:
         capturing = world.data_dir.path / "capturing"
         world.wait(lambda: run.is_recorded or capturing.exists(), phase)
     else:
-        world.wait(lambda: run.is_recorded
-                   or (leader(run) is not None and PHASES[phase](kinds(run))), phase)  # fmt: skip
+        world.wait(
+            lambda: run.is_recorded or (leader(run) is not None and PHASES[phase](kinds(run))),
+            phase,
+        )
 
 
 def toy(*backends: str, steps: int = 300) -> ExperimentSpec:
     """Runs that train nothing: two milliseconds per step."""
-    return ExperimentSpec(name="trial", backends=backends, controls=0,
-                          data=DataSpec(num_train_samples=steps),
-                          training=TrainingSpec(batch_size=1))  # fmt: skip
+    return ExperimentSpec(
+        name="trial",
+        backends=backends,
+        controls=0,
+        data=DataSpec(num_train_samples=steps),
+        training=TrainingSpec(batch_size=1),
+    )
 
 
 def stepping(
@@ -101,10 +107,15 @@ def stepping(
 def small(phase: str = "steps", device: str = "cpu", **changes: object) -> ExperimentSpec:
     """Runs that train: 160 steps, with evaluations and checkpoints."""
     spec = ExperimentSpec(
-        name="trial", backends=BACKENDS.get(phase, ()), controls=0, devices=(device,),
+        name="trial",
+        backends=BACKENDS.get(phase, ()),
+        controls=0,
+        devices=(device,),
         data=DataSpec(num_train_samples=4 * STEPS, num_eval_samples=40, sequence_length=16),
-        training=TrainingSpec(batch_size=4, seed=1), block_steps=4, profile_steps=0,
+        training=TrainingSpec(batch_size=4, seed=1),
+        block_steps=4,
+        profile_steps=0,
         evaluation=EvaluationSpec(when="steps", every=10),
         checkpoints=CheckpointSpec(every=10, unit="steps"),
-    )  # fmt: skip
+    )
     return replace(spec, **changes)  # type: ignore[arg-type]

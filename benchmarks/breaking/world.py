@@ -93,9 +93,13 @@ class World:
         log = (self.data_dir.path / "supervisor.log").open("ab")
         process = subprocess.Popen(
             [sys.executable, "-c", SUPERVISE, str(self.data_dir.path), *self.command],
-            cwd=PROJECT_ROOT, env={**os.environ, **(environment or {})}, stdout=log, stderr=log,
-            start_new_session=True, preexec_fn=before,
-        )  # fmt: skip
+            cwd=PROJECT_ROOT,
+            env={**os.environ, **(environment or {})},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=before,
+        )
         log.close()
         self.processes.append(process)
         return process

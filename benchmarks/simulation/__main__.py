@@ -55,11 +55,16 @@ class Part:
     def of(cls, seed: str, first: int, results: Sequence[Result], took: float) -> Self:
         events: Counter[str] = sum((one.events for one in results), Counter())
         return cls(
-            seed=seed, first=first, count=len(results), calls=sum(one.calls for one in results),
-            days=sum(one.seconds for one in results) / 86_400, took=took, ended=time.time(),
+            seed=seed,
+            first=first,
+            count=len(results),
+            calls=sum(one.calls for one in results),
+            days=sum(one.seconds for one in results) / 86_400,
+            took=took,
+            ended=time.time(),
             events=dict(events),
             failed=[f"{one.seed}: {one.violation}" for one in results if one.violation],
-        )  # fmt: skip
+        )
 
 
 def main() -> int:
@@ -73,8 +78,11 @@ def main() -> int:
     kept = read_lines(options.records) if options.records else []
     parts = [Part(**line) for line in kept if line["seed"] == options.seed]
     done = {part.first for part in parts}
-    todo = [(options.seed, number, min(number + AT_ONCE, options.histories), deadline)
-            for number in range(0, options.histories, AT_ONCE) if number not in done]  # fmt: skip
+    todo = [
+        (options.seed, number, min(number + AT_ONCE, options.histories), deadline)
+        for number in range(0, options.histories, AT_ONCE)
+        if number not in done
+    ]
     # Only the main process handles Ctrl-C; it then reports the histories played so far.
     with (
         appending(options.records) if options.records else nullcontext() as file,
@@ -138,8 +146,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--seed", default="20261122")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--seconds", type=float, default=float("inf"),
-                        help="after which no further ones are begun")  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="after which no further ones are begun"
+    )
     parser.add_argument("--records", type=Path, help="where what was played is appended")
     parser.add_argument("--only", type=int, help="the number of one history, told call by call")
     parser.add_argument("--write", type=Path, help="the document whose paragraph is replaced")

@@ -97,8 +97,9 @@ def _processes(system: System) -> Replaced:
 def _others(system: System) -> Replaced:
     """Clocks, randomness and the machine; and log messages, which nobody reads."""
     chance = random.Random(system.kernel.chance.random())
-    pipes = SimpleNamespace(DefaultSelector=partial(Selector, system),
-                            EVENT_READ=selectors.EVENT_READ)  # fmt: skip
+    pipes = SimpleNamespace(
+        DefaultSelector=partial(Selector, system), EVENT_READ=selectors.EVENT_READ
+    )
     allowance = CpuAllowance(in_machine=len(CPUS), cpus=CPUS, quota=None)
     return [
         (time, "monotonic", system.monotonic),

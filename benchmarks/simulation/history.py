@@ -63,11 +63,21 @@ SPECS = (
     _spec(devices=("cuda",), schedule="sequential"),
     _spec(devices=("cuda",), compile="together", backends=("inductor", "aot_eager")),
     _spec(devices=("cuda:1",), scenario="cache", backends=("inductor",)),
-    _spec(devices=("cuda:0",), scenario="speed", backends=("eager",), block_steps=1,
-          speed=SpeedSpec(min_rounds=MIN_ROUNDS, max_rounds=MIN_ROUNDS + 2, warm_up_blocks=1)),
-    _spec(devices=("cuda:0", "cuda:1"), exclusive=True, backends=(),
-          training=TrainingSpec(batch_size=2), data=DataSpec(num_train_samples=40)),
-)  # fmt: skip
+    _spec(
+        devices=("cuda:0",),
+        scenario="speed",
+        backends=("eager",),
+        block_steps=1,
+        speed=SpeedSpec(min_rounds=MIN_ROUNDS, max_rounds=MIN_ROUNDS + 2, warm_up_blocks=1),
+    ),
+    _spec(
+        devices=("cuda:0", "cuda:1"),
+        exclusive=True,
+        backends=(),
+        training=TrainingSpec(batch_size=2),
+        data=DataSpec(num_train_samples=40),
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +139,14 @@ class History:
             finally:
                 self.kernel.close()
         return Result(
-            seed=self.seed, violation=violation, trace=self.kernel.trace, calls=self.kernel.calls,
-            seconds=self.kernel.now, events=self.events, story=self.kernel.said,
-        )  # fmt: skip
+            seed=self.seed,
+            violation=violation,
+            trace=self.kernel.trace,
+            calls=self.kernel.calls,
+            seconds=self.kernel.now,
+            events=self.events,
+            story=self.kernel.said,
+        )
 
     # What happens
 
@@ -140,15 +155,28 @@ class History:
         for _ in range(chance.choice((1, 1, 2, 3))):
             self._person(chance.uniform(0, 6), "submit", self._submit)
         acts: list[tuple[str, Callable[[], None]]] = [
-            ("stop", self._stop), ("stop a run", self._stop_run), ("resume", self._resume),
-            ("pause", self._pause), ("move", self._move), ("hold", self._hold),
-            ("delete", self._delete), ("restore", self._restore), ("look", self._ensure),
-        ]  # fmt: skip
+            ("stop", self._stop),
+            ("stop a run", self._stop_run),
+            ("resume", self._resume),
+            ("pause", self._pause),
+            ("move", self._move),
+            ("hold", self._hold),
+            ("delete", self._delete),
+            ("restore", self._restore),
+            ("look", self._ensure),
+        ]
         for _ in range(chance.randrange(5)):
             name, act = chance.choice(acts)
             self._person(chance.uniform(0, BUSY_SECONDS), name, act)
-        faults = [self._kill_supervisor, self._kill_run, self._stall, self._fill_disk,
-                  self._set_clock, self._stop_worker, self._kill_again_and_again]  # fmt: skip
+        faults = [
+            self._kill_supervisor,
+            self._kill_run,
+            self._stall,
+            self._fill_disk,
+            self._set_clock,
+            self._stop_worker,
+            self._kill_again_and_again,
+        ]
         for _ in range(chance.choice((0, 1, 1, 2, 3))):
             self.kernel.at(chance.uniform(0, BUSY_SECONDS), chance.choice(faults))
 
@@ -352,8 +380,9 @@ class History:
         found: Counter[tuple[str, int]] = Counter()
         for folder in (self.data_dir.runs, self.data_dir.trash):
             for journal in folder.rglob("events.jsonl"):
-                (run_id,) = [part for part in journal.parts if part.count(".") == 1
-                             and part.startswith("20")][-1:]  # fmt: skip
+                (run_id,) = [
+                    part for part in journal.parts if part.count(".") == 1 and part.startswith("20")
+                ][-1:]
                 for line in journal.read_text().splitlines():
                     found[run_id, json.loads(line)["mark"]] += 1
         had = Counter(self.acknowledged)
@@ -373,16 +402,17 @@ class History:
         last = mine[-1] if mine else None
         true = {
             RunState.FINISHED: last is not None and last.has_finished,
-            RunState.CANCELLED: run.run_id in self.cancelled or "hold all runs at once" in reason
-                                or "no baseline to compare with" in reason
-                                or self.events["run stopped by hand"] > 0,
+            RunState.CANCELLED: run.run_id in self.cancelled
+            or "hold all runs at once" in reason
+            or "no baseline to compare with" in reason
+            or self.events["run stopped by hand"] > 0,
             RunState.LOST: self.supervisors_died > 0 or self.events["command killed"] > 0,
-            RunState.TIMEOUT: last is not None and bool(last.nature.hangs_in
-                                                        or last.nature.closes_pipe),
+            RunState.TIMEOUT: last is not None
+            and bool(last.nature.hangs_in or last.nature.closes_pipe),
             RunState.OUT_OF_MEMORY: last is not None and last.process.returncode == 77,
             # An orphan that could not return to the queue on a full disk gets this state.
             RunState.FAILED: last is None or not last.has_finished or "Errno 28" in reason,
-        }  # fmt: skip
+        }
         if not true[state]:
             raise Violation(f"{run.run_id} is told to be {state} ({reason}), which it is not")
 

@@ -111,8 +111,9 @@ class Kernel:
 
     def find(self, pid: int) -> Process | None:
         """The process with this pid, including dead ones that are not reaped."""
-        return next((one for one in reversed(self.processes)
-                     if one.pid == pid and not one.is_reaped), None)  # fmt: skip
+        return next(
+            (one for one in reversed(self.processes) if one.pid == pid and not one.is_reaped), None
+        )
 
     def spawn(self, process: Process, work: Callable[[], object]) -> Task:
         """Starts a thread of a process."""
@@ -196,8 +197,9 @@ class Kernel:
             if self._events and self._events[0][0] <= self.now:
                 heapq.heappop(self._events)[2]()
                 continue
-            tasks = [task for process in self.processes if process.is_alive
-                     for task in process.tasks]  # fmt: skip
+            tasks = [
+                task for process in self.processes if process.is_alive for task in process.tasks
+            ]
             ready = [task for task in tasks if self._may_run(task)]
             if ready:
                 self._go_on(self.chance.choice(ready))

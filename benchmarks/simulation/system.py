@@ -150,8 +150,10 @@ class System:
             devices=environment.get(DEVICES_VARIABLE, ""),
             parent=task.process,
         )
-        inherited = {fd: End(self.ends[fd].pipe, self.ends[fd].mode, child)
-                     for fd in options.get("pass_fds", ())}  # fmt: skip
+        inherited = {
+            fd: End(self.ends[fd].pipe, self.ends[fd].mode, child)
+            for fd in options.get("pass_fds", ())
+        }
         self.inherited[child] = list(inherited.values())
         self._start(child, command, inherited)
         return _Popen(self, child)

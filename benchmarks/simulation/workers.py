@@ -20,8 +20,16 @@ from breakeven.runner.worker.event_log import EventLog
 
 ABANDONED_SECONDS = 1.0
 """Most seconds that a run lives without its supervisor."""
-NONSENSE = (b"\n", b"[]\n", b"hello\n", b'{"say": 3}\n', b'{"say": "done"}\n', b"\xff\xfe\n",
-            b'{"say": "finished", "round": -1}\n', b'{"say": "ready"}\n')  # fmt: skip
+NONSENSE = (
+    b"\n",
+    b"[]\n",
+    b"hello\n",
+    b'{"say": 3}\n',
+    b'{"say": "done"}\n',
+    b"\xff\xfe\n",
+    b'{"say": "finished", "round": -1}\n',
+    b'{"say": "ready"}\n',
+)
 STOPPING_SECONDS = 3.0
 """Seconds after a request to stop until a run ends, whatever it does."""
 
@@ -57,14 +65,21 @@ class Nature:
     def drawn(cls, chance: random.Random) -> "Nature":
         phase = chance.choice(("load", "work", "report", "end"))
         kinds: list[dict[str, Any]] = [{}] * 8 + [
-            {"last_breath": (phase, -9)}, {"last_breath": (phase, 1)}, {"last_breath": (phase, 0)},
-            {"last_breath": (phase, int(WorkerExit.OUT_OF_MEMORY))}, {"is_deaf": True},
-            {"is_deaf": True, "is_stuck": True}, {"hangs_in": phase},
-            {"hangs_in": phase, "is_deaf": True, "is_stuck": True}, {"repeats_itself": True},
-            {"tears_messages": True}, {"talks_nonsense": True}, {"closes_pipe": True},
+            {"last_breath": (phase, -9)},
+            {"last_breath": (phase, 1)},
+            {"last_breath": (phase, 0)},
+            {"last_breath": (phase, int(WorkerExit.OUT_OF_MEMORY))},
+            {"is_deaf": True},
+            {"is_deaf": True, "is_stuck": True},
+            {"hangs_in": phase},
+            {"hangs_in": phase, "is_deaf": True, "is_stuck": True},
+            {"repeats_itself": True},
+            {"tears_messages": True},
+            {"talks_nonsense": True},
+            {"closes_pipe": True},
             {"leaves_child": True},
             {"death_seconds": chance.uniform(0, 2)},
-        ]  # fmt: skip
+        ]
         return cls(
             load_seconds=chance.choice((0.05, 0.5, 3.0)) * chance.random(),
             step_seconds=chance.choice((0.002, 0.05, 0.5)) * chance.random(),
@@ -177,9 +192,11 @@ class Worker:
             if other is self or not (other.is_working and other.process.is_alive):
                 continue
             together = self.spec.experiment.compiling_together
-            beside = (other.spec.experiment_id == self.spec.experiment_id
-                      and {self.spec.variant.label, other.spec.variant.label} <= together
-                      and self._rounds == 0)  # fmt: skip
+            beside = (
+                other.spec.experiment_id == self.spec.experiment_id
+                and {self.spec.variant.label, other.spec.variant.label} <= together
+                and self._rounds == 0
+            )
             if not beside and (mine & theirs or "cpu" in mine | theirs):
                 raise Violation(f"{self.run.run_id} works while {other.run.run_id} does")
 
@@ -187,8 +204,14 @@ class Worker:
         number = turn["round"]
         self._rounds += 1
         self._write("step", step=self._rounds, round=number, loss=1.0, seconds=0.1, compiled=False)
-        self._write("block", round=number, position=turn["position"], seconds=0.1, compiled=False,
-                    supervisor=self.supervisor)  # fmt: skip
+        self._write(
+            "block",
+            round=number,
+            position=turn["position"],
+            seconds=0.1,
+            compiled=False,
+            supervisor=self.supervisor,
+        )
         if self.nature.leaves_checkpoints:
             self.run.checkpoints.mkdir(parents=True, exist_ok=True)
             (self.run.checkpoints / f"{number}.pt").touch()

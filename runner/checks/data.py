@@ -134,8 +134,12 @@ def read_head(source: str) -> Head:
 
 @lru_cache(KEPT_HEADS)
 def _read_head(path: Path, *version: int) -> Head:
-    light = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
-             "ARROW_DEFAULT_MEMORY_POOL": "system"}  # fmt: skip
+    light = {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+    }
     try:
         answer = subprocess.run(
             [*HEAD_COMMAND, str(path)],

@@ -100,9 +100,14 @@ def why_unfit(python: str, needed: tuple[str, ...]) -> str | None:
 def _answer(python: str, needed: tuple[str, ...]) -> dict[str, Any]:
     command = [python, "-W", "ignore", "-c", ASK, *needed]
     asked = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_SECONDS,
-        env=without_own(os.environ), cwd="/",
-    )  # fmt: skip
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        env=without_own(os.environ),
+        cwd="/",
+    )
     lines = asked.stdout.splitlines()
     if not lines:
         raise ValueError(asked.stderr)

@@ -144,10 +144,12 @@ def check_user_code(spec: ExperimentSpec) -> None:
     """
     backends = spec.user_code if spec.environments else spec.paths_of_backends
     model = spec.model.script or (spec.model.source if spec.model.is_user_code else None)
-    named = {"model.source": () if model is None else (model,),
-             "data.source": (spec.data.source,) if spec.data.is_user_code else (),
-             "callbacks": spec.callbacks,
-             "backends": [one for one in spec.paths_of_backends if one in backends]}  # fmt: skip
+    named = {
+        "model.source": () if model is None else (model,),
+        "data.source": (spec.data.source,) if spec.data.is_user_code else (),
+        "callbacks": spec.callbacks,
+        "backends": [one for one in spec.paths_of_backends if one in backends],
+    }
     for field, sources in named.items():
         for source in sources:
             file, _name = locate(source)
@@ -189,8 +191,13 @@ def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpe
     # The torch of another environment may have other options.
     backends = () if spec.environments else spec.backends
     variants = {text: parse_backend(text) for text in backends if text not in searched}
-    to_try = tuple(dict.fromkeys(_of_torch(text) for text, variant in variants.items()
-                   if variant.options or (execute and variant.path_of_backend)))  # fmt: skip
+    to_try = tuple(
+        dict.fromkeys(
+            _of_torch(text)
+            for text, variant in variants.items()
+            if variant.options or (execute and variant.path_of_backend)
+        )
+    )
     usual = TrainingSpec()
     reduced = replace(
         usual,
@@ -222,8 +229,11 @@ def _of_torch(backend: str) -> str:
     """The backend without the settings that may not fit the reduced experiment, because they need
     a task, data or several devices; torch has nothing to check in them."""
     variant = parse_backend(backend)
-    usual: dict[str, Any] = {one.name: one.default for one in fields(Variant)
-                             if one.name in (*NEED_NO_COMPILER, "optimize_ddp")}  # fmt: skip
+    usual: dict[str, Any] = {
+        one.name: one.default
+        for one in fields(Variant)
+        if one.name in (*NEED_NO_COMPILER, "optimize_ddp")
+    }
     return replace(variant, **usual).text
 
 

@@ -194,8 +194,11 @@ class _Driver:
         )
 
     def _begin_what_can(self, nodes: Mapping[str, NodeFacts]) -> None:
-        found = {one.experiment_id: one for one in startable(self._data_dir)
-                 if one.experiment_id not in self._placed}  # fmt: skip
+        found = {
+            one.experiment_id: one
+            for one in startable(self._data_dir)
+            if one.experiment_id not in self._placed
+        }
         if not found:
             return
         machines = {name: node.machine for name, node in nodes.items() if self._fits(node)}
@@ -228,8 +231,11 @@ class _Driver:
     def _fits(self, node: NodeFacts) -> bool:
         if self._usual is None or node.versions == self._usual:
             return True
-        other = {name: version for name, version in node.versions.items()
-                 if self._usual.get(name) != version}  # fmt: skip
+        other = {
+            name: version
+            for name, version in node.versions.items()
+            if self._usual.get(name) != version
+        }
         self._say_once(f"machine {node.host} is skipped because its versions differ: {other}")
         return False
 
@@ -240,8 +246,11 @@ class _Driver:
 
     def _look_after(self, placed: _Placed) -> None:
         experiment, key = placed.experiment, placed.experiment.experiment_id
-        stopped = [run.run_id for run in experiment.runs
-                   if run.cancel_requested and run.run_id not in placed.notified]  # fmt: skip
+        stopped = [
+            run.run_id
+            for run in experiment.runs
+            if run.cancel_requested and run.run_id not in placed.notified
+        ]
         try:
             if stopped:
                 placed.job.cancel(stopped)
@@ -344,8 +353,12 @@ class _Driver:
                 if run.claim_file.exists():
                     run.write_exit(Exit.now(RunState.LOST, f"{why}; it {how} elsewhere", None))
             # All runs that have begun, including finished runs, but not cancelled ones.
-            begun = [run for run in experiment.runs if run.state is not RunState.CANCELLED
-                     and (run.claim_file.exists() or run.is_recorded)]  # fmt: skip
+            begun = [
+                run
+                for run in experiment.runs
+                if run.state is not RunState.CANCELLED
+                and (run.claim_file.exists() or run.is_recorded)
+            ]
             for run in lost if goes_on else begun:
                 run.reopen() if goes_on else run.begin_anew()
 

@@ -31,8 +31,15 @@ from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.supervisor import work_at
 
 GROWING = ("events.jsonl", "output.log")
-KEPT_AT_HOME = ("spec.json", "claim.json", "cancel", "labels.json", "devices.json",
-                "rounds.json", "attempts")  # fmt: skip
+KEPT_AT_HOME = (
+    "spec.json",
+    "claim.json",
+    "cancel",
+    "labels.json",
+    "devices.json",
+    "rounds.json",
+    "attempts",
+)
 """Files that are written at home."""
 NOT_SENT = (*KEPT_AT_HOME, "compile-cache", "work")
 """First names of paths that are never sent: files that are written at home, and code."""
@@ -93,8 +100,14 @@ def missing(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator
         if size and not data:  # a checkpoint that was removed meanwhile
             continue
         left -= len(data)
-        yield Part(run_id=run.run_id, path=path, offset=offset, data=data, version=version,
-                   is_end=offset + len(data) >= size)  # fmt: skip
+        yield Part(
+            run_id=run.run_id,
+            path=path,
+            offset=offset,
+            data=data,
+            version=version,
+            is_end=offset + len(data) >= size,
+        )
 
 
 def _appended(run: RunDir, name: str, sent: HomeFile, most_bytes: int) -> Iterator[Part]:
@@ -203,9 +216,11 @@ def facts(num_gpus: int = 0) -> NodeFacts:
     found = {package: version_of(package) for package in PACKAGES}
     versions = {name: version for name, version in found.items() if version is not None}
     near = shares(devices, cores(cpus), numa_nodes())
-    return NodeFacts(host=socket.gethostname(),
-                     machine=Machine(cpus=cpus, shares=near, is_known=True),
-                     versions=versions | {"python": sys.version.split()[0]})  # fmt: skip
+    return NodeFacts(
+        host=socket.gethostname(),
+        machine=Machine(cpus=cpus, shares=near, is_known=True),
+        versions=versions | {"python": sys.version.split()[0]},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +258,14 @@ def delivery(
         if left > 0:
             parts += missing(run, known[run.run_id], left)
             left = PART_BYTES - sum(len(part.data) for part in parts)
-    return Delivery(parts=parts, claims=claims, specs=specs, host=host, place=place,
-                    is_over=is_over and not parts)  # fmt: skip
+    return Delivery(
+        parts=parts,
+        claims=claims,
+        specs=specs,
+        host=host,
+        place=place,
+        is_over=is_over and not parts,
+    )
 
 
 @dataclass
@@ -280,8 +301,15 @@ class Host:
             machine = Machine(cpus=cpu_allowance().cpus)
             command = (sys.executable, *self.worker)
             # Home accepts no runs that it did not send.
-            work_at(self._data_dir, experiment, command, ExitRecords(), self.place, machine,
-                    takes_controls=False)  # fmt: skip
+            work_at(
+                self._data_dir,
+                experiment,
+                command,
+                ExitRecords(),
+                self.place,
+                machine,
+                takes_controls=False,
+            )
         finally:
             self._is_over = True
 
@@ -316,9 +344,16 @@ def files_of(experiment: Experiment) -> dict[str, dict[str, bytes]]:
     for run in experiment.runs:
         paths = [run.spec_file, *([run.cancel_file] if run.cancel_requested else [])]
         if run.events_file.exists() or run.is_recorded:
-            paths += [file for file in run.path.rglob("*") if file.is_file()
-                      and not file.is_symlink() and file.name != "claim.json"
-                      and run.attempts not in file.parents]  # fmt: skip
-        found[run.run_id] = {str(Path(file).relative_to(run.path)): Path(file).read_bytes()
-                             for file in dict.fromkeys(paths)}  # fmt: skip
+            paths += [
+                file
+                for file in run.path.rglob("*")
+                if file.is_file()
+                and not file.is_symlink()
+                and file.name != "claim.json"
+                and run.attempts not in file.parents
+            ]
+        found[run.run_id] = {
+            str(Path(file).relative_to(run.path)): Path(file).read_bytes()
+            for file in dict.fromkeys(paths)
+        }
     return found

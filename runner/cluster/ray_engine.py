@@ -60,8 +60,13 @@ class RayEngine:
                 shutil.copytree(PROJECT_ROOT / package, Path(staged, package), ignore=ignore)
             environment = {"working_dir": staged, "env_vars": variables}
             try:
-                ray.init(address=address, namespace=namespace, runtime_env=environment,
-                         log_to_driver=False, logging_level="warning")  # fmt: skip
+                ray.init(
+                    address=address,
+                    namespace=namespace,
+                    runtime_env=environment,
+                    log_to_driver=False,
+                    logging_level="warning",
+                )
             except (ConnectionError, ValueError, RuntimeError, RayError) as error:
                 raise RunnerError(f"--ray {address}: {error}") from error
 
@@ -100,22 +105,25 @@ class RayEngine:
         cpus = min(float(len(place.cpus)), float(alive[node]["CPU"]))
         bundle = {"CPU": cpus} | ({"GPU": float(num_gpus)} if num_gpus else {})
         group = placement_group(
-            [bundle], strategy="STRICT_PACK", name=PREFIX + key, lifetime="detached",
+            [bundle],
+            strategy="STRICT_PACK",
+            name=PREFIX + key,
+            lifetime="detached",
             bundle_label_selector=[{"ray.io/node-id": node}],
-        )  # fmt: skip
+        )
         # In the actor, Ray numbers the allocated GPUs from 0.
         devices = tuple(f"cuda:{number}" for number in range(num_gpus)) or place.devices
         inside = Place(devices=devices, cpus=place.cpus, exclusive=place.exclusive)
         actor = (
             ray.remote(num_cpus=cpus, num_gpus=num_gpus, max_concurrency=2)(Host)
             .options(
-                name=PREFIX + key, lifetime="detached", max_restarts=0,
+                name=PREFIX + key,
+                lifetime="detached",
+                max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0),
             )
-            .remote(
-                key.rpartition(".")[0], files, inside, self._worker, self._patience_seconds
-            )
-        )  # fmt: skip
+            .remote(key.rpartition(".")[0], files, inside, self._worker, self._patience_seconds)
+        )
         return RayJob(self, actor, group, node)
 
     def left_behind(self) -> dict[str, "RayJob"]:

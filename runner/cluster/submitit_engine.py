@@ -59,8 +59,10 @@ def work(
     threading.Thread(target=_watch, args=(job, patience_seconds), daemon=True).start()
     experiment = find_experiment(job.data_dir, experiment_id)
     spec, cpus = experiment.spec, cpu_allowance().cpus
-    devices = tuple(f"cuda:{place}" if name.startswith("cuda") else name
-                    for place, name in enumerate(resource_request(experiment).devices))  # fmt: skip
+    devices = tuple(
+        f"cuda:{place}" if name.startswith("cuda") else name
+        for place, name in enumerate(resource_request(experiment).devices)
+    )
     named = cpus if spec.cpus is None else parse_cpus(spec.cpus)
     place = Place(devices=devices, cpus=named, exclusive=spec.exclusive)
     command = (sys.executable, *worker)

@@ -23,38 +23,52 @@ HOW_TO_INSTALL = "pip install -r requirements-cluster.txt"
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--ray", metavar="ADDRESS",
+        "--ray",
+        metavar="ADDRESS",
         help="run experiments on the machines of this Ray cluster (auto: the cluster of this "
         "machine) until stopped",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--slurm", nargs="?", const="slurm", choices=("slurm", "local"),
+        "--slurm",
+        nargs="?",
+        const="slurm",
+        choices=("slurm", "local"),
         help="run each experiment as a Slurm job; the machines must see the data folder. local: as "
         "processes of this machine, for trials",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--slurm-option", action="append", default=[], metavar="NAME=VALUE", type=_option,
+        "--slurm-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        type=_option,
         help="parameter of the jobs, by its name in submitit (slurm_partition=gpu, "
         "timeout_min=600, cpus_per_task=16); can be given several times",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--until-empty", action="store_true",
+        "--until-empty",
+        action="store_true",
         help="with --ray or --slurm: end when no experiment waits or runs",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--join", action="store_true",
+        "--join",
+        action="store_true",
         help="let this machine take part in runs of several machines until stopped; the data "
         "folder is that of the first machine (docs/devices.md)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--same-versions", action="store_true",
+        "--same-versions",
+        action="store_true",
         help="with --ray: skip machines with other versions of Python, torch, transformers, triton "
         "or numpy than here",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--orphan-patience", type=float, default=600.0, metavar="SECONDS",
+        "--orphan-patience",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
         help="with --ray or --slurm: how long work continues without a supervisor (default: 600)",
-    )  # fmt: skip
+    )
 
 
 def _option(text: str) -> tuple[str, str | int]:
@@ -83,13 +97,19 @@ def _engine(data_dir: DataDir, options: argparse.Namespace) -> Engine:
 
         if options.same_versions:
             raise RunnerError("--same-versions does not work with Slurm, which chooses machines")
-        return SubmititEngine(data_dir, cluster=options.slurm,
-                              parameters=dict(options.slurm_option),
-                              patience_seconds=options.orphan_patience)  # fmt: skip
+        return SubmititEngine(
+            data_dir,
+            cluster=options.slurm,
+            parameters=dict(options.slurm_option),
+            patience_seconds=options.orphan_patience,
+        )
     from breakeven.runner.cluster.ray_engine import RayEngine
 
-    return RayEngine(options.ray, namespace=f"breakeven {data_dir.path}",
-                     patience_seconds=options.orphan_patience)  # fmt: skip
+    return RayEngine(
+        options.ray,
+        namespace=f"breakeven {data_dir.path}",
+        patience_seconds=options.orphan_patience,
+    )
 
 
 LOOK_SECONDS = 0.25
@@ -124,9 +144,10 @@ class Joiner:
         command = [sys.executable, "-m", "breakeven.runner.worker.ranks.elastic"]
         tell(f"{meeting.run_id}: machine {number + 1} of {meeting.nodes}")
         return start_in_own_session(
-            [*command, str(run.path), str(number)], run.path / f"output-{number}.log",
+            [*command, str(run.path), str(number)],
+            run.path / f"output-{number}.log",
             for_runs(os.environ),
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """Ends all parts and frees their places."""

@@ -32,13 +32,21 @@ class Limit(NamedTuple):
 
 COMPARED = re.compile(r"([a-z-]+(?::[\w.+!-]+)?)\s*([<>])\s*(.*)", re.DOTALL)
 SLOWER_THAN = "slower-than"
-GATE = {"slower": None, "parity": None, "accuracy": None, "compile": Limit("60"),
-        SLOWER_THAN: Limit("2%", below=100, of="ENVIRONMENT")}  # fmt: skip
+GATE = {
+    "slower": None,
+    "parity": None,
+    "accuracy": None,
+    "compile": Limit("60"),
+    SLOWER_THAN: Limit("2%", below=100, of="ENVIRONMENT"),
+}
 """Conditions about the backends of an experiment; the limit of `compile` is in seconds, that of
 `slower-than` in percent of the step time in another environment."""
 MEASURED: Mapping[Compared, Collection[str]] = {
-    "runs": GATE, "caches": ("compile",), "tensors": (), "causes": (),
-}  # fmt: skip
+    "runs": GATE,
+    "caches": ("compile",),
+    "tensors": (),
+    "causes": (),
+}
 """The conditions that an experiment can answer, by what it compares."""
 GATE_METAVAR = "slower|parity|accuracy|'compile>SECONDS'|'slower-than:ENVIRONMENT>PERCENT'"
 GATE_HELP = (
@@ -105,8 +113,9 @@ def add_fail_if(
 ) -> None:
     """Adds `--fail-if` to a command; `fail_if` is then a list of conditions, perhaps empty."""
     read = checked(lambda text: parse_conditions(text, known, metavar))
-    parser.add_argument("--fail-if", action="extend", type=read, default=[], metavar=metavar,
-                        help=help)  # fmt: skip
+    parser.add_argument(
+        "--fail-if", action="extend", type=read, default=[], metavar=metavar, help=help
+    )
 
 
 def check_gate(spec: ExperimentSpec, conditions: Sequence[Condition]) -> None:

@@ -34,8 +34,12 @@ from breakeven.runner.logs import log_action
 from breakeven.runner.masking import mask, mask_private
 from breakeven.runner.texts import printable
 
-SIGNS = {Health.OK: "ok", Health.DOUBTFUL: "doubtful", Health.WRONG: "WRONG",
-         Health.UNKNOWN: "unknown"}  # fmt: skip
+SIGNS = {
+    Health.OK: "ok",
+    Health.DOUBTFUL: "doubtful",
+    Health.WRONG: "WRONG",
+    Health.UNKNOWN: "unknown",
+}
 SOMETHING_WRONG = 1
 
 
@@ -44,10 +48,12 @@ def add_doctor_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--notify", action="store_true", help="send a test notification")
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
     command.add_argument(
-        "--bundle", type=Path, metavar="FILE.zip",
+        "--bundle",
+        type=Path,
+        metavar="FILE.zip",
         help="write findings, logs and records of the latest runs to a file for an issue; secrets "
         "are masked",
-    )  # fmt: skip
+    )
 
 
 def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -70,18 +76,22 @@ def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
 def examine(data_dir: DataDir, *, notify: bool = False) -> list[Finding]:
     """Runs all checks; takes as long as torch needs to start and compile. `notify`: whether to send
     a test notification."""
-    return [*_made("Python", lambda: [check_python()]),
-            *_made("Packages", lambda: [check_packages()]),
-            *_made("Notifications", lambda: [check_notifications(notify=notify)]),
-            *_made("Devices", check_devices),
-            *look(data_dir),
-            *_made("Run folders", partial(check_run_folders, data_dir))]  # fmt: skip
+    return [
+        *_made("Python", lambda: [check_python()]),
+        *_made("Packages", lambda: [check_packages()]),
+        *_made("Notifications", lambda: [check_notifications(notify=notify)]),
+        *_made("Devices", check_devices),
+        *look(data_dir),
+        *_made("Run folders", partial(check_run_folders, data_dir)),
+    ]
 
 
 def look(data_dir: DataDir) -> list[Finding]:
     """Quick findings that do not disturb a training: no compiler, no torch, no journal."""
-    return [*_made("Disk", partial(check_disk, data_dir)),
-            *_made("Processes", partial(check_processes, data_dir))]  # fmt: skip
+    return [
+        *_made("Disk", partial(check_disk, data_dir)),
+        *_made("Processes", partial(check_processes, data_dir)),
+    ]
 
 
 def _made(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
@@ -105,8 +115,9 @@ def report(findings: Sequence[Finding]) -> str:
         if one.remedy:
             lines.append(filled(f"remedy: {printable(one.remedy, 600)}", " " * len(head)))
     counted = {health: sum(one.health is health for one in findings) for health in SIGNS}
-    summary = ", ".join(f"{count} {SIGNS[health].lower()}" for health, count in counted.items()
-                        if count)  # fmt: skip
+    summary = ", ".join(
+        f"{count} {SIGNS[health].lower()}" for health, count in counted.items() if count
+    )
     return "\n".join([*lines, "", summary])
 
 
@@ -165,8 +176,13 @@ def _contents(data_dir: DataDir, findings: Sequence[Finding]) -> Iterator[tuple[
         with suppress(OSError):
             yield f"logs/{log.name}", _tail(log)
     for run in _last_runs(data_dir):
-        for path in (run.spec_file, run.claim_file, run.exit_file, run.output_file,
-                     run.events_file):  # fmt: skip
+        for path in (
+            run.spec_file,
+            run.claim_file,
+            run.exit_file,
+            run.output_file,
+            run.events_file,
+        ):
             with suppress(OSError, RunnerError), run.open(path.name) as opened:
                 opened.seek(max(0, opened.seek(0, os.SEEK_END) - TAIL_BYTES))
                 yield (
@@ -181,9 +197,10 @@ def _system() -> dict[str, object]:
         "python": sys.version,
         "platform": platform.platform(),
         "packages": dict(sorted((one.name, one.version) for one in metadata.distributions())),
-        "variables": {name: value for name, value in sorted(os.environ.items())
-                      if name.startswith(OWN_PREFIX)},
-    }  # fmt: skip
+        "variables": {
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(OWN_PREFIX)
+        },
+    }
 
 
 def _last_runs(data_dir: DataDir) -> list[RunDir]:

@@ -102,17 +102,29 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `read_filter` reads, and the format of the output."""
     numbers = ", ".join(f"{name} ({text})" for name, text in NUMBERS.items())
     parser.add_argument(
-        "words", nargs="*", metavar="WORD", type=checked(_check_term),
+        "words",
+        nargs="*",
+        metavar="WORD",
+        type=checked(_check_term),
         help="words that must all be in an experiment's texts; -word (after --) for a word that "
         f"must not; 'speedup>1.2' for numbers: {numbers}",
-    )  # fmt: skip
+    )
     add_facets(parser)
-    parser.add_argument("--archived", choices=get_args(Archived), default="no",
-                        help="list archived experiments, too, or alone (default: no)")  # fmt: skip
+    parser.add_argument(
+        "--archived",
+        choices=get_args(Archived),
+        default="no",
+        help="list archived experiments, too, or alone (default: no)",
+    )
     orders = [f"{sign}{name}" for name in SORTS for sign in ("", "-")]
-    parser.add_argument("--sort", choices=orders, default="-when", metavar="[-]NAME",
-                        help=f"one of {', '.join(SORTS)}; with - in front, the largest first: "
-                        "--sort=-speedup (default: -when)")  # fmt: skip
+    parser.add_argument(
+        "--sort",
+        choices=orders,
+        default="-when",
+        metavar="[-]NAME",
+        help=f"one of {', '.join(SORTS)}; with - in front, the largest first: "
+        "--sort=-speedup (default: -when)",
+    )
     written = parser.add_mutually_exclusive_group()
     written.add_argument("--json", action="store_true", help="print a list of JSON objects")
     written.add_argument("--table", action="store_true", help="print a table (the default)")
@@ -121,8 +133,12 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
 def add_facets(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `read_facets` reads."""
     for name, text in FACETS.items():
-        parser.add_argument(f"--{name}", action="append", metavar="VALUE",
-                            help=f"{text}; can be given several times")  # fmt: skip
+        parser.add_argument(
+            f"--{name}",
+            action="append",
+            metavar="VALUE",
+            help=f"{text}; can be given several times",
+        )
 
 
 def read_facets(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
@@ -144,8 +160,11 @@ def filter_arguments(wanted: Filter) -> list[str]:
     plain = Filter()
     others = [f"--archived={wanted.archived}"] if wanted.archived != plain.archived else []
     others += [f"--sort={wanted.sort}"] if wanted.sort != plain.sort else []
-    words = [minus + (phrase or word) for minus, phrase, word in TERM.findall(wanted.text)
-             if phrase or word]  # fmt: skip
+    words = [
+        minus + (phrase or word)
+        for minus, phrase, word in TERM.findall(wanted.text)
+        if phrase or word
+    ]
     first = ["--"] if any(word.startswith("-") for word in words) else []
     return [*facets, *others, *first, *words]
 
@@ -153,8 +172,10 @@ def filter_arguments(wanted: Filter) -> list[str]:
 def _comparison(word: str) -> Condition:
     name, _, limit = re.split("([<>])", word, maxsplit=1)
     if name not in NUMBERS:
-        raise ValueError(f"{name!r} is not a number of the list; choose from {', '.join(NUMBERS)}"
-                         f"{nearest(name, NUMBERS)}")  # fmt: skip
+        raise ValueError(
+            f"{name!r} is not a number of the list; choose from {', '.join(NUMBERS)}"
+            f"{nearest(name, NUMBERS)}"
+        )
     condition = parse_condition(word)
     if condition is None:
         raise ValueError(f"{limit!r} after {word.removesuffix(limit)} is not a number")

@@ -48,8 +48,13 @@ def add_library_commands(add: Add) -> None:
     label = add("label", _label, text)
     label.add_argument("--name", help="new name; '' restores the original name")
     for option, text in {"--tag": "add a tag", "--untag": "remove a tag"}.items():
-        label.add_argument(option, action="append", default=[], metavar="TAG",
-                           help=f"{text}; can be given several times")  # fmt: skip
+        label.add_argument(
+            option,
+            action="append",
+            default=[],
+            metavar="TAG",
+            help=f"{text}; can be given several times",
+        )
     label.add_argument("--notes", help="Markdown; replaces existing notes")
     text = "hide experiments in lists, or show them again"
     label.add_argument("--archive", action=argparse.BooleanOptionalAction, help=text)
@@ -65,19 +70,29 @@ def add_library_commands(add: Add) -> None:
     text = "with ids: also remove all other artifacts, such as predictions and traces"
     clean.add_argument("--artifacts", action="store_true", help=text)
     clean.add_argument("--trash", action="store_true", help="empty the trash")
-    clean.add_argument("--budget", type=checked(parse_size), metavar="SIZE",
-                       help="shrink the data folder to 500MB, 20GB or 1TB: remove deleted "
-                       "experiments, then checkpoints, then artifacts")  # fmt: skip
-    clean.add_argument("--environments", nargs="*", metavar="NAME",
-                       help="remove environments that `compare --environment` made; without a "
-                       "name, list them with the space that they take")  # fmt: skip
+    clean.add_argument(
+        "--budget",
+        type=checked(parse_size),
+        metavar="SIZE",
+        help="shrink the data folder to 500MB, 20GB or 1TB: remove deleted "
+        "experiments, then checkpoints, then artifacts",
+    )
+    clean.add_argument(
+        "--environments",
+        nargs="*",
+        metavar="NAME",
+        help="remove environments that `compare --environment` made; without a "
+        "name, list them with the space that they take",
+    )
     text = "with --budget: only print what would be removed"
     clean.add_argument("--dry-run", action="store_true", help=text)
     for command in (label, delete, clean):
         command.add_argument(
-            "experiments", nargs="+" if command is label else "*", metavar="EXPERIMENT",
+            "experiments",
+            nargs="+" if command is label else "*",
+            metavar="EXPERIMENT",
             help="id of an experiment, as in `list`",
-        )  # fmt: skip
+        )
         command.usage = f"{command.usage} EXPERIMENT..."
     text = "stop experiments by id, or by a filter as in `list`"
     add_cancel_options(add("cancel", cancel_many, text))
@@ -134,11 +149,16 @@ def _restore(data_dir: DataDir, ids: Sequence[str]) -> int:
 
 
 def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
-    chosen = [bool(options.experiments), options.trash, options.budget is not None,
-              options.environments is not None]  # fmt: skip
+    chosen = [
+        bool(options.experiments),
+        options.trash,
+        options.budget is not None,
+        options.environments is not None,
+    ]
     if sum(chosen) != 1:
-        raise RunnerError("clean takes one of these: ids of experiments, --trash, --budget SIZE, "
-                          "--environments")  # fmt: skip
+        raise RunnerError(
+            "clean takes one of these: ids of experiments, --trash, --budget SIZE, --environments"
+        )
     if options.environments is not None:
         return _clean_environments(data_dir, options.environments)
     if options.trash:
@@ -180,8 +200,10 @@ def _shrink(data_dir: DataDir, options: argparse.Namespace) -> int:
         tell(f"{printable(removal.what)}: {removal.num_bytes / 1e6:,.1f} MB {done}")
     tell(f"{found.bytes_before / 1e9:,.2f} GB before, {found.bytes_after / 1e9:,.2f} GB after")
     if not found.is_enough:
-        tell("Only results, active and resumable runs, and the index are left: delete "
-               "experiments, or raise the budget.")  # fmt: skip
+        tell(
+            "Only results, active and resumable runs, and the index are left: delete "
+            "experiments, or raise the budget."
+        )
     return 0 if found.is_enough else OVER_BUDGET
 
 
@@ -231,13 +253,23 @@ def _found(data_dir: DataDir, wanted: Filter) -> list[str]:
     """Ids of active experiments in this data folder that match a filter."""
     if find_spec("duckdb") is None:
         raise RunnerError("a filter needs duckdb, which is not installed here: give ids")
-    command = [sys.executable, "-m", "breakeven.storage", "list", "--json",
-               f"--data-folder={data_dir.path}", *filter_arguments(wanted)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "breakeven.storage",
+        "list",
+        "--json",
+        f"--data-folder={data_dir.path}",
+        *filter_arguments(wanted),
+    ]
     done = subprocess.run(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise RunnerError("nothing was stopped, because the experiments could not be listed")
-    return [one["experiment_id"] for one in json.loads(done.stdout)
-            if one["state"] in ACTIVE_EXPERIMENTS and one["origin"] == "local"]  # fmt: skip
+    return [
+        one["experiment_id"]
+        for one in json.loads(done.stdout)
+        if one["state"] in ACTIVE_EXPERIMENTS and one["origin"] == "local"
+    ]
 
 
 SHOWN = 10

@@ -25,11 +25,29 @@ FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
 """Every field that users can set, by path, those of the experiment itself first."""
 SET = "--set"
 SCRIPT_FIELDS = (
-    "name", "backends", "environments", "settings", "controls", "more_controls", "devices", "cpus",
-    "exclusive", "priority", "cpu_threads", "schedule", "compile", "block_steps", "profile_steps",
-    "time_limit_seconds", "keep_code", "keep_trace", "training.seed",
-    "script.folder", "script.steps", "script.patience_seconds",
-)  # fmt: skip
+    "name",
+    "backends",
+    "environments",
+    "settings",
+    "controls",
+    "more_controls",
+    "devices",
+    "cpus",
+    "exclusive",
+    "priority",
+    "cpu_threads",
+    "schedule",
+    "compile",
+    "block_steps",
+    "profile_steps",
+    "time_limit_seconds",
+    "keep_code",
+    "keep_trace",
+    "training.seed",
+    "script.folder",
+    "script.steps",
+    "script.patience_seconds",
+)
 """Fields that options can set for a script; the script itself decides the others."""
 SCRIPT_FLAGS = {"script.steps": "--steps"}
 
@@ -62,9 +80,14 @@ def add_field_options(
     fields have options of their own, too."""
     text = "set any field, also a rare one; can be given several times"
     parser.add_argument(
-        SET, action="append", default=[], type=checked(lambda text: _read_setting(text, paths)),
-        dest="settings_given", metavar="FIELD=VALUE", help=text,
-    )  # fmt: skip
+        SET,
+        action="append",
+        default=[],
+        type=checked(lambda text: _read_setting(text, paths)),
+        dest="settings_given",
+        metavar="FIELD=VALUE",
+        help=text,
+    )
     text = "list all fields with type, range, default and text, and exit"
     parser.add_argument("--help-fields", action=_ListFields, nargs=0, help=text)
     groups: dict[str, argparse._ArgumentGroup] = {}
@@ -93,9 +116,13 @@ def read_spec(given: argparse.Namespace, usual_device: str = "cpu") -> Experimen
     if "name" in values:
         return spec
     name = usual_name(
-        spec.model.source, spec.data.source, precision=spec.training.precision,
-        batch_size=spec.training.batch_size, backends=spec.backends, device=spec.place,
-    )  # fmt: skip
+        spec.model.source,
+        spec.data.source,
+        precision=spec.training.precision,
+        batch_size=spec.training.batch_size,
+        backends=spec.backends,
+        device=spec.place,
+    )
     return replace(spec, name=name)
 
 

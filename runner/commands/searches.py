@@ -31,9 +31,13 @@ SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 def add_search_commands(add: Add) -> None:
     """Adds the commands."""
-    command = add("tune", _tune, "find the fastest way to train a model, or with a script of your "
-                  "own, for a planned length: try compilers and settings, end losing ones, confirm "
-                  "the best")  # fmt: skip
+    command = add(
+        "tune",
+        _tune,
+        "find the fastest way to train a model, or with a script of your "
+        "own, for a planned length: try compilers and settings, end losing ones, confirm "
+        "the best",
+    )
     command.usage = "breakeven tune [FILE] [options] [-- ARGUMENT ...]"
     text = "a training script of your own, as for `script`; then only options that `script` has, "
     text += "too, and `--set` for `script.folder` and `script.steps`"
@@ -47,14 +51,19 @@ def add_search_commands(add: Add) -> None:
     text += "larger batches, which are another training"
     command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
     add_spec_options(command)
-    command = add("investigate", _investigate, "find the cause of a run that failed, learned "
-                  "something else than the baseline, or is slower")  # fmt: skip
+    command = add(
+        "investigate",
+        _investigate,
+        "find the cause of a run that failed, learned "
+        "something else than the baseline, or is slower",
+    )
     text = "the run, EXPERIMENT.LABEL, as its folder is named"
     command.add_argument("run", metavar="RUN", help=text)
     text = "time for the search, such as 90s, 30m or 2h; for a run that is only slow, time for "
     text += f"each stage of the compiler (default: {duration(BUDGET_SECONDS)})"
-    command.add_argument("--budget", type=checked(read_budget), default=BUDGET_SECONDS,
-                         metavar="TIME", help=text)  # fmt: skip
+    command.add_argument(
+        "--budget", type=checked(read_budget), default=BUDGET_SECONDS, metavar="TIME", help=text
+    )
     add_allow_code(command)
 
 
@@ -78,20 +87,26 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = spec if options.name is None else replace(spec, name=options.name)
     tune = spec.tune
     count = len(spec.backends)
-    tell(f"{count} candidate{'s' * (count != 1)} for a training of {tune.steps:,} steps; the "
-           f"search takes at most {duration(tune.max_seconds)}.")  # fmt: skip
+    tell(
+        f"{count} candidate{'s' * (count != 1)} for a training of {tune.steps:,} steps; the "
+        f"search takes at most {duration(tune.max_seconds)}."
+    )
     tell(untried(spec))
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage)
     status = storage.run("show", [experiment.experiment_id])
-    training = next((one for one in experiments(data_dir)
-                     if one.spec.confirms == experiment.experiment_id), None)  # fmt: skip
+    training = next(
+        (one for one in experiments(data_dir) if one.spec.confirms == experiment.experiment_id),
+        None,
+    )
     if training is None:
         baseline = experiment.runs[0]
         tell(too_short(spec, baseline) or why_unconfirmed(baseline.state))
         return status if baseline.state.ended_early else 0
-    tell("The best candidates now train from the beginning, in fresh processes, to confirm the "
-           "answer.")  # fmt: skip
+    tell(
+        "The best candidates now train from the beginning, in fresh processes, to confirm the "
+        "answer."
+    )
     follow(data_dir, training, storage)
     return storage.run("show", [training.experiment_id, f"--plan={tune.steps} steps"])
 

@@ -77,18 +77,25 @@ from breakeven.runner.supervision.supervisor import LINGER_SECONDS, supervise
 def add_start_commands(add: Add) -> None:
     """Adds the commands."""
     compare = add("compare", _compare, "run an experiment, wait for it, print the comparison")
-    script = add("script", _compare, "run a training script of your own under each backend, wait "
-                 "for it, print the comparison")  # fmt: skip
+    script = add(
+        "script",
+        _compare,
+        "run a training script of your own under each backend, wait for it, print the comparison",
+    )
     add_script_options(script)
     queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
     work = add("supervise", _supervise, "run the queue until it is empty")
     add_cluster_options(work)
     work.add_argument(
-        "--one-at-a-time", action="store_true",
+        "--one-at-a-time",
+        action="store_true",
         help="run one experiment after the other, on any devices",
-    )  # fmt: skip
-    suite = add("suite", _suite, "queue an experiment for each model of a benchmark suite; "
-                "`supervise` runs them")  # fmt: skip
+    )
+    suite = add(
+        "suite",
+        _suite,
+        "queue an experiment for each model of a benchmark suite; `supervise` runs them",
+    )
     suite.usage = "breakeven suite SUITE [options]"
     add_suite_options(suite)
     go_on = add("resume", _resume, "resume an experiment's stopped runs from their checkpoints")
@@ -98,11 +105,17 @@ def add_start_commands(add: Add) -> None:
     go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
     go_on.add_argument("experiment", help="id of the experiment, as in `list`")
     go_on.usage = f"{go_on.usage} EXPERIMENT"
-    more = add("add-rounds", _add_rounds, "measure more rounds of a finished experiment with an "
-               "inconclusive verdict")  # fmt: skip
+    more = add(
+        "add-rounds",
+        _add_rounds,
+        "measure more rounds of a finished experiment with an inconclusive verdict",
+    )
     more.add_argument("experiment", help="id of the experiment, as in `list`")
-    more.add_argument("--backends", metavar="LABEL,...", help="labels of the backends to time, as "
-                      "in the table (default: all)")  # fmt: skip
+    more.add_argument(
+        "--backends",
+        metavar="LABEL,...",
+        help="labels of the backends to time, as in the table (default: all)",
+    )
     for field in fields_of(AddedRounds):
         more.add_argument(field.flag, dest=field.name, help=help_of(field), **arguments_of(field))
     more.usage = f"{more.usage} EXPERIMENT"
@@ -118,11 +131,15 @@ def add_start_commands(add: Add) -> None:
 def add_allow_code(command: argparse.ArgumentParser) -> None:
     """Adds `--allow-code` to a command that starts a supervisor."""
     command.add_argument(
-        "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
+        "--allow-code",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
         help="a folder whose Python files (path.py:name) runs may execute, in addition to those in "
         f"${CODE_VARIABLE}; can be given several times. It applies to the supervisor that this "
         "command starts, so no other supervisor may be running",
-    )  # fmt: skip
+    )
 
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -187,8 +204,9 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
     allow_code_again(data_dir, options, [experiment.spec])
     on = None
     if options.device or options.parallel:
-        on = moved_spec(experiment.spec, options.device and options.device.split(","),
-                        options.parallel)  # fmt: skip
+        on = moved_spec(
+            experiment.spec, options.device and options.device.split(","), options.parallel
+        )
         check(on, read_capabilities(data_dir) or probe(data_dir))
     labels = resume(experiment, on)
     for variant, run in zip(experiment.variants, experiment.runs, strict=True):
@@ -246,8 +264,9 @@ def _resolve_environments(data_dir: DataDir, options: argparse.Namespace) -> Non
     if not options.environments:
         return
     options.environments = resolved(data_dir, options.environments)
-    others = [python for python in pythons(options.environments).values()
-              if not is_own(python, data_dir)]  # fmt: skip
+    others = [
+        python for python in pythons(options.environments).values() if not is_own(python, data_dir)
+    ]
     if hasattr(options, "allow_code"):  # `submit` starts no supervisor.
         options.allow_code = [*options.allow_code, *(Path(one).parent for one in others)]
 
@@ -290,9 +309,17 @@ def _is_free(lock: Path) -> bool:
 
 SHRINK = Bounds(1, 9999, "no model has more layers, heads or words")
 ROWS = (
-    "name", "scenario", "task", "settings", "model.source", "data.source", "training.precision",
-    "speed.part", "cache.part", "accuracy.parts",
-)  # fmt: skip
+    "name",
+    "scenario",
+    "task",
+    "settings",
+    "model.source",
+    "data.source",
+    "training.precision",
+    "speed.part",
+    "cache.part",
+    "accuracy.parts",
+)
 """Fields that the matrix sets itself."""
 
 
@@ -312,15 +339,19 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
     for name, text in lists.items():
         group.add_argument(f"--{name}", type=split_at_commas, metavar="NAME,...", help=text)
     group.add_argument(
-        "--shrink", type=checked(read_whole_number), default=1, metavar="N",
+        "--shrink",
+        type=checked(read_whole_number),
+        default=1,
+        metavar="N",
         help="divide the layers, attention heads and words of huggingface's models by N, for "
         "trials on small machines (default: 1)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--run", metavar="ID",
+        "--run",
+        metavar="ID",
         help="id of the suite run (default: a new one); for an existing id, only missing and "
         "failed cells are queued",
-    )  # fmt: skip
+    )
     add_field_options(parser, [path for path in FIELDS if path not in ROWS])
 
 

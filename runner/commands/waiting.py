@@ -67,12 +67,15 @@ def watch(
     while True:
         if experiment.spec.kind.searches:
             experiment = find_experiment(data_dir, experiment.experiment_id)
-            runs |= {run: RunProgress(run, experiment.spec)
-                     for run in experiment.runs if run not in runs}  # fmt: skip
+            runs |= {
+                run: RunProgress(run, experiment.spec) for run in experiment.runs if run not in runs
+            }
         for progress in runs.values():
             progress.update()
-        labels = {run: variant.label for run, variant
-                  in zip(experiment.runs, experiment.variants, strict=True)}  # fmt: skip
+        labels = {
+            run: variant.label
+            for run, variant in zip(experiment.runs, experiment.variants, strict=True)
+        }
         width = max(map(len, labels.values()))
         if any(progress.state is not RunState.QUEUED for progress in runs.values()):
             ahead = []
@@ -113,8 +116,10 @@ def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
     end = f"`breakeven cancel {first.experiment_id}{option}` ends it"
     if any(one.experiment_id == first.experiment_id for one in running):
         return [f"Waits for {named}, running in the same data folder: {end}."]
-    return [f"Waits for {named}, queued earlier in the same data folder: {end}, "
-            f"`breakeven queue next {mine}{option}` starts this experiment first."]  # fmt: skip
+    return [
+        f"Waits for {named}, queued earlier in the same data folder: {end}, "
+        f"`breakeven queue next {mine}{option}` starts this experiment first."
+    ]
 
 
 def _redraw(lines: Sequence[str], drawn: int) -> int:
@@ -205,8 +210,10 @@ def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
     """Runs a queued experiment and waits for its end; meanwhile `storage` starts. Returns the
     experiment with the runs that it added."""
     ensure_supervisor(data_dir)
-    tell(f"experiment {experiment.experiment_id} on {experiment.spec.place}, "
-           f"{_length(experiment.spec)}")  # fmt: skip
+    tell(
+        f"experiment {experiment.experiment_id} on {experiment.spec.place}, "
+        f"{_length(experiment.spec)}"
+    )
     return _watch(data_dir, experiment, storage)
 
 
@@ -221,10 +228,13 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
         if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
             return grown
         known = {run.run_id for run in experiment.runs}
-        labels = ", ".join(run.run_id.partition(".")[2] for run in grown.runs
-                           if run.run_id not in known)  # fmt: skip
-        tell(f"Further controls ({labels}): the losses of a backend are too far from those of "
-               "equal trainings to match.")  # fmt: skip
+        labels = ", ".join(
+            run.run_id.partition(".")[2] for run in grown.runs if run.run_id not in known
+        )
+        tell(
+            f"Further controls ({labels}): the losses of a backend are too far from those of "
+            "equal trainings to match."
+        )
         experiment = grown
 
 
@@ -265,9 +275,12 @@ class Storage:
         if self._process is None and self._is_installed:
             # In a session of its own, because Ctrl-C stops the experiment but not its table.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "breakeven.storage", FROM_INPUT], stdin=subprocess.PIPE,
-                text=True, cwd=PROJECT_ROOT, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "breakeven.storage", FROM_INPUT],
+                stdin=subprocess.PIPE,
+                text=True,
+                cwd=PROJECT_ROOT,
+                start_new_session=True,
+            )
 
     def run(self, command: str, arguments: Sequence[str]) -> int:
         """Runs the command; returns its exit status."""
@@ -296,8 +309,10 @@ def _require_accepted(experiment: Experiment) -> None:
 def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None:
     if not _why_repeated(experiment):
         return None  # reading all folders takes long
-    return next((one for one in experiments(data_dir)
-                 if one.spec.fallback_of == experiment.experiment_id), None)  # fmt: skip
+    return next(
+        (one for one in experiments(data_dir) if one.spec.fallback_of == experiment.experiment_id),
+        None,
+    )
 
 
 def _why_repeated(experiment: Experiment) -> str:

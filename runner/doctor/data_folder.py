@@ -23,8 +23,12 @@ SHOWN = 3
 
 def check_disk(data_dir: DataDir) -> Iterator[Finding]:
     folder, temporary = _existing(data_dir.path), Path(tempfile.gettempdir())
-    yield _room("Disk", folder, "`breakeven clean --budget 20GB` removes the trash, then "
-                "old checkpoints, then artifacts; results stay")  # fmt: skip
+    yield _room(
+        "Disk",
+        folder,
+        "`breakeven clean --budget 20GB` removes the trash, then "
+        "old checkpoints, then artifacts; results stay",
+    )
     if os.stat(temporary).st_dev != os.stat(folder).st_dev:
         yield _room(
             "Temporary files", temporary, "remove files there, or name another folder in TMPDIR"
@@ -78,8 +82,12 @@ def check_settings(data_dir: DataDir) -> Finding:
 def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
     """Opens every specification, then every journal; the time grows with their number."""
     damaged = [f"{printable(name, 80)}: {printable(why, 160)}" for name, why in damages(data_dir)]
-    missing = [f"{one.experiment_id}.{label}" for one in listed(data_dir)
-               for label, run, _ in one.runs if run is None]  # fmt: skip
+    missing = [
+        f"{one.experiment_id}.{label}"
+        for one in listed(data_dir)
+        for label, run, _ in one.runs
+        if run is None
+    ]
     found = [
         f"{len(those):,} {what}: {_some(those)}"
         for those, what in ((damaged, "cannot be read"), (missing, "missing"))

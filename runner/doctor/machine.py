@@ -115,8 +115,9 @@ def check_driver(*, sees_gpu: bool, torch_version: str) -> Finding:
     if shutil.which(ASK_DRIVER[0]) is None:
         return ok(subject, "no nvidia-smi here" + ("" if sees_gpu else ", and torch sees no GPU"))
     try:
-        done = subprocess.run(ASK_DRIVER, capture_output=True, text=True, errors="replace",
-                              timeout=DRIVER_SECONDS)  # fmt: skip
+        done = subprocess.run(
+            ASK_DRIVER, capture_output=True, text=True, errors="replace", timeout=DRIVER_SECONDS
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         remedy = "`nvidia-smi` must answer; if it hangs, the machine needs a restart"
         return wrong(subject, printable(error), remedy)

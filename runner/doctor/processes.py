@@ -41,9 +41,11 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     if heartbeat.stuck:
         name, since = min(heartbeat.stuck.items(), key=lambda one: one[1])
         others = f", and {len(heartbeat.stuck) - 1} more" if len(heartbeat.stuck) > 1 else ""
-        evidence = (f"{printable(name)} had no supervision for "
-                    f"{duration(max(0.0, time.time() - since))}{others}: a thread of "
-                    "the supervisor hangs")  # fmt: skip
+        evidence = (
+            f"{printable(name)} had no supervision for "
+            f"{duration(max(0.0, time.time() - since))}{others}: a thread of "
+            "the supervisor hangs"
+        )
         return wrong(subject, evidence, kill)
     queued = [one.experiment_id for one in startable(data_dir)]
     counted = f"{len(queued)} experiment{'' if len(queued) == 1 else 's'} waiting"
@@ -63,8 +65,10 @@ def check_dashboard(data_dir: DataDir) -> Finding:
         return ok(subject, "responding" if is_locked(lock) else "none is open")
     pids = " ".join(map(str, holders(lock))) or "PID"
     evidence = f"process {pids} has been reading run folders for {duration(seconds)}"
-    remedy = (f"unless the disk is slow, `kill -9 {pids}` and `make run`: the index is "
-              "rebuilt from the run folders, and trainings continue")  # fmt: skip
+    remedy = (
+        f"unless the disk is slow, `kill -9 {pids}` and `make run`: the index is "
+        "rebuilt from the run folders, and trainings continue"
+    )
     return wrong(subject, evidence, remedy)
 
 
@@ -73,8 +77,11 @@ def check_orphaned_runs(data_dir: DataDir) -> Finding:
     subject = "Orphaned runs"
     if is_locked(data_dir.supervisor_lock):
         return ok(subject, "the running supervisor records them")
-    lost = [run for run in data_dir.unrecorded_runs() if run.claim_file.exists()
-            and run.state is RunState.LOST]  # fmt: skip
+    lost = [
+        run
+        for run in data_dir.unrecorded_runs()
+        if run.claim_file.exists() and run.state is RunState.LOST
+    ]
     if not lost:
         return ok(subject, "none")
     evidence = (
@@ -101,16 +108,23 @@ def _close(data_dir: DataDir, lost: Collection[RunDir]) -> str:
 def check_orphaned_processes(data_dir: DataDir) -> Finding:
     """Finds processes of ended or unsupervised runs: they use the device."""
     subject = "Orphaned processes"
-    found = [one for one in members(data_dir.runs)
-             if one.pid != os.getpid() and _is_abandoned(RunDir(one.run_folder))]  # fmt: skip
+    found = [
+        one
+        for one in members(data_dir.runs)
+        if one.pid != os.getpid() and _is_abandoned(RunDir(one.run_folder))
+    ]
     if not found:
         return ok(subject, "none")
     pids = " ".join(str(one.pid) for one in found)
     folders = sorted({one.run_folder for one in found})
     listed = _some(folder.name for folder in folders)
     evidence = f"{len(found)} processes of runs without a supervisor: {pids} ({listed})"
-    return wrong(subject, evidence, f"`kill -9 {pids}`, or `breakeven doctor --repair`",
-                 repair=lambda: f"{sum(map(kill_members, folders))} processes ended")  # fmt: skip
+    return wrong(
+        subject,
+        evidence,
+        f"`kill -9 {pids}`, or `breakeven doctor --repair`",
+        repair=lambda: f"{sum(map(kill_members, folders))} processes ended",
+    )
 
 
 def _is_abandoned(run: RunDir) -> bool:

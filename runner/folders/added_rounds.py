@@ -35,9 +35,10 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
     by_label = experiment.spec.repeats_by_label
     wanted = {member for label in labels for member in by_label[label]}
     chosen = [
-        run for run, variant in zip(experiment.runs, experiment.variants, strict=True)
+        run
+        for run, variant in zip(experiment.runs, experiment.variants, strict=True)
         if variant.role != "backend" or variant.label in wanted
-    ]  # fmt: skip
+    ]
     chosen = [run for run in chosen if run.state is RunState.FINISHED]
     # The baseline comes last: a working supervisor waits for it before it starts the others.
     for run in reversed(chosen):
@@ -45,16 +46,18 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
             write_atomically(run.rounds_file, rounds.to_json())
             run.reopen()
     names = [run.run_id.partition(".")[2] for run in chosen]
-    log_action(experiment.data_dir.logs, "add rounds", experiment.experiment_id,
-                 runs=", ".join(names))  # fmt: skip
+    log_action(
+        experiment.data_dir.logs, "add rounds", experiment.experiment_id, runs=", ".join(names)
+    )
     return names
 
 
 def backends_of(spec: ExperimentSpec) -> list[str]:
     """Labels of the backends that an experiment compares."""
     backends = {one.label for one in spec.variants if one.role == "backend"}
-    return [label for label, members in spec.repeats_by_label.items()
-            if backends.intersection(members)]  # fmt: skip
+    return [
+        label for label, members in spec.repeats_by_label.items() if backends.intersection(members)
+    ]
 
 
 def refuse_rounds(experiment: Experiment) -> None:
@@ -98,8 +101,9 @@ def _why_not_here(baseline: RunDir) -> str | None:
     claim = baseline.read_claim()
     if claim is None or not claim.is_from_this_host or claim.node is not None:
         return "it ran on another machine"
-    environments = (event for event in each_event(baseline.events_file)
-                    if event["kind"] == "environment")  # fmt: skip
+    environments = (
+        event for event in each_event(baseline.events_file) if event["kind"] == "environment"
+    )
     versions = next(environments, {}).get("versions")
     measured = str(versions.get("torch")) if isinstance(versions, dict) else None
     if baseline.read_spec().variant.environment is not None:
@@ -127,8 +131,11 @@ def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:
     again = [run for run, ended in ends.items() if ended is not None and ended.returncode == 0]
     if rounds is None or rounds.processes == 1 or runs[0] not in again or len(again) == 1:
         return []
-    left = replace(rounds, processes=rounds.processes - 1,
-                   max_seconds=rounds.max_seconds - rounds.max_seconds_each)  # fmt: skip
+    left = replace(
+        rounds,
+        processes=rounds.processes - 1,
+        max_seconds=rounds.max_seconds - rounds.max_seconds_each,
+    )
     for run in again:
         write_atomically(run.rounds_file, left.to_json())
         run.reopen()
@@ -153,8 +160,12 @@ def _what_changed(run: RunDir, workload: Mapping[str, Any]) -> list[str]:
     for event in each_event(run.events_file):
         if event["kind"] == "environment":
             versions = event.get("versions")
-            processes.append({"device": event.get("device_name"),
-                              **(versions if isinstance(versions, dict) else {})})  # fmt: skip
+            processes.append(
+                {
+                    "device": event.get("device_name"),
+                    **(versions if isinstance(versions, dict) else {}),
+                }
+            )
         elif event["kind"] == "workload" and processes:
             processes[-1] |= _facts(event)
         elif event["kind"] == "source" and processes:
@@ -163,8 +174,11 @@ def _what_changed(run: RunDir, workload: Mapping[str, Any]) -> list[str]:
         return []
     first, newest = processes[0], processes[-1]
     newest |= _facts(workload) if workload else {}
-    return [name for name in first if None not in (first[name], newest.get(name))
-            and first[name] != newest[name]]  # fmt: skip
+    return [
+        name
+        for name in first
+        if None not in (first[name], newest.get(name)) and first[name] != newest[name]
+    ]
 
 
 def _facts(workload: Mapping[str, Any]) -> dict[str, Any]:

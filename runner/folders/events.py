@@ -133,11 +133,28 @@ def _pieces(journal: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-BOOLEANS = ("compiled", "inference_draws", "is_unstable", "out_of_memory", "passed", "same",
-            "warm_up")  # fmt: skip
+BOOLEANS = (
+    "compiled",
+    "inference_draws",
+    "is_unstable",
+    "out_of_memory",
+    "passed",
+    "same",
+    "warm_up",
+)
 """Fields that hold true or false; in other fields of numbers or texts these become None."""
-ANY_JSON = ("blocks", "clock_reads", "devices", "ending", "labels", "layers", "notes", "uncounted",
-            "variables", "versions")  # fmt: skip
+ANY_JSON = (
+    "blocks",
+    "clock_reads",
+    "devices",
+    "ending",
+    "labels",
+    "layers",
+    "notes",
+    "uncounted",
+    "variables",
+    "versions",
+)
 """Fields that hold any JSON."""
 
 
@@ -150,8 +167,10 @@ def read_event(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
         return None
-    return {name: value if name in BOOLEANS or name in ANY_JSON else _without_booleans(value)
-            for name, value in event.items()}  # fmt: skip
+    return {
+        name: value if name in BOOLEANS or name in ANY_JSON else _without_booleans(value)
+        for name, value in event.items()
+    }
 
 
 def _without_booleans(value: Any) -> Any:

@@ -68,8 +68,9 @@ def change_labels(data_dir: DataDir, experiment_id: str, change: Change) -> Labe
         if after != before:
             with writing(first.path):
                 first.write_labels(after)
-            changed = {name: value for name, value in vars(after).items()
-                       if value != getattr(before, name)}  # fmt: skip
+            changed = {
+                name: value for name, value in vars(after).items() if value != getattr(before, name)
+            }
             log_action(data_dir.logs, "label", experiment_id, **changed)
     return after
 
@@ -117,8 +118,9 @@ def trash(data_dir: DataDir) -> list[Deleted]:
             if entry.is_dir(follow_symlinks=False):
                 experiment_id = entry.name.partition(".")[0]
                 deleted = entry.stat(follow_symlinks=False).st_mtime
-                found.append(Deleted(experiment_id=experiment_id, folder=Path(entry.path),
-                                     deleted=deleted))  # fmt: skip
+                found.append(
+                    Deleted(experiment_id=experiment_id, folder=Path(entry.path), deleted=deleted)
+                )
     return sorted(found, key=lambda one: one.deleted, reverse=True)
 
 
@@ -194,8 +196,12 @@ def _ended_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
 
 def example_folders(experiment_id: str) -> list[RunDir]:
     """The folders of an example that comes with Breakeven; none for other experiments."""
-    return [run for group in run_dirs(EXAMPLES) for run in run_dirs(group.path)
-            if run.run_id.partition(".")[0] == experiment_id]  # fmt: skip
+    return [
+        run
+        for group in run_dirs(EXAMPLES)
+        for run in run_dirs(group.path)
+        if run.run_id.partition(".")[0] == experiment_id
+    ]
 
 
 def _refuse_examples(data_dir: DataDir, experiment_id: str) -> None:
@@ -281,13 +287,17 @@ def plan_removals(data_dir: DataDir, budget: int) -> RemovalPlan:
 
 def _candidates(data_dir: DataDir) -> Iterator[Removal]:
     trash_bytes = size_of(data_dir.trash)
-    yield Removal(what="deleted experiments", num_bytes=trash_bytes,
-                  remove=partial(empty_trash, data_dir))  # fmt: skip
+    yield Removal(
+        what="deleted experiments", num_bytes=trash_bytes, remove=partial(empty_trash, data_dir)
+    )
     ended = dict(_ended(data_dir))
     for experiment_id, runs in ended.items():
         found = sum(size_of(run.checkpoints) for run in runs)
-        yield Removal(what=f"checkpoints of {experiment_id}", num_bytes=found,
-                      remove=partial(free, data_dir, experiment_id))  # fmt: skip
+        yield Removal(
+            what=f"checkpoints of {experiment_id}",
+            num_bytes=found,
+            remove=partial(free, data_dir, experiment_id),
+        )
     for experiment_id, runs in ended.items():
         found = sum(size_of(folder) for run in runs for folder in (run.artifacts, run.workplace))
         found -= sum(size_of(run.checkpoints) for run in runs)

@@ -104,8 +104,10 @@ class Meetings:
     def take_seat(self, meeting: Meeting, holder: str) -> int | None:
         """Gives a machine a number that it keeps for the experiment; None if all are taken.
         `holder` is a unique name of the machine."""
-        seats = [self._folder / f"{meeting.experiment_id}.{number}.seat"
-                 for number in range(1, meeting.nodes)]  # fmt: skip
+        seats = [
+            self._folder / f"{meeting.experiment_id}.{number}.seat"
+            for number in range(1, meeting.nodes)
+        ]
         now = self._now(holder)
         for number, seat in enumerate(seats, start=1):
             if _holder(seat) == holder:

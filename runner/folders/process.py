@@ -68,9 +68,15 @@ def start_in_own_session(
     """Starts `command` as the leader of a new session, its output appended to a file."""
     with output.open("ab") as log:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            start_new_session=True, cwd=PROJECT_ROOT, env=env, pass_fds=pass_fds,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=PROJECT_ROOT,
+            env=env,
+            pass_fds=pass_fds,
+        )
 
 
 def has_exited(process: subprocess.Popen[bytes]) -> bool:

@@ -96,8 +96,10 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
         )
     refuse_secrets(spec.to_json())
     experiment_id = new_experiment_id()
-    specs = [RunSpec(experiment_id=experiment_id, experiment=spec, variant=variant)
-             for variant in spec.variants]  # fmt: skip
+    specs = [
+        RunSpec(experiment_id=experiment_id, experiment=spec, variant=variant)
+        for variant in spec.variants
+    ]
     runs = [data_dir.run_dir(one.run_id) for one in specs]
     with writing(data_dir.path), ExitStack() as undo:
         for run, one in zip(runs, specs, strict=True):
@@ -110,8 +112,9 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
 
 def add_run(data_dir: DataDir, experiment: Experiment, variant: Variant) -> Experiment:
     """Queues another possible run; returns the extended experiment. Raises `NotWritable`."""
-    one = RunSpec(experiment_id=experiment.experiment_id, experiment=experiment.spec,
-                  variant=variant)  # fmt: skip
+    one = RunSpec(
+        experiment_id=experiment.experiment_id, experiment=experiment.spec, variant=variant
+    )
     run = data_dir.run_dir(one.run_id)
     with writing(data_dir.path):
         run.write_spec(one)
@@ -164,8 +167,9 @@ def _experiment(experiment_id: str, folders: Sequence[RunDir]) -> Experiment | N
     names = [] if spec is None else [f"{experiment_id}.{one.label}" for one in spec.variants]
     if spec is None or any(name not in by_name for name in names):
         return None
-    further = (f"{experiment_id}.{one.label}" for one in spec.possible_variants
-               if one not in spec.variants)  # fmt: skip
+    further = (
+        f"{experiment_id}.{one.label}" for one in spec.possible_variants if one not in spec.variants
+    )
     names += [name for name in further if name in by_name]
     runs = tuple(by_name[name] for name in names)
     return Experiment(experiment_id=experiment_id, spec=spec, runs=runs)
@@ -222,10 +226,14 @@ def listed(data_dir: DataDir) -> Iterator[Listed]:
         if spec is None:
             continue
         by_name = {run.run_id: run for run in folders}
-        every = [(one, by_name.get(f"{experiment_id}.{one.label}"))
-                 for one in spec.possible_variants]  # fmt: skip
-        runs = [(one.label, run, None if run is None else _damage(run, spec)) for one, run in every
-                if run is not None or one in spec.variants]  # fmt: skip
+        every = [
+            (one, by_name.get(f"{experiment_id}.{one.label}")) for one in spec.possible_variants
+        ]
+        runs = [
+            (one.label, run, None if run is None else _damage(run, spec))
+            for one, run in every
+            if run is not None or one in spec.variants
+        ]
         if any(run is not None and why is None for _, run, why in runs):
             yield Listed(experiment_id=experiment_id, spec=spec, runs=runs)
 
@@ -270,15 +278,16 @@ def find_experiment(data_dir: DataDir, experiment_id: str) -> Experiment:
     """The experiment with this id; raises `UnknownExperiment` if there is none."""
     experiment = _experiment(experiment_id, folders_of(data_dir, experiment_id))
     if experiment is None:
-        raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}; "
-                                "`breakeven list` has those that are there")  # fmt: skip
+        raise UnknownExperiment(
+            f"no experiment {experiment_id!r} in {data_dir.runs}; "
+            "`breakeven list` has those that are there"
+        )
     return experiment
 
 
 def folders_of(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
     """The folders of an experiment, also damaged ones; no other folder is opened."""
-    return [run for run in data_dir.run_dirs()
-            if run.run_id.partition(".")[0] == experiment_id]  # fmt: skip
+    return [run for run in data_dir.run_dirs() if run.run_id.partition(".")[0] == experiment_id]
 
 
 def cancel(experiment: Experiment) -> None:
@@ -301,8 +310,10 @@ def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str
     """
     runs = [run for run in experiment.runs if can_resume(run)]
     if not runs:
-        raise RunnerError(f"no run of experiment {experiment.experiment_id!r} can go on: "
-                          f"{_why_none_can_resume(experiment)}")  # fmt: skip
+        raise RunnerError(
+            f"no run of experiment {experiment.experiment_id!r} can go on: "
+            f"{_why_none_can_resume(experiment)}"
+        )
     for run in runs:
         with writing(run.path):
             if on is not None:
@@ -310,8 +321,13 @@ def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str
             run.reopen()
     labels = [run.read_spec().variant.label for run in runs]
     where = {} if on is None else {"on": on.place}
-    log_action(experiment.data_dir.logs, "resume", experiment.experiment_id,
-                 runs=", ".join(labels), **where)  # fmt: skip
+    log_action(
+        experiment.data_dir.logs,
+        "resume",
+        experiment.experiment_id,
+        runs=", ".join(labels),
+        **where,
+    )
     return labels
 
 

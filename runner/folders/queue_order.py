@@ -50,15 +50,21 @@ def read_order(data_dir: DataDir) -> QueueOrder:
 def waiting(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
     """Every experiment with a queued run, in the order of the queue. `among`: candidate ids, if the
     caller knows them from the index."""
-    found = [one for one in _open(data_dir, among)
-             if any(run.state is RunState.QUEUED for run in one.runs)]  # fmt: skip
+    found = [
+        one
+        for one in _open(data_dir, among)
+        if any(run.state is RunState.QUEUED for run in one.runs)
+    ]
     return read_order(data_dir).sorted(found)
 
 
 def at_work(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
     """Every experiment with a running run, oldest first; `among` as in `waiting`."""
-    return [one for one in _open(data_dir, among)
-            if any(run.state is RunState.RUNNING for run in one.runs)]  # fmt: skip
+    return [
+        one
+        for one in _open(data_dir, among)
+        if any(run.state is RunState.RUNNING for run in one.runs)
+    ]
 
 
 def _open(data_dir: DataDir, among: Container[str] | None) -> Iterator[Experiment]:
@@ -91,8 +97,11 @@ def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> Non
 
 def hold(data_dir: DataDir, experiment_id: str) -> None:
     """Holds an experiment: it does not start. Raises the errors of `move`."""
-    _change(data_dir, lambda order, ids: replace(order, held=(*order.held, experiment_id)),
-            experiment_id)  # fmt: skip
+    _change(
+        data_dir,
+        lambda order, ids: replace(order, held=(*order.held, experiment_id)),
+        experiment_id,
+    )
     log_action(data_dir.logs, "hold", experiment_id)
 
 

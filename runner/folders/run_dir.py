@@ -300,9 +300,14 @@ class RunDir:
         """Moves all files of an attempt to `attempts/`, so that the run is queued as if it had
         never begun."""
         self._put_aside(
-            self.cancel_file, self.exit_file, self.output_file, self.artifacts, self.events_file,
-            self.devices_file, self.rounds_file,
-        )  # fmt: skip
+            self.cancel_file,
+            self.exit_file,
+            self.output_file,
+            self.artifacts,
+            self.events_file,
+            self.devices_file,
+            self.rounds_file,
+        )
 
     def _put_aside(self, *files: Path) -> None:
         self.check_plain()

@@ -37,8 +37,12 @@ from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.variants import QUICK_COMPILERS
 from breakeven.runner.specs.workload import TASKS, Task
 
-VARIABLES = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-             "ROCR_VISIBLE_DEVICES")  # fmt: skip
+VARIABLES = (
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+)
 """Variables that set the visible GPUs and their order."""
 PLACES = {
     "gpu": "proc/driver/nvidia/gpus/*",
@@ -80,16 +84,39 @@ MAX_AGE_SECONDS = 86_400.0
 ANSWER_SECONDS = 180.0
 PLUGINS = "torch_dynamo_backends"
 """Entry points by which packages add backends."""
-PROVIDERS = {"openxla": "torch_xla", "openxla_eval": "torch_xla", "tvm": "tvm",
-            "onnxrt": "onnxruntime"}  # fmt: skip
+PROVIDERS = {
+    "openxla": "torch_xla",
+    "openxla_eval": "torch_xla",
+    "tvm": "tvm",
+    "onnxrt": "onnxruntime",
+}
 """Packages of backends that torch lists even if the package is missing."""
 TORCHS_BACKENDS = ("cudagraphs", "inductor", "onnxrt", "openxla", "openxla_eval", "tvm")
 TORCHS_DEBUG_BACKENDS = (
-    "aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner", "aot_ts", "eager",
-    "eager_debug", "eager_noexcept", "pre_dispatch_eager", "ts",
-)  # fmt: skip
-TORCHS_OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
-                     "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")  # fmt: skip
+    "aot_eager",
+    "aot_eager_decomp_partition",
+    "aot_eager_default_partitioner",
+    "aot_ts",
+    "eager",
+    "eager_debug",
+    "eager_noexcept",
+    "pre_dispatch_eager",
+    "ts",
+)
+TORCHS_OPTIMIZERS = (
+    "ASGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SGD",
+)
 """Backends and optimizers of every torch 2. Before the first probe, an unknown name that resembles
 one of them counts as mistyped."""
 
@@ -178,11 +205,17 @@ def likely_capabilities() -> Capabilities:
     compilers = (os.environ.get("CXX", "g++"), "clang++")
     plugins = [plugin.name for plugin in metadata.entry_points(group=PLUGINS)]
     return Capabilities(
-        torch_version="", python=sys.executable, devices=tuple(devices), tasks={},
+        torch_version="",
+        python=sys.executable,
+        devices=tuple(devices),
+        tasks={},
         backends=(*filter(_is_installed, TORCHS_BACKENDS), *plugins),
-        debug_backends=TORCHS_DEBUG_BACKENDS, optimizers=TORCHS_OPTIMIZERS,
-        cpp_compiler=next(filter(None, map(shutil.which, compilers)), None), seen=(), time=0.0,
-    )  # fmt: skip
+        debug_backends=TORCHS_DEBUG_BACKENDS,
+        optimizers=TORCHS_OPTIMIZERS,
+        cpp_compiler=next(filter(None, map(shutil.which, compilers)), None),
+        seen=(),
+        time=0.0,
+    )
 
 
 def _likely_device() -> str:
@@ -190,10 +223,13 @@ def _likely_device() -> str:
     if torch is None or torch.origin is None:
         return CPU
     built_for = Path(torch.origin).with_name("version.py").read_text()
-    gpus = {"cuda": shows_gpu(seen()) or Path("/dev/dxg").exists(),
-            "hip": any(word.startswith("amd ") for word in seen())}  # fmt: skip
-    if any(there and re.search(rf"^{kind}\b.*= '", built_for, re.M)
-           for kind, there in gpus.items()):  # fmt: skip
+    gpus = {
+        "cuda": shows_gpu(seen()) or Path("/dev/dxg").exists(),
+        "hip": any(word.startswith("amd ") for word in seen()),
+    }
+    if any(
+        there and re.search(rf"^{kind}\b.*= '", built_for, re.M) for kind, there in gpus.items()
+    ):
         return "cuda:0"
     is_apple = (sys.platform, platform.machine()) == ("darwin", "arm64")
     return "mps" if is_apple else CPU
@@ -278,10 +314,15 @@ def ask_torch(command: Sequence[str], failed: str, text: str = "") -> dict[str, 
     Raises `ProbeFailed` with `failed` and the end of the command's errors."""
     try:
         done = subprocess.run(
-            command, input=text, capture_output=True, text=True, errors="replace",
-            timeout=ANSWER_SECONDS, cwd=PROJECT_ROOT,
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            cwd=PROJECT_ROOT,
             env={**for_runs(os.environ), "PYTHONWARNINGS": "ignore"},
-        )  # fmt: skip
+        )
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         raise ProbeFailed(f"torch did not answer within {ANSWER_SECONDS:.0f} s") from None
@@ -294,8 +335,11 @@ def ask_torch(command: Sequence[str], failed: str, text: str = "") -> dict[str, 
 def _backends_of(spec: ExperimentSpec) -> list[str]:
     """Those that torch should list; `runner.checks` looks for the others. Other environments may
     have others."""
-    return [one.backend for one in spec.possible_variants
-            if one.backend and not one.path_of_backend and not one.environment]  # fmt: skip
+    return [
+        one.backend
+        for one in spec.possible_variants
+        if one.backend and not one.path_of_backend and not one.environment
+    ]
 
 
 def _is_installed(backend: str) -> bool:

@@ -139,8 +139,10 @@ SYSTEM = Path("/sys/devices/system")
 def cores(cpus: Collection[int], system: Path = SYSTEM) -> list[frozenset[int]]:
     """Groups CPUs by the core that they share, in order; each CPU alone if the cores are
     unknown."""
-    siblings = {number: _listed(system / f"cpu/cpu{number}/topology/thread_siblings_list")
-                for number in cpus}  # fmt: skip
+    siblings = {
+        number: _listed(system / f"cpu/cpu{number}/topology/thread_siblings_list")
+        for number in cpus
+    }
     found = {frozenset(cpus) & (siblings[number] or {number}) for number in cpus}
     return sorted(found, key=min)
 
@@ -183,8 +185,10 @@ def shares(
         return dict.fromkeys(devices, every)
     cpus: dict[int | None, frozenset[int]] = {None: every}
     cpus.update(nodes.items())
-    at = {name: node if cpus.get(node, frozenset()) & every else None
-          for name, node in devices.items()}  # fmt: skip
+    at = {
+        name: node if cpus.get(node, frozenset()) & every else None
+        for name, node in devices.items()
+    }
     if None in at.values():  # The nearest memory is unknown.
         at = dict.fromkeys(devices)
     found: dict[str, frozenset[int]] = {}

@@ -128,8 +128,15 @@ def make(data_dir: DataDir, name: str, requirements: str) -> UvEnvironment:
     try:
         _run(uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(unfinished))
         (unfinished / REQUIREMENTS).write_text(requirements)
-        _run(uv, "pip", "install", "--python", str(unfinished / PYTHON),
-             "--requirements", str(unfinished / REQUIREMENTS))  # fmt: skip
+        _run(
+            uv,
+            "pip",
+            "install",
+            "--python",
+            str(unfinished / PYTHON),
+            "--requirements",
+            str(unfinished / REQUIREMENTS),
+        )
     except RunnerError:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise

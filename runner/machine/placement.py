@@ -87,15 +87,22 @@ def plan(
     for request in queue:
         taken = frozenset[str]().union(*in_the_way.values())
         alone = not (request.exclusive and in_the_way)
-        place = next((one for one in _possible(request, machine)
-                      if alone and not _held(one, machine) & taken), None)  # fmt: skip
+        place = next(
+            (
+                one
+                for one in _possible(request, machine)
+                if alone and not _held(one, machine) & taken
+            ),
+            None,
+        )
         if place is not None:
             begins[request.key] = place
             in_the_way[request.key] = _held(place, machine)
         else:
             needs = _could_use(request, machine)
-            waits[request.key] = tuple(key for key, them in in_the_way.items()
-                                    if them & needs or request.exclusive)  # fmt: skip
+            waits[request.key] = tuple(
+                key for key, them in in_the_way.items() if them & needs or request.exclusive
+            )
             in_the_way[request.key] = needs
     return StartPlan(begins=begins, waits=waits)
 

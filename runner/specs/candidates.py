@@ -19,11 +19,18 @@ from breakeven.runner.specs.variants import NO_COMPILER, Variant
 from breakeven.runner.specs.workload import usual_name
 
 FORMS = {
-    "Adadelta": ("foreach",), "Adagrad": ("foreach", "fused"), "Adam": ("foreach", "fused"),
-    "Adamax": ("foreach",), "AdamW": ("foreach", "fused"), "ASGD": ("foreach",),
-    "NAdam": ("foreach",), "RAdam": ("foreach",), "RMSprop": ("foreach",), "Rprop": ("foreach",),
+    "Adadelta": ("foreach",),
+    "Adagrad": ("foreach", "fused"),
+    "Adam": ("foreach", "fused"),
+    "Adamax": ("foreach",),
+    "AdamW": ("foreach", "fused"),
+    "ASGD": ("foreach",),
+    "NAdam": ("foreach",),
+    "RAdam": ("foreach",),
+    "RMSprop": ("foreach",),
+    "Rprop": ("foreach",),
     "SGD": ("foreach", "fused"),
-}  # fmt: skip
+}
 """Implementations of optimizers in torch 2.13 other than `for_loop`."""
 
 
@@ -109,8 +116,11 @@ def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
     if spec.is_script:
         return ("fused",)
     if name == NO_OPTIMIZER or spec.training.optimizer_options.keys() & {
-        "foreach", "fused", "capturable", "differentiable",
-    }:  # fmt: skip
+        "foreach",
+        "fused",
+        "capturable",
+        "differentiable",
+    }:
         return ()
     known = FORMS.get(name, ())
     return tuple(form for form in known if form != "foreach" or not _on_cuda(spec))
@@ -123,46 +133,68 @@ def _allows_larger_batches(spec: ExperimentSpec) -> bool:
 ALL_COMPILERS = (NO_COMPILER, "inductor", "cudagraphs")
 MOVES = (
     Move(
-        name="batch_times", values=("2", "4", "8", "16"), compilers=ALL_COMPILERS,
-        applies=_allows_larger_batches, shortens=("working", "waiting"),
+        name="batch_times",
+        values=("2", "4", "8", "16"),
+        compilers=ALL_COMPILERS,
+        applies=_allows_larger_batches,
+        shortens=("working", "waiting"),
     ),
     Move(
-        name="mode", values=("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
-        compilers=("inductor",), applies=_keeps_graphs,
+        name="mode",
+        values=("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+        compilers=("inductor",),
+        applies=_keeps_graphs,
     ),
     Move(
-        name="mode", values=("max-autotune-no-cudagraphs",), compilers=("inductor",),
+        name="mode",
+        values=("max-autotune-no-cudagraphs",),
+        compilers=("inductor",),
         applies=lambda spec: spec.device == "cpu" or (_on_cuda(spec) and not _keeps_graphs(spec)),
     ),
     Move(
-        name="scope", values=("forward", "blocks"), compilers=("inductor",),
+        name="scope",
+        values=("forward", "blocks"),
+        compilers=("inductor",),
         not_in_scripts="the script decides what is compiled",
         shortens=("compiling", "working", "waiting"),
     ),
+    Move(name="cpp_wrapper", values=("true",), compilers=("inductor",), shortens=("waiting",)),
     Move(
-        name="cpp_wrapper", values=("true",), compilers=("inductor",), shortens=("waiting",),
-    ),
-    Move(
-        name="coordinate_descent_tuning", values=("true",), compilers=("inductor",),
-        applies=_on_cuda, shortens=("working",),
-    ),
-    Move(
-        name="optimizer", values=("foreach", "fused"), compilers=ALL_COMPILERS,
-        shortens=("working", "waiting"), presumed="fused",
-    ),
-    Move(
-        name="tf32", values=("true",), compilers=ALL_COMPILERS, applies=_allows_tf32,
+        name="coordinate_descent_tuning",
+        values=("true",),
+        compilers=("inductor",),
+        applies=_on_cuda,
         shortens=("working",),
     ),
     Move(
-        name="math_attention", values=("reduced",), compilers=ALL_COMPILERS,
-        applies=_allows_reduced_attention, shortens=("working",),
+        name="optimizer",
+        values=("foreach", "fused"),
+        compilers=ALL_COMPILERS,
+        shortens=("working", "waiting"),
+        presumed="fused",
     ),
     Move(
-        name="loader_workers", values=("2", "4", "8"), compilers=ALL_COMPILERS,
-        applies=lambda spec: spec.is_script, shortens=("loading",),
+        name="tf32",
+        values=("true",),
+        compilers=ALL_COMPILERS,
+        applies=_allows_tf32,
+        shortens=("working",),
     ),
-)  # fmt: skip
+    Move(
+        name="math_attention",
+        values=("reduced",),
+        compilers=ALL_COMPILERS,
+        applies=_allows_reduced_attention,
+        shortens=("working",),
+    ),
+    Move(
+        name="loader_workers",
+        values=("2", "4", "8"),
+        compilers=ALL_COMPILERS,
+        applies=lambda spec: spec.is_script,
+        shortens=("loading",),
+    ),
+)
 
 
 def search_spec(
@@ -183,10 +215,13 @@ def search_spec(
         {"steps": steps, "max_seconds": seconds, "allow": allow}, path="tune."
     )
     named_after = usual_name(
-        spec.model.source, spec.data.source, precision=spec.training.precision,
-        batch_size=spec.training.batch_size, backends=[f"fastest {steps:,} steps"],
+        spec.model.source,
+        spec.data.source,
+        precision=spec.training.precision,
+        batch_size=spec.training.batch_size,
+        backends=[f"fastest {steps:,} steps"],
         device=spec.place,
-    )  # fmt: skip
+    )
     search = replace(spec, name=named_after, scenario="tune", tune=tune, compile="together")
     return search if named else replace(search, backends=candidates(search))
 
@@ -215,8 +250,9 @@ def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
     for compiler in compilers:
         moves = [move for move in MOVES if len(move.choices(spec, compiler)) > 1]
         for values in product(*(move.choices(spec, compiler) for move in moves)):
-            settings = [f"{move.name}={value}"
-                        for move, value in zip(moves, values, strict=True) if value]  # fmt: skip
+            settings = [
+                f"{move.name}={value}" for move, value in zip(moves, values, strict=True) if value
+            ]
             if settings or compiler != NO_COMPILER:
                 found.append(":".join(filter(None, [compiler, "+".join(settings)])))
     return tuple(found)
@@ -293,5 +329,6 @@ def difference(one: Variant, other: Variant) -> dict[str, object]:
     """The settings of `one` that differ from those of `other`; None for a setting that only `other`
     has."""
     mine, theirs = one.settings, other.settings
-    return {name: mine.get(name) for name in {**theirs, **mine}
-            if mine.get(name) != theirs.get(name)}  # fmt: skip
+    return {
+        name: mine.get(name) for name in {**theirs, **mine} if mine.get(name) != theirs.get(name)
+    }

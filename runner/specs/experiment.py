@@ -53,10 +53,21 @@ from breakeven.runner.specs.workload import (
 )
 
 __all__ = [
-    "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
-    "InvestigationSpec", "ModelSpec", "RunSpec", "ScriptSpec", "SpeedSpec", "StoppingSpec",
-    "TrainingSpec", "TuneSpec",
-]  # fmt: skip
+    "AccuracySpec",
+    "CacheSpec",
+    "CheckpointSpec",
+    "DataSpec",
+    "EvaluationSpec",
+    "ExperimentSpec",
+    "InvestigationSpec",
+    "ModelSpec",
+    "RunSpec",
+    "ScriptSpec",
+    "SpeedSpec",
+    "StoppingSpec",
+    "TrainingSpec",
+    "TuneSpec",
+]
 
 MAX_BACKENDS = 64
 MAX_CANDIDATES = 1000

@@ -465,8 +465,7 @@ class ExperimentFields(PlaceSpec):
         """Labels of the runs that compile at the same time as others of the experiment."""
         if self.compile == "alone" or not self.takes_turns:
             return frozenset()
-        plain = [one for one in self.possible_variants
-                 if one.compile_effort and not one.autotunes]  # fmt: skip
+        plain = [one for one in self.possible_variants if one.compile_effort and not one.autotunes]
         companies = Counter(map(self.company_of, plain))
         return frozenset(one.label for one in plain if companies[self.company_of(one)] > 1)
 

@@ -187,8 +187,10 @@ class Field:
 
 
 READERS: dict[Any, Callable[[str], Any]] = {
-    int: read_whole_number, float: read_number, bool: read_truth,
-}  # fmt: skip
+    int: read_whole_number,
+    float: read_number,
+    bool: read_truth,
+}
 """Readers of typed text, by the type of the field."""
 
 
@@ -247,8 +249,12 @@ class Spec:
         for name in _required(cls):  # type: ignore[arg-type]
             require(name in content, path + name, None, "is required")
         try:
-            return cls(**{name: _from_plain(value, hints[name], name, path)
-                          for name, value in content.items()})  # fmt: skip
+            return cls(
+                **{
+                    name: _from_plain(value, hints[name], name, path)
+                    for name, value in content.items()
+                }
+            )
         except InvalidSpec as error:
             if path and not error.field.startswith(path):
                 raise InvalidSpec(path + error.field, error.value, error.rule) from None

@@ -85,9 +85,14 @@ def rung_of(variant: Variant) -> Rung | None:
     if variant.backend is None:
         return None
     settings = variant.settings
-    return next((rung for rung in RUNGS
-                 if any(parse_backend(text).settings == settings for text in rung.backends)),
-                None)  # fmt: skip
+    return next(
+        (
+            rung
+            for rung in RUNGS
+            if any(parse_backend(text).settings == settings for text in rung.backends)
+        ),
+        None,
+    )
 
 
 def _rung_named(text: str) -> Rung | None:

@@ -46,10 +46,7 @@ class AccuracySpec(Spec, path="accuracy."):
             help="What is checked: training, which also compares gradients and weights, "
             "inference, or both.",
         ),
-    ] = (
-        "training",
-        "inference",
-    )
+    ] = ("training", "inference")
 
     layers: Annotated[
         Layers,

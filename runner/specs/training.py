@@ -18,9 +18,16 @@ from breakeven.runner.specs.values import Options, parse_settings
 
 Precision = Literal["float32", "tf32", "bf16", "fp16"]
 Scheduler = Literal[
-    "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt",
-    "step", "multistep", "plateau",
-]  # fmt: skip
+    "constant",
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+    "inverse_sqrt",
+    "step",
+    "multistep",
+    "plateau",
+]
 WITHOUT_WARM_UP: tuple[Scheduler, ...] = ("step", "multistep", "plateau")
 LastBatch = Literal["drop", "pad", "dynamic"]
 EvaluationPoint = Literal["epochs", "steps", "end", "never"]

@@ -55,8 +55,18 @@ DIGEST_DIGITS = 6
 LABEL = re.compile(rf"[A-Za-z0-9][\w.{ENVIRONMENT_MARK}-]*")
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environment")
 """Fields that distinguish runs with the same settings."""
-VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention", "optimize_ddp",
-                    "optimizer", "tf32", "batch_times", "loader_workers")  # fmt: skip
+VARIANT_SETTINGS = (
+    "scope",
+    "mode",
+    "fullgraph",
+    "dynamic",
+    "math_attention",
+    "optimize_ddp",
+    "optimizer",
+    "tf32",
+    "batch_times",
+    "loader_workers",
+)
 NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times", "loader_workers")
 """Those that act without a compiler."""
 
@@ -146,16 +156,21 @@ class Variant(Spec):
         settings = {**self.options, **changed}
         if self.allows_breaks:
             settings["fullgraph"] = False
-        texts = (f"{name}={str(one).lower() if isinstance(one, bool) else one}"
-                 for name, one in settings.items())  # fmt: skip
+        texts = (
+            f"{name}={str(one).lower() if isinstance(one, bool) else one}"
+            for name, one in settings.items()
+        )
         return ":".join(filter(None, [self.backend or NO_COMPILER, "+".join(texts)]))
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
         """The compiler of the run, its settings and options, by name."""
         # Once, and not by `asdict`: a search compares hundreds of candidates after each round.
-        settings = {one.name: getattr(self, one.name) for one in fields(self)
-                    if one.name not in (*WHICH_RUN, "cache", "options")}  # fmt: skip
+        settings = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in (*WHICH_RUN, "cache", "options")
+        }
         return settings | self.options
 
     @property
@@ -276,8 +291,9 @@ def parse_backend(text: str) -> Variant:
     require(known.get("optimize_ddp") != NO_DDP_MODE, "backends", text, rule)
     try:
         backend = None if name == NO_COMPILER else name
-        return Variant(label=_label(name, given), role="backend", backend=backend,
-                       options=settings, **known)  # fmt: skip
+        return Variant(
+            label=_label(name, given), role="backend", backend=backend, options=settings, **known
+        )
     except InvalidSpec as error:
         if error.field == "backends":
             raise

@@ -138,9 +138,7 @@ SUITE_SOURCES = {
 SUITE_MODEL = re.compile(
     rf"(?P<suite>{'|'.join(SUITE_SOURCES)}):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d{{0,3}}))?"
 )
-DATA_FILE_SUFFIXES = (
-    ".csv", ".jsonl", ".json", ".parquet", ".csv.gz", ".jsonl.gz", ".json.gz",
-)  # fmt: skip
+DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet", ".csv.gz", ".jsonl.gz", ".json.gz")
 MAX_SAMPLES = 100_000_000
 HELD_IN_MEMORY = "every run holds all of them in memory"
 SAMPLES = Bounds(1, MAX_SAMPLES, HELD_IN_MEMORY)

@@ -58,13 +58,20 @@ OPTIMIZERS = {
     "MobileBertForMaskedLM": NO_OPTIMIZER,
     **dict.fromkeys(
         (
-            "AlbertForMaskedLM", "BartForCausalLM", "ElectraForCausalLM",
-            "M2M100ForConditionalGeneration", "MBartForCausalLM", "OPTForCausalLM",
-            "PLBartForCausalLM", "PegasusForCausalLM", "TrOCRForCausalLM", "XGLMForCausalLM",
+            "AlbertForMaskedLM",
+            "BartForCausalLM",
+            "ElectraForCausalLM",
+            "M2M100ForConditionalGeneration",
+            "MBartForCausalLM",
+            "OPTForCausalLM",
+            "PLBartForCausalLM",
+            "PegasusForCausalLM",
+            "TrOCRForCausalLM",
+            "XGLMForCausalLM",
         ),
         "SGD",
     ),
-}  # fmt: skip
+}
 """Optimizers other than Adam: `CI_SKIP_OPTIMIZER` and `BENCHMARK_USE_SGD` of the harness."""
 ACCURACY_BATCH_SIZE = 1
 TOLERANCES = {
@@ -85,20 +92,39 @@ LEFT_OUT = {
     "BigBird": "the harness took it out of its list",
     **dict.fromkeys(
         (
-            "meta-llama/Llama-3.2-1B", "google/gemma-2-2b", "google/gemma-3-4b-it",
-            "openai/whisper-tiny", "Qwen/Qwen3-0.6B", "mistralai/Mistral-7B-Instruct-v0.3",
+            "meta-llama/Llama-3.2-1B",
+            "google/gemma-2-2b",
+            "google/gemma-3-4b-it",
+            "openai/whisper-tiny",
+            "Qwen/Qwen3-0.6B",
+            "mistralai/Mistral-7B-Instruct-v0.3",
             "openai/gpt-oss-20b",
         ),
         _GENERATES,
     ),
-}  # fmt: skip
+}
 _LENGTHS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (1024, ("GPT2", "Bart", "T5", "PLBart", "MBart", "AllenaiLongformerBase")),
     (2048, ("OPT",)),
-    (512, ("Albert", "Deberta", "Layout", "Electra", "XLNet", "MegatronBert", "Bert", "Roberta",
-           "CamemBert", "DistillGPT2", "GoogleFnet", "YituTechConvBert")),
+    (
+        512,
+        (
+            "Albert",
+            "Deberta",
+            "Layout",
+            "Electra",
+            "XLNet",
+            "MegatronBert",
+            "Bert",
+            "Roberta",
+            "CamemBert",
+            "DistillGPT2",
+            "GoogleFnet",
+            "YituTechConvBert",
+        ),
+    ),
     (256, ("TrOCR",)),
-)  # fmt: skip
+)
 """Tokens per sample, by the beginning of a model's name; all others have `USUAL_LENGTH`."""
 USUAL_LENGTH = 128
 

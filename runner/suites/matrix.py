@@ -155,11 +155,7 @@ class Matrix:
                 "num_train_samples": batch_size * _num_batches(SCENARIOS[scenario], replaced),
                 "num_eval_samples": 1,
             },
-            "training": {
-                "precision": precision,
-                "batch_size": batch_size,
-                "losses": model.losses,
-            },
+            "training": {"precision": precision, "batch_size": batch_size, "losses": model.losses},
             "evaluation": {"when": "never"},
         }
         if model.sequence_length is not None:
@@ -226,10 +222,16 @@ def submit_missing(
     """Queues the cells that have no finished or active experiment; returns their ids and cells.
     `checked`: cells that torch need not check while their runs load. Raises `NotEnoughDisk`.
     """
-    there = [_cell(one.spec) for one in experiments(data_dir)
-             if not any(run.state.ended_early and run.is_recorded for run in one.runs)]  # fmt: skip
-    return [(submit(data_dir, cell, is_checked=cell in checked), cell)
-            for cell in cells if _cell(cell) not in there]  # fmt: skip
+    there = [
+        _cell(one.spec)
+        for one in experiments(data_dir)
+        if not any(run.state.ended_early and run.is_recorded for run in one.runs)
+    ]
+    return [
+        (submit(data_dir, cell, is_checked=cell in checked), cell)
+        for cell in cells
+        if _cell(cell) not in there
+    ]
 
 
 def _cell(spec: ExperimentSpec) -> ExperimentSpec:

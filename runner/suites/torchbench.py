@@ -29,9 +29,17 @@ models in cachebench."""
 ACCURACY_BATCH_SIZE = 4
 INFERENCE_ONLY = ("llama",)
 TRAINED_BY_SGD = (
-    "BERT_pytorch", "LearningToPaint", "alexnet", "dcgan", "densenet121", "mobilenet_v2",
-    "resnet18", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg16",
-)  # fmt: skip
+    "BERT_pytorch",
+    "LearningToPaint",
+    "alexnet",
+    "dcgan",
+    "densenet121",
+    "mobilenet_v2",
+    "resnet18",
+    "shufflenet_v2_x1_0",
+    "squeezenet1_1",
+    "vgg16",
+)
 """`BENCHMARK_USE_SGD` of the harness."""
 EVEN_HIGHER_TRAINING = ("squeezenet1_1", "shufflenet_v2_x1_0")
 

@@ -119,10 +119,13 @@ def distance(equals: Sequence[Losses], backend: Losses) -> float:
         return 0.0
     windows = [steps[end - size : end] for end in range(len(steps), size - 1, -size)]
     of_equals = [_means(one, windows) for one in equals]
-    learned = max(_means(one, [steps[:MIN_WINDOW_STEPS]])[0] - min(means)
-                  for one, means in zip(equals, of_equals, strict=True))  # fmt: skip
-    at_once = max(abs(backend[step] - fmean(one[step] for one in equals))
-                  for step in steps[:MIN_WINDOW_STEPS])  # fmt: skip
+    learned = max(
+        _means(one, [steps[:MIN_WINDOW_STEPS]])[0] - min(means)
+        for one, means in zip(equals, of_equals, strict=True)
+    )
+    at_once = max(
+        abs(backend[step] - fmean(one[step] for one in equals)) for step in steps[:MIN_WINDOW_STEPS]
+    )
     if not learned > 0 or at_once > AT_ONCE * learned:
         return 0.0
     expected = map(fmean, zip(*of_equals, strict=True))
@@ -136,15 +139,18 @@ def strays(equals: Sequence[Losses], backend: Losses, precision: Precision) -> b
     neighbours. The windows are those of `storage/statistics/outcomes.py`, and so are error and
     inflation. A backend outside the band does not count, because there single losses decide."""
     half = half_widths(equals[0], equals[1:], precision)
-    is_outside = any(abs(backend[step] - equals[0][step]) > half[step]
-                     for step in half if step in backend)  # fmt: skip
+    is_outside = any(
+        abs(backend[step] - equals[0][step]) > half[step] for step in half if step in backend
+    )
     if is_outside or backend == equals[0]:
         return False
     after = max(half, default=-1) + LEAD_STEPS
     steps = sorted(step for step in backend if step > after and all(step in one for one in equals))
     size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
-    windows = [_window(equals, backend, steps[end - size : end])
-               for end in range(len(steps), size - 1, -size)]  # fmt: skip
+    windows = [
+        _window(equals, backend, steps[end - size : end])
+        for end in range(len(steps), size - 1, -size)
+    ]
     squares = [(one.spread / one.error) ** 2 for one in windows if one.error]
     inflation = max(1.0, math.sqrt(fmean(squares or [0.0])))
     unit = STRAYS * inflation * math.sqrt(1 + 1 / len(equals))
@@ -165,8 +171,9 @@ class _Window(NamedTuple):
 
 def _window(equals: Sequence[Losses], backend: Losses, steps: Sequence[int]) -> _Window:
     expected = [fmean(one[step] for one in equals) for step in steps]
-    strayed = [[one[step] - mean for step, mean in zip(steps, expected, strict=True)]
-               for one in equals]  # fmt: skip
+    strayed = [
+        [one[step] - mean for step, mean in zip(steps, expected, strict=True)] for one in equals
+    ]
     bessel = len(equals) / (len(equals) - 1)
     return _Window(
         distance=abs(fmean(backend[step] for step in steps) - fmean(expected)),

@@ -43,15 +43,18 @@ ENDS = {
     WorkerExit.FINISHED: (RunState.FINISHED, "training is over"),
     WorkerExit.CANCELLED: (RunState.CANCELLED, "stopped on request"),
     WorkerExit.OUT_OF_MEMORY: (
-        RunState.OUT_OF_MEMORY, "the run ran out of memory; output.log says where",
+        RunState.OUT_OF_MEMORY,
+        "the run ran out of memory; output.log says where",
     ),
     WorkerExit.DISK_FULL: (
-        RunState.FAILED, "the disk was full; free some space, then resume or start it anew",
+        RunState.FAILED,
+        "the disk was full; free some space, then resume or start it anew",
     ),
     WorkerExit.RANK_LOST: (
-        RunState.FAILED, "one of its processes ended or hung; output.log says which",
+        RunState.FAILED,
+        "one of its processes ended or hung; output.log says which",
     ),
-}  # fmt: skip
+}
 
 
 def explain(returncode: int) -> tuple[RunState, str]:

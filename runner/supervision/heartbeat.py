@@ -59,8 +59,11 @@ class Heartbeat:
         self._signs.pop(experiment_id, None)
 
     def _write_stuck(self, now: float) -> None:
-        silent = {name: now - last for name, last in sorted(self._signs.copy().items())
-                  if now - last > THREAD_STUCK_SECONDS}  # fmt: skip
+        silent = {
+            name: now - last
+            for name, last in sorted(self._signs.copy().items())
+            if now - last > THREAD_STUCK_SECONDS
+        }
         if silent.keys() == self._stuck.keys():
             return
         self._stuck = {name: time.time() - seconds for name, seconds in silent.items()}
@@ -100,8 +103,9 @@ def read_heartbeat(data_dir: DataDir) -> HeartbeatReading:
         silent = time.time() - data_dir.supervisor_lock.stat().st_mtime
     except OSError:
         return HeartbeatReading(is_alive=False, seconds_since_beat=None)
-    heartbeat = HeartbeatReading(is_alive=alive, seconds_since_beat=silent,
-                  stuck=_read_stuck(data_dir) if alive else {})  # fmt: skip
+    heartbeat = HeartbeatReading(
+        is_alive=alive, seconds_since_beat=silent, stuck=_read_stuck(data_dir) if alive else {}
+    )
     if not heartbeat.is_still and not heartbeat.stuck:
         return heartbeat
     return replace(heartbeat, pids=tuple(holders(data_dir.supervisor_lock)))

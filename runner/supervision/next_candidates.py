@@ -105,15 +105,19 @@ class NextCandidates:
                     origins.append(variant)
         most = -min((negative for _, negative, _ in found.values()), default=0.0)
         ordered = sorted(found.values(), key=itemgetter(0, 1))
-        return [variant for _, negative, variant in ordered
-                if most <= 0 or -negative >= most / 2] or later  # fmt: skip
+        return [
+            variant for _, negative, variant in ordered if most <= 0 or -negative >= most / 2
+        ] or later
 
     def _comes_after_its_twin(self, variant: Variant) -> bool:
         """Whether steps wait so long that the same candidate with CUDA graphs is tried first."""
         if self._shares(self._ranking.baseline).waiting < LONG_WAIT:
             return False
-        twins = [self._ranking.racers.get(other.label) for other in self._spec.candidates
-                 if difference(other, variant) == {"mode": "reduce-overhead"}]  # fmt: skip
+        twins = [
+            self._ranking.racers.get(other.label)
+            for other in self._spec.candidates
+            if difference(other, variant) == {"mode": "reduce-overhead"}
+        ]
         ended = self._ranking.ended
         return any(one is None or not (one.blocks or one.label in ended) for one in twins)
 
@@ -122,8 +126,11 @@ class NextCandidates:
         """Candidates of a group on another device, from which further ones derive meanwhile."""
         if self._group == 1:
             return []
-        return [one.variant for one in self._ranking.candidates
-                if not one.blocks and one.label not in self._ranking.ended]  # fmt: skip
+        return [
+            one.variant
+            for one in self._ranking.candidates
+            if not one.blocks and one.label not in self._ranking.ended
+        ]
 
     def _bases(self) -> list[Variant]:
         """A candidate that is about to become the best, the best so far, and the best of each other
@@ -148,11 +155,14 @@ class NextCandidates:
         """The candidate of the best one's family with the least total so far, if it is not surely
         the best yet, but ahead by the factor `PROMISING`."""
         ranking, best = self._ranking, self._ranking.leading
-        totals = {one.label: total for one in ranking.candidates
-                  if one.label not in {*ranking.broken, *ranking.ended}
-                  and family_of(one.variant) == family_of(best.variant)
-                  and len(step_ratios(one, ranking.baseline)) >= MIN_ROUNDS
-                  and (total := ranking.total(one)) is not None}  # fmt: skip
+        totals = {
+            one.label: total
+            for one in ranking.candidates
+            if one.label not in {*ranking.broken, *ranking.ended}
+            and family_of(one.variant) == family_of(best.variant)
+            and len(step_ratios(one, ranking.baseline)) >= MIN_ROUNDS
+            and (total := ranking.total(one)) is not None
+        }
         first = min(totals, key=totals.__getitem__, default=ranking.best)
         if PROMISING * totals.get(first, math.inf) < (ranking.total(best) or math.inf):
             yield ranking.racers[first].variant
@@ -211,8 +221,11 @@ class NextCandidates:
     @property
     def _pace(self) -> float:
         """Compile times so far as a multiple of the usual ones; 1 before the first."""
-        found = [one.compile_seconds / usual for one in self._ranking.racers.values()
-                 if one.blocks and (usual := usual_compile_seconds(one.variant))]  # fmt: skip
+        found = [
+            one.compile_seconds / usual
+            for one in self._ranking.racers.values()
+            if one.blocks and (usual := usual_compile_seconds(one.variant))
+        ]
         return median(found or [1.0])
 
     def _shares(self, racer: Racer) -> Shares:
@@ -221,20 +234,29 @@ class NextCandidates:
         total = self._ranking.total(racer)
         loading = median(racer.loading or self._ranking.baseline.loading or [0.0])
         shares = Shares(
-            compiling=racer.compile_seconds / total if total else 1.0, loading=loading,
-            working=1 - loading, waiting=1 - loading,
-        )  # fmt: skip
+            compiling=racer.compile_seconds / total if total else 1.0,
+            loading=loading,
+            working=1 - loading,
+            waiting=1 - loading,
+        )
         if not self._utilizations:
             return shares
         working = min(1.0, median(self._utilizations))
-        return replace(shares, working=working, waiting=min(1 - working, 1 - loading),
-                       loading=min(loading, 1 - working))  # fmt: skip
+        return replace(
+            shares,
+            working=working,
+            waiting=min(1 - working, 1 - loading),
+            loading=min(loading, 1 - working),
+        )
 
     def _shortest_compilation(self, variant: Variant) -> float:
         """Shortest compile time of the candidates so far with the same compiler, in seconds; 0
         before the first."""
-        found = [one.compile_seconds for one in self._ranking.racers.values()
-                 if one.blocks and one.variant.backend == variant.backend]  # fmt: skip
+        found = [
+            one.compile_seconds
+            for one in self._ranking.racers.values()
+            if one.blocks and one.variant.backend == variant.backend
+        ]
         return min(found, default=0.0)
 
 

@@ -86,9 +86,11 @@ def _close_company(left: Left, exits: ExitRecords) -> None:
 def _has_finished_fellow(run: RunDir, spec: RunSpec) -> bool:
     """Whether a run that took turns with this one has finished."""
     company = spec.experiment.company_of(spec.variant)
-    fellows = [RunDir(run.path.with_name(f"{spec.experiment_id}.{variant.label}"))
-               for variant in spec.experiment.variants
-               if spec.experiment.company_of(variant) == company]  # fmt: skip
+    fellows = [
+        RunDir(run.path.with_name(f"{spec.experiment_id}.{variant.label}"))
+        for variant in spec.experiment.variants
+        if spec.experiment.company_of(variant) == company
+    ]
     return any(fellow.state is RunState.FINISHED for fellow in fellows)
 
 

@@ -165,13 +165,19 @@ class Race:
             self._timed_since.setdefault(one.label, elapsed)
         limit = elapsed - PATIENCE * self._plan.max_seconds
         first = self._first(racing)
-        return [one for one in timed if one is not first and len(one.blocks) >= PATIENT_ROUNDS
-                and self._timed_since[one.label] < limit]  # fmt: skip
+        return [
+            one
+            for one in timed
+            if one is not first
+            and len(one.blocks) >= PATIENT_ROUNDS
+            and self._timed_since[one.label] < limit
+        ]
 
     def _first(self, racers: Sequence[Racer]) -> Racer:
         """The one with the least total time of these and the best so far."""
-        return min([self._ranking.leading, *racers],
-                   key=lambda one: self._ranking.total(one) or math.inf)  # fmt: skip
+        return min(
+            [self._ranking.leading, *racers], key=lambda one: self._ranking.total(one) or math.inf
+        )
 
     def _make_room(self, late: Sequence[Racer], first: Racer) -> dict[str, Ending]:
         """Ends candidates for others that wait; a training may still confirm them."""
@@ -210,8 +216,11 @@ class Race:
         `_combined`."""
         self._ranking.update()
         ranking = self._ranking
-        found = [one for one in ranking.candidates
-                 if one.label not in ranking.broken and ranking.probably_wins(one)]  # fmt: skip
+        found = [
+            one
+            for one in ranking.candidates
+            if one.label not in ranking.broken and ranking.probably_wins(one)
+        ]
         ranked = sorted(found, key=lambda one: ranking.total(one) or math.inf)
         same = [one for one in ranked if one.variant.batch_times == 1]
         most = 2 if len(same) == len(ranked) else 3

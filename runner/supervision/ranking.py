@@ -200,8 +200,11 @@ class Ranking:
             diverges = are_finite and not all(map(math.isfinite, racer.losses.values()))
             # Losses of larger batches are those of another training.
             judged = racer.losses if racer.variant.batch_times == 1 else {}
-            if diverges or any(abs(loss - equals[0][step]) > limit * band[step]
-                               for step, loss in judged.items() if step in band):  # fmt: skip
+            if diverges or any(
+                abs(loss - equals[0][step]) > limit * band[step]
+                for step, loss in judged.items()
+                if step in band
+            ):
                 self.broken.add(racer.label)
 
 

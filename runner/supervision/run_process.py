@@ -33,12 +33,7 @@ from breakeven.runner.supervision.exits import (
     explain,
     mask_output,
 )
-from breakeven.runner.supervision.turns import (
-    RESERVE_OPTION,
-    TURN_PIPES_VARIABLE,
-    Turn,
-    TurnPost,
-)
+from breakeven.runner.supervision.turns import RESERVE_OPTION, TURN_PIPES_VARIABLE, Turn, TurnPost
 
 GRACE_SECONDS = 4.5
 """Seconds between SIGTERM and SIGKILL: a little more than a run needs to exit by itself during a

@@ -225,8 +225,15 @@ class Scheduler:
                 last = decision.ending(search.label_of(process.run))
                 # New candidates come first, and those that end make room for them.
                 if last is not None or not decision.joining:
-                    self._pass_turn(process, Turn(round=round_number, position=position, last=last,
-                                                  block_steps=decision.block_steps))  # fmt: skip
+                    self._pass_turn(
+                        process,
+                        Turn(
+                            round=round_number,
+                            position=position,
+                            last=last,
+                            block_steps=decision.block_steps,
+                        ),
+                    )
             round_number, block_steps = round_number + 1, decision.block_steps
             self._pending += [self._join(candidate, search) for candidate in decision.joining]
 
@@ -244,8 +251,9 @@ class Scheduler:
         """Waits until no process in reserve loads, which would disturb the timed rounds; ends those
         that take too long."""
         deadline = time.monotonic() + RESERVE_SECONDS
-        self._wait_until(lambda: time.monotonic() > deadline
-                         or all(one.is_settled for one in self._reserves))  # fmt: skip
+        self._wait_until(
+            lambda: time.monotonic() > deadline or all(one.is_settled for one in self._reserves)
+        )
         for reserve in [one for one in self._reserves if not one.is_prepared]:
             self._reserves.remove(reserve)
             reserve.discard()
@@ -270,8 +278,9 @@ class Scheduler:
             is_together = self._variants[run].label in self._experiment.spec.compiling_together
             self._wait_for_turns_below(self._compiling_at_once if is_together else 1)
             for process in [process for process in self._processes if process.run == run]:
-                turn = Turn(round=round_number, position=position, last=last,
-                            block_steps=block_steps)  # fmt: skip
+                turn = Turn(
+                    round=round_number, position=position, last=last, block_steps=block_steps
+                )
                 if is_together:
                     process.give_turn(turn)
                 else:
@@ -327,12 +336,16 @@ class Scheduler:
             python = spec.python_of(self._variants[run])
             if python is not None:
                 check_allowed(python, self._data_dir)
-            prepared = [one for one in self._reserves if one.is_prepared and python is None
-                        and self._variants[run].role == "backend"]  # fmt: skip
+            prepared = [
+                one
+                for one in self._reserves
+                if one.is_prepared and python is None and self._variants[run].role == "backend"
+            ]
             for reserve in prepared[:1]:
                 self._reserves.remove(reserve)
-            process = RunProcess(run, self._command, spec.time_limit_seconds, self._place, python,
-                                 *prepared[:1])  # fmt: skip
+            process = RunProcess(
+                run, self._command, spec.time_limit_seconds, self._place, python, *prepared[:1]
+            )
         except (RunnerError, OSError) as error:
             why = f"it cannot be started: {error}"
             self._exits.write(run, RunState.FAILED, why, None)
@@ -377,8 +390,9 @@ class Scheduler:
                 self._selector.unregister(process.post.replies)
             process.hear()
             process.holds_turn = False
-            others_open = any(other != process.run and self._is_open(other)
-                              for other in self._variants)  # fmt: skip
+            others_open = any(
+                other != process.run and self._is_open(other) for other in self._variants
+            )
             if process.said_finished and not others_open:
                 self._add_control(process.run)  # before its exit record, which ends the experiment
             warm_run = self._warm_run_of.get(process.run.run_id)
@@ -417,11 +431,17 @@ class Scheduler:
         spec, label = self._experiment.spec, self._experiment.experiment_id
         if not self._takes_controls:
             return
-        finished = [(run, variant) for run, variant in self._variants.items()
-                    if run == last or run.state is RunState.FINISHED]  # fmt: skip
+        finished = [
+            (run, variant)
+            for run, variant in self._variants.items()
+            if run == last or run.state is RunState.FINISHED
+        ]
         for name in spec.environment_names:
-            left = [one for one in spec.further_controls
-                    if one.environment == name and one not in self._variants.values()]  # fmt: skip
+            left = [
+                one
+                for one in spec.further_controls
+                if one.environment == name and one not in self._variants.values()
+            ]
             try:
                 why = left and why_another_control(
                     judged_in(spec, name, finished), spec.training.precision

@@ -119,8 +119,10 @@ class Search:
             return None
         most = self._race.most_compile_seconds()
         if most is not None and seconds > most:
-            return (f"compiling took longer than the whole training of {self._spec.tune.steps:,} "
-                    f"steps takes under {self._race.best}")  # fmt: skip
+            return (
+                f"compiling took longer than the whole training of {self._spec.tune.steps:,} "
+                f"steps takes under {self._race.best}"
+            )
         if self._elapsed > self._spec.tune.max_seconds:
             return f"the budget of {self._spec.tune.max_seconds:.4g} s was spent"
         return None
@@ -136,16 +138,21 @@ class Search:
         spec = experiment.spec
         spec = replace(spec, block_steps=self._race.block_steps or spec.block_steps)
         steps = confirming_steps(spec, finalists, step, self._race.rounds_to_confirm(finalists))
-        return submit(data_dir, replace(
-            spec,
-            name=f"{spec.name[:LONGEST_NAME]}, confirmed",
-            scenario="train",
-            compile="alone",
-            backends=tuple(text_of(one, spec) for one in finalists),
-            training=spec.training if spec.is_script else replace(spec.training, max_steps=steps),
-            script=replace(spec.script, steps=steps if spec.is_script else 0),
-            confirms=experiment.experiment_id,
-        ))  # fmt: skip
+        return submit(
+            data_dir,
+            replace(
+                spec,
+                name=f"{spec.name[:LONGEST_NAME]}, confirmed",
+                scenario="train",
+                compile="alone",
+                backends=tuple(text_of(one, spec) for one in finalists),
+                training=spec.training
+                if spec.is_script
+                else replace(spec.training, max_steps=steps),
+                script=replace(spec.script, steps=steps if spec.is_script else 0),
+                confirms=experiment.experiment_id,
+            ),
+        )
 
     @property
     def _elapsed(self) -> float:

@@ -168,8 +168,11 @@ class StoppingRule:
         found = {}
         for label in compared:
             theirs = self._blocks.get(self._beside[label] or "", {})
-            ratios = [theirs[r] / mine for r, mine in self._blocks[label].items()
-                      if mine > 0 and theirs.get(r, 0) > 0]  # fmt: skip
+            ratios = [
+                theirs[r] / mine
+                for r, mine in self._blocks[label].items()
+                if mine > 0 and theirs.get(r, 0) > 0
+            ]
             found[label] = width_of_median(ratios)
         return found
 
@@ -197,10 +200,7 @@ class JournalWatch:
     """Feeds a stopping rule with the recorded blocks of the runs of one repeat."""
 
     def __init__(
-        self,
-        spec: ExperimentSpec,
-        runs: Mapping[RunDir, Variant],
-        added: AddedRounds | None = None,
+        self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant], added: AddedRounds | None = None
     ) -> None:
         """`runs`: the runs that are alive at the same time; they get their share of the budget.
         `added`: the request for further rounds of finished runs; their earlier blocks do not
@@ -217,8 +217,9 @@ class JournalWatch:
                 self._tails.read(run)
             return
         share = len(runs) * spec.speed.repeats / len(spec.variants)
-        self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds,
-                                  environments=of)  # fmt: skip
+        self._rule = StoppingRule(
+            spec.speed, roles, share * spec.speed.max_seconds, environments=of
+        )
 
     def ending(self, living: Collection[RunDir]) -> Ending | None:
         """Why the next round is the last one; None if the measurement continues."""

@@ -171,9 +171,11 @@ class _QueueWorker:
 
     def waiting(self) -> list[Experiment]:
         """The queued experiments that could start, in order."""
-        return [one for one in startable(self._data_dir)
-                if one.experiment_id not in self._at_work
-                and not _waiting(one) <= self._given_up]  # fmt: skip
+        return [
+            one
+            for one in startable(self._data_dir)
+            if one.experiment_id not in self._at_work and not _waiting(one) <= self._given_up
+        ]
 
     def _begin_what_can(self) -> None:
         held = {key: one.place for key, one in self._at_work.items()}

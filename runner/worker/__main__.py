@@ -17,11 +17,7 @@ from breakeven.runner.machine.placement import placed
 from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
-from breakeven.runner.supervision.turns import (
-    RESERVE_OPTION,
-    TURN_PIPES_VARIABLE,
-    wait_in_reserve,
-)
+from breakeven.runner.supervision.turns import RESERVE_OPTION, TURN_PIPES_VARIABLE, wait_in_reserve
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import (
     CUDA_VISIBLE,

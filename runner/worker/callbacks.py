@@ -19,9 +19,18 @@ from breakeven.runner.worker.context import full_tensor
 from breakeven.runner.worker.event_log import EventLog
 
 Hook = Literal[
-    "train_begin", "train_end", "epoch_begin", "epoch_end", "batch_begin", "batch_end",
-    "after_backward", "after_optimizer_step", "evaluation_begin", "evaluation_end", "block_end",
-]  # fmt: skip
+    "train_begin",
+    "train_end",
+    "epoch_begin",
+    "epoch_end",
+    "batch_begin",
+    "batch_end",
+    "after_backward",
+    "after_optimizer_step",
+    "evaluation_begin",
+    "evaluation_end",
+    "block_end",
+]
 
 
 OwnValue = tuple[int, str, float | Tensor]

@@ -20,11 +20,22 @@ from breakeven.runner.worker.data.hub import go_offline_without_hub
 
 CHECK_COMMAND = ("-m", "breakeven.runner.checks.experiment")
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
-                 "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
+OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 """Words in the messages of errors that mean a lack of memory."""
-OF_OTHER_THINGS = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ImportError,
-                   NotImplementedError)  # fmt: skip
+OF_OTHER_THINGS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    ImportError,
+    NotImplementedError,
+)
 """Errors that never mean a lack of memory, whatever their words are."""
 LEAVING_SECONDS = 20.0
 """Time limit of a process to end once everything is written."""

@@ -25,11 +25,7 @@ def seed_all(seed: int) -> None:
 
 def random_state(device: Device) -> dict[str, Any]:
     """The states as numbers, texts, tensors and lists: types that a checkpoint may hold."""
-    state = {
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        **device.random_state(),
-    }
+    state = {"torch": torch.get_rng_state(), "python": random.getstate(), **device.random_state()}
     if np is not None:
         kind, words, position, has_gauss, gauss = np.random.get_state()
         state["numpy"] = [kind, [int(word) for word in words], position, has_gauss, gauss]

@@ -68,16 +68,25 @@ def _checks(spec: ExperimentSpec) -> Iterator[tuple[str, Any, Check]]:
     # The optimizers of a run on a GPU, but on the CPU: this process leaves GPUs to trainings.
     capturable = device_class(spec.device).captures_graphs
     ungrouped = replace(training, parameter_groups=())
-    yield ("training.optimizer_options", training.optimizer_options,
-           partial(_try_optimizer, ungrouped, capturable))  # fmt: skip
+    yield (
+        "training.optimizer_options",
+        training.optimizer_options,
+        partial(_try_optimizer, ungrouped, capturable),
+    )
     for text in training.parameter_groups:
         everything = "*:" + text.partition(":")[2]  # this layer's parameters have other names
         mine = replace(training, parameter_groups=(everything,))
         yield "training.parameter_groups", text, partial(_try_optimizer, mine, capturable)
-    yield ("training.scheduler_options", training.scheduler_options,
-           partial(_try_schedule, ungrouped, capturable, spec.num_steps))  # fmt: skip
-    yield ("training.scaler_options", training.scaler_options,
-           partial(MixedPrecision, training, CPU))  # fmt: skip
+    yield (
+        "training.scheduler_options",
+        training.scheduler_options,
+        partial(_try_schedule, ungrouped, capturable, spec.num_steps),
+    )
+    yield (
+        "training.scaler_options",
+        training.scaler_options,
+        partial(MixedPrecision, training, CPU),
+    )
     for text, loss in zip(training.losses, training.loss_terms, strict=True):
         if loss.name != MODEL_LOSS:
             yield "training.losses", text, partial(_try_loss, loss, spec.task)

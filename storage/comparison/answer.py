@@ -152,8 +152,11 @@ def answer(
     unmeasured = [one for one in standing.unmeasured if one.label not in throughout]
     if unmeasured:
         is_over = all(RunState(one.state).is_final for one in unmeasured)
-        return Answer(kind="not decided", reason="no speed" if is_over else "still running",
-                      backend=unmeasured[0].label)  # fmt: skip
+        return Answer(
+            kind="not decided",
+            reason="no speed" if is_over else "still running",
+            backend=unmeasured[0].label,
+        )
     if standing.counted or throughout:
         return _not_to_compile(comparison, standing, num_steps, totals)
     return _nothing(comparison, standing)
@@ -204,10 +207,7 @@ def _undecided(
 
 
 def _not_to_compile(
-    comparison: Comparison,
-    standing: Standings,
-    num_steps: int | None,
-    totals: Mapping[str, float],
+    comparison: Comparison, standing: Standings, num_steps: int | None, totals: Mapping[str, float]
 ) -> Answer:
     base = totals.get(comparison.baseline)
 
@@ -244,11 +244,17 @@ def _without_baseline(standing: Standings) -> Answer:
 
 def _nothing(comparison: Comparison, standing: Standings) -> Answer:
     """The answer if no backend has a speed that counts, and none will have one."""
-    stopped = [one for one in standing.unfinished
-               if RunState(one.state) in (RunState.CANCELLED, RunState.LOST)]  # fmt: skip
+    stopped = [
+        one
+        for one in standing.unfinished
+        if RunState(one.state) in (RunState.CANCELLED, RunState.LOST)
+    ]
     if standing.uncompiled:
-        return Answer(kind="nothing compiled", backend=standing.uncompiled[0].label,
-                      given_up=_given_up_by(comparison, standing.uncompiled))  # fmt: skip
+        return Answer(
+            kind="nothing compiled",
+            backend=standing.uncompiled[0].label,
+            given_up=_given_up_by(comparison, standing.uncompiled),
+        )
     if stopped:
         return Answer(kind="not decided", reason="stopped", backend=stopped[0].label)
     first = (*standing.broken, *standing.unfinished)[0]
@@ -264,19 +270,33 @@ def _given_up_by(comparison: Comparison, results: Sequence[Result]) -> tuple[Giv
     """Where the compiler first gave up in each run, as the warnings record it."""
     labels = {one.label for one in results}
     return tuple(
-        GivenUp(label=label, place=function["place"], operator=function["operator"],
-                function=function["name"], is_all=bool(facts["is_all"]))
-        for warning in comparison.warnings if warning.kind == "given up"
-        for label, facts in warning.runs.items() if label in labels
+        GivenUp(
+            label=label,
+            place=function["place"],
+            operator=function["operator"],
+            function=function["name"],
+            is_all=bool(facts["is_all"]),
+        )
+        for warning in comparison.warnings
+        if warning.kind == "given up"
+        for label, facts in warning.runs.items()
+        if label in labels
         for function in facts["functions"][:1]
-    )  # fmt: skip
+    )
 
 
 def _compiled_throughout(comparison: Comparison) -> set[str]:
     """Labels of runs that compiled until their end, and took longer than the baseline so."""
-    facts_by_run = {label: facts for warning in comparison.warnings
-                    if warning.kind == "compiles throughout"
-                    for label, facts in warning.runs.items()}  # fmt: skip
-    return {label for label, facts in facts_by_run.items()
-            if facts["compiled_step_seconds"] and facts["baseline_step_seconds"]
-            and facts["compiled_step_seconds"] > facts["baseline_step_seconds"]}  # fmt: skip
+    facts_by_run = {
+        label: facts
+        for warning in comparison.warnings
+        if warning.kind == "compiles throughout"
+        for label, facts in warning.runs.items()
+    }
+    return {
+        label
+        for label, facts in facts_by_run.items()
+        if facts["compiled_step_seconds"]
+        and facts["baseline_step_seconds"]
+        and facts["compiled_step_seconds"] > facts["baseline_step_seconds"]
+    }

@@ -112,13 +112,19 @@ def notes(
 
 def _about_search(runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Why each candidate ended, and why the search ended."""
-    reasons = {run.label: run.stop.reason if run.stop else run.reason for run in runs
-               if run.state.is_final}  # fmt: skip
-    whole = next((reasons[run.label] for run in runs
-                  if run.role == "baseline" and reasons.get(run.label)), None)  # fmt: skip
+    reasons = {
+        run.label: run.stop.reason if run.stop else run.reason for run in runs if run.state.is_final
+    }
+    whole = next(
+        (reasons[run.label] for run in runs if run.role == "baseline" and reasons.get(run.label)),
+        None,
+    )
     tried = [run for run in runs if run.role == "backend"]
-    ended = {run.label: {"reason": printable(reasons[run.label] or "", LONGEST_NOTE)}
-             for run in tried if reasons.get(run.label) not in (None, whole)}  # fmt: skip
+    ended = {
+        run.label: {"reason": printable(reasons[run.label] or "", LONGEST_NOTE)}
+        for run in tried
+        if reasons.get(run.label) not in (None, whole)
+    }
     if ended:
         yield Caution(kind="candidates ended", runs=ended)
     if whole is not None:
@@ -233,8 +239,11 @@ def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[C
 
 def _lengths(runs: Sequence[Evidence]) -> dict[str, int]:
     """The number of steps of each finished run in batches of the same size, by label."""
-    return {run.label: len(run.steps) for run in runs
-            if run.state is RunState.FINISHED and run.batch_times == 1}  # fmt: skip
+    return {
+        run.label: len(run.steps)
+        for run in runs
+        if run.state is RunState.FINISHED and run.batch_times == 1
+    }
 
 
 def _stops(runs: Sequence[Evidence]) -> Iterator[Caution]:
@@ -252,7 +261,7 @@ def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator
     explained = {run.label for run in gave_up}
     idle: dict[str, dict[str, Any]] = {
         run.label: {} for run in backends if run.is_idle and run.label not in explained
-    }  # fmt: skip
+    }
     if idle:
         yield Caution(kind="nothing compiled", runs=idle, figures={"is_script": spec.is_script})
     for run in gave_up:
@@ -288,12 +297,14 @@ def _given_up(run: Evidence) -> dict[str, Any]:
         if mine["failure"].notna().any():
             names = mine["function"].dropna()
             failed = mine[mine["failure"].notna()].iloc[0]
-            functions.append({
-                "name": None if names.empty else printable(names.iloc[0]),
-                "place": _place_given_up(failed, mine),
-                "operator": _operator_given_up(failed),
-                "is_part": bool(mine["failure"].isna().any()),
-            })  # fmt: skip
+            functions.append(
+                {
+                    "name": None if names.empty else printable(names.iloc[0]),
+                    "place": _place_given_up(failed, mine),
+                    "operator": _operator_given_up(failed),
+                    "is_part": bool(mine["failure"].isna().any()),
+                }
+            )
     reason = printable(frames.loc[has_failed, "failure"].iloc[0].partition("\n")[0])
     return {"functions": functions, "reason": reason, "is_all": run.runs_uncompiled}
 
@@ -320,8 +331,7 @@ def _operator_given_up(failed: pd.Series) -> str | None:
 def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:
     for run in runs:
         if run.resumed_at:
-            how = {"steps": run.resumed_at, "has_compiled": run.has_compiled,
-                   "moves": run.moved_at}  # fmt: skip
+            how = {"steps": run.resumed_at, "has_compiled": run.has_compiled, "moves": run.moved_at}
             yield Caution(kind="resumed", runs={run.label: how})
 
 
@@ -353,9 +363,12 @@ def _about_workload(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[
     for field, title in WORKLOAD_FIELDS.items():
         if field == "samples_per_step" and tells_samples:
             continue  # The caution `different sizes` names the rounds.
-        values = {run.label: run.workload.get(field) for run in prepared
-                if len(run.steps) or run.workload.get(field) is not None
-                if field != "samples_per_step" or run.batch_times == 1}  # fmt: skip
+        values = {
+            run.label: run.workload.get(field)
+            for run in prepared
+            if len(run.steps) or run.workload.get(field) is not None
+            if field != "samples_per_step" or run.batch_times == 1
+        }
         yield from _difference(title, values)
     flat = {run.label: _flat(run.environment) for run in runs if run.environment}
     for name in sorted({name for settings in flat.values() for name in settings}):
@@ -375,8 +388,12 @@ def _about_sizes(runs: Sequence[Evidence]) -> Iterator[Caution]:
             first = unequal.iloc[0]
             of = next(one for one in SIZES if first[one] != first[f"{one}_baseline"])
             size, usual = (float(first[one] / first["num_steps"]) for one in (of, f"{of}_baseline"))
-            unequal_runs[run.label] = {"num_rounds": len(unequal), "of": of, "size": size,
-                               "baseline_size": usual}  # fmt: skip
+            unequal_runs[run.label] = {
+                "num_rounds": len(unequal),
+                "of": of,
+                "size": size,
+                "baseline_size": usual,
+            }
     if unequal_runs:
         yield Caution(kind="different sizes", runs=unequal_runs)
 

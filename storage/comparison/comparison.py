@@ -36,11 +36,7 @@ from breakeven.storage.comparison.results import (
     StoredComparison,
     with_parity_across,
 )
-from breakeven.storage.comparison.rounds import (
-    load_compared,
-    paired_blocks,
-    savings,
-)
+from breakeven.storage.comparison.rounds import load_compared, paired_blocks, savings
 from breakeven.storage.comparison.run_numbers import RunNumbers, measure, memory_needed
 from breakeven.storage.comparison.run_parity import (
     EqualTrainings,
@@ -72,8 +68,22 @@ from breakeven.storage.statistics.speedups import (
     speed_verdict,
 )
 
-KINDS = (StoredComparison, Result, Across, Choice, RunNumbers, Ratio, BreakEven, EnergySaving,
-         Parity, ParityFinding, Reading, Shortfall, Caution, RunState)  # fmt: skip
+KINDS = (
+    StoredComparison,
+    Result,
+    Across,
+    Choice,
+    RunNumbers,
+    Ratio,
+    BreakEven,
+    EnergySaving,
+    Parity,
+    ParityFinding,
+    Reading,
+    Shortfall,
+    Caution,
+    RunState,
+)
 
 
 @memo(revision)
@@ -100,8 +110,13 @@ def find_loss_band(store: Store, experiment_id: str) -> pd.DataFrame:
     if baseline is None:
         return no_band()
     find = losses_by_run(queries.losses(store, experiment_id, max_points=None))
-    begun = [one for one in found.results if one.role == "control" and len(find(one.run_id))
-             and found.baseline_of(one.label) == baseline]  # fmt: skip
+    begun = [
+        one
+        for one in found.results
+        if one.role == "control"
+        and len(find(one.run_id))
+        and found.baseline_of(one.label) == baseline
+    ]
     losses = [find(one.run_id) for one in counted(begun)]
     if not losses:
         return no_band()
@@ -353,8 +368,11 @@ def _across(
     )
     versions, first_versions = (_versions(one) for one in (run, first))
     are_known = bool(run.environment and first.environment)
-    differ = [package for package in sorted({*versions, *first_versions})
-              if versions.get(package) != first_versions.get(package)]  # fmt: skip
+    differ = [
+        package
+        for package in sorted({*versions, *first_versions})
+        if versions.get(package) != first_versions.get(package)
+    ]
     return Across(
         environment=name,
         first_environment=first.label.partition(ENVIRONMENT_MARK)[2],

@@ -141,9 +141,13 @@ def _text(value: object) -> str | None:
 
 Pass = Literal["forward", "backward", "weights"]
 PASSES: dict[str, Pass] = {
-    ACTIVATION: "forward", "output": "forward", "loss": "forward", "gradient": "backward",
-    "parameter": "weights", "buffer": "weights",
-}  # fmt: skip
+    ACTIVATION: "forward",
+    "output": "forward",
+    "loss": "forward",
+    "gradient": "backward",
+    "parameter": "weights",
+    "buffer": "weights",
+}
 """Each compared quantity and the pass that computes it. Weights are those after the optimizer's
 steps."""
 ORDER: tuple[Pass, ...] = ("forward", "backward", "weights")
@@ -194,9 +198,14 @@ def growths(tensors: pd.DataFrame) -> Iterator[Growth]:
         ).sort_values(["turn", "order"], kind="stable")
         beyond = computed[~computed["passed"].astype(bool)]
         row = beyond.iloc[0] if len(beyond) else computed.loc[computed["ratio"].idxmax()]
-        yield Growth(label=str(label), part=str(part), quantity=str(row["quantity"]),
-                     tensor=str(row["tensor"]), ratio=float(row["ratio"]),
-                     is_beyond=bool(len(beyond)))  # fmt: skip
+        yield Growth(
+            label=str(label),
+            part=str(part),
+            quantity=str(row["quantity"]),
+            tensor=str(row["tensor"]),
+            ratio=float(row["ratio"]),
+            is_beyond=bool(len(beyond)),
+        )
 
 
 def _ratio(row: dict[str, object]) -> float:

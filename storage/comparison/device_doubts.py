@@ -45,8 +45,12 @@ def device_cautions(
 ) -> Iterator[Caution]:
     """The findings in all runs, one caution per rule; `doubts`: the `device_doubts` of each."""
     for kind in RULES:
-        found = [(run, dict(one.runs[run.label])) for run, mine in zip(runs, doubts, strict=True)
-                 for one in mine if one.kind == kind]  # fmt: skip
+        found = [
+            (run, dict(one.runs[run.label]))
+            for run, mine in zip(runs, doubts, strict=True)
+            for one in mine
+            if one.kind == kind
+        ]
         if found:
             yield _caution(kind, found)
     if spec.schedule == "sequential":

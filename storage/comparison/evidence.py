@@ -380,9 +380,10 @@ def moves(resumptions: Iterable[Mapping[Any, Any]]) -> tuple[tuple[int, int, int
     """Steps done, devices before and after, for resumptions that changed the number of devices."""
     counts = [(one["step"], one["num_devices_before"], one["num_devices"]) for one in resumptions]
     return tuple(
-        (step, int(before), int(after)) for step, before, after in counts
+        (step, int(before), int(after))
+        for step, before, after in counts
         if not pd.isna(before) and not pd.isna(after) and before != after
-    )  # fmt: skip
+    )
 
 
 def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:

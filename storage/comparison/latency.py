@@ -73,16 +73,19 @@ class ColdWarm:
     def _break_even(self, latencies: Sequence[float]) -> BreakEven | None:
         if self.baseline_seconds is None:
             return None
-        return break_even(self.speed_verdict, latencies, self.gains, self.baseline_seconds,
-                          self.steps_per_epoch)  # fmt: skip
+        return break_even(
+            self.speed_verdict, latencies, self.gains, self.baseline_seconds, self.steps_per_epoch
+        )
 
     def totals(self, num_steps: int) -> tuple[float, float, float] | None:
         """Seconds of a training of so many steps: with empty caches, with filled ones, and without
         a compiler. None without steady steps to compare."""
         if self.baseline_seconds is None or self.step_seconds is None:
             return None
-        cold, warm = (latency + num_steps * self.step_seconds
-                      for latency in (self.cold_median, self.warm_median))  # fmt: skip
+        cold, warm = (
+            latency + num_steps * self.step_seconds
+            for latency in (self.cold_median, self.warm_median)
+        )
         return cold, warm, num_steps * self.baseline_seconds
 
     @property
@@ -147,12 +150,16 @@ def _speeds(known: pd.DataFrame, baseline: float | None) -> dict[str, SpeedVerdi
     timed = known.dropna(subset=["step"])
     if baseline is None:
         return {}
-    ratios = {str(backend): paired_ratio(np.full(len(mine), baseline), mine["step"].astype(float))
-              for backend, mine in timed.groupby("backend", sort=False)}  # fmt: skip
+    ratios = {
+        str(backend): paired_ratio(np.full(len(mine), baseline), mine["step"].astype(float))
+        for backend, mine in timed.groupby("backend", sort=False)
+    }
     found = {backend: ratio for backend, ratio in ratios.items() if ratio is not None}
     corrected = holm([ratio.p_value for ratio in found.values()])
-    return {backend: speed_verdict(ratio, p, None)
-            for (backend, ratio), p in zip(found.items(), corrected, strict=True)}  # fmt: skip
+    return {
+        backend: speed_verdict(ratio, p, None)
+        for (backend, ratio), p in zip(found.items(), corrected, strict=True)
+    }
 
 
 def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
@@ -181,19 +188,21 @@ def why_silent(silent: Sequence[Evidence]) -> list[str]:
 
 def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:
     """A row of numbers for each backend; infinity means never."""
-    return pd.DataFrame([
-        {
-            "backend": one.backend,
-            "repeats": len(one.cold_seconds),
-            "cold_compile_seconds": one.cold_median,
-            "warm_compile_seconds": one.warm_median,
-            "compile_time_saved": one.time_saved,
-            **with_ends("cold_over_warm", one.ratio),
-            **with_ends("cold_break_even_steps", one.cold_break_even),
-            **with_ends("warm_break_even_steps", one.warm_break_even),
-        }
-        for one in found
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "backend": one.backend,
+                "repeats": len(one.cold_seconds),
+                "cold_compile_seconds": one.cold_median,
+                "warm_compile_seconds": one.warm_median,
+                "compile_time_saved": one.time_saved,
+                **with_ends("cold_over_warm", one.ratio),
+                **with_ends("cold_break_even_steps", one.cold_break_even),
+                **with_ends("warm_break_even_steps", one.warm_break_even),
+            }
+            for one in found
+        ]
+    )
 
 
 def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:

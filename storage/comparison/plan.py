@@ -65,10 +65,12 @@ def choices(
     have the rounds of the results."""
     standing = standings_of(spec, results)
     baseline = None if standing.compares_nothing else standing.baseline
-    faster = {one.label: one for one in standing.counted
-              if one.speed_verdict == "faster"}  # fmt: skip
-    found = {one.label: estimate_time(one, baseline_beside(spec, results, one.label))
-             for one in (baseline, *faster.values()) if one}  # fmt: skip
+    faster = {one.label: one for one in standing.counted if one.speed_verdict == "faster"}
+    found = {
+        one.label: estimate_time(one, baseline_beside(spec, results, one.label))
+        for one in (baseline, *faster.values())
+        if one
+    }
     lines = {label: line for label, line in found.items() if line}
     if baseline is None or baseline.label not in lines:
         return ()
@@ -80,10 +82,14 @@ def choices(
             low, high = even.low, even.high
         elif before is not None:
             low, high = _interval(runs, before, label)
-        chosen.append(Choice(
-            label=None if label == baseline.label else label, from_steps=at,
-            low=None if low is None else min(low, at), high=None if high is None else max(high, at),
-        ))  # fmt: skip
+        chosen.append(
+            Choice(
+                label=None if label == baseline.label else label,
+                from_steps=at,
+                low=None if low is None else min(low, at),
+                high=None if high is None else max(high, at),
+            )
+        )
         before = label
     return tuple(chosen)
 
@@ -153,8 +159,10 @@ def steps_of(length: Length, comparison: Comparison) -> int:
         raise UnknownLength(f"this experiment has no number of {length.unit} per step")
     steps = round(length.amount * size)
     if not 0 < steps <= MAX_STEPS:
-        raise UnknownLength(f"{length.amount:g} {length.unit} have {steps:,} steps here; a plan "
-                            f"has from 1 to {MAX_STEPS:,}")  # fmt: skip
+        raise UnknownLength(
+            f"{length.amount:g} {length.unit} have {steps:,} steps here; a plan "
+            f"has from 1 to {MAX_STEPS:,}"
+        )
     return steps
 
 
@@ -222,8 +230,11 @@ class Plan:
     def joules(self) -> dict[str, float]:
         """Energy of the steps by label, without compiling, for runs with measured energy."""
         steps = self.num_steps
-        return {} if steps is None else {one: steps * energy
-                                         for one, energy in self.step_joules.items()}  # fmt: skip
+        return (
+            {}
+            if steps is None
+            else {one: steps * energy for one, energy in self.step_joules.items()}
+        )
 
     @property
     def is_sure(self) -> bool:
@@ -236,10 +247,15 @@ class Plan:
         """Changes from one backend (its label) to the next choice, before or after the choice of
         this length, whose intervals have the planned length."""
         steps = self.num_steps or 0
-        return [(earlier.label, later) for earlier, later in pairwise(self.choices)
-                if earlier.label is not None and self.chosen in (earlier, later)
-                and later.low is not None and later.high is not None
-                and later.low < steps < later.high]  # fmt: skip
+        return [
+            (earlier.label, later)
+            for earlier, later in pairwise(self.choices)
+            if earlier.label is not None
+            and self.chosen in (earlier, later)
+            and later.low is not None
+            and later.high is not None
+            and later.low < steps < later.high
+        ]
 
 
 def plan(comparison: Comparison, num_steps: int | None) -> Plan:
@@ -248,13 +264,18 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     standing = standings(comparison)
     estimates = {}
     if comparison.spec.kind.compares_runs and not standing.compares_nothing:
-        lines = {one.label: estimate_time(one, comparison.baseline_of(one.label))
-                 for one in comparison.results if not one.is_uncompiled}  # fmt: skip
+        lines = {
+            one.label: estimate_time(one, comparison.baseline_of(one.label))
+            for one in comparison.results
+            if not one.is_uncompiled
+        }
         estimates = {label: line for label, line in lines.items() if line}
-    totals = {} if num_steps is None else {label: line.total_seconds(num_steps)
-                                           for label, line in estimates.items()}  # fmt: skip
-    faster = {one.label: one for one in standing.counted
-              if one.speed_verdict == "faster"}  # fmt: skip
+    totals = (
+        {}
+        if num_steps is None
+        else {label: line.total_seconds(num_steps) for label, line in estimates.items()}
+    )
+    faster = {one.label: one for one in standing.counted if one.speed_verdict == "faster"}
     baseline = standing.baseline.measured.step_seconds if standing.baseline else None
     unsure = {label for label, one in faster.items() if may_pay(one, num_steps, baseline)}
     choices = comparison.choices
@@ -298,8 +319,13 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
 
 def _rival(standing: Standings, totals: Mapping[str, float], best: Result) -> Result | None:
     """The backend of inconclusive speed that would take the least time, if less than the best."""
-    rivals = [one for one in standing.counted if one.speed_verdict == "unsure" and one.speedup
-              and totals.get(one.label, math.inf) < totals[best.label]]  # fmt: skip
+    rivals = [
+        one
+        for one in standing.counted
+        if one.speed_verdict == "unsure"
+        and one.speedup
+        and totals.get(one.label, math.inf) < totals[best.label]
+    ]
     return min(rivals, key=lambda one: totals[one.label], default=None)
 
 

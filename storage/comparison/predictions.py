@@ -26,8 +26,13 @@ MAX_ROWS, MAX_NUMBERS = 2_000_000, 20_000_000
 """Limits of a file: samples, and logits of all samples in one column."""
 MAX_CLASSES = 1_000
 """Limit of a table of labels by predictions."""
-CONFIG: dict[str, Any] = {"memory_limit": "1GB", "threads": 1, "temp_directory": "",
-          "autoinstall_known_extensions": False, "autoload_known_extensions": False}  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "memory_limit": "1GB",
+    "threads": 1,
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
 NUMBER = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|BOOLEAN)")
 LABEL, PREDICTION, LOGITS = "label", "prediction", "logits"
 COMPILED_PREDICTION, COMPILED_LOGITS = "compiled_prediction", "compiled_logits"
@@ -181,11 +186,7 @@ def count_disagreements(
         other = 0
         if not differ.empty:
             other = int((differ[variant.label] != differ[baseline]).sum())
-        rows.append({
-            "run": variant.label,
-            "unlike_baseline": other,
-            "unlike_own_weights": inner,
-        })  # fmt: skip
+        rows.append({"run": variant.label, "unlike_baseline": other, "unlike_own_weights": inner})
     return pd.DataFrame(rows)
 
 
@@ -193,7 +194,7 @@ def named(differ: pd.DataFrame, runs: Sequence[str], labels: Sequence[str]) -> p
     """The table with names instead of numbers for classes that have names."""
     names = dict(enumerate(labels))
     titles = {"label": "true label", **{run: f"predicted by {run}" for run in runs}}
-    shown = differ.assign(**{
-        column: [names.get(number, number) for number in differ[column]] for column in titles
-    })  # fmt: skip
+    shown = differ.assign(
+        **{column: [names.get(number, number) for number in differ[column]] for column in titles}
+    )
     return shown.rename(columns=titles)

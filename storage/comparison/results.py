@@ -193,8 +193,11 @@ class Comparison(StoredComparison):
 
     def result_of(self, label: str) -> Result:
         """The result with this label, or the one that includes the run with this label."""
-        return next(one for one in self.results
-                    if label in (one.label, *self.spec.repeats_by_label[one.label]))  # fmt: skip
+        return next(
+            one
+            for one in self.results
+            if label in (one.label, *self.spec.repeats_by_label[one.label])
+        )
 
     @property
     def unsure(self) -> list[str]:
@@ -228,14 +231,23 @@ class Comparison(StoredComparison):
     @property
     def missing(self) -> list[str]:
         """Labels of planned runs without a readable folder; these runs have no result."""
-        return [label for warning in self.warnings if warning.kind == "missing runs"
-                for label in warning.runs]  # fmt: skip
+        return [
+            label
+            for warning in self.warnings
+            if warning.kind == "missing runs"
+            for label in warning.runs
+        ]
 
     def why_ended(self, label: str) -> str | None:
         """Why a run, or the first of its repeats that did so, ended early; None if unknown."""
         members = self.spec.repeats_by_label.get(label, ())
-        ended = (facts["reason"] for warning in self.warnings if warning.kind == "ended early"
-                 for member, facts in warning.runs.items() if member in members)  # fmt: skip
+        ended = (
+            facts["reason"]
+            for warning in self.warnings
+            if warning.kind == "ended early"
+            for member, facts in warning.runs.items()
+            if member in members
+        )
         return next(ended, None)
 
     def table(self) -> pd.DataFrame:
@@ -336,8 +348,11 @@ def baseline_beside(spec: ExperimentSpec, results: Sequence[Result], label: str)
 
 def with_parity_across(results: Iterable[Result], across: Iterable[Across]) -> list[Result]:
     """The results; a run that breaks parity with the first environment has that parity."""
-    broken = {one.label: one.parity for one in across
-              if one.parity is not None and one.parity.verdict == "broken"}  # fmt: skip
+    broken = {
+        one.label: one.parity
+        for one in across
+        if one.parity is not None and one.parity.verdict == "broken"
+    }
     return [replace(one, parity=broken.get(one.label, one.parity)) for one in results]
 
 

@@ -80,13 +80,15 @@ def pair(blocks: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     )
     num_steps = blocks["num_steps"].to_numpy()[mine]
     alike = num_steps == others["num_steps"].to_numpy()[its]
-    return pd.DataFrame({
-        "process": blocks["process"].iloc[0],
-        "round": rounds[alike],
-        "num_steps": num_steps[alike],
-        "baseline": blocks["seconds"].to_numpy()[mine][alike],
-        "other": others["seconds"].to_numpy()[its][alike],
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "process": blocks["process"].iloc[0],
+            "round": rounds[alike],
+            "num_steps": num_steps[alike],
+            "baseline": blocks["seconds"].to_numpy()[mine][alike],
+            "other": others["seconds"].to_numpy()[its][alike],
+        }
+    )
 
 
 def _pair_by_samples(baseline: Evidence, run: Evidence) -> pd.DataFrame:

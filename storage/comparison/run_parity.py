@@ -186,8 +186,15 @@ def judge_parity(
     if run.batch_times > 1 and not run.state_of_losses.ended_early:
         return parity  # No other run decides what is known of another training.
     compared = [run] if equals is None else [run, equals.baseline, *equals.controls]
-    early = next((one for one in compared if one.state_of_losses.ended_early
-                  and not (one.role == "control" and one.made_all_steps)), None)  # fmt: skip
+    early = next(
+        (
+            one
+            for one in compared
+            if one.state_of_losses.ended_early
+            and not (one.role == "control" and one.made_all_steps)
+        ),
+        None,
+    )
     early = early or next((one for one in compared if _is_partial(spec, one)), None)
     if early is None and equals is not None and _is_far_shorter(spec, run, equals.baseline):
         lengths: dict[str, Any] = {
@@ -291,8 +298,10 @@ WORSE_LOSS = 0.05
 def _outcome(baseline: Evidence, run: Evidence) -> dict[str, Any]:
     """The last evaluations of two complete trainings with as many samples, and whether the run's is
     surely worse; empty if they were not evaluated."""
-    if any(one.state_of_losses is not RunState.FINISHED or one.evaluations.empty
-           for one in (baseline, run)):  # fmt: skip
+    if any(
+        one.state_of_losses is not RunState.FINISHED or one.evaluations.empty
+        for one in (baseline, run)
+    ):
         return {}
     has_accuracy = baseline.last_evaluation("accuracy") is not None
     column = "accuracy" if has_accuracy else "loss"

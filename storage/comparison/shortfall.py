@@ -136,8 +136,10 @@ def _last_evaluations(equals: Sequence[Evidence], run: Evidence, column: str) ->
     mine = frames[-1].loc[step // run.batch_times]
     if column == "accuracy" and pd.isna(mine):
         return None  # It was not measured.
-    return [*(float(frame.loc[step]) for frame in frames[:-1]),
-            math.nan if pd.isna(mine) else float(mine)]  # fmt: skip
+    return [
+        *(float(frame.loc[step]) for frame in frames[:-1]),
+        math.nan if pd.isna(mine) else float(mine),
+    ]
 
 
 def _judge(

@@ -72,8 +72,9 @@ class LineMap:
     def _file(self, named: str) -> str | None:
         """The copied file of a place, which may have only the name of the file."""
         name = PurePath(named).name
-        return next((file for file in self._files
-                     if file == named or PurePath(file).name == name), None)  # fmt: skip
+        return next(
+            (file for file in self._files if file == named or PurePath(file).name == name), None
+        )
 
 
 def _pairs(one: Sources, other: Sources) -> list[tuple[str, str]]:
@@ -157,14 +158,21 @@ def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Differing]:
 def phases(one: CompiledRun, other: CompiledRun) -> pd.DataFrame:
     """phase, one, other: seconds of each phase without its inner phases, over all frames."""
     seconds = [taken_apart(run.frames).sum() for run in (one, other)]
-    return pd.DataFrame({"phase": list(PHASES), "one": seconds[0].to_numpy(dtype=float),
-                         "other": seconds[1].to_numpy(dtype=float)})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "phase": list(PHASES),
+            "one": seconds[0].to_numpy(dtype=float),
+            "other": seconds[1].to_numpy(dtype=float),
+        }
+    )
 
 
 def _breaks(run: CompiledRun) -> Placed:
     """Distinct graph breaks, without counts: the counts depend on the number of compilations."""
-    return {(row.location or DASH, _first_line(row.reason)): "breaks the graph"
-            for row in run.breaks.itertuples()}  # fmt: skip
+    return {
+        (row.location or DASH, _first_line(row.reason)): "breaks the graph"
+        for row in run.breaks.itertuples()
+    }
 
 
 def _recompilations(run: CompiledRun) -> Placed:
@@ -185,8 +193,10 @@ def _frames(run: CompiledRun) -> Placed:
     frames = frames[frames["line"].notna()]
     found = {}
     for (file, line, name), mine in frames.groupby(["file", "line", "function"], sort=False):
-        size = (f"compiled {len(mine):,} x, {mine['graph_ops'].sum():,.0f} operations, "
-                f"{mine['guards'].sum():,.0f} guards")  # fmt: skip
+        size = (
+            f"compiled {len(mine):,} x, {mine['graph_ops'].sum():,.0f} operations, "
+            f"{mine['guards'].sum():,.0f} guards"
+        )
         found[f"{file}:{line:.0f}", str(name)] = size
     return found
 
@@ -217,18 +227,25 @@ def _kernels(one: CompiledRun, other: CompiledRun) -> tuple[Mapping[str, str], M
         return {}, {}
     calls = [_calls(run.kernels) for run in (one, other)]
     seconds = pd.concat([one.kernels, other.kernels]).groupby("name")["seconds"].max()
-    unlike = [name for name in seconds.sort_values(ascending=False).index
-              if calls[0].get(name) != calls[1].get(name)]  # fmt: skip
-    mine, its = ({name: by_name[name] for name in unlike[:MAX_KERNELS] if name in by_name}
-                 for by_name in calls)  # fmt: skip
+    unlike = [
+        name
+        for name in seconds.sort_values(ascending=False).index
+        if calls[0].get(name) != calls[1].get(name)
+    ]
+    mine, its = (
+        {name: by_name[name] for name in unlike[:MAX_KERNELS] if name in by_name}
+        for by_name in calls
+    )
     return mine, its
 
 
 def _calls(kernels: pd.DataFrame) -> dict[str, str]:
     """Median calls over the profiled turns; a kernel of several classes counts as one."""
     by_turn = kernels.groupby(["name", "round"])["calls"].sum()
-    return {str(name): f"{calls:.3g} x a step"
-            for name, calls in by_turn.groupby("name").median().items()}  # fmt: skip
+    return {
+        str(name): f"{calls:.3g} x a step"
+        for name, calls in by_turn.groupby("name").median().items()
+    }
 
 
 def _backend(run: CompiledRun) -> Mapping[str, str]:
@@ -256,15 +273,20 @@ def _lined_up(
     for key in sorted(key for key in other if key not in paired):
         if moved.knows(key[0]) and not in_order:
             continue
-        same = [mine for mine in left_here if mine[1] == key[1]
-                and (in_order or _file(mine[0]) == _file(key[0]))]  # fmt: skip
+        same = [
+            mine
+            for mine in left_here
+            if mine[1] == key[1] and (in_order or _file(mine[0]) == _file(key[0]))
+        ]
         if same:
             paired[key] = same[0]
             left_here.remove(same[0])
     names = {key: _named(key) for key in one}
     mine = {names[key]: value for key, value in one.items()}
-    its = {names[paired[key]] if key in paired else _beside(_named(key), mine): value
-           for key, value in other.items()}  # fmt: skip
+    its = {
+        names[paired[key]] if key in paired else _beside(_named(key), mine): value
+        for key, value in other.items()
+    }
     return mine, its
 
 

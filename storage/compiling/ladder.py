@@ -108,9 +108,16 @@ class Ladder:
         """The lowest rung above `loser` with a shorter step than the rung below `loser`."""
         least = loser.step_seconds_below
         above = self.rungs[self.rungs.index(loser) + 1 :]
-        return next((one for one in above if least is not None
-                     and (own := one.result.measured.step_seconds) is not None and own < least),
-                    None)  # fmt: skip
+        return next(
+            (
+                one
+                for one in above
+                if least is not None
+                and (own := one.result.measured.step_seconds) is not None
+                and own < least
+            ),
+            None,
+        )
 
 
 @memo(revision)
@@ -128,12 +135,14 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
         return None
     found = {rung.stage for rung, _ in standing}
     on_cuda = comparison.spec.device.startswith("cuda")
-    missing = [one for one in RUNGS
-               if one.stage not in found and (on_cuda or not one.captures_cuda_graphs)]  # fmt: skip
+    missing = [
+        one for one in RUNGS if one.stage not in found and (on_cuda or not one.captures_cuda_graphs)
+    ]
     climbed = (
-        _timed(store, comparison, standing) if kind.compares_runs
+        _timed(store, comparison, standing)
+        if kind.compares_runs
         else _checked(standing, checks(store, experiment_id, comparison.spec))
-    )  # fmt: skip
+    )
     return Ladder(
         baseline=baseline,
         rungs=tuple(climbed),
@@ -191,11 +200,16 @@ def _checked(standing: Sequence[tuple[Rung, Result]], found: Sequence[Check]) ->
         bad = [check for check in mine if check.outcome in ("failed", "differs")]
         climbed.append(
             RungResult(
-                rung=rung, result=result, below="baseline", step_seconds_below=None,
-                over_below=None, verdict=None, failed_checks=tuple(bad),
+                rung=rung,
+                result=result,
+                below="baseline",
+                step_seconds_below=None,
+                over_below=None,
+                verdict=None,
+                failed_checks=tuple(bad),
                 reason="; ".join(f"{one.part}: {_why(one)}" for one in bad) or None,
             )
-        )  # fmt: skip
+        )
     return climbed
 
 

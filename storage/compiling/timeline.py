@@ -23,8 +23,18 @@ STAGES = {
 the own time of a stage excludes all later stages."""
 MAX_SPANS = 3_000
 """Largest number of bars, because readers cannot distinguish more; the longest are shown."""
-COLUMNS = ("frame", "place", "step", "phase", "stage", "name", "begin", "seconds", "thread",
-           "waited")  # fmt: skip
+COLUMNS = (
+    "frame",
+    "place",
+    "step",
+    "phase",
+    "stage",
+    "name",
+    "begin",
+    "seconds",
+    "thread",
+    "waited",
+)
 
 
 def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
@@ -44,23 +54,29 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
     metrics = metrics[(metrics["run_id"] == run_id) & metrics["function"].notna()]
     frames = metrics.drop_duplicates("compile_id").set_index("compile_id")
     names = frames["function"].to_dict()
-    places = {key: f"{frame.file}:{frame.line:.0f}" if pd.notna(frame.line) else str(frame.file)
-              for key, frame in zip(frames.index, frames.itertuples(), strict=True)}  # fmt: skip
+    places = {
+        key: f"{frame.file}:{frame.line:.0f}" if pd.notna(frame.line) else str(frame.file)
+        for key, frame in zip(frames.index, frames.itertuples(), strict=True)
+    }
     # The time without compiling before each start, in total.
     ends = (spans["start"] + spans["seconds"]).cummax().shift()
     left_out = (spans["start"] - ends).clip(lower=0.0).fillna(0.0).cumsum()
-    return pd.DataFrame({
-        "frame": [f"{names.get(key) or 'compiled later'} [{key}]" for key in spans["compile_id"]],
-        "place": [places.get(key) for key in spans["compile_id"]],
-        "step": spans["step"],
-        "phase": spans["phase"],
-        "stage": spans["stage"].map(STAGES),
-        "name": spans["name"],
-        "begin": spans["start"] - spans["start"].iloc[0] - left_out,
-        "seconds": spans["seconds"],
-        "thread": spans["thread"].fillna(0).astype(int),
-        "waited": left_out,
-    }).reset_index(drop=True)  # fmt: skip
+    return pd.DataFrame(
+        {
+            "frame": [
+                f"{names.get(key) or 'compiled later'} [{key}]" for key in spans["compile_id"]
+            ],
+            "place": [places.get(key) for key in spans["compile_id"]],
+            "step": spans["step"],
+            "phase": spans["phase"],
+            "stage": spans["stage"].map(STAGES),
+            "name": spans["name"],
+            "begin": spans["start"] - spans["start"].iloc[0] - left_out,
+            "seconds": spans["seconds"],
+            "thread": spans["thread"].fillna(0).astype(int),
+            "waited": left_out,
+        }
+    ).reset_index(drop=True)
 
 
 PHASES = {
@@ -155,7 +171,10 @@ def _by_label(store: Store, experiment_id: str) -> dict[str, dict[str, float]]:
     frame = phases_by_run(store, experiment_id)
     order = list(PHASES)
     return {
-        str(label): {phase: float(of["seconds"].sum()) for phase in order
-                     if len(of := mine[mine["phase"] == phase])}
+        str(label): {
+            phase: float(of["seconds"].sum())
+            for phase in order
+            if len(of := mine[mine["phase"] == phase])
+        }
         for label, mine in frame.groupby("label", sort=False)
-    }  # fmt: skip
+    }

@@ -70,8 +70,9 @@ def _first(frame: pd.DataFrame) -> dict[str, Any]:
 
 def labels(sides: Sequence[Side]) -> list[str]:
     """The labels of all backends of all sides, in the order of the sides."""
-    found = [one.label for side in sides for one in side.comparison.results
-             if one.role == "backend"]  # fmt: skip
+    found = [
+        one.label for side in sides for one in side.comparison.results if one.role == "backend"
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -173,12 +174,14 @@ def settings_of(spec: ExperimentSpec) -> dict[str, str]:
 def environment_of(environment: Mapping[str, Any], experiment_id: str) -> dict[str, str]:
     """Machine and software of a run, as texts by name, without values that contain its own id, such
     as its cache folder."""
-    return facts_of({
-        name: {key: value for key, value in entry.items() if experiment_id not in str(value)}
-        if isinstance(entry, Mapping)
-        else entry
-        for name, entry in environment.items()
-    })  # fmt: skip
+    return facts_of(
+        {
+            name: {key: value for key, value in entry.items() if experiment_id not in str(value)}
+            if isinstance(entry, Mapping)
+            else entry
+            for name, entry in environment.items()
+        }
+    )
 
 
 def facts_of(facts: Mapping[str, Any]) -> dict[str, str]:

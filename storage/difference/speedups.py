@@ -87,14 +87,22 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
                 continue  # The speed of another computation.
             if before and after and before.speedup and after.speedup:
                 margin = _margin(reference, side)
-                found.append((label, side.letter, margin,
-                              ratio_of_speedups(before.speedup, after.speedup)))  # fmt: skip
+                found.append(
+                    (label, side.letter, margin, ratio_of_speedups(before.speedup, after.speedup))
+                )
     corrected = holm([p_value(*ratio) for _, _, _, ratio in found])
     return [
-        Difference(label=label, letter=letter, ratio=ratio[0], low=ratio[1], high=ratio[2],
-                   p_holm=p, verdict=verdict(*ratio, p, margin))
+        Difference(
+            label=label,
+            letter=letter,
+            ratio=ratio[0],
+            low=ratio[1],
+            high=ratio[2],
+            p_holm=p,
+            verdict=verdict(*ratio, p, margin),
+        )
         for (label, letter, margin, ratio), p in zip(found, corrected, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def verdict(
@@ -128,11 +136,19 @@ CPUs of one machine; the devices are different models; a run was resumed on anot
 devices; only one side has dropout; a setting that affects the work per sample differs; the batch is
 neither that of one device nor that times the number of devices."""
 SAME_WORK = (
-    "settings", "data.sequence_length", "training.losses", "training.optimizer",
-    "training.optimizer_options", "training.parameter_groups", "training.gradient_accumulation",
-    "training.clip_norm", "training.clip_value", "training.record_gradient_norm",
-    "training.gradient_statistics_every", "training.precision",
-)  # fmt: skip
+    "settings",
+    "data.sequence_length",
+    "training.losses",
+    "training.optimizer",
+    "training.optimizer_options",
+    "training.parameter_groups",
+    "training.gradient_accumulation",
+    "training.clip_norm",
+    "training.clip_value",
+    "training.record_gradient_norm",
+    "training.gradient_statistics_every",
+    "training.precision",
+)
 """Settings that affect the work per sample."""
 
 
@@ -263,7 +279,11 @@ def _held_against(
         if label in together:
             ratio, low, high = ratio_of_speedups(together[label], one)
             yield Scaling(
-                label=label, letter=side.letter, kind=kind, num_devices=count,
-                efficiency=ratio * share, low=None if low is None else low * share,
+                label=label,
+                letter=side.letter,
+                kind=kind,
+                num_devices=count,
+                efficiency=ratio * share,
+                low=None if low is None else low * share,
                 high=None if high is None else high * share,
-            )  # fmt: skip
+            )

@@ -38,25 +38,42 @@ FAILURES = {
     RunState.TIMEOUT: "timeout",
 }
 """Final state of a run to the harness's status. A cancelled or running run has none."""
-EAGER_FAILURES = {
-    RunState.FAILED: "fail",
-    RunState.LOST: "fail",
-    RunState.OUT_OF_MEMORY: "OOM",
-}
+EAGER_FAILURES = {RunState.FAILED: "fail", RunState.LOST: "fail", RunState.OUT_OF_MEMORY: "OOM"}
 TIMED = tuple(one.name for one in SCENARIOS.values() if one.compares_runs)
 """Scenarios that time steps against a baseline."""
 EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
 COUNTERS = (
-    "calls_captured", "unique_graphs", "fallbacks_to_eager", "graph_breaks", "unique_graph_breaks",
-    "autograd_captures", "autograd_compiles", "cudagraph_skips",
-)  # fmt: skip
+    "calls_captured",
+    "unique_graphs",
+    "fallbacks_to_eager",
+    "graph_breaks",
+    "unique_graph_breaks",
+    "autograd_captures",
+    "autograd_compiles",
+    "cudagraph_skips",
+)
 PERFORMANCE_COLUMNS = (
-    "dev", "name", "batch_size", "tag", "speedup", "abs_latency", "compilation_latency",
-    "compression_ratio", "eager_peak_mem", "dynamo_peak_mem", *COUNTERS,
-)  # fmt: skip
+    "dev",
+    "name",
+    "batch_size",
+    "tag",
+    "speedup",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "eager_peak_mem",
+    "dynamo_peak_mem",
+    *COUNTERS,
+)
 ACCURACY_COLUMNS = (
-    "dev", "name", "batch_size", "tag", "accuracy", *COUNTERS, "compilation_latency",
-)  # fmt: skip
+    "dev",
+    "name",
+    "batch_size",
+    "tag",
+    "accuracy",
+    *COUNTERS,
+    "compilation_latency",
+)
 IDENTITY = ("dev", "name", "batch_size", "tag")
 
 Row = dict[str, Any]
@@ -117,10 +134,13 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
             f"format is for the scenarios {' and '.join(TIMED)}"
         )
     evidence = {run.label: run for run in load_compared(store, experiment_id)[1]}
-    ended = dict(store.rows(
-        "SELECT run_id, trunc(ended)::BIGINT FROM progress JOIN runs USING (run_id) "
-        "WHERE experiment_id = ?", [experiment_id]
-    ))  # fmt: skip
+    ended = dict(
+        store.rows(
+            "SELECT run_id, trunc(ended)::BIGINT FROM progress JOIN runs USING (run_id) "
+            "WHERE experiment_id = ?",
+            [experiment_id],
+        )
+    )
     return [
         _row(comparison, result, evidence[result.label], ended.get(result.run_id))
         for result in comparison.results
@@ -187,19 +207,24 @@ def _scaled(value: float | None, factor: float) -> float | None:
 def next_to_imported(own: Iterable[Row], theirs: pd.DataFrame) -> pd.DataFrame:
     """Own rows first, as text; each row names its source."""
     rows = [("measured here", row["accuracy"], row) for row in own]
-    rows += [(f"imported: {row['file']}", row["outcome"], row)
-             for row in theirs.to_dict("records")]  # fmt: skip
-    return pd.DataFrame([
-        {
-            "from": source, "model": row["name"], "device": row["dev"],
-            "batch_size": _or_dash(row["batch_size"], "{:.0f}"), "run": row["tag"] or DASH,
-            "outcome": outcome or DASH, "speedup": METRICS["speedup"].format(row["speedup"]),
-            "step_seconds": _seconds(row["abs_latency"], MILLISECONDS),
-            "compile_seconds": _seconds(row["compilation_latency"], 1.0),
-            "compression_ratio": _or_dash(row["compression_ratio"], "{:.2f}x"),
-        }
-        for source, outcome, row in rows
-    ])  # fmt: skip
+    rows += [(f"imported: {row['file']}", row["outcome"], row) for row in theirs.to_dict("records")]
+    return pd.DataFrame(
+        [
+            {
+                "from": source,
+                "model": row["name"],
+                "device": row["dev"],
+                "batch_size": _or_dash(row["batch_size"], "{:.0f}"),
+                "run": row["tag"] or DASH,
+                "outcome": outcome or DASH,
+                "speedup": METRICS["speedup"].format(row["speedup"]),
+                "step_seconds": _seconds(row["abs_latency"], MILLISECONDS),
+                "compile_seconds": _seconds(row["compilation_latency"], 1.0),
+                "compression_ratio": _or_dash(row["compression_ratio"], "{:.2f}x"),
+            }
+            for source, outcome, row in rows
+        ]
+    )
 
 
 def _or_dash(value: float | None, template: str) -> str:
@@ -285,9 +310,17 @@ def write_csv(columns: Sequence[str], cells: Iterable[dict[str, str]]) -> str:
 
 SCHEMA_VERSION = "v3"
 HUD_METRICS = (
-    "speedup", "abs_latency", "compilation_latency", "compression_ratio", "eager_peak_mem",
-    "dynamo_peak_mem", "calls_captured", "unique_graphs", "graph_breaks", "unique_graph_breaks",
-)  # fmt: skip
+    "speedup",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "eager_peak_mem",
+    "dynamo_peak_mem",
+    "calls_captured",
+    "unique_graphs",
+    "graph_breaks",
+    "unique_graph_breaks",
+)
 """Metrics with the names and units of the harness's columns."""
 
 
@@ -307,37 +340,54 @@ def _hud_records(row: Row) -> Iterator[dict[str, Any]]:
     if row["accuracy"] is not None:
         # A status is a text, but benchmark_values contains numbers.
         status = {"benchmark_values": [row["accuracy"]]}
-        yield {**common, "metric": {"name": "accuracy", "benchmark_values": [],
-                                    "extra_info": status}}  # fmt: skip
+        yield {
+            **common,
+            "metric": {"name": "accuracy", "benchmark_values": [], "extra_info": status},
+        }
 
 
 def _common(row: Row) -> dict[str, Any]:
     versions = row["environment"].get("versions") or {}
     about = {"device": row["dev"], "batch_size": str(row["batch_size"]), "tag": row["tag"]}
-    return _known({
-        "timestamp": row["ended"],
-        "schema_version": SCHEMA_VERSION,
-        "name": "breakeven",
-        "runners": [_runner(row["environment"], row["dev"])] if row["environment"] else None,
-        "benchmark": {"name": "Breakeven", "mode": row["part"], "dtype": row["dtype"],
-                      "extra_info": about},
-        "model": _known({"name": row["name"], "backend": row["backend"],
-                         "origins": row["origin"] and [row["origin"]]}),
-        "dependencies": {package: {"version": version} for package, version in versions.items()},
-    })  # fmt: skip
+    return _known(
+        {
+            "timestamp": row["ended"],
+            "schema_version": SCHEMA_VERSION,
+            "name": "breakeven",
+            "runners": [_runner(row["environment"], row["dev"])] if row["environment"] else None,
+            "benchmark": {
+                "name": "Breakeven",
+                "mode": row["part"],
+                "dtype": row["dtype"],
+                "extra_info": about,
+            },
+            "model": _known(
+                {
+                    "name": row["name"],
+                    "backend": row["backend"],
+                    "origins": row["origin"] and [row["origin"]],
+                }
+            ),
+            "dependencies": {
+                package: {"version": version} for package, version in versions.items()
+            },
+        }
+    )
 
 
 def _runner(machine: dict[str, Any], device: str) -> dict[str, Any]:
     memory = machine.get("gpu_memory_bytes")
     on_gpu = device != "cpu"
-    return _known({
-        "name": machine.get("host"),
-        "cpu_info": machine.get("cpu_model"),
-        "cpu_count": machine.get("num_cpus"),
-        "gpu_info": machine.get("device_name") if on_gpu else None,
-        "gpu_count": 1 if on_gpu else None,
-        "gpu_mem_info": f"{memory * GIGABYTES:.1f} GB" if on_gpu and memory else None,
-    })  # fmt: skip
+    return _known(
+        {
+            "name": machine.get("host"),
+            "cpu_info": machine.get("cpu_model"),
+            "cpu_count": machine.get("num_cpus"),
+            "gpu_info": machine.get("device_name") if on_gpu else None,
+            "gpu_count": 1 if on_gpu else None,
+            "gpu_mem_info": f"{memory * GIGABYTES:.1f} GB" if on_gpu and memory else None,
+        }
+    )
 
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:
@@ -367,8 +417,9 @@ def cachebench_json(store: Store, id: str) -> str:
                 if sum(one.cold_seconds) == 0:
                     continue
                 variant = parse_backend(one.backend)
-                found += _cache_records(spec, variant.label, variant.dynamic is True,
-                                        one.cold_seconds, one.warm_seconds)  # fmt: skip
+                found += _cache_records(
+                    spec, variant.label, variant.dynamic is True, one.cold_seconds, one.warm_seconds
+                )
         else:
             for row in rows(store, experiment_id):
                 if row["state"] == RunState.FINISHED and row["compilation_latency"] is not None:

@@ -33,9 +33,14 @@ REQUIRED = IDENTITY[:3]
 MEASURED = ("speedup", "accuracy")
 """Performance files have the first column, accuracy files the second."""
 NUMBERS = (
-    "speedup", "abs_latency", "compilation_latency", "compression_ratio", "eager_peak_mem",
-    "dynamo_peak_mem", "graph_breaks",
-)  # fmt: skip
+    "speedup",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "eager_peak_mem",
+    "dynamo_peak_mem",
+    "graph_breaks",
+)
 COLUMNS = ("file", *IDENTITY, "outcome", "has_failed", *NUMBERS)
 COMPILE_TIMES = {"Cold compile time (s)": "compilation_latency"}
 """Metrics of cachebench that a row can hold, with their columns."""
@@ -110,8 +115,13 @@ def _row(file: Path, cells: Mapping[str, Any]) -> ImportedRow:
     else:
         has_failed, outcome = bool(status) and status not in PASSED, status or "unknown"
     identity = {name: cells[name] for name in IDENTITY}
-    return {"file": file.name, **identity, "outcome": outcome, "has_failed": has_failed,
-            **(dict.fromkeys(NUMBERS) if has_failed else numbers)}  # fmt: skip
+    return {
+        "file": file.name,
+        **identity,
+        "outcome": outcome,
+        "has_failed": has_failed,
+        **(dict.fromkeys(NUMBERS) if has_failed else numbers),
+    }
 
 
 def _of_csv(file: Path) -> Iterator[dict[str, Any]]:
@@ -211,8 +221,12 @@ def _measured(metric: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) \
-        and abs(value) < 1e300 and math.isfinite(value)  # fmt: skip
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < 1e300
+        and math.isfinite(value)
+    )
 
 
 ARCHIVES = (b"PK", b"\x1f\x8b")

@@ -56,9 +56,7 @@ class TakenIn:
 
 
 def pack(
-    folders: Iterable[Path],
-    max_artifact_bytes: int | None = None,
-    max_bytes: int | None = None,
+    folders: Iterable[Path], max_artifact_bytes: int | None = None, max_bytes: int | None = None
 ) -> bytes:
     """A ZIP archive of whole run folders, without checkpoints, compile caches and artifacts larger
     than `max_artifact_bytes`.
@@ -112,10 +110,17 @@ def take_in(
         experiments = dict.fromkeys(run.run_id.partition(".")[0] for run in runs)
         there_are = set(names)
         paths = [PurePosixPath(name) for name in names]
-        left_out = [str(one) for one in paths
-                    if "compile-cache" in one.parts or not _is_within(one, there_are)]  # fmt: skip
-        return TakenIn(experiments=tuple(experiments), new_runs=[run.run_id for run in new],
-                       known_runs=[*there], left_out=left_out)  # fmt: skip
+        left_out = [
+            str(one)
+            for one in paths
+            if "compile-cache" in one.parts or not _is_within(one, there_are)
+        ]
+        return TakenIn(
+            experiments=tuple(experiments),
+            new_runs=[run.run_id for run in new],
+            known_runs=[*there],
+            left_out=left_out,
+        )
 
 
 def _files_of(run: RunDir, max_artifact_bytes: int | None) -> list[str]:
@@ -123,8 +128,11 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> list[str]:
     found = []
     for parent, folders, files in walk(run.path):
         here = Path(parent)
-        folders[:] = sorted(one for one in folders if here / one not in
-                            (run.checkpoints, run.compile_cache, run.workplace))  # fmt: skip
+        folders[:] = sorted(
+            one
+            for one in folders
+            if here / one not in (run.checkpoints, run.compile_cache, run.workplace)
+        )
         for name in sorted(files):
             path = here / name
             if path.is_symlink() or not path.is_file() or name.startswith("."):
@@ -231,13 +239,18 @@ def _as_in(staging: Path, error: RunnerError) -> str:
 
 def _require_same(one: Path, other: Path) -> None:
     """Raises `ImportUnusable` unless both folders are equal, apart from caches and checkpoints."""
-    mine, theirs = ({name for name in _files_of(RunDir(folder), None) if name != LABELS}
-                    for folder in (one, other))  # fmt: skip
+    mine, theirs = (
+        {name for name in _files_of(RunDir(folder), None) if name != LABELS}
+        for folder in (one, other)
+    )
     # Artifacts may be missing on one side, but the run's own files may not.
     compared = {name for name in mine | theirs if not name.startswith("artifacts/")}
     compared |= mine & theirs
-    differing = [name for name in sorted(compared) if name not in mine & theirs
-                 or not filecmp.cmp(one / name, other / name, shallow=False)]  # fmt: skip
+    differing = [
+        name
+        for name in sorted(compared)
+        if name not in mine & theirs or not filecmp.cmp(one / name, other / name, shallow=False)
+    ]
     if differing:
         raise ImportUnusable(
             f"run {other.name} is there already with another content ({differing[0]}); nothing is "

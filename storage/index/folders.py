@@ -194,8 +194,15 @@ class FolderScan:
         self.behind = [name for name in self.behind if name not in names]
 
 
-OF_EXPERIMENT = ("scenario", "task", "schedule", "suite_run", "fallback_of",
-                 "confirms", "investigates")  # fmt: skip
+OF_EXPERIMENT = (
+    "scenario",
+    "task",
+    "schedule",
+    "suite_run",
+    "fallback_of",
+    "confirms",
+    "investigates",
+)
 """Fields of an experiment that are columns of table `runs` as they are."""
 
 
@@ -304,8 +311,14 @@ def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedR
     order = Order(run.last_seq, run.left_out, run.missing)
     if found := counting_lines(lines, order):
         seen.events[run.run_id] = found
-    return replace(run, journal_offset=end, journal_inode=inode, last_seq=order.last,
-                   left_out=order.num_left_out, missing=order.num_missing)  # fmt: skip
+    return replace(
+        run,
+        journal_offset=end,
+        journal_inode=inode,
+        last_seq=order.last,
+        left_out=order.num_left_out,
+        missing=order.num_missing,
+    )
 
 
 def look_at_labels(seen: FolderScan, run: RunDir, known: int | None) -> None:

@@ -92,9 +92,17 @@ TAKEN_BACK = {
 }
 """Table to the condition for rows that a resumption invalidates, among earlier journal lines."""
 
-JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
-               "uncounted": "ARRAY", "blocks": "ARRAY", "devices": "ARRAY",
-               "clock_reads": "ARRAY", "ending": "OBJECT"}  # fmt: skip
+JSON_SHAPES = {
+    "versions": "OBJECT",
+    "variables": "OBJECT",
+    "notes": "ARRAY",
+    "labels": "ARRAY",
+    "uncounted": "ARRAY",
+    "blocks": "ARRAY",
+    "devices": "ARRAY",
+    "clock_reads": "ARRAY",
+    "ending": "OBJECT",
+}
 """Fields that are stored as JSON, and their required types."""
 MAX_SECONDS = 1e9
 """Longest plausible duration in seconds: thirty years."""
@@ -142,11 +150,16 @@ def _insert_lines(
     counts = [*map(len, found.values())]
     experiments = [numbers[run_id.partition(".")[0]] for run_id in found]
     places = np.repeat(np.arange(len(found)), counts)
-    cursor.register(LINES, pa.table({
-        "experiment": np.repeat(experiments, counts),
-        "run_id": pa.DictionaryArray.from_arrays(places, [*found]),
-        "line": pa.chunked_array([*found.values()]),
-    }))  # fmt: skip
+    cursor.register(
+        LINES,
+        pa.table(
+            {
+                "experiment": np.repeat(experiments, counts),
+                "run_id": pa.DictionaryArray.from_arrays(places, [*found]),
+                "line": pa.chunked_array([*found.values()]),
+            }
+        ),
+    )
     row = cursor.execute(
         f"""INSERT INTO {table} BY NAME FROM (
             SELECT experiment, run_id, {fields} FROM (
@@ -286,20 +299,30 @@ def write_runs(
         for table in EVENT_TABLES.values():
             _delete(cursor, table, out)
     _delete(cursor, "runs", seen.gone)
-    _insert(cursor, "runs", [{**row, "experiment": numbers[row["experiment_id"]]}
-                             for row in seen.new_runs])  # fmt: skip
+    _insert(
+        cursor,
+        "runs",
+        [{**row, "experiment": numbers[row["experiment_id"]]} for row in seen.new_runs],
+    )
     _delete(cursor, "progress", [*seen.gone, *(row.run_id for row in changed)])
     noted = {"revision": revision, "data_folder": data_folder}
     _insert(cursor, "progress", [{**vars(row), **noted} for row in changed])
     cursor.execute("DELETE FROM unreadable WHERE data_folder = ?", [data_folder])
-    rows = [{"folder": folder, "message": why, "data_folder": data_folder}
-            for folder, why in seen.unreadable.values()]  # fmt: skip
+    rows = [
+        {"folder": folder, "message": why, "data_folder": data_folder}
+        for folder, why in seen.unreadable.values()
+    ]
     _insert(cursor, "unreadable", rows)
     _delete(cursor, "labels", [*seen.gone, *seen.labels])
     labels = [(run_id, *found) for run_id, found in seen.labels.items() if found is not None]
-    _insert(cursor, "labels", [
-        {"run_id": run_id, "stamp": stamp, "content": content, "revision": revision}
-        for run_id, stamp, content in labels])  # fmt: skip
+    _insert(
+        cursor,
+        "labels",
+        [
+            {"run_id": run_id, "stamp": stamp, "content": content, "revision": revision}
+            for run_id, stamp, content in labels
+        ],
+    )
 
 
 def experiments_of(seen: FolderScan) -> set[str]:
@@ -329,8 +352,9 @@ def _delete(cursor: Cursor, table: str, run_ids: list[str]) -> None:
 
 
 def _insert(cursor: Cursor, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    frame = pd.DataFrame([{name: _storable(value) for name, value in row.items()} for row in rows],
-                         dtype=object)  # fmt: skip
+    frame = pd.DataFrame(
+        [{name: _storable(value) for name, value in row.items()} for row in rows], dtype=object
+    )
     if not frame.empty:
         cursor.register("new_rows", frame)
         cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")

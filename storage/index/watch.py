@@ -151,8 +151,11 @@ class Watch:
         """Finds folders that were added, removed, or replaced by others of the same name."""
         folders = self._listing.folders
         self._gone |= (self.known.keys() | self.unreadable.keys()) - folders.keys()
-        moved = {name for name, row in self.known.items()
-                 if name in folders and row.folder != folders[name].path}  # fmt: skip
+        moved = {
+            name
+            for name, row in self.known.items()
+            if name in folders and row.folder != folders[name].path
+        }
         self._gone = (self._gone - folders.keys()) | moved
         self._due |= moved | (folders.keys() - self.known.keys() - self.unreadable.keys())
         self._order = list(folders)

@@ -35,12 +35,33 @@ from breakeven.storage.numbers.formats import format_verdict
 SHARE_OF_SIZES = 0.2
 """Largest share of the computing time that measuring sizes on disk may take."""
 OF_EXPERIMENT = [
-    "experiment_id", "name", "submitted", "scenario", "task", "model", "data", "device", "host",
-    "torch", "transformers", "precision", "batch", "origin", "archived", "tags", "text",
-]  # fmt: skip
+    "experiment_id",
+    "name",
+    "submitted",
+    "scenario",
+    "task",
+    "model",
+    "data",
+    "device",
+    "host",
+    "torch",
+    "transformers",
+    "precision",
+    "batch",
+    "origin",
+    "archived",
+    "tags",
+    "text",
+]
 """Columns of the catalog that rows of backends also have."""
-OF_BEST = ("speedup", "speedup_low", "speedup_high", "compile_seconds", "break_even_steps",
-           "break_even_verdict")  # fmt: skip
+OF_BEST = (
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "compile_seconds",
+    "break_even_steps",
+    "break_even_verdict",
+)
 """Columns with numbers of the best backend, named as in `BackendSummary`."""
 _computing = threading.Lock()
 
@@ -76,8 +97,11 @@ def summaries(store: Store) -> dict[str, Summary]:
     found = read_stored(store, "summary", KINDS)
     listed = queries.list_experiments(store)
     keys = zip(listed["experiment_id"], listed["revision"], listed["num_runs"], strict=True)
-    return {one: found[one, Revision(newest, num_runs)] for one, newest, num_runs in keys
-            if (one, Revision(newest, num_runs)) in found}  # fmt: skip
+    return {
+        one: found[one, Revision(newest, num_runs)]
+        for one, newest, num_runs in keys
+        if (one, Revision(newest, num_runs)) in found
+    }
 
 
 def compute(store: Store, seconds: float, only: Sequence[str] | None = None) -> int:
@@ -123,12 +147,18 @@ def backend_rows(
     frame = frame[frame["experiment_id"].notna()]
     of_experiment = {row["experiment_id"]: row for row in frame[OF_EXPERIMENT].to_dict("records")}
     rows = [
-        {**of_experiment[one], **_own_numbers(backend), "backend": backend.label,
-         "workload": summary.workload, "environment": backend.environment or OWN}
-        for one, summary in reversed(summaries(store).items()) if one in of_experiment
+        {
+            **of_experiment[one],
+            **_own_numbers(backend),
+            "backend": backend.label,
+            "workload": summary.workload,
+            "environment": backend.environment or OWN,
+        }
+        for one, summary in reversed(summaries(store).items())
+        if one in of_experiment
         for backend in summary.backends
         if not environments or backend.environment in environments
-    ]  # fmt: skip
+    ]
     fields = [name for name in BackendSummary.__dataclass_fields__ if name not in OF_EXPERIMENT]
     columns = [*OF_EXPERIMENT, "backend", "workload", *fields]
     return pd.DataFrame(rows, columns=columns, dtype=object)
@@ -136,8 +166,11 @@ def backend_rows(
 
 def _own_numbers(backend: BackendSummary) -> dict[str, Any]:
     """The fields of a backend; without versions that its run did not record."""
-    return {name: value for name, value in vars(backend).items()
-            if value is not None or name not in OF_EXPERIMENT}  # fmt: skip
+    return {
+        name: value
+        for name, value in vars(backend).items()
+        if value is not None or name not in OF_EXPERIMENT
+    }
 
 
 def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
@@ -146,8 +179,19 @@ def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
     is_over, is_script = one["state"] in FINAL_EXPERIMENTS, one["task"] == SCRIPT_TASK
     took = one["ended"] - one["claimed"] if is_over else math.nan
     return {
-        **{name: one[name] for name in ("experiment_id", "name", "state", "submitted", "archived",
-                                        "scenario", "task", "origin")},
+        **{
+            name: one[name]
+            for name in (
+                "experiment_id",
+                "name",
+                "state",
+                "submitted",
+                "archived",
+                "scenario",
+                "task",
+                "origin",
+            )
+        },
         **{name: _known(one[name]) for name in ("host", "suite_run")},
         "model": short_source(one["model"]),
         "data": short_source(one["data"]),
@@ -168,11 +212,12 @@ def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
         **{name: getattr(best, name) for name in OF_BEST},
         "verdict": best.speed_verdict,
         # Candidates of a search may fail or be cancelled.
-        "parity": best.parity if SCENARIOS[one["scenario"]].searches or not summary
+        "parity": best.parity
+        if SCENARIOS[one["scenario"]].searches or not summary
         else summary.parity,
         "losses": list(summary.losses) if summary else None,
         "doubts": summary.num_doubts if summary else None,
-    }  # fmt: skip
+    }
 
 
 def _known(value: Any) -> Any:
@@ -212,13 +257,47 @@ def _imported_rows(store: Store) -> list[dict[str, Any]]:
 
 
 COLUMNS = [
-    "experiment_id", "name", "state", "submitted", "duration", "model", "data", "task", "scenario",
-    "device", "host", "torch", "transformers", "precision", "batch", "backends", "environments",
-    "answer", "best", "speedup", "speedup_low", "speedup_high", "verdict", "parity",
-    "compile_seconds", "break_even_steps", "break_even_verdict", "losses", "doubts", "tags",
-    "notes", "archived", "origin", "suite_run", "known", "problem", "total_bytes",
-    "checkpoint_bytes", "artifact_bytes", "text",
-]  # fmt: skip
+    "experiment_id",
+    "name",
+    "state",
+    "submitted",
+    "duration",
+    "model",
+    "data",
+    "task",
+    "scenario",
+    "device",
+    "host",
+    "torch",
+    "transformers",
+    "precision",
+    "batch",
+    "backends",
+    "environments",
+    "answer",
+    "best",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "verdict",
+    "parity",
+    "compile_seconds",
+    "break_even_steps",
+    "break_even_verdict",
+    "losses",
+    "doubts",
+    "tags",
+    "notes",
+    "archived",
+    "origin",
+    "suite_run",
+    "known",
+    "problem",
+    "total_bytes",
+    "checkpoint_bytes",
+    "artifact_bytes",
+    "text",
+]
 
 
 VALID_SECONDS = 300.0
@@ -282,10 +361,28 @@ NUMBER_OF = {
 }
 """Column and factor of each number that a filter text can compare."""
 SEARCHED = (
-    "experiment_id", "name", "state", "model", "data", "task", "scenario", "device", "host",
-    "torch", "transformers", "precision", "backends", "environments", "tags", "notes", "origin",
-    "suite_run", "verdict", "parity", "problem",
-)  # fmt: skip
+    "experiment_id",
+    "name",
+    "state",
+    "model",
+    "data",
+    "task",
+    "scenario",
+    "device",
+    "host",
+    "torch",
+    "transformers",
+    "precision",
+    "backends",
+    "environments",
+    "tags",
+    "notes",
+    "origin",
+    "suite_run",
+    "verdict",
+    "parity",
+    "problem",
+)
 """Columns in which a filter searches words."""
 
 
@@ -294,9 +391,11 @@ def chosen(frame: pd.DataFrame, wanted: Filter) -> pd.DataFrame:
     raises ValueError for an invalid text."""
     kept = frame[_mask(frame, wanted) & _all(frame, _facet_masks(frame, wanted).values())]
     return kept.sort_values(
-        _sort_column(wanted.sort), ascending=not wanted.sort.startswith("-"), kind="stable",
+        _sort_column(wanted.sort),
+        ascending=not wanted.sort.startswith("-"),
+        kind="stable",
         key=lambda cells: cells.map(_key),
-    )  # fmt: skip
+    )
 
 
 def facet_counts(frame: pd.DataFrame, wanted: Filter) -> dict[str, Counter[str]]:
@@ -333,10 +432,16 @@ def _having(frame: pd.DataFrame, word: str) -> Mask:
 
 def _facet_masks(frame: pd.DataFrame, criteria: Filter) -> dict[str, Mask]:
     return {
-        name: np.array([any(value in wanted for value in _names(name, cell))
-                        for cell in frame[COLUMN_OF.get(name, name)]], dtype=bool)
-        for name, wanted in criteria.facets.items() if wanted
-    }  # fmt: skip
+        name: np.array(
+            [
+                any(value in wanted for value in _names(name, cell))
+                for cell in frame[COLUMN_OF.get(name, name)]
+            ],
+            dtype=bool,
+        )
+        for name, wanted in criteria.facets.items()
+        if wanted
+    }
 
 
 def _names(facet: str, cell: Any) -> tuple[str, ...]:

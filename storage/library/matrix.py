@@ -11,8 +11,19 @@ import pandas as pd
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 
 Emptiness = Literal["not run", "not finished", "not measured", "unsure"]
-ACROSS = ("model", "data", "task", "scenario", "batch", "precision", "device", "host", "torch",
-          "transformers", "environment")  # fmt: skip
+ACROSS = (
+    "model",
+    "data",
+    "task",
+    "scenario",
+    "batch",
+    "precision",
+    "device",
+    "host",
+    "torch",
+    "transformers",
+    "environment",
+)
 """Possible columns of the matrix: columns of `backend_rows`."""
 OF_ENVIRONMENT = ("torch", "transformers", "environment")
 """Columns in which one backend in several environments has several cells, and so is one row."""
@@ -61,8 +72,9 @@ class BackendMatrix:
     def rows(self) -> list[list[MatrixCell]]:
         """The cells of each backend."""
         width = len(self.columns)
-        return [list(self.cells[start : start + width])
-                for start in range(0, len(self.cells), width)]  # fmt: skip
+        return [
+            list(self.cells[start : start + width]) for start in range(0, len(self.cells), width)
+        ]
 
 
 def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
@@ -81,11 +93,16 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
         measured = [row for row in mine if row[quantity] is not None or _is_unsure(row, quantity)]
         shown[place] = (measured or mine)[-1]
     cells = [
-        _cell(shown.get((backend, column)), backend, column, quantity,
-              len({row["experiment_id"] for row in by_place.get((backend, column), ())}))
+        _cell(
+            shown.get((backend, column)),
+            backend,
+            column,
+            quantity,
+            len({row["experiment_id"] for row in by_place.get((backend, column), ())}),
+        )
         for backend in backends
         for column in columns
-    ]  # fmt: skip
+    ]
     return BackendMatrix(
         across=across,
         quantity=quantity,
@@ -147,12 +164,20 @@ def _order(text: str) -> tuple[bool, float, str]:
 
 def cells_table(found: BackendMatrix) -> pd.DataFrame:
     """One row per cell."""
-    return pd.DataFrame([
-        {
-            "backend": cell.backend, found.across: cell.column, found.quantity: cell.value,
-            "low": cell.low, "high": cell.high, "speed_verdict": cell.verdict,
-            "parity": cell.parity, "why_empty": cell.empty, "experiment_id": cell.experiment_id,
-            "num_experiments": cell.num_experiments,
-        }
-        for cell in found.cells
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "backend": cell.backend,
+                found.across: cell.column,
+                found.quantity: cell.value,
+                "low": cell.low,
+                "high": cell.high,
+                "speed_verdict": cell.verdict,
+                "parity": cell.parity,
+                "why_empty": cell.empty,
+                "experiment_id": cell.experiment_id,
+                "num_experiments": cell.num_experiments,
+            }
+            for cell in found.cells
+        ]
+    )

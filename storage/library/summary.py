@@ -24,8 +24,18 @@ from breakeven.storage.index.store import Store
 
 MAX_LOSSES = 40
 """Points of the small chart of losses."""
-WORST_FIRST = ("broken", "differs", "failed", "undecided", "open", "passes", *get_args(EarlyEnd),
-               "unknown", "nothing learned", "holds")  # fmt: skip
+WORST_FIRST = (
+    "broken",
+    "differs",
+    "failed",
+    "undecided",
+    "open",
+    "passes",
+    *get_args(EarlyEnd),
+    "unknown",
+    "nothing learned",
+    "holds",
+)
 """Verdicts of parity and outcomes of checks."""
 OF_WORKLOAD = ("scenario", "task", "cpu_threads")
 WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
@@ -133,8 +143,11 @@ def summarize(store: Store, experiment_id: str) -> Summary:
 def _of_runs(store: Store, experiment_id: str) -> Summary:
     comparison = compare(store, experiment_id)
     recorded = queries.fields_by_run(queries.environments(store, experiment_id))
-    found = [_of_result(comparison, one, recorded) for one in comparison.of_all_environments
-             if one.role == "backend"]  # fmt: skip
+    found = [
+        _of_result(comparison, one, recorded)
+        for one in comparison.of_all_environments
+        if one.role == "backend"
+    ]
     planned = own_plan(comparison)
     leading, answer = planned.leading, planned.answer
     summary = Summary(
@@ -154,9 +167,18 @@ def _of_runs(store: Store, experiment_id: str) -> Summary:
 def _of_result(
     comparison: Comparison, result: Result, recorded: Mapping[str, Mapping[str, Any]]
 ) -> BackendSummary:
-    names = ("speed_verdict", "parity", "compile_seconds", "break_even_steps", "step_seconds",
-             "speedup", "speedup_low", "speedup_high", "break_even_verdict",
-             "peak_memory_bytes")  # fmt: skip
+    names = (
+        "speed_verdict",
+        "parity",
+        "compile_seconds",
+        "break_even_steps",
+        "step_seconds",
+        "speedup",
+        "speedup_low",
+        "speedup_high",
+        "break_even_verdict",
+        "peak_memory_bytes",
+    )
     values: dict[str, Any] = {name: result.value(name) for name in names}
     versions = recorded.get(result.run_id, {}).get("versions") or {}
     return BackendSummary(
@@ -178,11 +200,7 @@ def _losses(store: Store, comparison: Comparison, label: str) -> tuple[float, ..
             SELECT loss, ntile(?) OVER (ORDER BY step) AS part FROM steps
             WHERE experiment = ? AND run_id = ? AND isfinite(loss))
         GROUP BY part ORDER BY part""",
-        [
-            MAX_LOSSES,
-            store.number_of(comparison.experiment_id),
-            run_id,
-        ],
+        [MAX_LOSSES, store.number_of(comparison.experiment_id), run_id],
     )
     return tuple(map(float, parts["loss"]))
 
@@ -194,8 +212,7 @@ def _of_tensors(store: Store, experiment_id: str) -> Summary:
     for variant in spec.variants:
         mine = [check for check in found if check.label == variant.label]
         if variant.role == "backend" and mine:
-            worst = next(one for one in WORST_FIRST
-                         if any(check.outcome == one for check in mine))  # fmt: skip
+            worst = next(one for one in WORST_FIRST if any(check.outcome == one for check in mine))
             backends.append(
                 BackendSummary(label=variant.label, state=str(mine[0].state), parity=worst)
             )

@@ -89,8 +89,9 @@ class Series:
         """Versions and host that differ between the end of the level before and the beginning of
         the level after."""
         before, after = (self.points[at].versions for at in (step.before.last, step.index))
-        return {name: (before[name], after[name]) for name in VERSIONS
-                if before[name] != after[name]}  # fmt: skip
+        return {
+            name: (before[name], after[name]) for name in VERSIONS if before[name] != after[name]
+        }
 
     def regression(self, least: float, within: int) -> Step | None:
         """The step from the best recent level to the present one, if the present level is worse by
@@ -102,8 +103,10 @@ class Series:
         first = len(self.points) - within
         held = [level for level in self.levels if level.last >= first - 1]
         now = held.pop()
-        found = [Step(index=now.first, before=level, after=now, p_value=self.steps[-1].p_value)
-                 for level in held]  # fmt: skip
+        found = [
+            Step(index=now.first, before=level, after=now, p_value=self.steps[-1].p_value)
+            for level in held
+        ]
         worst = max(found, key=self.worsening, default=None)
         return worst if worst is not None and self.worsening(worst) > least else None
 

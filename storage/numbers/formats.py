@@ -90,9 +90,14 @@ format_count = _defined(lambda count: "never" if math.isinf(count) else f"{count
 format_ratio = _defined("{:.2f}x".format)
 format_correlation = _defined("{:.2f}".format)
 format_multiple = _defined(
-    lambda one: "infinite" if not math.isfinite(one)
-    else f"{one:,.0f}" if abs(one) >= 99.5 else digits(one, 2)
-)  # fmt: skip
+    lambda one: (
+        "infinite"
+        if not math.isfinite(one)
+        else f"{one:,.0f}"
+        if abs(one) >= 99.5
+        else digits(one, 2)
+    )
+)
 format_share = _defined(lambda share: f"{share * 100:.1f} %")
 format_rate = _defined(lambda rate: f"{rate:,.0f}" if rate >= 99.95 else digits(rate, 3))
 format_flops = _defined(lambda rate: in_units(rate, FLOPS))

@@ -33,7 +33,7 @@ from breakeven.storage.numbers.formats import (
     format_share,
     format_text,
     format_verdict,
-)  # fmt: skip
+)
 
 __all__ = ["DASH", "METRICS", "NUMBERS", "Metric", "axis_unit"]
 
@@ -140,8 +140,13 @@ _METRICS = (
     Metric("cumulative_seconds", "Training time", format_seconds, "s", "lower"),
     Metric("samples_per_second", "Throughput", format_rate, "samples/s", "higher"),
     Metric("tokens_per_second", "Token throughput", format_rate, "tokens/s", "higher"),
-    Metric("real_tokens_per_second", "Token throughput without padding",
-           format_rate, "tokens/s", "higher"),
+    Metric(
+        "real_tokens_per_second",
+        "Token throughput without padding",
+        format_rate,
+        "tokens/s",
+        "higher",
+    ),
     Metric("flops_per_second", "Compute", format_flops, "FLOP/s", "higher"),
     Metric("peak_share", "Share of the device's peak", format_share, better="higher"),
     Metric("energy_per_step", "Energy per step", format_energy, "J", "lower"),
@@ -184,8 +189,9 @@ _METRICS = (
     Metric("parity", "Parity", format_verdict),
     Metric("first_step_outside", "First step outside", format_count, "step", "higher"),
     Metric("max_ratio_to_band", "Largest loss difference", format_multiple, "x band", "lower"),
-    Metric("max_ratio_to_interval", "Largest result difference",
-           format_multiple, "x interval", "lower"),
+    Metric(
+        "max_ratio_to_interval", "Largest result difference", format_multiple, "x interval", "lower"
+    ),
     Metric("inference_gap", "Inference difference", format_multiple, better="lower"),
     Metric("training_loss_excess", "Excess loss", format_number, better="lower"),
     Metric("training_loss_check", "PyTorch's loss check", format_text),
@@ -197,7 +203,7 @@ _METRICS = (
     Metric("geomean_speedup", "Mean speedup", format_ratio, "x", "higher"),
     Metric("mean_compile_seconds", "Mean compile latency", format_seconds, "s", "lower"),
     Metric("memory_ratio", "Memory ratio", format_ratio, "x", "higher"),
-)  # fmt: skip
+)
 _RECORDED = (
     Metric("step", "Step", format_count),
     Metric("epoch", "Epoch", format_count),
@@ -289,7 +295,7 @@ _RECORDED = (
     Metric("over_below", "Over the previous stage", format_ratio, "x"),
     Metric("cautions", "Warnings and notes", format_text),
     Metric("facts", "Facts"),
-)  # fmt: skip
+)
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
 NUMBERS: dict[str, Metric] = {**METRICS, **{number.name: number for number in _RECORDED}}

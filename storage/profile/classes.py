@@ -50,62 +50,97 @@ class Rule(NamedTuple):
 RULES = (
     Rule("communication", r"nccl|^c10d::", r"^c10d::"),
     Rule("transfers", r"^Memcpy (HtoD|DtoH|PtoP)"),
-    Rule("copies", r"^(Memcpy DtoD|Memset)|^mem(set|cpy)32|nchwToNhwc|nhwcToNchw|convertTensor"
-         r"|direct_copy_kernel|float16_copy_kernel"),
+    Rule(
+        "copies",
+        r"^(Memcpy DtoD|Memset)|^mem(set|cpy)32|nchwToNhwc|nhwcToNchw|convertTensor"
+        r"|direct_copy_kernel|float16_copy_kernel",
+    ),
     Rule("attention_cudnn", r"^cudnn_generated.*sdpa|cudnn::fusion::", r"_cudnn_attention"),
     Rule("attention_flex", r"flex_attention|triton_tem_fused.*_flex"),
     Rule("attention_efficient", r"fmha_cutlass|PyTorchMemEffAttention", r"_efficient_attention"),
     Rule("attention_flash", r"flash_(fwd|bwd)|flash::|FlashAttn", r"_flash_attention"),
-    Rule("convolution",
-         r"^(?!triton_(?!tem)).*(fprop|dgrad|wgrad|[Cc]onvolution|_conv\dd|winograd|"
-         r"cutlass__5x_cudnn|implicit_convolve)",
-         r"convolution|_conv\dd"),
-    Rule("matmul",
-         r"gemm|nvjet|gemv|cublas|^triton_tem_|^cutlass_.*_sm\d\d|^void cutlass::",
-         r"^(aten|mkldnn|mkl|onednn)::_?(addmm|mm|bmm|baddbmm|addbmm|mv|addmv|dot|vdot|_scaled_mm|"
-         r"mkl_linear|linear_pointwise\w*|int_mm|grouped_mm|_foreach_addmm)\b"),
+    Rule(
+        "convolution",
+        r"^(?!triton_(?!tem)).*(fprop|dgrad|wgrad|[Cc]onvolution|_conv\dd|winograd|"
+        r"cutlass__5x_cudnn|implicit_convolve)",
+        r"convolution|_conv\dd",
+    ),
+    Rule(
+        "matmul",
+        r"gemm|nvjet|gemv|cublas|^triton_tem_|^cutlass_.*_sm\d\d|^void cutlass::",
+        r"^(aten|mkldnn|mkl|onednn)::_?(addmm|mm|bmm|baddbmm|addbmm|mv|addmv|dot|vdot|_scaled_mm|"
+        r"mkl_linear|linear_pointwise\w*|int_mm|grouped_mm|_foreach_addmm)\b",
+    ),
     Rule("indexing", r"^triton_.*(embedding_dense_backward|index_put|scatter)"),
     Rule("fused", r"^triton_(?!.*log_softmax).*nll_loss"),
-    Rule("loss", r"log_?softmax|nll_loss|cross_entropy|mse_loss|smooth_l1|binary_cross|LogSoftMax",
-         r"log_softmax|nll_loss|cross_entropy|mse_loss|smooth_l1|binary_cross|l1_loss|kl_div"),
-    Rule("optimizer", r"^triton_for_|multi_tensor_apply|[Ff]used_?[Aa]dam|[Ff]used_?[Ss]gd",
-         r"_foreach_|_fused_(adam|sgd|adagrad)"),
-    Rule("attention_math",
-         r"(?<!prepare)_(safe_)?softmax(?!_online)|^void .*(softmax_warp|SoftMax)",
-         r"::_?(safe_)?softmax"),
-    Rule("copies",
-         r"^triton_\w+?_fused(__to_copy|_clone|_copy|_t|_transpose|_view|_permute)+_\d+$"),
+    Rule(
+        "loss",
+        r"log_?softmax|nll_loss|cross_entropy|mse_loss|smooth_l1|binary_cross|LogSoftMax",
+        r"log_softmax|nll_loss|cross_entropy|mse_loss|smooth_l1|binary_cross|l1_loss|kl_div",
+    ),
+    Rule(
+        "optimizer",
+        r"^triton_for_|multi_tensor_apply|[Ff]used_?[Aa]dam|[Ff]used_?[Ss]gd",
+        r"_foreach_|_fused_(adam|sgd|adagrad)",
+    ),
+    Rule(
+        "attention_math",
+        r"(?<!prepare)_(safe_)?softmax(?!_online)|^void .*(softmax_warp|SoftMax)",
+        r"::_?(safe_)?softmax",
+    ),
+    Rule(
+        "copies", r"^triton_\w+?_fused(__to_copy|_clone|_copy|_t|_transpose|_view|_permute)+_\d+$"
+    ),
     Rule("fused", r"^triton_|^CompiledFxGraph"),
-    Rule("random", r"distribution_|[Pp]hilox|dropout|bernoulli|curand",
-         r"dropout|bernoulli|::(rand|normal_|uniform_|random_|exponential_)"),
-    Rule("normalisation", r"layer_?norm|batch_?norm|group_?norm|rms_?norm|GammaBeta|RowwiseMoments"
-         r"|bn_(fw|bw)|instance_?norm", r"(layer|batch|group|instance|rms)_norm"),
-    Rule("indexing", r"embedding|[Ii]ndex_?([Ss]elect|[Pp]ut|[Ff]ill|[Ff]unc|elementwise|ing)"
-         r"|gather|scatter"
-         r"|compute_grad_weight|krn_partial|_partial_segments|::cub::|radix_sort|topk",
-         r"embedding|::(_?index|gather|scatter|_unsafe_index|masked_scatter|sort|topk|"
-         r"nonzero|unique|one_hot|take)"),
-    Rule("copies", r"_copy_kernel|CatArray|copy_device_to_device",
-         r"::(copy_|_to_copy|clone|contiguous|cat|stack|_foreach_copy_|pad|constant_pad_nd|repeat)"),
-    Rule("bookkeeping", None,
-         r"::(view|as_strided|_?reshape|_reshape_alias|expand|t|transpose|permute|slice|select|"
-         r"squeeze|unsqueeze|empty\w*|new_empty\w*|_unsafe_view|detach_?|alias|split\w*|unbind|"
-         r"chunk|narrow|resize_?|result_type|to|type_as|lift_fresh|linear|matmul|einsum|"
-         r"resolve_(conj|neg)|item|_local_scalar_dense|set_|unflatten|flatten|contiguous|"
-         r"scaled_dot_product_attention|_scaled_dot_product\w*|record_stream|is_nonzero|"
-         r"set_data|size|stride|numel|movedim|swapaxes|_has_compatible_shallow_copy_type)$"),
-    Rule("elementwise", r"elementwise_kernel|reduce_kernel|_kernel_cuda|tensor_kernel_scan"
-         r"|triu_tril|roll_cuda|(max|avg|average)_?pool|upsample_",
-         r"^(aten|prims|mkldnn)::_?(add|sub|rsub|mul|div|floor_divide|remainder|fmod|neg|abs|sign|"
-         r"pow|square|sqrt|rsqrt|reciprocal|exp|expm1|log|log2|log1p|sin|cos|tanh|sigmoid|erf|gelu|"
-         r"relu|leaky_relu|silu|mish|elu|hardtanh|hardswish|hardsigmoid|softplus|threshold|clamp|"
-         r"maximum|minimum|max|min|amax|amin|argmax|argmin|sum|mean|var|std|norm|prod|cumsum|any|all|"
-         r"eq|ne|lt|le|gt|ge|isnan|isinf|isneginf|isfinite|logical_\w+|bitwise_\w+|addcmul|addcdiv|"
-         r"lerp|where|masked_fill|fill|zero|zeros|ones|full|arange|linspace|tril|triu|fma|floor|ceil|round|trunc|"
-         r"masked_scale|linalg_vector_norm|max_pool\d?d?\w*|avg_pool\d?d?|adaptive_avg_pool\d?d?|"
-         r"upsample\w*|roll|flip|outer|native_norm|linear_backward\w*)"
-         r"(_|_like|_backward|_with_indices|_dim)?_?$"),
-)  # fmt: skip
+    Rule(
+        "random",
+        r"distribution_|[Pp]hilox|dropout|bernoulli|curand",
+        r"dropout|bernoulli|::(rand|normal_|uniform_|random_|exponential_)",
+    ),
+    Rule(
+        "normalisation",
+        r"layer_?norm|batch_?norm|group_?norm|rms_?norm|GammaBeta|RowwiseMoments"
+        r"|bn_(fw|bw)|instance_?norm",
+        r"(layer|batch|group|instance|rms)_norm",
+    ),
+    Rule(
+        "indexing",
+        r"embedding|[Ii]ndex_?([Ss]elect|[Pp]ut|[Ff]ill|[Ff]unc|elementwise|ing)"
+        r"|gather|scatter"
+        r"|compute_grad_weight|krn_partial|_partial_segments|::cub::|radix_sort|topk",
+        r"embedding|::(_?index|gather|scatter|_unsafe_index|masked_scatter|sort|topk|"
+        r"nonzero|unique|one_hot|take)",
+    ),
+    Rule(
+        "copies",
+        r"_copy_kernel|CatArray|copy_device_to_device",
+        r"::(copy_|_to_copy|clone|contiguous|cat|stack|_foreach_copy_|pad|constant_pad_nd|repeat)",
+    ),
+    Rule(
+        "bookkeeping",
+        None,
+        r"::(view|as_strided|_?reshape|_reshape_alias|expand|t|transpose|permute|slice|select|"
+        r"squeeze|unsqueeze|empty\w*|new_empty\w*|_unsafe_view|detach_?|alias|split\w*|unbind|"
+        r"chunk|narrow|resize_?|result_type|to|type_as|lift_fresh|linear|matmul|einsum|"
+        r"resolve_(conj|neg)|item|_local_scalar_dense|set_|unflatten|flatten|contiguous|"
+        r"scaled_dot_product_attention|_scaled_dot_product\w*|record_stream|is_nonzero|"
+        r"set_data|size|stride|numel|movedim|swapaxes|_has_compatible_shallow_copy_type)$",
+    ),
+    Rule(
+        "elementwise",
+        r"elementwise_kernel|reduce_kernel|_kernel_cuda|tensor_kernel_scan"
+        r"|triu_tril|roll_cuda|(max|avg|average)_?pool|upsample_",
+        r"^(aten|prims|mkldnn)::_?(add|sub|rsub|mul|div|floor_divide|remainder|fmod|neg|abs|sign|"
+        r"pow|square|sqrt|rsqrt|reciprocal|exp|expm1|log|log2|log1p|sin|cos|tanh|sigmoid|erf|gelu|"
+        r"relu|leaky_relu|silu|mish|elu|hardtanh|hardswish|hardsigmoid|softplus|threshold|clamp|"
+        r"maximum|minimum|max|min|amax|amin|argmax|argmin|sum|mean|var|std|norm|prod|cumsum|any|all|"
+        r"eq|ne|lt|le|gt|ge|isnan|isinf|isneginf|isfinite|logical_\w+|bitwise_\w+|addcmul|addcdiv|"
+        r"lerp|where|masked_fill|fill|zero|zeros|ones|full|arange|linspace|tril|triu|fma|floor|ceil|round|trunc|"
+        r"masked_scale|linalg_vector_norm|max_pool\d?d?\w*|avg_pool\d?d?|adaptive_avg_pool\d?d?|"
+        r"upsample\w*|roll|flip|outer|native_norm|linear_backward\w*)"
+        r"(_|_like|_backward|_with_indices|_dim)?_?$",
+    ),
+)
 _COMPILED = tuple(
     (rule, re.compile(rule.name) if rule.name else None, re.compile(rule.op) if rule.op else None)
     for rule in RULES

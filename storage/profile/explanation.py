@@ -46,8 +46,12 @@ class Bridge:
         """name, work_class, baseline, run, difference: seconds per step of each kernel whose time
         differs, the largest difference first."""
         sides = {"baseline": self.baseline.kernels, "run": self.run.kernels}
-        found = pd.DataFrame({side: kernels.groupby(["name", "work_class"])["seconds"].sum()
-                              for side, kernels in sides.items()}).fillna(0.0)  # fmt: skip
+        found = pd.DataFrame(
+            {
+                side: kernels.groupby(["name", "work_class"])["seconds"].sum()
+                for side, kernels in sides.items()
+            }
+        ).fillna(0.0)
         found["difference"] = found["run"] - found["baseline"]
         order = found["difference"].abs().sort_values(ascending=False, kind="stable").index
         found = found.loc[order].reset_index()
@@ -202,13 +206,18 @@ def profiles_table(found: Explanation) -> pd.DataFrame:
         own = found.own_speedups.get(one.label)
         middle = one.middle
         interval = "" if own is None or own.low is None else f"{own.low:.2f} to {own.high:.2f}"
-        rows.append({
-            "run": one.label, "step": one.step_seconds, "kernels": one.busy_seconds,
-            "idle": one.idle_seconds, "idle_share": one.idle_share,
-            "launches": middle["launches"] if one.works_by_itself else None,
-            "waited_for": one.waited_seconds,
-            "own_speedup": None if own is None else own.ratio,
-            "its_interval": interval or DASH,
-        })  # fmt: skip
+        rows.append(
+            {
+                "run": one.label,
+                "step": one.step_seconds,
+                "kernels": one.busy_seconds,
+                "idle": one.idle_seconds,
+                "idle_share": one.idle_share,
+                "launches": middle["launches"] if one.works_by_itself else None,
+                "waited_for": one.waited_seconds,
+                "own_speedup": None if own is None else own.ratio,
+                "its_interval": interval or DASH,
+            }
+        )
     frame = pd.DataFrame(rows).dropna(axis="columns", how="all")
     return frame if "own_speedup" in frame else frame.drop(columns="its_interval", errors="ignore")

@@ -18,11 +18,23 @@ from breakeven.storage.profile.guards import change_in
 from breakeven.storage.profile.profiles import Profile, hides_optimizer, host_seconds
 
 Kind = Literal[
-    "attention_unfused", "float32_products", "tf32_off", "device_idle", "underfilled",
-    "given_up", "graph_breaks", "recompiled", "random_as_eager", "padding", "small_kernels",
-    "costly_kernel", "fell_back", "optimizer_unfused", "copied_each_step",
+    "attention_unfused",
+    "float32_products",
+    "tf32_off",
+    "device_idle",
+    "underfilled",
+    "given_up",
+    "graph_breaks",
+    "recompiled",
+    "random_as_eager",
+    "padding",
+    "small_kernels",
+    "costly_kernel",
+    "fell_back",
+    "optimizer_unfused",
+    "copied_each_step",
     "optimizer_compiled_long",
-]  # fmt: skip
+]
 MIN_SHARE = 0.02
 """Smallest share of a step that is reported."""
 MUCH = 0.10
@@ -149,10 +161,14 @@ def attention_unfused(case: Case) -> Iterator[CostFinding]:
     cost = softmax + products + after - before
     if softmax and case.share(cost) >= MIN_SHARE:
         yield case.found(
-            "attention_unfused", cost, _reduced_attention(case),
-            fused_seconds=before, softmax_seconds=softmax, product_seconds=products,
+            "attention_unfused",
+            cost,
+            _reduced_attention(case),
+            fused_seconds=before,
+            softmax_seconds=softmax,
+            product_seconds=products,
             float32_seconds=case.seconds("matmul_float32"),
-        )  # fmt: skip
+        )
 
 
 def float32_products(case: Case) -> Iterator[CostFinding]:
@@ -163,9 +179,12 @@ def float32_products(case: Case) -> Iterator[CostFinding]:
         return
     if precision in ("bf16", "fp16") and case.share(seconds) >= MIN_SHARE:
         yield case.found(
-            "float32_products", seconds, _reduced_attention(case),
-            precision=precision, kernel=_longest(case, "matmul_float32"),
-        )  # fmt: skip
+            "float32_products",
+            seconds,
+            _reduced_attention(case),
+            precision=precision,
+            kernel=_longest(case, "matmul_float32"),
+        )
 
 
 def tf32_off(case: Case) -> Iterator[CostFinding]:
@@ -190,10 +209,13 @@ def device_idle(case: Case) -> Iterator[CostFinding]:
     if case.is_compiled and not case.variant.captures_cuda_graphs:
         remedy = case.with_setting("mode", "reduce-overhead") if case.variant.mode is None else None
     yield case.found(
-        "device_idle", idle, remedy,
+        "device_idle",
+        idle,
+        remedy,
         launches=float(case.profile.middle["launches"]),
-        replays_graphs=case.variant.captures_cuda_graphs, host=case.profile.middle["host_seconds"],
-    )  # fmt: skip
+        replays_graphs=case.variant.captures_cuda_graphs,
+        host=case.profile.middle["host_seconds"],
+    )
 
 
 def underfilled(case: Case) -> Iterator[CostFinding]:
@@ -212,10 +234,13 @@ def given_up(case: Case) -> Iterator[CostFinding]:
     if not failed.empty:
         first = failed.iloc[0]
         yield case.found(
-            "given_up", None, functions=_listed(failed["function"]),
-            lines=_listed(failed["location"]), operators=_listed(failed["operator"]),
+            "given_up",
+            None,
+            functions=_listed(failed["function"]),
+            lines=_listed(failed["location"]),
+            operators=_listed(failed["operator"]),
             reason=str(first["failure"]),
-        )  # fmt: skip
+        )
 
 
 def graph_breaks(case: Case) -> Iterator[CostFinding]:
@@ -237,10 +262,14 @@ def graph_breaks(case: Case) -> Iterator[CostFinding]:
     if between is not None and case.profile.works_by_itself:
         cost = min(between, case.profile.idle_seconds or 0.0)  # only while the device is idle
     yield case.found(
-        "graph_breaks", cost, lines=list(counted.index.dropna()[:3]), distinct=len(counted),
-        reason=str(breaks["reason"].iloc[0]), operators=_listed(_texts(breaks, "operator")),
+        "graph_breaks",
+        cost,
+        lines=list(counted.index.dropna()[:3]),
+        distinct=len(counted),
+        reason=str(breaks["reason"].iloc[0]),
+        operators=_listed(_texts(breaks, "operator")),
         between_seconds=between,
-    )  # fmt: skip
+    )
 
 
 def _given_up(case: Case) -> pd.DataFrame:
@@ -279,10 +308,14 @@ def recompiled(case: Case) -> Iterator[CostFinding]:
     first = again if counts.empty else again[kinds == counts.index[0]]
     is_over = any(map(_is_limit, _texts(case.frames, "failure")))
     yield case.found(
-        "recompiled", None, times=len(again), total_seconds=float(again["total_seconds"].sum()),
+        "recompiled",
+        None,
+        times=len(again),
+        total_seconds=float(again["total_seconds"].sum()),
         reason=str(first["recompile_reason"].iloc[0]),
-        function=next(iter(_listed(first["function"])), "a function"), is_over=is_over,
-    )  # fmt: skip
+        function=next(iter(_listed(first["function"])), "a function"),
+        is_over=is_over,
+    )
 
 
 def random_as_eager(case: Case) -> Iterator[CostFinding]:
@@ -315,8 +348,9 @@ def small_kernels(case: Case) -> Iterator[CostFinding]:
     kernels = case.profile.kernels
     by_op = kernels[kernels["op"].notna()].groupby(["op", "phase"], dropna=False)
     sums = by_op[["calls", "seconds"]].sum().reset_index()
-    small = sums[(sums["calls"] >= MANY_CALLS)
-                 & (sums["seconds"] < SMALL_KERNEL_SECONDS * sums["calls"])]  # fmt: skip
+    small = sums[
+        (sums["calls"] >= MANY_CALLS) & (sums["seconds"] < SMALL_KERNEL_SECONDS * sums["calls"])
+    ]
     idle = case.profile.idle_share or 0.0
     if small.empty or not case.profile.works_by_itself or idle < MUCH:
         return
@@ -326,8 +360,14 @@ def small_kernels(case: Case) -> Iterator[CostFinding]:
     # The idle time is divided among operators by their number of launches.
     cost = (case.profile.idle_seconds or 0.0) * calls / max(launches, calls)
     if case.share(cost) >= MIN_SHARE:
-        yield case.found("small_kernels", cost, op=worst["op"], calls=calls, phase=worst["phase"],
-                         kernel_seconds=float(worst["seconds"]))  # fmt: skip
+        yield case.found(
+            "small_kernels",
+            cost,
+            op=worst["op"],
+            calls=calls,
+            phase=worst["phase"],
+            kernel_seconds=float(worst["seconds"]),
+        )
 
 
 def costly_kernel(case: Case) -> Iterator[CostFinding]:
@@ -343,9 +383,15 @@ def costly_kernel(case: Case) -> Iterator[CostFinding]:
     cost = float(worst["seconds"]) - before
     others_say_it = ("fused", "optimizer", "attention_math")
     if work_class not in others_say_it and case.share(cost) >= MUCH:
-        yield case.found("costly_kernel", cost, kernel=worst["name"], work_class=work_class,
-                         kernel_seconds=float(worst["seconds"]), calls=float(worst["calls"]),
-                         baseline_seconds=before)  # fmt: skip
+        yield case.found(
+            "costly_kernel",
+            cost,
+            kernel=worst["name"],
+            work_class=work_class,
+            kernel_seconds=float(worst["seconds"]),
+            calls=float(worst["calls"]),
+            baseline_seconds=before,
+        )
 
 
 def fell_back(case: Case) -> Iterator[CostFinding]:
@@ -375,8 +421,9 @@ def optimizer_unfused(case: Case) -> Iterator[CostFinding]:
     if known and not is_fused and case.share(seconds) >= 0.05:
         options = {**case.spec.training.optimizer_options, "fused": True}
         change = (("training.optimizer_options", options),)
-        yield case.found("optimizer_unfused", seconds, Remedy(fields=change),
-                         kernels=float(mine["calls"].sum()))  # fmt: skip
+        yield case.found(
+            "optimizer_unfused", seconds, Remedy(fields=change), kernels=float(mine["calls"].sum())
+        )
 
 
 def copied_each_step(case: Case) -> Iterator[CostFinding]:
@@ -386,8 +433,9 @@ def copied_each_step(case: Case) -> Iterator[CostFinding]:
     to_host = mine[mine["name"].str.contains("DtoH")]["calls"].sum()
     seconds = float(mine["seconds"].sum())
     if to_host >= 1 or case.share(seconds) >= MIN_SHARE:
-        yield case.found("copied_each_step", seconds, calls=float(mine["calls"].sum()),
-                         waits=float(to_host))  # fmt: skip
+        yield case.found(
+            "copied_each_step", seconds, calls=float(mine["calls"].sum()), waits=float(to_host)
+        )
 
 
 def optimizer_compiled_long(case: Case) -> Iterator[CostFinding]:
@@ -400,17 +448,32 @@ def optimizer_compiled_long(case: Case) -> Iterator[CostFinding]:
     if saved > rest:
         is_open = case.variant.scope == "iteration" and "scope=" not in (case.text or "")
         yield case.found(
-            "optimizer_compiled_long", None,
+            "optimizer_compiled_long",
+            None,
             case.with_setting("scope", "forward") if is_open else None,
-            optimizer_seconds=saved, rest_seconds=rest,
-        )  # fmt: skip
+            optimizer_seconds=saved,
+            rest_seconds=rest,
+        )
 
 
 RULES: tuple[Callable[[Case], Iterator[CostFinding]], ...] = (
-    attention_unfused, float32_products, tf32_off, device_idle, underfilled, given_up, graph_breaks,
-    recompiled, random_as_eager, padding, small_kernels, costly_kernel, fell_back,
-    optimizer_unfused, copied_each_step, optimizer_compiled_long,
-)  # fmt: skip
+    attention_unfused,
+    float32_products,
+    tf32_off,
+    device_idle,
+    underfilled,
+    given_up,
+    graph_breaks,
+    recompiled,
+    random_as_eager,
+    padding,
+    small_kernels,
+    costly_kernel,
+    fell_back,
+    optimizer_unfused,
+    copied_each_step,
+    optimizer_compiled_long,
+)
 
 
 OF_COMPILING = (given_up, graph_breaks, recompiled, optimizer_compiled_long)

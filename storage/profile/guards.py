@@ -4,9 +4,18 @@ import re
 from typing import Literal
 
 Change = Literal[
-    "size", "optimizer setting", "optimizer state", "hook", "gradient", "mode", "type", "training",
-    "number", "object", "unknown",
-]  # fmt: skip
+    "size",
+    "optimizer setting",
+    "optimizer state",
+    "hook",
+    "gradient",
+    "mode",
+    "type",
+    "training",
+    "number",
+    "object",
+    "unknown",
+]
 PATTERNS: tuple[tuple[Change, str], ...] = (
     ("optimizer state", r"self\.state\b|\.state\["),
     ("optimizer setting", r"param_groups'?\]?\[\d+\]\['(?P<name>\w+)'\]"),

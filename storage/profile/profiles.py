@@ -356,12 +356,14 @@ def by_run(store: Store, experiment_id: str) -> pd.DataFrame:
     for label, ranks in ranks_of(store, experiment_id).groupby("label", sort=False):
         computed = ranks.set_index("rank")["compute_seconds"].dropna()
         times = computed[computed > 0]
-        rows.append({
-            "run": label,
-            "communication_seconds": ranks["communication_seconds"].min(),
-            "exposed_seconds": ranks["exposed_seconds"].min(),
-            "sent_bytes": sent.get(label),
-            "slowest_rank": "" if computed.empty else f"rank {computed.idxmax()}",
-            "rank_lag": None if times.empty else times.max() / times.min() - 1,
-        })  # fmt: skip
+        rows.append(
+            {
+                "run": label,
+                "communication_seconds": ranks["communication_seconds"].min(),
+                "exposed_seconds": ranks["exposed_seconds"].min(),
+                "sent_bytes": sent.get(label),
+                "slowest_rank": "" if computed.empty else f"rank {computed.idxmax()}",
+                "rank_lag": None if times.empty else times.max() / times.min() - 1,
+            }
+        )
     return pd.DataFrame(rows)

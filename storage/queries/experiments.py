@@ -27,9 +27,22 @@ STAMP_CHARACTERS = 22
 MICROSECONDS = "datetime64[us, UTC]"
 CLOCKS_DIFFER = pd.Timedelta(days=1)
 """Largest accepted lead of another machine's clock."""
-FACTS = ("name", "origin", "scenario", "task", "model", "data", "precision", "batch", "backends",
-         "schedule", "suite_run", "fallback_of", "confirms",
-         "investigates")  # fmt: skip
+FACTS = (
+    "name",
+    "origin",
+    "scenario",
+    "task",
+    "model",
+    "data",
+    "precision",
+    "batch",
+    "backends",
+    "schedule",
+    "suite_run",
+    "fallback_of",
+    "confirms",
+    "investigates",
+)
 """Columns of `runs` that are equal for all runs of an experiment."""
 
 
@@ -306,8 +319,12 @@ def latest_runs(store: Store, experiment_id: str) -> pd.DataFrame:
         for row, place in zip(rows, places, strict=True):
             if row["state"] == RunState.RUNNING:
                 row |= _present(store, experiment_id, row, place)
-    return runs.assign(**{name: pd.Series([row[name] for row in rows], runs.index, kind)
-                          for name, kind in LIVE.items()})  # fmt: skip
+    return runs.assign(
+        **{
+            name: pd.Series([row[name] for row in rows], runs.index, kind)
+            for name, kind in LIVE.items()
+        }
+    )
 
 
 def _present(
@@ -318,14 +335,19 @@ def _present(
     begun_at, run = _following.get(key, ((), None))
     if run is None or begun_at != place:
         known = {name: None if pd.isna(row[name]) else row[name] for name in LIVE}
-        times = [one and one.timestamp()
-                 for one in (known["phase_started"], known["compiling_since"])]  # fmt: skip
+        times = [
+            one and one.timestamp() for one in (known["phase_started"], known["compiling_since"])
+        ]
         run = RunProgress(
-            RunDir(Path(row["folder"])), experiment_spec(store, experiment_id),
-            phase=known["phase"] or "", phase_started=times[0], compiling_since=times[1],
-            compiled_seconds=row["compiled_seconds"], steps_done=row["steps_done"],
+            RunDir(Path(row["folder"])),
+            experiment_spec(store, experiment_id),
+            phase=known["phase"] or "",
+            phase_started=times[0],
+            compiling_since=times[1],
+            compiled_seconds=row["compiled_seconds"],
+            steps_done=row["steps_done"],
             loss=row["last_loss"],
-        )  # fmt: skip
+        )
         run.begin_after(*place)
         _following[key] = place, run
     run.update()

@@ -125,10 +125,13 @@ def fields_by_run(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """The same for every run with a row, by its id; only fields with a value."""
     records = frame.drop(columns=["run_id", "label", "role"]).to_dict("records")
     return {
-        str(run_id): {str(name): value for name, value in fields.items()
-                      if isinstance(value, list | dict) or not pd.isna(value)}
+        str(run_id): {
+            str(name): value
+            for name, value in fields.items()
+            if isinstance(value, list | dict) or not pd.isna(value)
+        }
         for run_id, fields in zip(frame["run_id"], records, strict=True)
-    }  # fmt: skip
+    }
 
 
 MAX_POINTS = 1000
@@ -183,8 +186,10 @@ def cumulative_times(
 def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
     """Every run of a frame, `thinned`."""
     values = frame[column].to_numpy(dtype=float)
-    kept = [begin + _extremes(values[begin:end], max_points)
-            for begin, end in pairwise(ends_of_runs(frame))]  # fmt: skip
+    kept = [
+        begin + _extremes(values[begin:end], max_points)
+        for begin, end in pairwise(ends_of_runs(frame))
+    ]
     return frame.iloc[np.concatenate(kept)].reset_index(drop=True) if kept else frame
 
 

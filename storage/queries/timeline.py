@@ -12,14 +12,25 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.queries.rows import MINE, rows
 
 ELAPSED = (
-    "compiling", "profiling", "checking", "evaluating", "steps", "loading", "finishing", "waiting",
+    "compiling",
+    "profiling",
+    "checking",
+    "evaluating",
+    "steps",
+    "loading",
+    "finishing",
+    "waiting",
     "earlier",
-)  # fmt: skip
+)
 """Activities of an experiment; the first of several simultaneous ones counts: if one run compiles
 while another loads, the experiment is compiling. The last is all that processes did before their
 runs were resumed."""
-ACTIVITY_NAMES = {"steps": "training steps", "profiling": "profiles", "checking": "checks",
-                  "earlier": "earlier processes"}  # fmt: skip
+ACTIVITY_NAMES = {
+    "steps": "training steps",
+    "profiling": "profiles",
+    "checking": "checks",
+    "earlier": "earlier processes",
+}
 """Activities with another displayed name."""
 SHORTEST_SHOWN, SMALLEST_SHARE = 0.5, 0.02
 """Seconds, and share of the total, below which an activity is not shown."""

@@ -206,8 +206,11 @@ def _parts(values: Floats, processes: ArrayLike | None) -> Iterator[Floats]:
 def _error_of_rounds(parts: Sequence[Floats]) -> float | None:
     """Standard error of the mean of medians that comes from the rounds within processes."""
     ends = [median_interval(part) for part in parts]
-    errors = [(high - low) / (2 * NORMAL_QUANTILE)
-              for low, high in ends if low is not None and high is not None]  # fmt: skip
+    errors = [
+        (high - low) / (2 * NORMAL_QUANTILE)
+        for low, high in ends
+        if low is not None and high is not None
+    ]
     if len(errors) < len(parts):
         return None
     return math.sqrt(sum(error**2 for error in errors)) / len(errors)

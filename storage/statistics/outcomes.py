@@ -517,8 +517,9 @@ def learned_by_accuracy(
     return best - majority_share
 
 
-def has_learned(fall: Fall | None, accuracy: float | None, majority_share: float | None,
-                num_samples: int | None) -> bool:  # fmt: skip
+def has_learned(
+    fall: Fall | None, accuracy: float | None, majority_share: float | None, num_samples: int | None
+) -> bool:
     """Whether the loss fell clearly, or the accuracy is above always guessing one label by three
     standard errors of a share among `num_samples`."""
     fell = fall is not None and fall.is_clear

@@ -79,8 +79,9 @@ def loss_band(
 ) -> pd.DataFrame:
     """step, baseline, low, high: the range in which a correct backend's loss must lie. Losses are
     indexed by step."""
-    by_step = [dict(zip(one.index.tolist(), one.tolist(), strict=True))
-               for one in (baseline, *controls)]  # fmt: skip
+    by_step = [
+        dict(zip(one.index.tolist(), one.tolist(), strict=True)) for one in (baseline, *controls)
+    ]
     half = half_widths(by_step[0], by_step[1:], precision)
     widths = pd.Series(half, dtype=float)
     losses = baseline.loc[widths.index].astype(float)
@@ -246,9 +247,12 @@ def with_controls(parity: Parity, num_controls: int, seconds: float) -> Parity:
     """Adds the number of controls, and the training seconds of one, to the findings that more
     controls may settle."""
     told = {"num_controls": num_controls, "control_seconds": seconds}
-    findings = tuple(replace(one, figures={**one.figures, **told})
-                     if one.kind in ("hardly outside", "too far apart") else one
-                     for one in parity.findings)  # fmt: skip
+    findings = tuple(
+        replace(one, figures={**one.figures, **told})
+        if one.kind in ("hardly outside", "too far apart")
+        else one
+        for one in parity.findings
+    )
     return replace(parity, findings=findings)
 
 
@@ -283,8 +287,9 @@ def is_suspect(parity: Parity | None) -> bool:
 def suspected_step(parity: Parity) -> int:
     """The step up to which a suspect training must be made again to show its fault: the end of a
     window of losses, because its fault may begin inside; 0 if unknown."""
-    steps = [finding.figures["step"] for finding in parity.findings
-             if finding.kind == "not repeated"]  # fmt: skip
+    steps = [
+        finding.figures["step"] for finding in parity.findings if finding.kind == "not repeated"
+    ]
     if steps:
         return int(steps[0])
     outside = parity.outside
@@ -346,8 +351,13 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
         return unknown("no control")
     first = int(wrong.min())
     found = ParityFinding(kind="not finite", figures={"first_step_outside": first})
-    return Parity(verdict="broken", first_step_outside=first, max_ratio_to_band=math.inf,
-                  steps_compared=len(common), findings=(found,))  # fmt: skip
+    return Parity(
+        verdict="broken",
+        first_step_outside=first,
+        max_ratio_to_band=math.inf,
+        steps_compared=len(common),
+        findings=(found,),
+    )
 
 
 def unknown(kind: FindingKind, **figures: Any) -> Parity:
@@ -355,8 +365,16 @@ def unknown(kind: FindingKind, **figures: Any) -> Parity:
     return Parity(verdict="unknown", findings=(ParityFinding(kind=kind, figures=figures),))
 
 
-FIGURES = ["step", "split", "compared", "wrong", "wrong_classes", "margin", "difference",
-           "tolerance"]  # fmt: skip
+FIGURES = [
+    "step",
+    "split",
+    "compared",
+    "wrong",
+    "wrong_classes",
+    "margin",
+    "difference",
+    "tolerance",
+]
 LOSS_TOLERANCES: dict[Precision, float] = {
     # The tolerances of PyTorch's own benchmarks for inference, wider where rounding is coarser; for
     # the reasons see docs/metrics.md.

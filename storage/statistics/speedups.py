@@ -309,9 +309,7 @@ def break_even(
 
 
 def repaid_within(
-    latencies: tuple[float, float],
-    gains: ArrayLike,
-    processes: ArrayLike | None = None,
+    latencies: tuple[float, float], gains: ArrayLike, processes: ArrayLike | None = None
 ) -> tuple[float | None, float | None]:
     """The interval of the steps that repay a compile latency between the shortest and the longest
     one; the other values are those of `break_even`. Nones if too few rounds were paired."""

@@ -424,8 +424,9 @@ def _changes(now: Outcome, before: Outcome) -> Iterator[Change]:
         if found is not None:
             is_worse, was, is_now = found
             doubts = () if kind == "accuracy" else (*now.doubts, *before.doubts)
-            yield Change(cell=now.cell, kind=kind, is_worse=is_worse, before=was, now=is_now,
-                         doubts=doubts)  # fmt: skip
+            yield Change(
+                cell=now.cell, kind=kind, is_worse=is_worse, before=was, now=is_now, doubts=doubts
+            )
 
 
 Found = tuple[bool, str, str] | None

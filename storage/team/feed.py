@@ -152,8 +152,9 @@ class Feed:
         with self._lake.reading() as cursor:
             found = cursor.execute(
                 "SELECT run_id FROM progress WHERE run_id IN (SELECT unnest(?)) "
-                "AND data_folder <> ?", [sorted(run_ids), self.name]
-            ).fetchall()  # fmt: skip
+                "AND data_folder <> ?",
+                [sorted(run_ids), self.name],
+            ).fetchall()
         watch.elsewhere = {run_id for (run_id,) in found}
         self._looked_elsewhere = time.monotonic()
         seen.drop(watch.elsewhere)

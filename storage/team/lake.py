@@ -42,8 +42,13 @@ Parquet file for each step of a watched run would make reading slower and slower
 PARTITIONED = ("steps", "blocks", "device_samples", "gradient_statistics", "own_values")
 """Tables that grow with every step. Others have a few rows per run: a file per experiment would be
 smaller than its metadata."""
-OVERTAKEN = ("duplicate key value", "unique constraint failed", "transaction conflict",
-             "could not serialize access", "database is locked")  # fmt: skip
+OVERTAKEN = (
+    "duplicate key value",
+    "unique constraint failed",
+    "transaction conflict",
+    "could not serialize access",
+    "database is locked",
+)
 """Parts of error messages if another process has committed since a transaction began."""
 INDEX = """CREATE INDEX IF NOT EXISTS breakeven_file_statistics
     ON ducklake_file_column_stats (table_id, column_id)"""
@@ -331,6 +336,16 @@ def create(cursor: Cursor) -> None:
     cursor.execute("INSERT INTO meta VALUES (?)", [SCHEMA_MARK])
 
 
-ALL_TABLES = ("meta", "experiments", "runs", "progress", "labels", "results",
-              "unreadable", "data_folders", "present", *EVENT_TABLES.values())  # fmt: skip
+ALL_TABLES = (
+    "meta",
+    "experiments",
+    "runs",
+    "progress",
+    "labels",
+    "results",
+    "unreadable",
+    "data_folders",
+    "present",
+    *EVENT_TABLES.values(),
+)
 """All tables of a team's store."""

@@ -53,8 +53,12 @@ def _copy_news(cursor: Cursor, since: int) -> set[int]:
     cursor.execute(
         f"CREATE OR REPLACE TEMP TABLE news AS FROM {LAKE}.progress WHERE revision > ?", [since]
     )
-    changed = {number for (number,) in cursor.execute(
-        "SELECT DISTINCT experiment FROM runs JOIN news USING (run_id)").fetchall()}  # fmt: skip
+    changed = {
+        number
+        for (number,) in cursor.execute(
+            "SELECT DISTINCT experiment FROM runs JOIN news USING (run_id)"
+        ).fetchall()
+    }
     _replace(cursor, "progress", "FROM news")
     new = f"FROM {LAKE}.runs WHERE run_id IN (SELECT run_id FROM news)"
     _replace(cursor, "runs", new)

@@ -87,17 +87,19 @@ def checks_json(experiment_id: str, found: Iterable[Check]) -> str:
 
 def investigation_json(found: Investigation, cause: KnownCause) -> str:
     """An investigation as JSON."""
-    return _written({
-        "experiment_id": found.record.experiment_id,
-        "investigates": found.investigated,
-        "state": found.record.state,
-        "words": cause.words,
-        "facts": facts(found),
-        "remedies": {remedy_text(one): cause.command(one) for one in cause.remedies},
-        "finding": found.finding,
-        "trials": found.trials,
-        "issue": issue(found),
-    })  # fmt: skip
+    return _written(
+        {
+            "experiment_id": found.record.experiment_id,
+            "investigates": found.investigated,
+            "state": found.record.state,
+            "words": cause.words,
+            "facts": facts(found),
+            "remedies": {remedy_text(one): cause.command(one) for one in cause.remedies},
+            "finding": found.finding,
+            "trials": found.trials,
+            "issue": issue(found),
+        }
+    )
 
 
 def explanation_json(found: Explanation) -> str:
@@ -107,16 +109,20 @@ def explanation_json(found: Explanation) -> str:
         "why_not": None if found.is_known else unprofiled_words(found),
         "profiles": [_profile(one) for one in found.profiles],
         "bridges": [
-            {"label": label, "words": str(bridge_words(one, found.own_speedups.get(label))),
-             "difference": one.difference, "parts": one.parts,
-             "own_speedup": found.own_speedups.get(label)}
+            {
+                "label": label,
+                "words": str(bridge_words(one, found.own_speedups.get(label))),
+                "difference": one.difference,
+                "parts": one.parts,
+                "own_speedup": found.own_speedups.get(label),
+            }
             for label, one in found.bridges.items()
         ],
         "findings": [
             {**_fields(one), "words": str(finding_words(one)), "advice": remedy_words(one)}
             for one in found.findings
         ],
-    }  # fmt: skip
+    }
     return _written(document)
 
 
@@ -127,8 +133,10 @@ def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "run_id": result.run_id,
         **{name: row[name] for name in IDENTITY},
-        "numbers": {name: plain(value, NEVER if name in never else INFINITE)
-                    for name, value in numbers.items()},
+        "numbers": {
+            name: plain(value, NEVER if name in never else INFINITE)
+            for name, value in numbers.items()
+        },
         "speedup": result.speedup,
         "more_rounds": result.more_rounds,
         "break_even": plain(result.break_even, NEVER),
@@ -136,7 +144,7 @@ def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
         "parity": parity and {**_fields(parity), "words": str(parity_words(parity))},
         "shortfall": result.shortfall,
         "device_doubts": [_caution(one) for one in result.device_doubts],
-    }  # fmt: skip
+    }
 
 
 def _plan(planned: Plan) -> dict[str, Any]:

@@ -92,8 +92,9 @@ class Failure:
         if found is None:
             return False
         amounts, units = found.groups()[::2], found.groups()[1::2]
-        whole, free, own = (float(amount) / UNITS_PER_GIB[unit]
-                            for amount, unit in zip(amounts, units, strict=True))  # fmt: skip
+        whole, free, own = (
+            float(amount) / UNITS_PER_GIB[unit] for amount, unit in zip(amounts, units, strict=True)
+        )
         return whole - free - own > OTHERS_SHARE * whole
 
     @property
@@ -134,8 +135,11 @@ class Failure:
         is_wrapped = self.message.startswith(OF_COMPILERS) and "_dynamo" in self.traceback
         if is_wrapped or not all(ends):
             return False
-        places = [(file, code) for ((file, code),) in ends
-                  if not (file.endswith(RERAISING[0]) and code == RERAISING[1])]  # fmt: skip
+        places = [
+            (file, code)
+            for ((file, code),) in ends
+            if not (file.endswith(RERAISING[0]) and code == RERAISING[1])
+        ]
         return bool(places) and all(
             RAISING.search(code) and not LIBRARY.search(file) and file != backend
             for file, code in places
@@ -228,11 +232,14 @@ def _variant(failure: Failure, name: str | None = None, **settings: Any) -> Reme
     if failure.text is None:
         return None
     known, given = parse_settings(failure.text, "backends", dotted=True)
-    texts = {key: str(value).lower() if isinstance(value, bool) else value
-             for key, value in {**given, **settings}.items() if value is not None}  # fmt: skip
-    text = ":".join(filter(None, [
-        name or known, "+".join(f"{key}={value}" for key, value in texts.items())
-    ]))  # fmt: skip
+    texts = {
+        key: str(value).lower() if isinstance(value, bool) else value
+        for key, value in {**given, **settings}.items()
+        if value is not None
+    }
+    text = ":".join(
+        filter(None, [name or known, "+".join(f"{key}={value}" for key, value in texts.items())])
+    )
     if text == failure.text:
         return None
     backends = (text if one == failure.text else one for one in failure.spec.backends)
@@ -354,7 +361,9 @@ OTHERS_SHARE = 0.75
 FIT_LESS = "Use smaller batches or fewer runs at once, or a device with more memory."
 RULES = (
     Rule(
-        kind="gradients in CUDA graphs", words=OVERWRITTEN, frames="_engine_run_backward",
+        kind="gradients in CUDA graphs",
+        words=OVERWRITTEN,
+        frames="_engine_run_backward",
         when=lambda failure: failure.variant.captures_cuda_graphs and failure.has_micro_batches,
         cause="With several micro-batches per step, the gradients of the first one lie in the "
         "memory of its CUDA graph. The graph of the next micro-batch overwrites this memory before "
@@ -365,7 +374,8 @@ RULES = (
         remedies=(without_cuda_graphs,),
     ),
     Rule(
-        kind="CUDA graph overwritten", words=OVERWRITTEN,
+        kind="CUDA graph overwritten",
+        words=OVERWRITTEN,
         when=lambda failure: failure.variant.captures_cuda_graphs,
         cause="The code uses an output of a CUDA graph after the graph's next run, which "
         "overwrites this output.",
@@ -375,14 +385,17 @@ RULES = (
     ),
     Rule(
         kind="sharded gradients beside CUDA graphs",
-        words="data pointer on an invalid python storage", frames="_is_cuda_graph_recorded_tensor",
+        words="data pointer on an invalid python storage",
+        frames="_is_cuda_graph_recorded_tensor",
         when=lambda failure: failure.spec.parallel == "fsdp",
         cause="Dynamo asks whether the gradients lie in the memory of a CUDA graph before it "
         "compiles the optimizer. Under fsdp a gradient is a DTensor without memory of its own.",
         remedies=(without_cuda_graphs,),
     ),
     Rule(
-        kind="memory held by others", words=MEMORY, of_compiler=False,
+        kind="memory held by others",
+        words=MEMORY,
+        of_compiler=False,
         when=lambda failure: failure.lacks_what_others_hold,
         cause="Other processes hold most of the device's memory: other runs of this experiment, or "
         "other programs.",
@@ -390,39 +403,54 @@ RULES = (
         remedies=(with_fields(schedule="sequential"),),
     ),
     Rule(
-        kind="out of memory while autotuning", words=MEMORY, frames=AUTOTUNING,
+        kind="out of memory while autotuning",
+        words=MEMORY,
+        frames=AUTOTUNING,
         cause="Memory ran out while kernels were timed: their inputs and outputs need memory in "
         "addition to the training's.",
-        remedies=(without_autotuning, smaller_batch), advice=FIT_LESS,
+        remedies=(without_autotuning, smaller_batch),
+        advice=FIT_LESS,
     ),
     Rule(
-        kind="out of memory while compiling", words=MEMORY, compares=True,
+        kind="out of memory while compiling",
+        words=MEMORY,
+        compares=True,
         when=lambda failure: failure.is_compiling,
         cause="Memory ran out while code was compiled. The baseline, which compiles nothing, had "
         "enough.",
-        remedies=(with_settings(scope="blocks"), smaller_batch), advice=FIT_LESS,
+        remedies=(with_settings(scope="blocks"), smaller_batch),
+        advice=FIT_LESS,
     ),
     Rule(
-        kind="out of memory with CUDA graphs", words=MEMORY, compares=True,
+        kind="out of memory with CUDA graphs",
+        words=MEMORY,
+        compares=True,
         when=lambda failure: failure.variant.captures_cuda_graphs and failure.is_of_device,
         cause="Memory ran out in the training. CUDA graphs keep memory that nothing else can use; "
         "the baseline, which has no CUDA graphs, had enough memory.",
-        remedies=(without_cuda_graphs, smaller_batch), advice=FIT_LESS,
+        remedies=(without_cuda_graphs, smaller_batch),
+        advice=FIT_LESS,
     ),
     Rule(
-        kind="out of the machine's memory", words=MEMORY, of_compiler=False,
+        kind="out of the machine's memory",
+        words=MEMORY,
+        of_compiler=False,
         when=lambda failure: failure.spec.device != "cpu" and not failure.is_of_device,
         cause="The machine's own memory ran out, not the device's.",
         advice="Use fewer runs at once, or a machine with more memory.",
         remedies=(with_fields(schedule="sequential"),),
     ),
     Rule(
-        kind="out of memory", words=MEMORY, of_compiler=False,
+        kind="out of memory",
+        words=MEMORY,
+        of_compiler=False,
         cause="The model, its gradients and activations of one batch do not fit into the memory.",
-        remedies=(smaller_batch, with_fields(schedule="sequential")), advice=FIT_LESS,
+        remedies=(smaller_batch, with_fields(schedule="sequential")),
+        advice=FIT_LESS,
     ),
     Rule(
-        kind="killed", of_compiler=False,
+        kind="killed",
+        of_compiler=False,
         words=r"^ended by signal SIGKILL|^RuntimeError: .*is killed by signal: Killed",
         cause="A process was killed: by the system because the machine's memory ran out, or by "
         "hand.",
@@ -430,7 +458,8 @@ RULES = (
         remedies=(smaller_batch, with_fields(schedule="sequential")),
     ),
     Rule(
-        kind="held by another run", of_compiler=False,
+        kind="held by another run",
+        of_compiler=False,
         when=lambda failure: failure.needs_what_is_held and failure.spec.takes_turns,
         cause="The script needs a port, file or lock that only one process can hold, and all runs "
         "of an experiment are alive at once.",
@@ -438,7 +467,8 @@ RULES = (
         remedies=(with_fields(schedule="sequential"),),
     ),
     Rule(
-        kind="held by another program", of_compiler=False,
+        kind="held by another program",
+        of_compiler=False,
         when=lambda failure: failure.needs_what_is_held,
         cause="Another program holds a port, file or lock that the script needs: no other run was "
         "alive.",
@@ -446,7 +476,8 @@ RULES = (
         "or path.",
     ),
     Rule(
-        kind="double backward", words="aot_autograd does not currently support double backward",
+        kind="double backward",
+        words="aot_autograd does not currently support double backward",
         cause="The script differentiates a gradient, as for a gradient penalty or a second "
         "derivative. AOTAutograd, which all backends but eager contain, computes first derivatives "
         "alone.",
@@ -460,7 +491,8 @@ RULES = (
         words=r"^FailOnRecompileLimitHit\b|^Unsupported: [\s\S]*recompile.limit",
         cause="A value that changes from call to call (a shape, a number, an attribute) is "
         "constant in the compiled code, so Dynamo compiled the function again until its limit.",
-        where=changing_value, advises=about_changing,
+        where=changing_value,
+        advises=about_changing,
         remedies=(with_symbols, with_breaks),
     ),
     Rule(
@@ -468,24 +500,30 @@ RULES = (
         words=OF_DYNAMO + r"(?i:[\s\S]*(data.dependent|dynamic shape operator))",
         cause="A branch of the code, or the shape of a tensor, depends on numbers that are not "
         "known before the graph runs, so the graph ends there.",
-        where=breaking_line, advises=lambda failure: about_break(failure.reason),
+        where=breaking_line,
+        advises=lambda failure: about_break(failure.reason),
         remedies=(with_breaks,),
     ),
     Rule(
-        kind="graph break", words=r"^Unsupported: ", frames=r"_dynamo|^$",
+        kind="graph break",
+        words=r"^Unsupported: ",
+        frames=r"_dynamo|^$",
         cause="Dynamo cannot capture a part of the code, and fullgraph=true makes that an error.",
-        where=breaking_line, advises=lambda failure: about_break(failure.reason),
+        where=breaking_line,
+        advises=lambda failure: about_break(failure.reason),
         remedies=(with_breaks,),
     ),
     Rule(
-        kind="no C++ compiler", words=r"InvalidCxxCompiler|Compiler: \S+ is not found",
+        kind="no C++ compiler",
+        words=r"InvalidCxxCompiler|Compiler: \S+ is not found",
         when=lambda failure: failure.is_compiling,
         cause="Inductor generates C++ for the CPU, and this machine has no working C++ compiler.",
         # Pages show a cause as plain text.
         advice=f"Install one: {INSTALL_COMPILER.replace('`', '')}.",
     ),
     Rule(
-        kind="no Triton", when=lambda failure: failure.is_compiling,
+        kind="no Triton",
+        when=lambda failure: failure.is_compiling,
         words=r"TritonMissing|Cannot find a working triton|GPUTooOldForTriton|"
         r"cannot import name '\w+' from 'triton|No module named 'triton",
         cause="Inductor generates Triton for the GPU. Triton is missing here or too old, or the "
@@ -494,7 +532,8 @@ RULES = (
         remedies=(lambda failure: _variant(failure, "aot_eager", mode=None),),
     ),
     Rule(
-        kind="GPU not supported", of_compiler=False,
+        kind="GPU not supported",
+        of_compiler=False,
         words=r"^(RuntimeError|AcceleratorError): [\s\S]*(no kernel image is available|"
         r"is not compatible with the current PyTorch installation|"
         r"driver version is insufficient|driver on your system is too old)",
@@ -504,13 +543,15 @@ RULES = (
         "says more.",
     ),
     Rule(
-        kind="shared memory exceeded", words="out of resource: shared memory",
+        kind="shared memory exceeded",
+        words="out of resource: shared memory",
         when=lambda failure: failure.spec.device != "cpu",
         cause="A generated kernel needs more shared memory than a multiprocessor of this GPU has.",
         remedies=(without_autotuning, whole_ladder),
     ),
     Rule(
-        kind="inference only", words="^WorkloadError: backend .* is for inference alone",
+        kind="inference only",
+        words="^WorkloadError: backend .* is for inference alone",
         cause="The backend's outputs have no gradients.",
         advice="Choose another backend, or time forward passes.",
         remedies=(with_fields(scenario="speed", speed__part="inference"),),
@@ -524,7 +565,8 @@ RULES = (
         advice="Install it into the environment in which the runs take place.",
     ),
     Rule(
-        kind="hub unreachable", of_compiler=False,
+        kind="hub unreachable",
+        of_compiler=False,
         words=r"^(NotLoaded|WorkloadError): [\s\S]*"
         "(the hub could not be reached|HF_HUB_OFFLINE is set|hub does not offer it)",
         cause="A model or data set is given by its name on the hub, but neither the hub nor a copy "
@@ -532,7 +574,9 @@ RULES = (
         advice="Load it once with a network connection, or give a local folder.",
     ),
     Rule(
-        kind="loss not finite, as the baseline's", words=f"^{NOT_FINITE}$", of_compiler=False,
+        kind="loss not finite, as the baseline's",
+        words=f"^{NOT_FINITE}$",
+        of_compiler=False,
         when=lambda failure: failure.variant.backend is None or failure.is_shared,
         cause="The loss is not finite without a compiler either: the learning rate, the precision "
         "or the data are the cause, not a backend.",
@@ -541,33 +585,44 @@ RULES = (
         remedies=(lower_rate, clipped),
     ),
     Rule(
-        kind="loss not finite", words=f"^{NOT_FINITE}$", compares=True,
+        kind="loss not finite",
+        words=f"^{NOT_FINITE}$",
+        compares=True,
         cause="The loss is not finite under this backend, but the baseline's loss is.",
         advice="The ladder names the first stage of the compiler with such a loss.",
         remedies=(whole_ladder,),
     ),
     Rule(
-        kind="fault of the code", of_compiler=False, of_own_code=True, words=OF_EXCEPTION,
+        kind="fault of the code",
+        of_compiler=False,
+        of_own_code=True,
+        words=OF_EXCEPTION,
         when=lambda failure: failure.variant.backend is not None and failure.is_shared,
         cause="The baseline, which has no compiler, ends with the same error: the model, the data "
         "or the settings are the cause, not a backend.",
     ),
     Rule(
-        kind="unknown operator", compares=True,
+        kind="unknown operator",
+        compares=True,
         words=r"LoweringException|MissingOperator|missing lowering|NotImplementedError",
-        when=lambda failure: failure.baseline is None
-        and (failure.is_compiling or failure.message.startswith(NO_KERNEL)),
+        when=lambda failure: (
+            failure.baseline is None
+            and (failure.is_compiling or failure.message.startswith(NO_KERNEL))
+        ),
         cause="The backend has no code for an operator or a data type of the model.",
-        advice="The ladder names the stage of the compiler that fails.", remedies=(whole_ladder,),
+        advice="The ladder names the stage of the compiler that fails.",
+        remedies=(whole_ladder,),
     ),
     Rule(
-        kind="unknown", compares=True,
+        kind="unknown",
+        compares=True,
         when=lambda failure: failure.baseline is None and failure.is_compiling,
         cause="The cause of this error is not known; the baseline does not have it.",
         advice="An investigation (breakeven investigate, or Find the cause) names the part of the "
-        "compiler that is to blame.", remedies=(whole_ladder,),
+        "compiler that is to blame.",
+        remedies=(whole_ladder,),
     ),
-)  # fmt: skip
+)
 
 
 def find_cause(label: str, failure: Failure) -> KnownCause | None:
@@ -648,11 +703,18 @@ def _failure(record: RunRecord, is_not_finite: bool) -> Failure:
     of = next((label for label, runs in spec.repeats_by_label.items() if run in runs), run)
     message = record.reason or "" if error is None else f"{error.name}: {error.message}"
     found = Failure(
-        spec=spec, variant=record.variant, text=variant_of(spec, of)[1], state=record.state,
-        message=message, traceback=error.traceback if error else "",
-        asks_for_whole=tuple(place[1] for note in record.workload.get("notes") or ()
-                             if (place := WHOLE.match(str(note)))),
-    )  # fmt: skip
+        spec=spec,
+        variant=record.variant,
+        text=variant_of(spec, of)[1],
+        state=record.state,
+        message=message,
+        traceback=error.traceback if error else "",
+        asks_for_whole=tuple(
+            place[1]
+            for note in record.workload.get("notes") or ()
+            if (place := WHOLE.match(str(note)))
+        ),
+    )
     # Many scripts raise an error of their own once the loss is not finite.
     if is_not_finite and (found.is_own or not record.state.is_failed):
         return replace(found, message=NOT_FINITE, traceback="")

@@ -5,51 +5,93 @@ import re
 from breakeven.storage.profile.guards import Change, change_in
 
 BREAKS: tuple[tuple[str, str], ...] = (
-    (r"aten\.bincount", "Count with index_add_ on zeros of a fixed size, or count before the "
-     "compiled call."),
-    (r"aten\.(nonzero|masked_select|index)\b", "Keep the size: multiply by the mask or use "
-     "torch.where; or select before the compiled call."),
-    (r"aten\.equal", "Ask Python instead of the numbers (`a is b`), or pass the answer as an "
-     "argument."),
-    (r"(?i)^dynamic shape operator", "Compute it before the compiled call, or set "
-     "torch._dynamo.config.capture_dynamic_output_shape_ops = True before the first step."),
-    (r"Tensor\.item|capture_scalar_outputs", "Keep the number a tensor, or set "
-     "torch._dynamo.config.capture_scalar_outputs = True before the first step."),
-    (r"(?i)^data-dependent branching|^generic_jump|Could not guard on data-dependent", "Use "
-     "torch.where or torch.cond instead of the branch."),
-    (r"RNN, GRU, or LSTM", "Compile the layers before and after the recurrent one, which is a "
-     "single kernel anyway; or set torch._dynamo.config.allow_rnn = True."),
+    (
+        r"aten\.bincount",
+        "Count with index_add_ on zeros of a fixed size, or count before the compiled call.",
+    ),
+    (
+        r"aten\.(nonzero|masked_select|index)\b",
+        "Keep the size: multiply by the mask or use "
+        "torch.where; or select before the compiled call.",
+    ),
+    (
+        r"aten\.equal",
+        "Ask Python instead of the numbers (`a is b`), or pass the answer as an argument.",
+    ),
+    (
+        r"(?i)^dynamic shape operator",
+        "Compute it before the compiled call, or set "
+        "torch._dynamo.config.capture_dynamic_output_shape_ops = True before the first step.",
+    ),
+    (
+        r"Tensor\.item|capture_scalar_outputs",
+        "Keep the number a tensor, or set "
+        "torch._dynamo.config.capture_scalar_outputs = True before the first step.",
+    ),
+    (
+        r"(?i)^data-dependent branching|^generic_jump|Could not guard on data-dependent",
+        "Use torch.where or torch.cond instead of the branch.",
+    ),
+    (
+        r"RNN, GRU, or LSTM",
+        "Compile the layers before and after the recurrent one, which is a "
+        "single kernel anyway; or set torch._dynamo.config.allow_rnn = True.",
+    ),
     (r"builtin operator `print|builtin: print|logging", "Print between steps."),
     (r"torch\.compiler\.disable", "Remove torch.compiler.disable there, or compile other parts."),
-)  # fmt: skip
+)
 """Patterns of Dynamo's reasons for a graph break, and what to do."""
 HINT = re.compile(r"Hint: (.+)")
 ELSE = "Rewrite the line, or move it out of the compiled code."
 IN_LOOP = "graph break in loop"
 LOOP = " A break inside a loop makes Dynamo give up the whole function around it."
 GUARDS: dict[Change, tuple[str, str]] = {
-    "size": ("a size", "Keep sizes the same from step to step (drop the last, smaller batch), or "
-             "compile with dynamic=true."),
-    "optimizer setting": ("{name} of the optimizer", "Make {name} a tensor "
-                          "(lr=torch.tensor(1e-3)), and call the schedule outside of the compiled "
-                          "function; or leave the optimizer uncompiled."),
-    "optimizer state": ("the optimizer's state, which the first steps create", "Nothing: it "
-                        "happens in the first steps alone."),
-    "hook": ("the hooks of a module", "Register hooks once, before the first step, and do not "
-             "remove them while training."),
-    "gradient": ("whether a tensor needs gradients", "Nothing, if each combination occurs in every "
-                 "step; else call requires_grad_ before the first step."),
-    "mode": ("the mode of gradients or autocast", "Nothing, if evaluation alone has the other "
-             "mode; else enter it outside of the compiled code."),
+    "size": (
+        "a size",
+        "Keep sizes the same from step to step (drop the last, smaller batch), or "
+        "compile with dynamic=true.",
+    ),
+    "optimizer setting": (
+        "{name} of the optimizer",
+        "Make {name} a tensor "
+        "(lr=torch.tensor(1e-3)), and call the schedule outside of the compiled "
+        "function; or leave the optimizer uncompiled.",
+    ),
+    "optimizer state": (
+        "the optimizer's state, which the first steps create",
+        "Nothing: it happens in the first steps alone.",
+    ),
+    "hook": (
+        "the hooks of a module",
+        "Register hooks once, before the first step, and do not remove them while training.",
+    ),
+    "gradient": (
+        "whether a tensor needs gradients",
+        "Nothing, if each combination occurs in every "
+        "step; else call requires_grad_ before the first step.",
+    ),
+    "mode": (
+        "the mode of gradients or autocast",
+        "Nothing, if evaluation alone has the other "
+        "mode; else enter it outside of the compiled code.",
+    ),
     "type": ("the type of a tensor", "Convert inputs to one type before the compiled call."),
-    "training": ("train() or eval() of a module", "Nothing, if evaluation alone changes it; else "
-                 "call train() and eval() outside of the steps."),
-    "number": ("the number {name}", "Keep {name} a tensor, or outside of the compiled code: Dynamo "
-               "takes a Python number for a constant."),
-    "object": ("the identity or type of an object", "Create the object once, before the first "
-               "step."),
+    "training": (
+        "train() or eval() of a module",
+        "Nothing, if evaluation alone changes it; else "
+        "call train() and eval() outside of the steps.",
+    ),
+    "number": (
+        "the number {name}",
+        "Keep {name} a tensor, or outside of the compiled code: Dynamo "
+        "takes a Python number for a constant.",
+    ),
+    "object": (
+        "the identity or type of an object",
+        "Create the object once, before the first step.",
+    ),
     "unknown": ("a value", "Keep what the guard names the same from step to step."),
-}  # fmt: skip
+}
 """For each kind of change what changed, and what to do; `{name}` is the changed value's name."""
 
 

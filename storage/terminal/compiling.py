@@ -5,12 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from breakeven.runner.texts import printable
-from breakeven.storage.compiling.difference import (
-    DONE,
-    CompiledRun,
-    compile_difference,
-    phases,
-)
+from breakeven.storage.compiling.difference import DONE, CompiledRun, compile_difference, phases
 from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
 from breakeven.storage.difference.sides import Differing
 from breakeven.storage.numbers.formats import DASH, format_seconds
@@ -25,9 +20,7 @@ NO_LADDER = (
     "experiment {!r} has no ladder: fewer than two of its backends are stages of one. `breakeven "
     "compare --ladder` runs all stages"
 )
-FAULT_WORDS: dict[Fault, str] = {
-    "fails": "fails", "differs": "wrong numbers", "loses": "slower",
-}  # fmt: skip
+FAULT_WORDS: dict[Fault, str] = {"fails": "fails", "differs": "wrong numbers", "loses": "slower"}
 LONGEST_REASON = 300
 NOTHING = "The compiler had the same input and did the same in both runs."
 SAME_WORK = "The compiler did the same in both runs; its input differs."
@@ -55,8 +48,10 @@ def compile_report(one: CompiledRun, other: CompiledRun, code: Sequence[str] = (
         ]
         lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
     lines += [f"recorded file that differs: {printable(name)}" for name in code]
-    times = [[row.phase, format_seconds(row.one), format_seconds(row.other)]
-             for row in phases(one, other).itertuples()]  # fmt: skip
+    times = [
+        [row.phase, format_seconds(row.one), format_seconds(row.other)]
+        for row in phases(one, other).itertuples()
+    ]
     return "\n".join([*lines, "", *aligned_table([["phase of compiling", "A", "B"], *times], 1)])
 
 
@@ -68,17 +63,34 @@ def ladder_report(ladder: Ladder) -> str:
 
 def ladder_rows(ladder: Ladder) -> list[list[str]]:
     """Titles, and a row for each stage."""
-    rows = [["stage", "run", "state", *(METRICS[name].title for name in _numbers(ladder)),
-             "over the previous stage", "parity", ""]]  # fmt: skip
+    rows = [
+        [
+            "stage",
+            "run",
+            "state",
+            *(METRICS[name].title for name in _numbers(ladder)),
+            "over the previous stage",
+            "parity",
+            "",
+        ]
+    ]
     if ladder.baseline is not None:
         own = ladder.baseline
         cells = [METRICS[name].format(own.value(name)) for name in _numbers(ladder)]
         rows.append(["no compiler", own.label, own.state, *cells, DASH, DASH, ""])
     for one in ladder.rungs:
         cells = [METRICS[name].format(one.result.value(name)) for name in _numbers(ladder)]
-        rows.append([one.rung.stage, one.result.label, one.result.state, *cells,
-                     ratio_text(one.over_below), parity_text(one.result.parity),
-                     ", ".join(FAULT_WORDS[fault] for fault in one.faults)])  # fmt: skip
+        rows.append(
+            [
+                one.rung.stage,
+                one.result.label,
+                one.result.state,
+                *cells,
+                ratio_text(one.over_below),
+                parity_text(one.result.parity),
+                ", ".join(FAULT_WORDS[fault] for fault in one.faults),
+            ]
+        )
     return rows
 
 
@@ -94,32 +106,55 @@ def findings(ladder: Ladder) -> list[Sentence]:
     if costliest is not None and costliest is not ladder.first("loses"):
         found.append(_loses(ladder, "Stage that costs most", costliest))
     if not found:
-        found = [fill("No stage fails<{is_timed:!} or computes wrong numbers><{is_timed:?}, "
-                      "computes wrong numbers or is slower>.",
-                      is_timed=ladder.compares_runs)]  # fmt: skip
+        found = [
+            fill(
+                "No stage fails<{is_timed:!} or computes wrong numbers><{is_timed:?}, "
+                "computes wrong numbers or is slower>.",
+                is_timed=ladder.compares_runs,
+            )
+        ]
     unsure = [one.result.label for one in ladder.rungs if one.verdict == "unsure"]
     if unsure:
-        found.append(fill("Not distinguishable from the previous stage: {labels}. More rounds "
-                          "would help.", labels=unsure))  # fmt: skip
+        found.append(
+            fill(
+                "Not distinguishable from the previous stage: {labels}. More rounds would help.",
+                labels=unsure,
+            )
+        )
     if ladder.missing:
-        found.append(fill("Stages that this experiment leaves out: {stages}.",
-                          stages=[rung.stage for rung in ladder.missing]))  # fmt: skip
+        found.append(
+            fill(
+                "Stages that this experiment leaves out: {stages}.",
+                stages=[rung.stage for rung in ladder.missing],
+            )
+        )
     return found
 
 
 def _fails(one: RungResult) -> Sentence:
     reason = (one.reason or "")[:LONGEST_REASON].rstrip(".")
-    return fill("First stage that fails: {label} ({stage})<: {reason}>.", label=one.result.label,
-                stage=one.rung.stage, reason=reason)  # fmt: skip
+    return fill(
+        "First stage that fails: {label} ({stage})<: {reason}>.",
+        label=one.result.label,
+        stage=one.rung.stage,
+        reason=reason,
+    )
 
 
 def _differs(one: RungResult) -> Sentence:
     parity = one.result.parity
     is_checked = parity is None or one.failed_checks
-    why = (one.reason or "")[:LONGEST_REASON] if parity is None or is_checked else parity_words(
-        parity)  # fmt: skip
-    return fill("First stage with wrong numbers: {label} ({stage}): {why}.",
-                label=one.result.label, stage=one.rung.stage, why=why)  # fmt: skip
+    why = (
+        (one.reason or "")[:LONGEST_REASON]
+        if parity is None or is_checked
+        else parity_words(parity)
+    )
+    return fill(
+        "First stage with wrong numbers: {label} ({stage}): {why}.",
+        label=one.result.label,
+        stage=one.rung.stage,
+        why=why,
+    )
 
 
 def _loses(ladder: Ladder, title: str, one: RungResult) -> Sentence:
@@ -129,10 +164,16 @@ def _loses(ladder: Ladder, title: str, one: RungResult) -> Sentence:
         "{title}: {label} ({stage}). A step takes {seconds:step_seconds} more than with {below}, "
         "which is [{times:.2f}x ({low:.2f} to {high:.2f})](over_below) as fast.< {better} makes up "
         "for this.>",
-        title=title, label=one.result.label, stage=one.rung.stage, below=one.below,
-        seconds=-(one.seconds_gained or 0.0), better=better.result.label if better else "",
-        times=1 / ratio.median, low=1 / ratio.high, high=1 / ratio.low,
-    )  # fmt: skip
+        title=title,
+        label=one.result.label,
+        stage=one.rung.stage,
+        below=one.below,
+        seconds=-(one.seconds_gained or 0.0),
+        better=better.result.label if better else "",
+        times=1 / ratio.median,
+        low=1 / ratio.high,
+        high=1 / ratio.low,
+    )
 
 
 def _numbers(ladder: Ladder) -> tuple[str, ...]:

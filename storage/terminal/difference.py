@@ -23,19 +23,21 @@ from breakeven.storage.difference.speedups import (
     devices_of,
     differences,
 )
-from breakeven.storage.numbers.formats import (
-    DASH,
-    format_ratio,
-    format_share,
-    format_verdict,
-)
+from breakeven.storage.numbers.formats import DASH, format_ratio, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.layout import aligned_table
 from breakeven.storage.terminal.parity_words import wrong_words
 
-SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",
-         "accuracy", "final_loss")  # fmt: skip
+SHOWN = (
+    "step_seconds",
+    "compile_seconds",
+    "break_even_steps",
+    "peak_memory_bytes",
+    "parity",
+    "accuracy",
+    "final_loss",
+)
 """Numbers that follow the speedup."""
 OF_LEARNING = ("accuracy", "final_loss")
 WHY: dict[Obstacle, str] = {
@@ -155,8 +157,10 @@ def results_by_side(sides: Sequence[Side], label: str, name: str) -> list[Result
     """The results of a run on every side; None if the number of that name may not be compared with
     the first side's."""
     reference = sides[0]
-    return [side.result(label) if side is reference or may_stand_beside(reference, side, name)
-            else None for side in sides]  # fmt: skip
+    return [
+        side.result(label) if side is reference or may_stand_beside(reference, side, name) else None
+        for side in sides
+    ]
 
 
 def _speed(result: Result) -> str:
@@ -199,8 +203,15 @@ def scaling_rows(found: Sequence[Scaling]) -> list[list[str]]:
     """A header, and a row for each run on several devices."""
     rows = [["scaling efficiency", "", "devices", "efficiency", "times one device"]]
     for one in found:
-        rows.append([one.label, one.letter, str(one.num_devices), efficiency_text(one),
-                     format_ratio(one.throughput)])  # fmt: skip
+        rows.append(
+            [
+                one.label,
+                one.letter,
+                str(one.num_devices),
+                efficiency_text(one),
+                format_ratio(one.throughput),
+            ]
+        )
     return rows
 
 
@@ -215,8 +226,9 @@ def scaling_notes(
     notes = [
         f"{side.letter} on {devices_of(side)} devices against {alone.letter} on one, "
         f"{SCALING_KINDS[kinds[side.letter]]}."
-        for side in together if side.letter in kinds
-    ]  # fmt: skip
+        for side in together
+        if side.letter in kinds
+    ]
     return notes + [
         f"{one.letter} is not compared with one device ({alone.letter}): {_why_no_scaling(one)}."
         for one in refused

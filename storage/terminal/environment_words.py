@@ -68,8 +68,10 @@ def _headline(runs: Sequence[Across], does: str) -> str:
     name, first = runs[0].environment, runs[0].first_environment
     if not timed:
         return f"{name} cannot be compared with {first}: no round was timed in both."
-    speeds = [f"{ratio_text(one.speedup)} {_of(first, number)}{_under(one)}"
-              for number, one in enumerate(timed)]  # fmt: skip
+    speeds = [
+        f"{ratio_text(one.speedup)} {_of(first, number)}{_under(one)}"
+        for number, one in enumerate(timed)
+    ]
     compiled = max(timed, key=lambda one: one.first_compile_seconds or 0.0)
     head = f"{name} {does} this at {', '.join(speeds)}"
     if text := compile_words(compiled):

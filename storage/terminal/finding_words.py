@@ -57,10 +57,13 @@ def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
 def _parts(parts: pd.DataFrame, found: Bridge) -> list[Sentence]:
     least = WORTH_NAMING * (found.baseline.step_seconds or 0.0)
     return [
-        fill("{seconds:profile_seconds} in “{title}”", seconds=abs(row.difference),
-             title=class_title(row.work_class, works_by_itself=found.run.works_by_itself))
+        fill(
+            "{seconds:profile_seconds} in “{title}”",
+            seconds=abs(row.difference),
+            title=class_title(row.work_class, works_by_itself=found.run.works_by_itself),
+        )
         for row in parts[parts["difference"].abs() >= least].itertuples()
-    ]  # fmt: skip
+    ]
 
 
 def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
@@ -71,9 +74,12 @@ def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
         "(own_speedup), <{is_host_bound:!}and the device rarely waits for the host>"
         "<{is_host_bound:?}the same on any host; the speedup of the whole step depends on how fast "
         "this host starts kernels>.",
-        ratio=own.ratio, low=own.low, high=own.high, has_interval=own.low is not None,
+        ratio=own.ratio,
+        low=own.low,
+        high=own.high,
+        has_interval=own.low is not None,
         is_host_bound=share >= HOST_BOUND,
-    )  # fmt: skip
+    )
 
 
 def profile_words(profile: Profile) -> Sentence:
@@ -119,16 +125,25 @@ MISFITS = {
 def finding_words(finding: CostFinding) -> Sentence:
     """A finding with its evidence, and other runs that have the same."""
     evidence, _ = MESSAGES[finding.kind]
-    others = [fill("{run}<{is_known:?} ({seconds:profile_seconds})>", run=label, seconds=seconds,
-                   is_known=seconds is not None) for label, seconds in finding.also]  # fmt: skip
+    others = [
+        fill(
+            "{run}<{is_known:?} ({seconds:profile_seconds})>",
+            run=label,
+            seconds=seconds,
+            is_known=seconds is not None,
+        )
+        for label, seconds in finding.also
+    ]
     return fill(
         "{evidence}<{has_cost:?} Potential saving: {bound} {seconds:profile_seconds} a step, "
         "{share:profile_share}.>< Also in {others}.>",
         evidence=prepared(evidence, finding.facts, PREPARE.get(finding.kind)),
         has_cost=finding.seconds is not None and finding.share is not None,
         bound="at least" if finding.kind in OPEN_ENDED else "up to",
-        seconds=finding.seconds, share=finding.share, others=others,
-    )  # fmt: skip
+        seconds=finding.seconds,
+        share=finding.share,
+        others=others,
+    )
 
 
 def remedy_words(finding: CostFinding) -> str:
@@ -235,7 +250,7 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "<{waits:?}; the host waits for each copy that it reads>.",
         "Keep data on the device, and read losses less often.",
     ),
-}  # fmt: skip
+}
 """For each kind, a template of the evidence and the advice. Slots are the finding's facts and the
 values that `PREPARE` adds."""
 PREPARE: dict[Kind, Prepare] = {
@@ -262,8 +277,10 @@ PREPARE: dict[Kind, Prepare] = {
 
 def waterfall_rows(found: Bridge) -> pd.DataFrame:
     """The bridge as a table for display: part, baseline, run, difference, in seconds per step."""
-    titles = [class_title(name, works_by_itself=found.run.works_by_itself)
-              for name in found.parts["work_class"]]  # fmt: skip
+    titles = [
+        class_title(name, works_by_itself=found.run.works_by_itself)
+        for name in found.parts["work_class"]
+    ]
     return found.parts.assign(part=titles)[["part", "baseline", "run", "difference"]]
 
 

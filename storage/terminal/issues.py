@@ -33,8 +33,14 @@ from breakeven.storage.terminal.finding_words import (
 MOST_KERNELS = 12
 LONGEST_LOG = 20_000
 """Characters of an error log; GitHub takes 65,536 for a whole issue."""
-MACHINE = {"python": "Python", "platform": "OS", "cpu_model": "CPU", "device_name": "device",
-           "driver": "driver", "cuda": "CUDA"}  # fmt: skip
+MACHINE = {
+    "python": "Python",
+    "platform": "OS",
+    "cpu_model": "CPU",
+    "device_name": "device",
+    "driver": "driver",
+    "cuda": "CUDA",
+}
 """Recorded facts of a machine with their names."""
 
 
@@ -83,8 +89,9 @@ def source_words(spec: ExperimentSpec) -> str:
 def slower(comparison: Comparison) -> Result | None:
     """The backend that is surely slower than its baseline; of several the last, which in a ladder
     has most stages of the compiler."""
-    found = [one for one in comparison.results
-             if one.role == "backend" and one.speed_verdict == "slower"]  # fmt: skip
+    found = [
+        one for one in comparison.results if one.role == "backend" and one.speed_verdict == "slower"
+    ]
     return found[-1] if found else None
 
 
@@ -118,11 +125,16 @@ def _sections(store: Store, comparison: Comparison, slow: Result) -> Iterator[st
     ladder = find_ladder(store, comparison.experiment_id)
     yield f"Measured in a training of {source_words(comparison.spec)}:"
     if ladder is None:
-        yield markdown_table([
-            ["run", "step time", "speedup"],
-            *([one.label, step(one.value("step_seconds")), ratio_text(one.speedup)]
-              for one in comparison.results if one.role != "control"),
-        ])  # fmt: skip
+        yield markdown_table(
+            [
+                ["run", "step time", "speedup"],
+                *(
+                    [one.label, step(one.value("step_seconds")), ratio_text(one.speedup)]
+                    for one in comparison.results
+                    if one.role != "control"
+                ),
+            ]
+        )
     else:
         yield markdown_table(ladder_rows(ladder))
         yield " ".join(escaped(str(one)) for one in findings(ladder))
@@ -151,11 +163,16 @@ def kernel_rows(found: Bridge) -> list[list[str]]:
     by_itself = found.run.works_by_itself
     return [
         ["kernel", "kind", "baseline", found.run.label, "difference"],
-        *([printable(row.name, MAX_SHORT),
-           class_title(row.work_class, works_by_itself=by_itself),
-           *map(format_seconds, (row.baseline, row.run)), signed_seconds(row.difference)]
-          for row in found.kernels.head(MOST_KERNELS).itertuples(index=False)),
-    ]  # fmt: skip
+        *(
+            [
+                printable(row.name, MAX_SHORT),
+                class_title(row.work_class, works_by_itself=by_itself),
+                *map(format_seconds, (row.baseline, row.run)),
+                signed_seconds(row.difference),
+            ]
+            for row in found.kernels.head(MOST_KERNELS).itertuples(index=False)
+        ),
+    ]
 
 
 def _machine(environment: dict[str, Any] | None) -> Iterator[str]:

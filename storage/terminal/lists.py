@@ -19,8 +19,23 @@ from breakeven.storage.terminal.layout import aligned_table
 
 STEP_SECONDS = 5.0
 """Seconds before the command shows the progress of computing summaries."""
-HEADER = ("experiment", "name", "state", "when (UTC)", "model", "device", "torch", "answer", "best",
-          "speedup (95 %)", "verdict", "parity", "compile", "break-even", "tags")  # fmt: skip
+HEADER = (
+    "experiment",
+    "name",
+    "state",
+    "when (UTC)",
+    "model",
+    "device",
+    "torch",
+    "answer",
+    "best",
+    "speedup (95 %)",
+    "verdict",
+    "parity",
+    "compile",
+    "break-even",
+    "tags",
+)
 LEFT_OUT = ("text", "known")
 
 

@@ -30,11 +30,7 @@ from breakeven.storage.statistics.parity import (
 from breakeven.storage.statistics.random_numbers import DropoutFault
 from breakeven.storage.terminal.caution_words import ending_words
 
-READ: dict[Quantity, str] = {
-    "loss": "loss",
-    "evaluation loss": "eval_loss",
-    "accuracy": "accuracy",
-}
+READ: dict[Quantity, str] = {"loss": "loss", "evaluation loss": "eval_loss", "accuracy": "accuracy"}
 """Names of the quantities in METRICS."""
 BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later", *OF_ANSWERS)
 """Findings that break parity by themselves."""
@@ -86,10 +82,13 @@ def wrong_words(result: Result) -> Sentence:
     """Why a result is wrong (`Result.is_wrong`)."""
     worse, parity = result.shortfall, result.parity
     if worse is not None:
-        return fill("its {title} is {value} instead of {expected}, and it is not known whether it "
-                    "learns the same", title=METRICS[worse.quantity].title.lower(),
-                    value=figure(worse.quantity, worse.value),
-                    expected=figure(worse.quantity, worse.expected))  # fmt: skip
+        return fill(
+            "its {title} is {value} instead of {expected}, and it is not known whether it "
+            "learns the same",
+            title=METRICS[worse.quantity].title.lower(),
+            value=figure(worse.quantity, worse.value),
+            expected=figure(worse.quantity, worse.expected),
+        )
     if parity is not None and (parity.verdict == "broken" or learned_less(parity)):
         return outcome_of_batches(parity) or parity_words(parity)
     return Sentence(("its losses leave the band of equal trainings",))
@@ -162,8 +161,12 @@ def outcome_of_batches(parity: Parity | None) -> Sentence | None:
 
 def _outcome(facts: Facts) -> Sentence:
     name = facts["metric"]
-    return fill(OUTCOME, title=METRICS[name].title.lower(), value=figure(name, facts["value"]),
-                expected=figure(name, facts["expected"]))  # fmt: skip
+    return fill(
+        OUTCOME,
+        title=METRICS[name].title.lower(),
+        value=figure(name, facts["value"]),
+        expected=figure(name, facts["expected"]),
+    )
 
 
 def _other_batch(facts: Facts) -> Facts:
@@ -178,8 +181,10 @@ def _outside(facts: Facts) -> Facts:
 def _other_data(facts: Facts) -> Facts:
     """Slots for different data; after the first steps, runs check inputs only once per block."""
     alike = facts["last_alike"]
-    return {"was_alike": alike is not None and alike != facts["first_step"] - 1,
-            "generators": list(facts["generators"])}  # fmt: skip
+    return {
+        "was_alike": alike is not None and alike != facts["first_step"] - 1,
+        "generators": list(facts["generators"]),
+    }
 
 
 def _other_settings(facts: Facts) -> Facts:
@@ -263,81 +268,78 @@ MESSAGES: dict[FindingKind, str] = {
     "not begun": "it has not begun to train",
     "other weights": "its initial weights are not the baseline's",
     "other samples": "its first samples are not the baseline's",
-    "other batch":
-        "its batches have {size:d} samples instead of {baseline_size:d}: this is another training"
-        "<{is_evaluated:!}, and what it learns was not compared>"
-        "<{is_evaluated:?}; {outcome}>",
+    "other batch": "its batches have {size:d} samples instead of {baseline_size:d}: this is "
+    "another training"
+    "<{is_evaluated:!}, and what it learns was not compared>"
+    "<{is_evaluated:?}; {outcome}>",
     "other inputs": f"the runs saw different data {SINCE}{DATA_CULPRITS}",
-    "not repeatable":
-        f"even without a compiler, two runs saw different data {SINCE}{DATA_CULPRITS}",
-    "other settings":
-        f"<{{is_control:?}}even without a compiler, >the {{names}} differ {SINCE}"
-        "<{clock_reads:?}: the script reads the clock ({clock_reads}), so they may follow the "
-        "speed of each run. Let schedules follow the step instead>",
-    "no losses":
-        "no loss was recorded: pass it to breakeven.step(loss), or nothing can be compared",
+    "not repeatable": "even without a compiler, two runs saw different data "
+    f"{SINCE}{DATA_CULPRITS}",
+    "other settings": f"<{{is_control:?}}even without a compiler, >the {{names}} "
+    f"differ {SINCE}"
+    "<{clock_reads:?}: the script reads the clock ({clock_reads}), so they may follow the "
+    "speed of each run. Let schedules follow the step instead>",
+    "no losses": "no loss was recorded: pass it to breakeven.step(loss), or nothing can be "
+    "compared",
     "no control": "without a control it is not known how far rounding alone drives losses apart",
     "no common step": "baseline, control and backend have no step in common",
     "control too short": f"losses can be judged once the control has done {LEAD_STEPS} steps more",
     "no band": "from the first step on, rounding alone moves the loss too far",
     "inside band": INSIDE_BAND,
     "outside band": OUTSIDE_BAND,
-    "hardly outside":
-        f"{OUTSIDE_BAND}: too much to be called the same, and too little to call it a fault, since "
-        f"the distance of a control varies by chance, too; {CONTROLS}",
+    "hardly outside": f"{OUTSIDE_BAND}: too much to be called the same, and too little to call "
+    f"it a fault, since the distance of a control varies by chance, too; {CONTROLS}",
     "not finite": f"the loss is not finite at {AT}, where the baseline's is",
-    "outside later":
-        f"{READ_AS}<{{is_finite:?}}<{{is_bounded:?}}, and rounding and chance explain a difference "
-        f"of {{allowed}} at most><{{is_bounded:!}}, which is higher by more than {UNTOLD_LIMIT:g} "
-        "times all that was learned ({allowed})>>",
-    "too far apart":
-        f"{READ_AS}: too much to be called the same, but <{{is_bounded:?}}with so few or such "
-        f"different controls it may be chance (up to {{allowed}}); {CONTROLS}>"
-        "<{is_bounded:!}it is not known how far other random numbers alone drive equal trainings "
-        "apart; repeat it without dropout (model.dropout = off)>",
-    "nothing learned":
-        "the loss of the baseline <{has_fallen:!}did not fall><{has_fallen:?}fell from "
-        "[{start:.4g}](loss) to [{end:.4g}](loss), and only a fall by more than "
-        "[{needed:.2g}](loss) would show learning>, so a broken backend might look the same; train "
-        "longer",
-    "dropout":
-        "as it does if a compiler draws other random numbers for dropout than eager code; "
-        "Breakeven tests this after a training, but not after this run",
-    "other numbers":
-        "as it does if compiled code draws other random numbers than uncompiled code, for example "
-        "for dropout: start the script without dropout to distinguish this from a fault",
+    "outside later": f"{READ_AS}<{{is_finite:?}}<{{is_bounded:?}}, and rounding and chance explain "
+    f"a difference of {{allowed}} at most><{{is_bounded:!}}, which is higher by more than "
+    f"{UNTOLD_LIMIT:g} "
+    "times all that was learned ({allowed})>>",
+    "too far apart": f"{READ_AS}: too much to be called the same, but <{{is_bounded:?}}with so few "
+    f"or such different controls it may be chance (up to {{allowed}}); {CONTROLS}>"
+    "<{is_bounded:!}it is not known how far other random numbers alone drive equal trainings "
+    "apart; repeat it without dropout (model.dropout = off)>",
+    "nothing learned": "the loss of the baseline <{has_fallen:!}did not "
+    "fall><{has_fallen:?}fell from "
+    "[{start:.4g}](loss) to [{end:.4g}](loss), and only a fall by more than "
+    "[{needed:.2g}](loss) would show learning>, so a broken backend might look the same; train "
+    "longer",
+    "dropout": "as it does if a compiler draws other random numbers for dropout than eager code; "
+    "Breakeven tests this after a training, but not after this run",
+    "other numbers": "as it does if compiled code draws other random numbers than uncompiled "
+    "code, for example "
+    "for dropout: start the script without dropout to distinguish this from a fault",
     "own numbers": "it draws other random numbers than without a compiler",
     "rehearsal": "without dropout {words}",
     "no rehearsal": "no step without random numbers could be compared",
-    "dropout wrong":
-        "dropout {number:d} of {num_dropouts:d} (p = {p:g}<{is_attention:?}, in attention>) "
-        "{wrong}<, and {others:d} more of them are wrong>",
-    "redraws differ":
-        "from the final state, its steps <{is_direction:?}change {of} in another direction than>"
-        "<{is_direction:!}vary {size:.2g} times as much in their change of {of} as> steps without "
-        "a compiler: of {num_divisions:,} divisions of the steps into two groups, this one differs "
-        "most",
-    "draws in inference":
-        "its compiled model draws random numbers in inference: it answers the same samples "
-        "differently each time",
-    "inference wrong":
-        "its compiled model answers differently from the same weights without a compiler "
-        "({name} [{value_compiled:.6g} vs {value:.6g}](inference_gap) at [step {step:.0f}](step), "
-        "{split} split): inference is wrong",
-    "answers wrong":
-        "its compiled model answers [{wrong:,} of {compared:,} targets](answers) differently from "
-        "the same weights without a compiler [at step {step:d}](step) ([{samples}](answers) of the "
-        "{split} split; <{is_flipped:?}another class, with logits up to><{is_flipped:!}the same "
-        "class, but numbers up to> {off}, where rounding explains [{tolerance:.2g}](answers)): "
-        "inference is wrong",
-    "far shorter":
-        "it ended after [{steps_done:d} of the baseline's {num_steps:d} steps](num_steps)",
-    "not repeated":
-        "the fault did not come back in {num_trials:d} trials of an investigation, which made the "
-        "same steps again: repeat the experiment, and if the fault comes back, look for what "
-        "changes between runs",
+    "dropout wrong": "dropout {number:d} of {num_dropouts:d} (p = {p:g}<{is_attention:?}, in "
+    "attention>) "
+    "{wrong}<, and {others:d} more of them are wrong>",
+    "redraws differ": "from the final state, its steps <{is_direction:?}change {of} in another "
+    "direction than>"
+    "<{is_direction:!}vary {size:.2g} times as much in their change of {of} as> steps without "
+    "a compiler: of {num_divisions:,} divisions of the steps into two groups, this one differs "
+    "most",
+    "draws in inference": "its compiled model draws random numbers in inference: it answers the "
+    "same samples "
+    "differently each time",
+    "inference wrong": "its compiled model answers differently from the same weights without a "
+    "compiler "
+    "({name} [{value_compiled:.6g} vs {value:.6g}](inference_gap) at [step {step:.0f}](step), "
+    "{split} split): inference is wrong",
+    "answers wrong": "its compiled model answers [{wrong:,} of {compared:,} targets](answers) "
+    "differently from "
+    "the same weights without a compiler [at step {step:d}](step) ([{samples}](answers) of the "
+    "{split} split; <{is_flipped:?}another class, with logits up to><{is_flipped:!}the same "
+    "class, but numbers up to> {off}, where rounding explains [{tolerance:.2g}](answers)): "
+    "inference is wrong",
+    "far shorter": "it ended after [{steps_done:d} of the baseline's {num_steps:d} "
+    "steps](num_steps)",
+    "not repeated": "the fault did not come back in {num_trials:d} trials of an investigation, "
+    "which made the "
+    "same steps again: repeat the experiment, and if the fault comes back, look for what "
+    "changes between runs",
     "ended early": "<{is_own:?}it><{is_own:!}the {role}> {ending}",
-}  # fmt: skip
+}
 """A template for each kind of finding. Slots are its figures and the values that `PREPARE` adds."""
 PREPARE: dict[FindingKind, Prepare] = {
     "other settings": _other_settings,
@@ -351,9 +353,13 @@ PREPARE: dict[FindingKind, Prepare] = {
     "rehearsal": _rehearsal,
     "nothing learned": lambda facts: {"has_fallen": facts.get("end", 0) < facts.get("start", 0)},
     "dropout wrong": _dropout_wrong,
-    "redraws differ": lambda facts: {"is_direction": facts["what"] == "direction",
-                                     "of": facts["tensor"] or "the weights"},
+    "redraws differ": lambda facts: {
+        "is_direction": facts["what"] == "direction",
+        "of": facts["tensor"] or "the weights",
+    },
     "answers wrong": _answers_wrong,
-    "ended early": lambda facts: {"is_own": facts["role"] == "backend",
-                                  "ending": ending_words(facts)},
-}  # fmt: skip
+    "ended early": lambda facts: {
+        "is_own": facts["role"] == "backend",
+        "ending": ending_words(facts),
+    },
+}

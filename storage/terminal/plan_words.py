@@ -11,13 +11,7 @@ from breakeven.storage.comparison.answer import Answer, AnswerKind, Sameness
 from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result
-from breakeven.storage.numbers.formats import (
-    DASH,
-    count_of,
-    digits,
-    format_share,
-    format_verdict,
-)
+from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, fill
 from breakeven.storage.statistics.intervals import MIN_PAIRS
@@ -111,21 +105,21 @@ def answer_words(planned: Plan) -> Sentence:
 
 TEMPLATES: dict[AnswerKind, str] = {
     "use": "<{is_any:?}{lengths}><{is_any:!}Use {label}{length}: {mine} instead of {base}, "
-           "compiling included>; {sameness}<; {part}>.",
-    "do not compile":
-        "Do not compile{length}: <{is_equal:?}{label} takes practically as long, {mine} with and "
-        "without it><{is_equal:!}<{has_times:?}{base} without a compiler, {mine} with "
-        "{label}><{has_times:!}no backend is faster>><; {part}>.",
-    "not decided":
-        "Not decided{length}: <{has_times:?}<{is_equal:?}{label} takes practically as long, {mine} "
-        "with and without it><{is_equal:!}<{is_probable:?}probably use {label}, {mine} instead of "
-        "{base}, compiling included><{is_probable:!}probably do not compile, {base} instead of "
-        "{mine} with {label}>>, but >{doubt}<; {doubted_sameness}><; {part}>.",
-    "nothing compiled":
-        "Nothing was compiled: <{part:?}{part}><{part:!}the compiler captured nothing of the "
-        "training>.",
+    "compiling included>; {sameness}<; {part}>.",
+    "do not compile": "Do not compile{length}: <{is_equal:?}{label} takes practically as long, "
+    "{mine} with and "
+    "without it><{is_equal:!}<{has_times:?}{base} without a compiler, {mine} with "
+    "{label}><{has_times:!}no backend is faster>><; {part}>.",
+    "not decided": "Not decided{length}: <{has_times:?}<{is_equal:?}{label} takes practically "
+    "as long, {mine} "
+    "with and without it><{is_equal:!}<{is_probable:?}probably use {label}, {mine} instead of "
+    "{base}, compiling included><{is_probable:!}probably do not compile, {base} instead of "
+    "{mine} with {label}>>, but >{doubt}<; {doubted_sameness}><; {part}>.",
+    "nothing compiled": "Nothing was compiled: <{part:?}{part}><{part:!}the compiler captured "
+    "nothing of the "
+    "training>.",
     "nothing worked": "Nothing worked: {failures}.",
-}  # fmt: skip
+}
 LEARNS: dict[Sameness, str] = {
     "same": "{it} learns the same thing",
     "unknown": "whether {it} learns the same is not known",
@@ -143,8 +137,9 @@ def _slots(planned: Plan, found: Answer) -> dict[str, Any]:
     sameness = LEARNS[found.sameness].format(it=it) if found.sameness else ""
     return {
         "label": found.backend or "",
-        "length": "" if count is None else fill(" for [{steps}](num_steps)",
-                                                steps=count_of(count, "step")),
+        "length": ""
+        if count is None
+        else fill(" for [{steps}](num_steps)", steps=count_of(count, "step")),
         "is_any": count is None,
         "lengths": other_lengths(planned).rstrip(".") or f"Use {found.backend}",
         "has_times": mine is not None and base is not None,
@@ -157,7 +152,7 @@ def _slots(planned: Plan, found: Answer) -> dict[str, Any]:
         "doubt": _doubt(planned, found),
         "part": _part_given_up(found),
         "failures": _failures(planned, found),
-    }  # fmt: skip
+    }
 
 
 def _doubt(planned: Plan, found: Answer) -> str:
@@ -208,8 +203,13 @@ def _failures(planned: Plan, found: Answer) -> Sentence:
     wrong = listed(found.wrong) if found.wrong else ""
     is_one = len(found.wrong) == 1 and planned.subject is not None
     why = wrong_words(planned.subject) if is_one and planned.subject else ""
-    return fill("<{failed} did not finish><{both:?}, and ><{wrong} cannot be trusted<: {why}>>",
-                failed=failed, wrong=wrong, why=why, both=bool(failed and wrong))  # fmt: skip
+    return fill(
+        "<{failed} did not finish><{both:?}, and ><{wrong} cannot be trusted<: {why}>>",
+        failed=failed,
+        wrong=wrong,
+        why=why,
+        both=bool(failed and wrong),
+    )
 
 
 def plan_details(planned: Plan, prices: Prices) -> str:
@@ -230,9 +230,14 @@ def starts_words(found: Sequence[ColdWarm], num_steps: int | None) -> Iterator[S
     for one in found:
         if num_steps is not None and (totals := one.totals(num_steps)):
             first, later, base = (Figure("planned_seconds", duration(total)) for total in totals)
-            yield fill("{backend}: {first} at the first start, {later} at later ones with filled "
-                       "caches, {base} without a compiler.", backend=one.backend, first=first,
-                       later=later, base=base)  # fmt: skip
+            yield fill(
+                "{backend}: {first} at the first start, {later} at later ones with filled "
+                "caches, {base} without a compiler.",
+                backend=one.backend,
+                first=first,
+                later=later,
+                base=base,
+            )
 
 
 def _another_training(planned: Plan) -> Iterator[str]:
@@ -240,8 +245,10 @@ def _another_training(planned: Plan) -> Iterator[str]:
     if best is None or best.batch_times == 1:
         return
     times, outcome = best.batch_times, outcome_of_batches(best.parity)
-    yield (f"This is another training, with batches {times} times as large and 1/{times} of the "
-           f"steps; {outcome or 'what it learns was not compared'}")  # fmt: skip
+    yield (
+        f"This is another training, with batches {times} times as large and 1/{times} of the "
+        f"steps; {outcome or 'what it learns was not compared'}"
+    )
 
 
 def _doubts(planned: Plan) -> Iterator[str]:
@@ -263,11 +270,15 @@ def _doubts(planned: Plan) -> Iterator[str]:
 
 def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
     """Energy, CO2 and money of the choice, and of no compiler if that is another choice."""
-    labels = list(dict.fromkeys([planned.best.label if planned.best else planned.baseline,
-                                 planned.baseline]))  # fmt: skip
+    labels = list(
+        dict.fromkeys([planned.best.label if planned.best else planned.baseline, planned.baseline])
+    )
     compiling = planned.compile_joules
-    kwh = [(planned.joules[one] + compiling.get(one, 0.0)) / JOULES_PER_KWH
-           for one in labels if one in planned.joules]  # fmt: skip
+    kwh = [
+        (planned.joules[one] + compiling.get(one, 0.0)) / JOULES_PER_KWH
+        for one in labels
+        if one in planned.joules
+    ]
     is_known = len(kwh) == len(labels)
     if is_known:
         few = max(kwh) < LEAST_KWH
@@ -292,8 +303,10 @@ def _co2(kwh: Sequence[float], prices: Prices) -> str:
 def _money(hours: Sequence[float], kwh: Sequence[float] | None, prices: Prices) -> str:
     """The price of device hours and of energy, if this is known; empty without prices."""
     energy = [0.0] * len(hours) if kwh is None else kwh
-    money = [prices.device_hour * time + prices.kwh * used
-             for time, used in zip(hours, energy, strict=True)]  # fmt: skip
+    money = [
+        prices.device_hour * time + prices.kwh * used
+        for time, used in zip(hours, energy, strict=True)
+    ]
     if not any(money):
         return ""
     text = f"{_instead(money)} {prices.currency}".rstrip()
@@ -321,8 +334,11 @@ def _instead(amounts: Sequence[float]) -> str:
 def _hour(planned: Plan, prices: Prices) -> str:
     """`Per hour with inductor: 72,000 instead of 36,000 steps, 0.600 instead of 0.400 kWh.`; empty
     without energy and prices."""
-    labels = list(dict.fromkeys([planned.leading.label if planned.leading else planned.baseline,
-                                 planned.baseline]))  # fmt: skip
+    labels = list(
+        dict.fromkeys(
+            [planned.leading.label if planned.leading else planned.baseline, planned.baseline]
+        )
+    )
     if not planned.step_seconds.keys() >= set(labels):
         return ""
     steps = [3600 / planned.step_seconds[one] for one in labels]

@@ -34,8 +34,10 @@ OPTIMIZERS = tuple(f"torch.optim.{name}" for name in FORMS)
 USUAL = {"backend": "'inductor'", "mode": "None", "options": "None", "disable": "False"}
 """Arguments of `torch.compile` that change nothing."""
 TRAINERS_USUAL = {
-    "torch_compile": "False", "torch_compile_backend": "None", "torch_compile_mode": "None",
-}  # fmt: skip
+    "torch_compile": "False",
+    "torch_compile_backend": "None",
+    "torch_compile_mode": "None",
+}
 FUSED = {"optim": "'adamw_torch_fused'"}
 LOADERS = ("torch.utils.data.DataLoader",)
 MOST_POSITIONAL = 5
@@ -89,12 +91,20 @@ def change(
             usual = USUAL if is_compiled else {"disable": "False"}
             edits += [edit for one in compiled for edit in script.set(one, given, usual)]
         elif trainers:
-            given = {f"torch_compile_{key}": repr(one) for key in ("backend", "mode")
-                     if (one := getattr(variant, key)) not in (None, "inductor")}  # fmt: skip
+            given = {
+                f"torch_compile_{key}": repr(one)
+                for key in ("backend", "mode")
+                if (one := getattr(variant, key)) not in (None, "inductor")
+            }
             given = {"torch_compile": "True", **given} if is_compiled else {}
             edits += [edit for one in trainers for edit in script.set(one, given, TRAINERS_USUAL)]
-            lines = [*lines, *(f"torch._inductor.config.{key} = {one!r}"
-                               for key, one in options_of(variant).items())]  # fmt: skip
+            lines = [
+                *lines,
+                *(
+                    f"torch._inductor.config.{key} = {one!r}"
+                    for key, one in options_of(variant).items()
+                ),
+            ]
         if form.get("fused") == "True":
             unfused = [one for one in trainers if script.text(one, "optim") == "adamw_torch"]
             optimizers += unfused
@@ -176,10 +186,12 @@ class _Script:
         methods = [
             node.value
             for node in ast.walk(self._tree)
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-            and isinstance(node.value.func, ast.Attribute) and node.value.func.attr == "compile"
+            if isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute)
+            and node.value.func.attr == "compile"
             and self._path(node.value.func) is None
-        ]  # fmt: skip
+        ]
         return [*self.calls(COMPILES), *methods]
 
     def calls(self, paths: tuple[str, ...]) -> list[ast.expr]:
@@ -317,8 +329,12 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
         intro = CHANGE_OWN
         if _is_the_persons(script, store.data_dir):
             command, intro = f"cd {shlex.quote(str(script.parent))} && {command}", CHANGE
-        return Use(intro=intro.format(aim=aim, name=script.name), command=command,
-                   diff=found.diff, lines=lines)  # fmt: skip
+        return Use(
+            intro=intro.format(aim=aim, name=script.name),
+            command=command,
+            diff=found.diff,
+            lines=lines,
+        )
     if not lines:
         return Use(intro=NOTHING.format(name=printable(script.name)))
     return Use(intro=BY_HAND.format(aim=aim), lines=lines)

@@ -49,8 +49,9 @@ def report(comparison: Comparison, answer: str = "") -> str:
         headline = " ".join(environment_sentences(comparison))
         lines += [headline, *environment_lines(comparison.across), ""]
     if comparison.noise_floor is not None:
-        lines.append(f"noise floor: two equal runs differ by up to "
-                     f"{format_share(comparison.noise_floor)}")  # fmt: skip
+        lines.append(
+            f"noise floor: two equal runs differ by up to {format_share(comparison.noise_floor)}"
+        )
     lines += [
         f"speed of {result.label}: {reason}"
         for result in comparison.results

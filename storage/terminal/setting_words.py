@@ -13,10 +13,11 @@ SETTINGS: dict[tuple[str, Any], str] = {
     ("scope", "forward"): "the optimizer is not compiled",
     ("scope", "blocks"): "one layer is compiled for all equal layers",
     ("mode", "reduce-overhead"): "CUDA graphs replay each step without Python",
-    ("mode", "max-autotune"):
-        "matrix products use the fastest of several kernels, and CUDA graphs replay each step",
-    ("mode", "max-autotune-no-cudagraphs"):
-        "matrix products use the fastest of several kernels",
+    (
+        "mode",
+        "max-autotune",
+    ): "matrix products use the fastest of several kernels, and CUDA graphs replay each step",
+    ("mode", "max-autotune-no-cudagraphs"): "matrix products use the fastest of several kernels",
     ("cpp_wrapper", True): "C++ starts the kernels instead of Python",
     ("coordinate_descent_tuning", True): "the sizes of kernels are tuned",
     ("optimizer", "for_loop"): "the optimizer updates one parameter after the other",
@@ -24,14 +25,13 @@ SETTINGS: dict[tuple[str, Any], str] = {
     ("optimizer", "fused"): "the optimizer does all its work in one kernel",
     ("tf32", True): "float32 products are rounded to TF32",
     ("math_attention", "reduced"): "attention adds up in half precision",
-}  # fmt: skip
+}
 
 
 def setting_words(variant: Variant) -> str:
     """`compiled into fused kernels; the optimizer is not compiled`; empty for other backends."""
     first = COMPILERS.get(variant.backend, "")
-    rest = [text for (name, value), text in SETTINGS.items()
-            if variant.settings.get(name) == value]  # fmt: skip
+    rest = [text for (name, value), text in SETTINGS.items() if variant.settings.get(name) == value]
     if variant.batch_times > 1:
         rest.append(f"batches are {variant.batch_times} times as large")
     if variant.loader_workers:

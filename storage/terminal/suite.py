@@ -103,8 +103,11 @@ def rests_on(mean: MeanSpeedup | None) -> Sentence:
         begin = "{verdict}; {count:d} models are too few to leave one out"
     return fill(
         f"{begin}; {{model}} moves the mean most, which is {{mean:geomean_speedup}} without it",
-        verdict=verdict, count=mean.ratio.n, model=most.model, mean=most.mean,
-    )  # fmt: skip
+        verdict=verdict,
+        count=mean.ratio.n,
+        model=most.model,
+        mean=most.mean,
+    )
 
 
 def _deciding(mean: MeanSpeedup) -> Sentence:
@@ -113,8 +116,13 @@ def _deciding(mean: MeanSpeedup) -> Sentence:
     for one in mean.deciding:
         named = fill("{model} ({mean:geomean_speedup})", model=one.model, mean=one.mean)
         without.setdefault(format_verdict(one.verdict), []).append(named)
-    return joined((fill("{verdict} without {models}", verdict=verdict, models=either(models))
-                   for verdict, models in without.items()), " and ")  # fmt: skip
+    return joined(
+        (
+            fill("{verdict} without {models}", verdict=verdict, models=either(models))
+            for verdict, models in without.items()
+        ),
+        " and ",
+    )
 
 
 def either(names: Sequence[Words]) -> Sentence:

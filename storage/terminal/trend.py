@@ -22,9 +22,11 @@ WORSE = "worse"
 USUAL_LEAST = 0.02
 """Default share by which a level must be worse to be reported."""
 CONDITIONS = {
-    WORSE: Limit("2%", is_needed=False, below=100), "out-of-line": None, "failed": None,
+    WORSE: Limit("2%", is_needed=False, below=100),
+    "out-of-line": None,
+    "failed": None,
     "parity": None,
-}  # fmt: skip
+}
 """Conditions; all except the first concern a series' newest experiment."""
 METAVAR = "worse|'worse>PERCENT'|out-of-line|failed|parity"
 HELP = (
@@ -37,14 +39,21 @@ HELP = (
 
 def add_trend_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command: the number, and the conditions for a failing job."""
-    parser.add_argument("--of", choices=QUANTITIES, default="speedup",
-                        help="the number of the trend (default: speedup)")  # fmt: skip
+    parser.add_argument(
+        "--of",
+        choices=QUANTITIES,
+        default="speedup",
+        help="the number of the trend (default: speedup)",
+    )
     add_fail_if(parser, CONDITIONS, METAVAR, HELP)
     parser.add_argument(
-        "--within", type=_count, default=WITHIN, metavar="COUNT",
+        "--within",
+        type=_count,
+        default=WITHIN,
+        metavar="COUNT",
         help=f"a step fails only among this many newest experiments (default: {WITHIN}); earlier "
         "steps were reported before",
-    )  # fmt: skip
+    )
 
 
 def report(found: Sequence[Series]) -> str:
@@ -130,8 +139,10 @@ def sizes_text(series: Series, step: Step) -> str:
     write = METRICS[series.quantity].format
     low, high = step.ratio_interval
     interval = "" if low == high else f" ({_change(low)} to {_change(high)})"
-    versions = [f"{name} {before or DASH} to {after or DASH}"
-                for name, (before, after) in series.changed(step).items()]  # fmt: skip
+    versions = [
+        f"{name} {before or DASH} to {after or DASH}"
+        for name, (before, after) in series.changed(step).items()
+    ]
     changed = f"; {', '.join(versions)}" if versions else ""
     return (
         f"{write(step.before.value)} to {write(step.after.value)}, {_change(step.ratio)}{interval}"
@@ -185,22 +196,29 @@ def _change(ratio: float) -> str:
 
 def _told(series: Series) -> dict[str, Any]:
     return {
-        **{name: getattr(series, name)
-           for name in ("quantity", "workload", "title", "device", "backend")},
+        **{
+            name: getattr(series, name)
+            for name in ("quantity", "workload", "title", "device", "backend")
+        },
         "points": series.points,
         "levels": [
             {"first": level.first, "last": level.last, "value": level.value}
             for level in series.levels
         ],
         "steps": [
-            {"index": step.index, "ratio": step.ratio, "interval": step.ratio_interval,
-             "p_value": step.p_value, "changed": series.changed(step)}
+            {
+                "index": step.index,
+                "ratio": step.ratio,
+                "interval": step.ratio_interval,
+                "p_value": step.p_value,
+                "changed": series.changed(step),
+            }
             for step in series.steps
         ],
         "worse": _worse(series),
         "is_out_of_line": series.is_out_of_line,
         "failure": series.failure,
-    }  # fmt: skip
+    }
 
 
 def _worse(series: Series) -> dict[str, str | None] | None:

@@ -30,8 +30,22 @@ SIMULATED = {
     "search.py": {"threading", "time"},
     "heartbeat.py": {"os", "time"},
 }
-SYSTEM = {"os", "time", "threading", "queue", "selectors", "signal", "subprocess", "socket",
-          "shutil", "urllib", "fcntl", "select", "multiprocessing", "asyncio"}  # fmt: skip
+SYSTEM = {
+    "os",
+    "time",
+    "threading",
+    "queue",
+    "selectors",
+    "signal",
+    "subprocess",
+    "socket",
+    "shutil",
+    "urllib",
+    "fcntl",
+    "select",
+    "multiprocessing",
+    "asyncio",
+}
 """Modules through which code meets its system."""
 
 

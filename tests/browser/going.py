@@ -46,8 +46,10 @@ def launch(
 
     `fields`: more of them, as the address has them, which may ask for fewer runs.
     """
-    page.goto(f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
-              f"&quick.eval_samples=64&quick.backends={fields}")  # fmt: skip
+    page.goto(
+        f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
+        f"&quick.eval_samples=64&quick.backends={fields}"
+    )
     expect(page.get_by_text(f"{num_samples // 8:,} steps each")).to_be_visible()
     expect(page.get_by_text(processes)).to_be_visible()
     page.get_by_role("button", name="Launch").click()

@@ -19,8 +19,11 @@ TARGET = "20261121-000003-000000-0003"
 """The one of those alike that is looked for: its tag is `needle`."""
 PAIR = ("20261120-090000-000000-0001", "20261120-090000-000000-0002")
 """The same training on a CPU and on an H100, with another torch."""
-H100 = {"host": "cluster", "device_name": "NVIDIA H100",
-        "versions": {"torch": "2.14.0", "transformers": "5.23.0"}}  # fmt: skip
+H100 = {
+    "host": "cluster",
+    "device_name": "NVIDIA H100",
+    "versions": {"torch": "2.14.0", "transformers": "5.23.0"},
+}
 
 
 def make_many(folder: DataDir) -> None:

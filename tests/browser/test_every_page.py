@@ -30,11 +30,30 @@ pytestmark = pytest.mark.browser
 TRAIN, FAILED = EXPERIMENTS["train"], EXPERIMENTS["failed"]
 RUN = f"experiment?experiment={TRAIN}&tab=Runs&run={quote(f'{TRAIN}.{BACKEND}')}"
 TABS = ("Why", "Learning", "Runs", "Settings")
-PARTS = ("Steps", "Scores", "Gradients", "Compiling", "Device", "Checkpoints", "Settings",
-        "Environment", "Log")  # fmt: skip
+PARTS = (
+    "Steps",
+    "Scores",
+    "Gradients",
+    "Compiling",
+    "Device",
+    "Checkpoints",
+    "Settings",
+    "Environment",
+    "Log",
+)
 MACHINE_TABS = ("Devices", "Queue", "Environments", "Health", "Log")
-FORM = ("name", "backends", "text_column", "data", "model", "optimizer_options", "task",
-        "parameter_groups", "learning_rate", "losses")  # fmt: skip
+FORM = (
+    "name",
+    "backends",
+    "text_column",
+    "data",
+    "model",
+    "optimizer_options",
+    "task",
+    "parameter_groups",
+    "learning_rate",
+    "losses",
+)
 TEXT = quote(hostile("query"))
 
 
@@ -69,14 +88,34 @@ PAGES = {
 address only when the app is loaded; the other pages follow theirs."""
 NOT_FOR_AXE = {"Launch, again", "Experiments, others", "Runs, others"}
 """Pages that are made of nothing but what others show as well."""
-SAME_AROUND = {*TABS[1:], *(f"Run, {part}" for part in PARTS[1:]),
-               *(f"Machine, {tab}" for tab in MACHINE_TABS[1:])}  # fmt: skip
+SAME_AROUND = {
+    *TABS[1:],
+    *(f"Run, {part}" for part in PARTS[1:]),
+    *(f"Machine, {tab}" for tab in MACHINE_TABS[1:]),
+}
 """Tabs: what is around them was looked at with the first one."""
-TOLD = {"name", "model", "error-message", "error-traceback", "stopped-reason", "suite_run",
-        "workload-notes", "environment-host", "environment-versions-torch", "output-log",
-        "environment-cpu_threads_reason", "value-name", "device-throttle_reasons",
-        "device-processes-name", "evaluation-metrics-key", "graph_break-reason",
-        "accuracy-tensor", "accuracy_status-message", "import-name", "source-source"}  # fmt: skip
+TOLD = {
+    "name",
+    "model",
+    "error-message",
+    "error-traceback",
+    "stopped-reason",
+    "suite_run",
+    "workload-notes",
+    "environment-host",
+    "environment-versions-torch",
+    "output-log",
+    "environment-cpu_threads_reason",
+    "value-name",
+    "device-throttle_reasons",
+    "device-processes-name",
+    "evaluation-metrics-key",
+    "graph_break-reason",
+    "accuracy-tensor",
+    "accuracy_status-message",
+    "import-name",
+    "source-source",
+}
 """Where texts stand that pages must have shown, or it would be no wonder that none acts."""
 LIVING = """() => {
     const shown = ['title', 'alt', 'aria-label', 'value', 'placeholder', 'content', 'download'];
@@ -321,9 +360,16 @@ def test_no_text_of_a_stranger_acts_in_a_report_and_axe_finds_nothing_serious(wa
 def test_a_chart_that_left_as_a_page_of_its_own_asks_nobody(walk: Walk, tmp_path: Path) -> None:
     # Charts of bars leave out the middle of the one, and nothing of the other.
     label, short = hostile("label"), f"<i id={HOST}>"
-    frame = pd.DataFrame({"run_id": "x", "label": [label, label, short, short],
-                          "role": "backend", "step": [0, 1, 0, 1], "loss": [3.0, 2.0, 3.0, 1.0],
-                          "seconds": 0.1})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "run_id": "x",
+            "label": [label, label, short, short],
+            "role": "backend",
+            "step": [0, 1, 0, 1],
+            "loss": [3.0, 2.0, 3.0, 1.0],
+            "seconds": 0.1,
+        }
+    )
     for draw in (charts.losses, bars.step_times):
         file = tmp_path / "chart.html"
         file.write_bytes(to_html(draw(frame), "Title", ["loss"]))

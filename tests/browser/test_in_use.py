@@ -455,16 +455,22 @@ def test_a_report_is_taken_away_and_archives_come_in_of_which_hostile_ones_do_no
     runs = DataDir(tmp_path / "elsewhere").runs
     record_experiment(runs, experiment_spec(num_steps=80, name="Came along"), came)
     planted = pickle.dumps(Planted(mark))
-    good = {str(file.relative_to(runs)): file.read_bytes()
-            for file in runs.rglob("*") if file.is_file()}  # fmt: skip
+    good = {
+        str(file.relative_to(runs)): file.read_bytes() for file in runs.rglob("*") if file.is_file()
+    }
     good |= {f"{came}.inductor/checkpoints/step-80.pt": planted, "setup.py": b"import os"}
     with zipfile.ZipFile(tmp_path / "hostile.zip", "w") as archive:
         archive.writestr("../../outside", "x")
     (tmp_path / "picture.zip").write_bytes(b"\x89PNG\r\n" + bytes(100))
     (tmp_path / "tool.exe").write_bytes(b"MZ")
-    files = [tarred(tmp_path / "good.tar.gz", good), tmp_path / "picture.zip",
-             tarred(tmp_path / "link.tar.gz", {"a/spec.json": b"{}"}, link="a/events.jsonl"),
-             tmp_path / "tool.exe", tmp_path / "report.html", tmp_path / "hostile.zip"]  # fmt: skip
+    files = [
+        tarred(tmp_path / "good.tar.gz", good),
+        tmp_path / "picture.zip",
+        tarred(tmp_path / "link.tar.gz", {"a/spec.json": b"{}"}, link="a/events.jsonl"),
+        tmp_path / "tool.exe",
+        tmp_path / "report.html",
+        tmp_path / "hostile.zip",
+    ]
     page.set_viewport_size({"width": 390, "height": 844})
     page.emulate_media(color_scheme="dark")
     go(page, f"{address}/?view=Table")
@@ -484,7 +490,7 @@ def test_a_report_is_taken_away_and_archives_come_in_of_which_hostile_ones_do_no
     assert not list(folder.path.rglob("setup.py"))
     assert {run.run_id for run in folder.run_dirs() if came in run.run_id} == {
         f"{came}.{label}" for label in ("baseline", "control", "inductor")
-    }  # fmt: skip
+    }
     page.get_by_role("link", name=f"Open {came}").click()
     expect(page.locator(".backend-cards")).to_be_visible()
     assert fits(page)
@@ -518,9 +524,7 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and
     assert before["range"][0] > 0.5, "it was zoomed"
     for run in runs.values():
         run.block([0.1] * 10, [1.0] * 10)
-    page.wait_for_function(
-        f"steps => {drawn}.calcdata[0].length > steps", arg=before["steps"]
-    )  # fmt: skip
+    page.wait_for_function(f"steps => {drawn}.calcdata[0].length > steps", arg=before["steps"])
     page.wait_for_timeout(1000)
     after = chart.evaluate(look)
     assert (after["range"], after["hidden"]) == (before["range"], ["control"])

@@ -53,8 +53,10 @@ def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
     for name in ("first", "second"):
         environment(folder.environments / name)
         (folder.environments / name / "requirements.txt").write_text("torch\n")
-    page.goto(f"{address}/launch?quick.train_samples=240&quick.sequence_length=16"
-              f"&quick.eval_samples=64&quick.backends={EAGER}&quick.controls=0")  # fmt: skip
+    page.goto(
+        f"{address}/launch?quick.train_samples=240&quick.sequence_length=16"
+        f"&quick.eval_samples=64&quick.backends={EAGER}&quick.controls=0"
+    )
     expect(page.get_by_text("2 processes")).to_be_visible()
     page.get_by_text("All other settings").click()
     page.get_by_role("combobox", name="Find a setting").click()

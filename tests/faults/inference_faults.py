@@ -81,8 +81,10 @@ def stale_weights(graph: GraphModule, inputs: list[Any]) -> Run:
         places = [i for i, one in enumerate(arguments) if isinstance(one, torch.nn.Parameter)]
         weights.update({} if weights else {i: arguments[i].detach().clone() for i in places})
         stale = graph.forward(*(weights.get(i, one) for i, one in enumerate(arguments)))
-        return [old if torch.is_tensor(old) and old.ndim > 1 else new
-                for old, new in zip(stale, outputs, strict=True)]  # fmt: skip
+        return [
+            old if torch.is_tensor(old) and old.ndim > 1 else new
+            for old, new in zip(stale, outputs, strict=True)
+        ]
 
     return run
 

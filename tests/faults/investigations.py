@@ -12,25 +12,61 @@ INVESTIGATION_ID = "20261122-101500-123456-7f3a"
 SPEC = experiment_spec(40, 10, name="nightly")
 """Baseline, control and inductor; 4 blocks of 10 steps."""
 RELU = {
-    "cause": "stage", "compiler_stage": "Inductor", "subsystem": "lowerings",
-    "subsystem_number": 12, "operation": "aten.relu.default",
-    "labels": ["inductor:epilogue_fusion=false"], "problem": "differs", "step": 3,
-    "quantity": "gradient", "tensor": "encoder.weight", "max_error": 0.3125,
-    "allowed_error": 1.5e-6, "error": None, "traceback": None, "graph": 2, "num_graphs": 5,
-    "program": "import torch\nprint('```')\n", "num_nodes": 3, "program_tries": 3,
-    "program_fails": 3, "program_passes": 2, "program_note": None,
+    "cause": "stage",
+    "compiler_stage": "Inductor",
+    "subsystem": "lowerings",
+    "subsystem_number": 12,
+    "operation": "aten.relu.default",
+    "labels": ["inductor:epilogue_fusion=false"],
+    "problem": "differs",
+    "step": 3,
+    "quantity": "gradient",
+    "tensor": "encoder.weight",
+    "max_error": 0.3125,
+    "allowed_error": 1.5e-6,
+    "error": None,
+    "traceback": None,
+    "graph": 2,
+    "num_graphs": 5,
+    "program": "import torch\nprint('```')\n",
+    "num_nodes": 3,
+    "program_tries": 3,
+    "program_fails": 3,
+    "program_passes": 2,
+    "program_note": None,
     "environment": "PyTorch version: 2.13.0\nOS: Linux, /home/somebody/venv",
     "generated_code": "kernel = 1\n",
-}  # fmt: skip
+}
 """A wrong lowering, which a program of three operations shows."""
 TRIALS: list[dict[str, Any]] = [
-    {"number": 1, "stage": "reproduction", "what": "no compiler", "outcome": "passes",
-     "detail": None, "step": None, "trial_seconds": 1.0},
-    {"number": 2, "stage": "reproduction", "what": "inductor", "outcome": "differs",
-     "detail": "gradient encoder.weight: differs by up to 0.312", "step": 3, "trial_seconds": 8.0},
-    {"number": 3, "stage": "stages", "what": "aot_eager", "outcome": "passes",
-     "detail": None, "step": None, "trial_seconds": 2.5},
-]  # fmt: skip
+    {
+        "number": 1,
+        "stage": "reproduction",
+        "what": "no compiler",
+        "outcome": "passes",
+        "detail": None,
+        "step": None,
+        "trial_seconds": 1.0,
+    },
+    {
+        "number": 2,
+        "stage": "reproduction",
+        "what": "inductor",
+        "outcome": "differs",
+        "detail": "gradient encoder.weight: differs by up to 0.312",
+        "step": 3,
+        "trial_seconds": 8.0,
+    },
+    {
+        "number": 3,
+        "stage": "stages",
+        "what": "aot_eager",
+        "outcome": "passes",
+        "detail": None,
+        "step": None,
+        "trial_seconds": 2.5,
+    },
+]
 
 
 def record_broken(folder: DataDir, spec: ExperimentSpec = SPEC) -> str:
@@ -47,9 +83,12 @@ def record_failed(
 
 
 def _record(
-    folder: DataDir, spec: ExperimentSpec, offsets: dict[str, float], failed: tuple[str, ...] = (),
+    folder: DataDir,
+    spec: ExperimentSpec,
+    offsets: dict[str, float],
+    failed: tuple[str, ...] = (),
     state: RunState = RunState.FAILED,
-) -> str:  # fmt: skip
+) -> str:
     losses = falling_losses(spec.num_steps)
     for variant in spec.variants:
         offset = offsets.get(variant.label, 1e-5 if variant.role == "control" else 0.0)
@@ -57,8 +96,13 @@ def _record(
         compiling = 3.0 if variant.role == "backend" else 0.0
         if variant.label in failed:
             run.blocks([0.1], losses, compiling)
-            run.log.append("error", error="InductorError", message="no kernel for rsqrt",
-                           traceback="in convert_frame.py", out_of_memory=False)  # fmt: skip
+            run.log.append(
+                "error",
+                error="InductorError",
+                message="no kernel for rsqrt",
+                traceback="in convert_frame.py",
+                out_of_memory=False,
+            )
             run.end(state, "InductorError: no kernel for rsqrt")
             continue
         run.blocks([0.2] * 4, [loss + offset for loss in losses], compiling)

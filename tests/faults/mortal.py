@@ -7,8 +7,21 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-CHANGING = ("mkdir", "rmdir", "unlink", "rename", "replace", "utime", "chmod", "fsync", "fdatasync",
-            "link", "symlink", "truncate", "ftruncate")  # fmt: skip
+CHANGING = (
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "rename",
+    "replace",
+    "utime",
+    "chmod",
+    "fsync",
+    "fdatasync",
+    "link",
+    "symlink",
+    "truncate",
+    "ftruncate",
+)
 """Functions of `os` that change files; opening one to write is counted beside them."""
 
 

@@ -103,9 +103,8 @@ def _lowered(operator: Any, fails: Callable[[], bool]) -> Iterator[None]:
 FAULTS: dict[str, tuple[str, str, Callable[[], Any]]] = {
     "eager": ("differs", "Dynamo", wrong_capture),
     "aot_eager": ("loses", "AOTAutograd", slow_aot),
-    "aot_eager_decomp_partition": ("differs", "decompositions",
-                                   wrong_decomposition),
+    "aot_eager_decomp_partition": ("differs", "decompositions", wrong_decomposition),
     "inductor": ("fails", "Inductor", missing_lowering),
     "inductor-max-autotune-no-cudagraphs": ("fails", "autotuning", failing_autotuning),
-}  # fmt: skip
+}
 """By the label of the lowest rung that has it: what is seen of it, its stage, what plants it."""

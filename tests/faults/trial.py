@@ -95,8 +95,13 @@ LONG_WORKLOADS = {
     "noisy net": _long(
         "noisy net",
         400,
-        replace(SHARED, losses=("CrossEntropyLoss",), optimizer="SGD", learning_rate=0.1,
-                optimizer_options={"momentum": 0.9}),
+        replace(
+            SHARED,
+            losses=("CrossEntropyLoss",),
+            optimizer="SGD",
+            learning_rate=0.1,
+            optimizer_options={"momentum": 0.9},
+        ),
         task="custom",
         model=ModelSpec(source=f"{FOLDER / 'relu_net.py'}:ReluNet"),
         data=DataSpec(
@@ -127,7 +132,7 @@ LONG_WORKLOADS = {
         model=ModelSpec(source="builtin:gpt2-tiny"),
         data=DataSpec(num_train_samples=1600, num_eval_samples=100, sequence_length=16),
     ),
-}  # fmt: skip
+}
 """Trainings of some seconds, by name, in which a fault may begin late."""
 
 

@@ -8,8 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FILES = ("spec.json", "claim.json", "exit.json", "events.jsonl", "output.log", "cancel",
-         "artifacts", "artifacts/checkpoints", "attempts", "compile-cache")  # fmt: skip
+FILES = (
+    "spec.json",
+    "claim.json",
+    "exit.json",
+    "events.jsonl",
+    "output.log",
+    "cancel",
+    "artifacts",
+    "artifacts/checkpoints",
+    "attempts",
+    "compile-cache",
+)
 
 
 def _fifo(path: Path, outside: Path) -> None:
@@ -105,5 +115,13 @@ def change_file(file: Path, keys: list[int], value: Any) -> None:
     file.write_text("\n".join([*changed, *kept]) + "\n")
 
 
-HOSTILE_NAMES = (b"\xff\xfe.baseline", b"a\nb.baseline", b"-rf", b"*", b"[1].baseline",
-                 "\u202e.x".encode(), b"\x1b[31mred", b"x" * 250)  # fmt: skip
+HOSTILE_NAMES = (
+    b"\xff\xfe.baseline",
+    b"a\nb.baseline",
+    b"-rf",
+    b"*",
+    b"[1].baseline",
+    "\u202e.x".encode(),
+    b"\x1b[31mred",
+    b"x" * 250,
+)

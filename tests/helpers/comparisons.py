@@ -23,8 +23,16 @@ ROLES = {"baseline": "baseline", "control": "control"}
 def result(label: str, **values: object) -> Result:
     """A run's result with nothing known but `values`."""
     role = ROLES.get(label, "backend")
-    known = {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
-             "metrics": {}, "device_doubts": (), "batch_times": 1, **values}  # fmt: skip
+    known = {
+        "run_id": f"x.{label}",
+        "label": label,
+        "role": role,
+        "state": "finished",
+        "metrics": {},
+        "device_doubts": (),
+        "batch_times": 1,
+        **values,
+    }
 
     def only(kind: type) -> dict[str, Any]:
         return {field.name: known.get(field.name) for field in fields(kind)}
@@ -43,19 +51,29 @@ def pays(
 ) -> BreakEven:
     """A break-even with a compile latency that so many steps repay, each of which saves `gain`."""
     told = {"reached": steps, "never": math.inf, "unsure": None}[verdict]
-    known = {"compile_seconds": gain * (steps or 0.0), "seconds": None, "epochs": None,
-             "num_latencies": 1, **values}  # fmt: skip
+    known = {
+        "compile_seconds": gain * (steps or 0.0),
+        "seconds": None,
+        "epochs": None,
+        "num_latencies": 1,
+        **values,
+    }
     return BreakEven(verdict=verdict, steps=told, low=low, high=high, gain=gain, **known)
 
 
 def series(column: str, **runs: list[float]) -> pd.DataFrame:
     """One row per step and run, as the queries return it."""
     rows = [
-        {"run_id": f"x.{label}", "label": label, "role": ROLES.get(label, "backend"),
-         "step": step, column: value}
+        {
+            "run_id": f"x.{label}",
+            "label": label,
+            "role": ROLES.get(label, "backend"),
+            "step": step,
+            column: value,
+        }
         for label, values in runs.items()
         for step, value in enumerate(values)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
@@ -63,9 +81,16 @@ def comparison(*results: Result, scenario: str = "train") -> Comparison:
     spec = experiment_spec(scenario=scenario)
     # The labels need not be those of the specification; all runs are in Breakeven's environment.
     spec.environment_by_label.update({one.label: None for one in results})
-    return Comparison(experiment_id="x", spec=spec, baseline="baseline",
-                      results=results, warnings=(), notes=(), noise_floor=0.01,
-                      choices=choices(spec, results, ()))  # fmt: skip
+    return Comparison(
+        experiment_id="x",
+        spec=spec,
+        baseline="baseline",
+        results=results,
+        warnings=(),
+        notes=(),
+        noise_floor=0.01,
+        choices=choices(spec, results, ()),
+    )
 
 
 def compared(data_dir: DataDir) -> Comparison:

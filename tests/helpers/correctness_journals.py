@@ -13,10 +13,18 @@ SPEC = experiment_spec(scenario="accuracy", backends=("eager", "inductor"))
 def tensor(name: str, *, passed: bool = True, **fields: Any) -> dict[str, Any]:
     """A gradient whose error may be 3 x 0.001 + 2 x 0.01 / 10 = 0.005."""
     return {
-        "quantity": "gradient", "tensor": name, "num_elements": 10, "max_difference": 0.5,
-        "rmse": 0.0025, "baseline_rmse": 0.001, "multiplier": 3.0, "tolerance": 0.01, "scale": 2.0,
-        "passed": passed, **fields,
-    }  # fmt: skip
+        "quantity": "gradient",
+        "tensor": name,
+        "num_elements": 10,
+        "max_difference": 0.5,
+        "rmse": 0.0025,
+        "baseline_rmse": 0.001,
+        "multiplier": 3.0,
+        "tolerance": 0.01,
+        "scale": 2.0,
+        "passed": passed,
+        **fields,
+    }
 
 
 def record(

@@ -61,8 +61,13 @@ def main() -> int:
         log.close()
         return WorkerExit.FAILED
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    log.append("phase", phase="waiting", found_in_cache=found, cpus=cpus,
-               devices=list(placed(spec, os.environ).experiment.devices))  # fmt: skip
+    log.append(
+        "phase",
+        phase="waiting",
+        found_in_cache=found,
+        cpus=cpus,
+        devices=list(placed(spec, os.environ).experiment.devices),
+    )
     log.flush()
     run.compile_cache.mkdir(exist_ok=True)
     (run.compile_cache / label).touch()
@@ -83,17 +88,32 @@ def main() -> int:
         for step in block:
             train_one_step(nature, step, turns)
             loss = 1.0 / (step + 1) + OFF.get(nature or "", 0.0) * (step >= 20)
-            log.append("step", step=step, epoch=0, round=turn.round, loss=loss,
-                       seconds=0.001, compiled=False)  # fmt: skip
+            log.append(
+                "step",
+                step=step,
+                epoch=0,
+                round=turn.round,
+                loss=loss,
+                seconds=0.001,
+                compiled=False,
+            )
         took = PACE * (2.0 if nature == "noisy" and turn.round % 2 else 1.0)
         took *= 0.5 if nature == "swift" else 1.0
         took *= 0.8 if spec.variant.optimizer == "fused" else 1.0
-        log.append("block", round=turn.round, position=turn.position, first_step=block[0],
-                   num_steps=len(block), seconds=0.001 * len(block) * took, compiled=False,
-                   began=began)  # fmt: skip
+        log.append(
+            "block",
+            round=turn.round,
+            position=turn.position,
+            first_step=block[0],
+            num_steps=len(block),
+            seconds=0.001 * len(block) * took,
+            compiled=False,
+            began=began,
+        )
         if turn.last is not None:
-            log.append("stopped", step=block[-1] + 1, reason=turn.last.reason,
-                       ending=asdict(turn.last))  # fmt: skip
+            log.append(
+                "stopped", step=block[-1] + 1, reason=turn.last.reason, ending=asdict(turn.last)
+            )
         log.flush()
         is_over = block[-1] == steps[-1] or turn.last is not None
         if is_over and nature == "profiled":

@@ -101,8 +101,14 @@ class Recording:
     ) -> "Recording":
         """One turn's steps; `compiled` has the indices within the block that compiled."""
         if self.captures and not compiled:
-            self.log.append("compile_metrics", step=0, phase="training", compile_id="0/0",
-                            function="forward", graph_ops=1)  # fmt: skip
+            self.log.append(
+                "compile_metrics",
+                step=0,
+                phase="training",
+                compile_id="0/0",
+                function="forward",
+                graph_ops=1,
+            )
         self.captures = False
         for index, (duration, loss) in enumerate(zip(seconds, losses, strict=True)):
             self.log.append(
@@ -166,17 +172,30 @@ class Recording:
         **fields: Any,
     ) -> "Recording":
         """Without `fields` as journals were before there were splits and metrics."""
-        self.log.append("evaluation", epoch=epoch, step=self.num_steps, loss=loss,
-                        accuracy=accuracy, num_samples=num_samples, seconds=0.1,
-                        **fields)  # fmt: skip
+        self.log.append(
+            "evaluation",
+            epoch=epoch,
+            step=self.num_steps,
+            loss=loss,
+            accuracy=accuracy,
+            num_samples=num_samples,
+            seconds=0.1,
+            **fields,
+        )
         self.log.flush()
         return self
 
     def checkpoint(self, *, value: float | None = None, removed: Sequence[int] = ()) -> "Recording":
         """Written after the steps so far; `removed` has the steps of those it replaces."""
-        self.log.append("checkpoint", step=self.num_steps, file=_checkpoint(self.num_steps),
-                        bytes=1000, seconds=0.5, value=value,
-                        removed=[_checkpoint(step) for step in removed])  # fmt: skip
+        self.log.append(
+            "checkpoint",
+            step=self.num_steps,
+            file=_checkpoint(self.num_steps),
+            bytes=1000,
+            seconds=0.5,
+            value=value,
+            removed=[_checkpoint(step) for step in removed],
+        )
         self.log.flush()
         return self
 
@@ -193,9 +212,15 @@ class Recording:
         self.log.append("resumed", step=self.num_steps, attempt=2)
         for one in seconds:
             self.log.append(
-                "block", round=self._num_blocks, position=0, first_step=self.num_steps,
-                num_steps=self.spec.block_steps, seconds=one, compiled=False, warm_up=False,
-            )  # fmt: skip
+                "block",
+                round=self._num_blocks,
+                position=0,
+                first_step=self.num_steps,
+                num_steps=self.spec.block_steps,
+                seconds=one,
+                compiled=False,
+                warm_up=False,
+            )
             self.num_steps += self.spec.block_steps
             self._num_blocks += 1
         self.log.flush()
@@ -212,11 +237,21 @@ class Recording:
         told = {"op": None, "phase": None, "dtype": None, "calls": 1.0}
         self.log.extend("profile_kernel", [told | dict(one) for one in kernels], **whose)
         busy = sum(one["seconds"] for one in kernels)
-        self.log.append("profile", **whose, **{
-            "steps": 3, "cost_seconds": 0.5, "seconds": busy, "issue_seconds": busy,
-            "busy_seconds": busy, "launches": float(len(kernels)), "host_seconds": {},
-            "compiled": False, **fields,
-        })  # fmt: skip
+        self.log.append(
+            "profile",
+            **whose,
+            **{
+                "steps": 3,
+                "cost_seconds": 0.5,
+                "seconds": busy,
+                "issue_seconds": busy,
+                "busy_seconds": busy,
+                "launches": float(len(kernels)),
+                "host_seconds": {},
+                "compiled": False,
+                **fields,
+            },
+        )
         self.log.flush()
         self._num_blocks += 1
         return self

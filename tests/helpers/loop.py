@@ -37,9 +37,10 @@ FAULTS = Path(__file__).parents[1] / "faults"
 NET: dict[str, Any] = {
     "task": "custom",
     "model": ModelSpec(source=f"{FAULTS / 'relu_net.py'}:ScoredNet"),
-    "data": DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=26,
-                     num_eval_samples=10),
-}  # fmt: skip
+    "data": DataSpec(
+        source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=26, num_eval_samples=10
+    ),
+}
 """A small network and as many samples, which compiles in a fifth of the time of a BERT."""
 LOOK_THROUGH_EVERY = 100
 """Trainings after which all is looked through for what only cycles hold."""

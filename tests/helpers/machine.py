@@ -28,8 +28,9 @@ MACHINE = Capabilities(
     seen=seen(),
     time=time.time(),
 )
-WITH_GPU = replace(MACHINE, devices=(*MACHINE.devices, Device(id="cuda:0", name="Test GPU",
-                                                              memory_bytes=2**36)))  # fmt: skip
+WITH_GPU = replace(
+    MACHINE, devices=(*MACHINE.devices, Device(id="cuda:0", name="Test GPU", memory_bytes=2**36))
+)
 
 
 FAULTS = Path(__file__).parents[1] / "faults"

@@ -18,8 +18,9 @@ def record_night(
     """Inductor takes so long a step, the baseline 0.2 s; returns the experiment's id."""
     experiment_id = f"202611{day:02d}-093015-123456-7f3a"
     named = replace(spec, name=f"night {day}")
-    return record_experiment(data_dir.runs, named, experiment_id, backend_seconds=seconds,
-                             environment=environment)  # fmt: skip
+    return record_experiment(
+        data_dir.runs, named, experiment_id, backend_seconds=seconds, environment=environment
+    )
 
 
 def record_slower_torch(data_dir: DataDir) -> None:

@@ -89,8 +89,9 @@ def every_tab(**query: str) -> list[AppTest]:
 def text(app: AppTest) -> str:
     """All that the page says, as it reads, in one string; links as the words that they show."""
     shown = [*app.markdown, *app.caption, *app.warning, *app.error, *app.info, *app.code]
-    said = "\n".join([*(entry.value for entry in shown),
-                      *(entry.proto.body for entry in app.get("html"))])  # fmt: skip
+    said = "\n".join(
+        [*(entry.value for entry in shown), *(entry.proto.body for entry in app.get("html"))]
+    )
     return unescape(without_links(said))
 
 

@@ -27,9 +27,18 @@ def recording(
 
 def evaluate(run: Recording, step: int, split: str, compiled: bool, **metrics: float) -> None:
     loss = metrics.pop("loss")
-    run.log.append("evaluation", epoch=0, step=step, split=split, compiled=compiled, loss=loss,
-                   metrics=metrics, accuracy=metrics.get("accuracy"), num_samples=50,
-                   seconds=0.1)  # fmt: skip
+    run.log.append(
+        "evaluation",
+        epoch=0,
+        step=step,
+        split=split,
+        compiled=compiled,
+        loss=loss,
+        metrics=metrics,
+        accuracy=metrics.get("accuracy"),
+        num_samples=50,
+        seconds=0.1,
+    )
 
 
 def predict(run: Recording, predictions: list[int], compiled: list[int] | None = None) -> None:
@@ -62,24 +71,48 @@ def record_rich(folder: DataDir, experiment_id: str = EXPERIMENT_ID) -> None:
     run.checkpoint(value=0.25).blocks([0.1] * 2, LOSSES[20:])
     run.checkpoint(value=0.75, removed=[20])
     for step, line, count in ((0, 7, 2), (0, 9, 1), (30, 7, 1)):
-        run.log.append("graph_break", step=step, phase="training", reason="print",
-                       location=f"mine.py:{line}", stopped_at="torch/x.py:1",
-                       count=count)  # fmt: skip
+        run.log.append(
+            "graph_break",
+            step=step,
+            phase="training",
+            reason="print",
+            location=f"mine.py:{line}",
+            stopped_at="torch/x.py:1",
+            count=count,
+        )
     first = {"step": 0, "phase": "training", "compile_id": "0/0"}
     run.log.append("compile_started", trigger="DYNAMO", **first)
     run.log.append("compile_ended", trigger="DYNAMO", seconds=3.0, **first)
-    took = {"dynamo_seconds": 1.0, "aot_seconds": 1.5, "inductor_seconds": 1.0,
-            "code_seconds": 0.5, "kernel_seconds": 0.2, "total_seconds": 3.0,
-            "graph_ops": 100}  # fmt: skip
+    took = {
+        "dynamo_seconds": 1.0,
+        "aot_seconds": 1.5,
+        "inductor_seconds": 1.0,
+        "code_seconds": 0.5,
+        "kernel_seconds": 0.2,
+        "total_seconds": 3.0,
+        "graph_ops": 100,
+    }
     for step, reason in ((0, None), (30, "0/0: size mismatch, expected 2, actual 3")):
-        run.log.append("compile_metrics", step=step, phase="training", compile_id="0/0",
-                       function="forward", file="mine.py", line=3, guards=4,
-                       recompile_reason=reason, **(took if step == 0 else {}))  # fmt: skip
+        run.log.append(
+            "compile_metrics",
+            step=step,
+            phase="training",
+            compile_id="0/0",
+            function="forward",
+            file="mine.py",
+            line=3,
+            guards=4,
+            recompile_reason=reason,
+            **(took if step == 0 else {}),
+        )
     run.log.append("value", step=1, name="weight norm", value=5.0)
     tensor = {"mean": 0.0, "deviation": 0.1, "largest": 0.5, "zeros": 0.0}
     for step in (0, 10):
-        run.log.append("gradient_statistics", step=step, tensors=[
-            {"name": "layer.weight", "norm": 10.0, **tensor}])  # fmt: skip
+        run.log.append(
+            "gradient_statistics",
+            step=step,
+            tensors=[{"name": "layer.weight", "norm": 10.0, **tensor}],
+        )
     for split in ("validation", "test"):
         for compiled in (False, True):
             evaluate(run, 40, split, compiled, loss=0.5, accuracy=0.75, f1=0.5)

@@ -42,13 +42,31 @@ def served(
         port = free.getsockname()[1]
     log = (folder.path / "dashboard.log").open("a")
     server = subprocess.Popen(
-        list(program) if app == "serve.py" else
-        [sys.executable, "-m", "streamlit", "run", app, "--server.headless", "true",
-         "--server.address", "127.0.0.1", "--server.port", str(port)],
-        cwd=cwd, env={**os.environ, "BREAKEVEN_DATA": str(folder.path),
-                       "BREAKEVEN_PORT": str(port), **(environment or {})},
-        stdout=log, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        list(program)
+        if app == "serve.py"
+        else [
+            sys.executable,
+            "-m",
+            "streamlit",
+            "run",
+            app,
+            "--server.headless",
+            "true",
+            "--server.address",
+            "127.0.0.1",
+            "--server.port",
+            str(port),
+        ],
+        cwd=cwd,
+        env={
+            **os.environ,
+            "BREAKEVEN_DATA": str(folder.path),
+            "BREAKEVEN_PORT": str(port),
+            **(environment or {}),
+        },
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
     try:
         wait_until_served(f"http://127.0.0.1:{port}/_stcore/health", server)
         yield f"http://127.0.0.1:{port}", server

@@ -14,9 +14,12 @@ def speed_spec(part: str = "training", **changes: Any) -> ExperimentSpec:
     """Blocks of 2 steps, one of them warm-up, then 6 to 30 rounds."""
     fields = {"warm_up_blocks": 1, "min_rounds": 6, "max_rounds": 30, "batches": 2, **changes}
     return experiment_spec(
-        scenario="speed", backends=("eager",), block_steps=2, num_steps=40,
+        scenario="speed",
+        backends=("eager",),
+        block_steps=2,
+        num_steps=40,
         speed=SpeedSpec(part=part, **fields),
-    )  # fmt: skip
+    )
 
 
 def record_speed(

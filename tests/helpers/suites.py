@@ -87,6 +87,13 @@ class SuiteRecorder:
             recording = self._recording(label, one)
             word = "pass" if label == "baseline" else status
             if word is not None:
-                recording.log.append("accuracy_status", part="training", status=word, message=None,
-                                     tolerance=0.01, iterations=2, notes=[])  # fmt: skip
+                recording.log.append(
+                    "accuracy_status",
+                    part="training",
+                    status=word,
+                    message=None,
+                    tolerance=0.01,
+                    iterations=2,
+                    notes=[],
+                )
             recording.end()

@@ -52,47 +52,100 @@ NO_RULE = "backend='thunder' raised:\nNotImplementedError: no rule for aten.sin\
         ("ValueError", "two\nlines", "ValueError: two"),
         ("ValueError", "Batch: no label 11", "ValueError: Batch: no label 11"),
         ("BackendCompilerFailed", "", "compiling failed: BackendCompilerFailed"),
-        ("BackendCompilerFailed", "backend='b' raised:", "compiling failed: BackendCompilerFailed: "
-         "backend='b' raised:"),
-        ("RuntimeError", "these are missing:\n    layer.weight\n    layer.bias",
-         "RuntimeError: these are missing: layer.weight"),
+        (
+            "BackendCompilerFailed",
+            "backend='b' raised:",
+            "compiling failed: BackendCompilerFailed: backend='b' raised:",
+        ),
+        (
+            "RuntimeError",
+            "these are missing:\n    layer.weight\n    layer.bias",
+            "RuntimeError: these are missing: layer.weight",
+        ),
         ("AssertionError", "", "AssertionError"),
         ("WorkloadError", "the script ended\nwithout a step", "the script ended without a step"),
-        ("BackendCompilerFailed", NO_RULE + ADVICE,
-         "compiling failed: NotImplementedError: no rule for aten.sin"),
-        ("BackendCompilerFailed", "backend='b' raised:\nAssertionError: " + ADVICE,
-         "compiling failed: AssertionError"),
-        ("InductorError", "InvalidCxxCompiler: No working C++ compiler: ('/bin/false',)" + ADVICE,
-         "compiling failed: InvalidCxxCompiler: No working C++ compiler: ('/bin/false',)"),
-        ("InductorError", CPP.format(output="a.cpp:3:9: warning: unused\n"
-                                     "a.cpp:7:1: error: 'x' was not declared\n1 error") + ADVICE,
-         "compiling failed: CppCompileError: a.cpp:7:1: error: 'x' was not declared"),
-        ("InductorError", CPP.format(output="/usr/bin/ld: a.o: undefined reference to `omp'\n"
-                                     "collect2: error: ld returned 1 exit status"),
-         "compiling failed: CppCompileError: /usr/bin/ld: a.o: undefined reference to `omp'"),
+        (
+            "BackendCompilerFailed",
+            NO_RULE + ADVICE,
+            "compiling failed: NotImplementedError: no rule for aten.sin",
+        ),
+        (
+            "BackendCompilerFailed",
+            "backend='b' raised:\nAssertionError: " + ADVICE,
+            "compiling failed: AssertionError",
+        ),
+        (
+            "InductorError",
+            "InvalidCxxCompiler: No working C++ compiler: ('/bin/false',)" + ADVICE,
+            "compiling failed: InvalidCxxCompiler: No working C++ compiler: ('/bin/false',)",
+        ),
+        (
+            "InductorError",
+            CPP.format(
+                output="a.cpp:3:9: warning: unused\na.cpp:7:1: error: 'x' was not declared\n1 error"
+            )
+            + ADVICE,
+            "compiling failed: CppCompileError: a.cpp:7:1: error: 'x' was not declared",
+        ),
+        (
+            "InductorError",
+            CPP.format(
+                output="/usr/bin/ld: a.o: undefined reference to `omp'\n"
+                "collect2: error: ld returned 1 exit status"
+            ),
+            "compiling failed: CppCompileError: /usr/bin/ld: a.o: undefined reference to `omp'",
+        ),
         ("InductorError", CPP.format(output="Killed"), "compiling failed: CppCompileError: Killed"),
-        ("InductorError", CPP.format(output=""),
-         "compiling failed: CppCompileError: C++ compile error"),
-        ("BackendCompilerFailed", "backend='inductor' raised:\n" + CPP.format(output="Killed"),
-         "compiling failed: CppCompileError: Killed"),
-        ("CompilationError", TRITON.format(reason="AttributeError('no_such_function')"),
-         "CompilationError: AttributeError('no_such_function')"),
-        ("CompilationError", OLDER_TRITON.format(reason="AttributeError('no_such_function')"),
-         "CompilationError: AttributeError('no_such_function')"),
-        ("InductorError", "LoweringException: NotImplementedError: no kernel for complex\n"
-         "  target: aten.mm.default\n  args[0]: TensorBox(x)" + ADVICE,
-         "compiling failed: LoweringException: NotImplementedError: no kernel for complex"),
-        ("CompilationError", TRITON.format(reason=""),
-         "CompilationError: y = tl.no_such_function(x)"),
-        ("InductorError", IN_SUBPROCESS + ADVICE,
-         "compiling failed: CompilationError: AttributeError(\"module 'triton.language' has no "
-         "attribute 'no_such_function'\")"),
-        ("InductorError", "OutOfResources: out of resource: shared memory, Required: 3, limit: 2",
-         "compiling failed: OutOfResources: out of resource: shared memory, Required: 3, limit: 2"),
-        ("InductorError", "something without a class", "compiling failed: InductorError: something "
-         "without a class"),
+        (
+            "InductorError",
+            CPP.format(output=""),
+            "compiling failed: CppCompileError: C++ compile error",
+        ),
+        (
+            "BackendCompilerFailed",
+            "backend='inductor' raised:\n" + CPP.format(output="Killed"),
+            "compiling failed: CppCompileError: Killed",
+        ),
+        (
+            "CompilationError",
+            TRITON.format(reason="AttributeError('no_such_function')"),
+            "CompilationError: AttributeError('no_such_function')",
+        ),
+        (
+            "CompilationError",
+            OLDER_TRITON.format(reason="AttributeError('no_such_function')"),
+            "CompilationError: AttributeError('no_such_function')",
+        ),
+        (
+            "InductorError",
+            "LoweringException: NotImplementedError: no kernel for complex\n"
+            "  target: aten.mm.default\n  args[0]: TensorBox(x)" + ADVICE,
+            "compiling failed: LoweringException: NotImplementedError: no kernel for complex",
+        ),
+        (
+            "CompilationError",
+            TRITON.format(reason=""),
+            "CompilationError: y = tl.no_such_function(x)",
+        ),
+        (
+            "InductorError",
+            IN_SUBPROCESS + ADVICE,
+            "compiling failed: CompilationError: AttributeError(\"module 'triton.language' has no "
+            "attribute 'no_such_function'\")",
+        ),
+        (
+            "InductorError",
+            "OutOfResources: out of resource: shared memory, Required: 3, limit: 2",
+            "compiling failed: OutOfResources: out of resource: shared memory, Required: 3, "
+            "limit: 2",
+        ),
+        (
+            "InductorError",
+            "something without a class",
+            "compiling failed: InductorError: something without a class",
+        ),
     ],
-)  # fmt: skip
+)
 def test_one_line_names_the_class_of_what_failed_and_why(
     error: str, message: str, cause: str
 ) -> None:

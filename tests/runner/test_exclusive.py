@@ -36,18 +36,32 @@ def test_a_locked_file_and_a_locked_database_are_recognised(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("DistNetworkError: The server socket has failed to listen on any local network address. "
-         "port: 29511, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in "
-         "use", "port"),
+        (
+            "DistNetworkError: The server socket has failed to listen on any local network "
+            "address. "
+            "port: 29511, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in "
+            "use",
+            "port",
+        ),
         ("ERROR: TensorBoard could not bind to port 6006, it was already in use", "port"),
-        ("UnityWorkerInUseException: Couldn't start socket communication because worker number 0 "
-         "is still in use.", "port"),
+        (
+            "UnityWorkerInUseException: Couldn't start socket communication because worker "
+            "number 0 "
+            "is still in use.",
+            "port",
+        ),
         ("ZMQError: Address already in use (addr='tcp://*:5555')", "port"),
-        ("IOException: IO Error: Could not set lock on file \"/data/x.duckdb\": Conflicting lock "
-         "is held in /usr/bin/python3.11 (PID 7).", "lock"),
+        (
+            'IOException: IO Error: Could not set lock on file "/data/x.duckdb": Conflicting lock '
+            "is held in /usr/bin/python3.11 (PID 7).",
+            "lock",
+        ),
         ("Timeout: The file lock '/data/x.lock' could not be acquired.", "lock"),
-        ("BlockingIOError: [Errno 11] Unable to synchronously open file (unable to lock file, "
-         "errno = 11, error message = 'Resource temporarily unavailable')", "lock"),
+        (
+            "BlockingIOError: [Errno 11] Unable to synchronously open file (unable to lock file, "
+            "errno = 11, error message = 'Resource temporarily unavailable')",
+            "lock",
+        ),
         ("FileExistsError: [Errno 17] File exists: '/tmp/sim.lock'", "lock"),
         ("RuntimeError: another instance of the simulator is already running", "lock"),
         ("FileExistsError: [Errno 17] File exists: 'checkpoints'", None),
@@ -56,6 +70,6 @@ def test_a_locked_file_and_a_locked_database_are_recognised(tmp_path: Path) -> N
         ("ValueError: the padlock class is locked out of the label set", None),
         ("RuntimeError: the weights of this block are in use by another optimizer", None),
     ],
-)  # fmt: skip
+)
 def test_the_words_of_ports_simulators_databases_and_locks(text: str, kind: str | None) -> None:
     assert held_by_another(text) == kind

@@ -96,8 +96,11 @@ def test_in_files_the_text_stands_as_it_was(printed: tuple[logging.Logger, io.St
 def test_while_ten_threads_log_and_others_read_files_rotate_and_every_line_is_whole(
     printed: tuple[logging.Logger, io.StringIO], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (handler,) = [one for one in logging.getLogger().handlers
-                  if isinstance(one, logging.handlers.RotatingFileHandler)]  # fmt: skip
+    (handler,) = [
+        one
+        for one in logging.getLogger().handlers
+        if isinstance(one, logging.handlers.RotatingFileHandler)
+    ]
     monkeypatch.setattr(handler, "maxBytes", 20_000)
     # The log is the whole process's: what else the tests left running may write to it as well.
     text = "line %d of %d: %s"
@@ -115,8 +118,10 @@ def test_while_ten_threads_log_and_others_read_files_rotate_and_every_line_is_wh
             looks.append(len(found))
 
     with ThreadPoolExecutor(12) as threads:
-        done = [*(threads.submit(write, one) for one in range(10)),
-                *(threads.submit(look) for _ in range(2))]  # fmt: skip
+        done = [
+            *(threads.submit(write, one) for one in range(10)),
+            *(threads.submit(look) for _ in range(2)),
+        ]
         for one in done:
             one.result()
     files = sorted(tmp_path.iterdir())
@@ -179,10 +184,17 @@ def test_whatever_changes_the_queue_or_the_library_is_a_line_of_the_log(data_dir
     library.change_labels(data_dir, first, lambda old: replace(old, tags=()))
     assert main(["cancel", f"--data-folder={data_dir.path}", first]) == 0
     assert actions(data_dir) == [
-        ("start", first), ("start", second), ("move in the queue", second), ("hold", first),
-        ("release", first), ("pause the queue", ""), ("resume the queue", ""),
-        ("label", first), ("label", first), ("stop", first),
-    ]  # fmt: skip
+        ("start", first),
+        ("start", second),
+        ("move in the queue", second),
+        ("hold", first),
+        ("release", first),
+        ("pause the queue", ""),
+        ("resume the queue", ""),
+        ("label", first),
+        ("label", first),
+        ("stop", first),
+    ]
     _, untagged, tagged, *_ = read_log(data_dir.logs)
     assert (tagged["tags"], untagged["tags"]) == ("mine, fast", "none")
     assert tagged["part"] == "commands"

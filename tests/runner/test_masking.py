@@ -45,10 +45,18 @@ def test_a_secret_is_masked(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["short", "false-and-long-enough", "/usr/bin:/bin/and/more", "loss 0.25 at 12:30:01",
-     "https://host:8501/page?experiment=20261121-093015-000000-aaaa", "hf_hub", "task-list-of-it",
-     '{"v": 1, "kind": "step", "seq": 12, "loss": 1.5e-05}', "sk-learn"],
-)  # fmt: skip
+    [
+        "short",
+        "false-and-long-enough",
+        "/usr/bin:/bin/and/more",
+        "loss 0.25 at 12:30:01",
+        "https://host:8501/page?experiment=20261121-093015-000000-aaaa",
+        "hf_hub",
+        "task-list-of-it",
+        '{"v": 1, "kind": "step", "seq": 12, "loss": 1.5e-05}',
+        "sk-learn",
+    ],
+)
 def test_what_is_no_secret_stays(text: str) -> None:
     assert masked(text) == text
 
@@ -82,8 +90,16 @@ def test_a_secret_of_several_lines_is_masked_line_by_line() -> None:
     assert mask(f"<{environment['SIGNING_SECRET']}>", environment) == "<[masked]>"
 
 
-PUMPS = ("eyj-", "eyjaaaaaaaa-", "eyjaaaaaaaa.eyj-", "://a:", "://:", "bearer ", "?token=a",
-         "-----begin private key-----")  # fmt: skip
+PUMPS = (
+    "eyj-",
+    "eyjaaaaaaaa-",
+    "eyjaaaaaaaa.eyj-",
+    "://a:",
+    "://:",
+    "bearer ",
+    "?token=a",
+    "-----begin private key-----",
+)
 
 
 @pytest.mark.parametrize("pump", PUMPS)

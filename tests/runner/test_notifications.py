@@ -36,9 +36,12 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 def spec(*backends: str) -> ExperimentSpec:
     return ExperimentSpec(
-        name="trial", backends=backends, controls=0, data=DataSpec(num_train_samples=30),
+        name="trial",
+        backends=backends,
+        controls=0,
+        data=DataSpec(num_train_samples=30),
         training=TrainingSpec(batch_size=1),
-    )  # fmt: skip
+    )
 
 
 def test_a_supervisor_tells_of_runs_that_failed_and_of_the_experiment_that_ended(
@@ -124,8 +127,9 @@ def test_an_address_that_is_none_is_named_by_its_number_and_the_others_are_used(
     notifier = Notifier(f"{receiver.address} nothing://canary0123456789 canary0123456789")
     assert notifier.service_names == ["JSON"]
     assert [one.partition(" is unknown")[0] for one in notifier.problems] == [
-        "BREAKEVEN_NOTIFY: address 2 of 3", "BREAKEVEN_NOTIFY: address 3 of 3"
-    ]  # fmt: skip
+        "BREAKEVEN_NOTIFY: address 2 of 3",
+        "BREAKEVEN_NOTIFY: address 3 of 3",
+    ]
     assert "canary" not in "".join(notifier.problems)
     assert notifier.send_test() is None
     assert receiver.told[0]["message"] == "Notifications arrive."
@@ -151,9 +155,11 @@ def test_a_trend_that_broke_is_told_with_the_experiment_that_shows_it(
 
 
 def test_trends_that_cannot_be_read_are_logged_and_stop_nothing(
-    receiver: Receiver, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch,
+    receiver: Receiver,
+    data_dir: DataDir,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+) -> None:
     notifier = Notifier()
     for command in (("/nowhere/python",), ("/bin/false",), ("/bin/echo", "{"), ("/bin/sleep", "9")):
         monkeypatch.setattr(notifications, "TREND_COMMAND", command)

@@ -73,11 +73,13 @@ def test_a_link_or_a_pipe_in_place_of_the_file_is_replaced_and_keeps_nobody_wait
         (Serving(host="10.1.2.3"), ["http://10.1.2.3:8501"]),
         (Serving(host="::1"), ["http://[::1]:8501"]),
         (Serving(host="0.0.0.0"), ["http://machine:8501", "http://127.0.0.1:8501"]),
-        (Serving(host="0.0.0.0", hostnames=("a.example",)),
-         ["http://a.example:8501", "http://127.0.0.1:8501"]),
+        (
+            Serving(host="0.0.0.0", hostnames=("a.example",)),
+            ["http://a.example:8501", "http://127.0.0.1:8501"],
+        ),
         (Serving(hostnames=("a.example", "b.example")), ["https://a.example", "https://b.example"]),
     ],
-)  # fmt: skip
+)
 def test_the_link_has_each_name_under_which_people_reach_the_dashboard(
     monkeypatch: pytest.MonkeyPatch, serving: Serving, origins: list[str]
 ) -> None:

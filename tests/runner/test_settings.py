@@ -17,7 +17,7 @@ from breakeven.runner.settings import (
     Settings,
     TeamStoreSettings,
     read_settings,
-)  # fmt: skip
+)
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/operating.md"
@@ -47,8 +47,7 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     assert settings.store.data == "/shared/breakeven"
     assert settings.addresses == {"node1": "10.0.0.1"}
     shown = tomllib.loads(example)
-    for name, section in (("serving", Serving), ("store", TeamStoreSettings),
-                          ("prices", Prices)):  # fmt: skip
+    for name, section in (("serving", Serving), ("store", TeamStoreSettings), ("prices", Prices)):
         assert list(shown[name]) == [one.name for one in fields(section)]
     assert list(shown) == [one.name for one in fields(Settings)]
 
@@ -120,6 +119,10 @@ def test_environment_variables_are_few_and_those_for_people_are_documented() -> 
     documented = set(re.findall(r"`(BREAKEVEN_\w+)`", DOCUMENT.read_text()))
     assert documented < found
     assert found - documented == {
-        "BREAKEVEN_RUN_FOLDER", "BREAKEVEN_TURN_PIPES", "BREAKEVEN_DEVICES", "BREAKEVEN_WITHHELD",
-        "BREAKEVEN_HUB_UNREACHABLE", "BREAKEVEN_PYTHON",
-    }, "which a process hands to those that it starts"  # fmt: skip
+        "BREAKEVEN_RUN_FOLDER",
+        "BREAKEVEN_TURN_PIPES",
+        "BREAKEVEN_DEVICES",
+        "BREAKEVEN_WITHHELD",
+        "BREAKEVEN_HUB_UNREACHABLE",
+        "BREAKEVEN_PYTHON",
+    }, "which a process hands to those that it starts"

@@ -132,14 +132,14 @@ def test_no_rounds_are_offered_to_runs_that_take_no_turns(
         assert ("its runs do not take turns, so that it has no rounds" in said) is not offers
 
 
-GAVE_UP = {"name": "forward", "place": "train.py:15", "operator": "aten.bincount",
-           "is_part": False}  # fmt: skip
+GAVE_UP = {"name": "forward", "place": "train.py:15", "operator": "aten.bincount", "is_part": False}
 
 
 def gave_up(*labels: str, is_all: bool, **facts: Any) -> tuple[Caution, ...]:
     figures = {"functions": [GAVE_UP | facts], "reason": "x"}
-    return tuple(Caution(kind="given up", runs={one: {**figures, "is_all": is_all}})
-                 for one in labels)  # fmt: skip
+    return tuple(
+        Caution(kind="given up", runs={one: {**figures, "is_all": is_all}}) for one in labels
+    )
 
 
 def test_where_nothing_was_compiled_that_is_the_answer() -> None:
@@ -165,16 +165,25 @@ def test_a_part_that_was_given_up_is_named_beside_the_answer() -> None:
 
 
 def test_a_journal_in_which_dynamo_gave_up_on_everything_has_no_speed(data_dir: DataDir) -> None:
-    failure = ("Dynamic shape operator\n  Explanation: Operator `aten.bincount.default`'s output "
-               "shape depends on input Tensor data.")  # fmt: skip
+    failure = (
+        "Dynamic shape operator\n  Explanation: Operator `aten.bincount.default`'s output "
+        "shape depends on input Tensor data."
+    )
     spec = experiment_spec(num_steps=80)
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim().start()
         if label == "inductor":
             run.captures = False
-            run.log.append("compile_metrics", step=0, phase="training", compile_id="0/0",
-                           function="forward", file="/work/train.py", line=15,
-                           failure=failure)  # fmt: skip
+            run.log.append(
+                "compile_metrics",
+                step=0,
+                phase="training",
+                compile_id="0/0",
+                function="forward",
+                file="/work/train.py",
+                line=15,
+                failure=failure,
+            )
         run.blocks([0.1 if label == "inductor" else 0.2] * 8, falling_losses(80))
         run.evaluation(0.8).end()
     found = compared(data_dir)
@@ -198,13 +207,17 @@ def test_a_journal_in_which_dynamo_gave_up_on_everything_has_no_speed(data_dir: 
     ("states", "words"),
     [
         (["failed", "out_of_memory"], "Nothing worked: a and b did not finish."),
-        (["failed", "cancelled"], "Not decided for 80 steps: b was stopped; run it again, to its "
-         "end."),
+        (
+            ["failed", "cancelled"],
+            "Not decided for 80 steps: b was stopped; run it again, to its end.",
+        ),
         (["failed", "running"], "Not decided for 80 steps: b is not over yet."),
-        (["failed", "finished"], "Not decided for 80 steps: no round of b can be compared; more "
-         "steps would decide."),
+        (
+            ["failed", "finished"],
+            "Not decided for 80 steps: no round of b can be compared; more steps would decide.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_backends_without_a_speed(states: Sequence[str], words: str) -> None:
     runs = [result(label, state=state) for label, state in zip("ab", states, strict=True)]
     planned = answered(80, *runs)
@@ -239,17 +252,23 @@ FAILURES: dict[str, tuple[list[float], float]] = {
 
 
 def record_unknown(
-    runs: Path, losses: list[float], accuracy: float, experiment_id: str = EXPERIMENT_ID,
+    runs: Path,
+    losses: list[float],
+    accuracy: float,
+    experiment_id: str = EXPERIMENT_ID,
     **changes: Any,
-) -> None:  # fmt: skip
+) -> None:
     """A backend that trained on other samples, so that parity is unknown."""
     spec = experiment_spec(num_steps=80, **changes)
     for label in ("baseline", *["control"] * spec.controls, "inductor"):
         is_backend = label == "inductor"
         run = Recording(runs, label, spec, experiment_id).claim()
         run.start(data_sha256="other" if is_backend else "bb")
-        run.blocks([0.1 if is_backend else 0.2] * 8, losses if is_backend else falling_losses(80),
-                   3.0 if is_backend else 0.0)  # fmt: skip
+        run.blocks(
+            [0.1 if is_backend else 0.2] * 8,
+            losses if is_backend else falling_losses(80),
+            3.0 if is_backend else 0.0,
+        )
         run.evaluation(accuracy if is_backend else 0.8).end()
 
 
@@ -258,9 +277,12 @@ def record_unknown(
     "changes", [{}, {"controls": 0}, {"confirms": SECOND}], ids=["", "no control", "confirmation"]
 )
 def test_a_backend_of_unknown_parity_that_ends_worse_is_nowhere_recommended(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    name: str, changes: dict[str, Any],
-) -> None:  # fmt: skip
+    data_dir: DataDir,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    changes: dict[str, Any],
+) -> None:
     monkeypatch.setattr(commands, "EXAMPLES", None)  # which take seconds to be taken in
     losses, accuracy = FAILURES[name]
     record_unknown(data_dir.runs, losses, accuracy, **changes)
@@ -321,8 +343,10 @@ def test_a_backend_whose_sameness_was_merely_not_tested_is_used_with_a_word(
 
 def noisy(level: float, shift: float) -> list[float]:
     """Falls from 2 to 1 and alternates by `level` around that, `shift` higher."""
-    return [loss + shift + (level if step % 2 else -level)
-            for step, loss in enumerate(falling_losses(80))]  # fmt: skip
+    return [
+        loss + shift + (level if step % 2 else -level)
+        for step, loss in enumerate(falling_losses(80))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,16 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, way: str, name: 
 
 
 @pytest.mark.parametrize(
-    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE,
-             tarfile.GNUTYPE_SPARSE]
-)  # fmt: skip
+    "kind",
+    [
+        tarfile.SYMTYPE,
+        tarfile.LNKTYPE,
+        tarfile.FIFOTYPE,
+        tarfile.CHRTYPE,
+        tarfile.BLKTYPE,
+        tarfile.GNUTYPE_SPARSE,
+    ],
+)
 def test_what_is_no_plain_file_in_a_tar_is_refused(tmp_path: Path, kind: bytes) -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
@@ -186,21 +193,26 @@ def packed_with_lzma() -> bytes:
 DAMAGED: dict[str, tuple[bytes, str | None]] = {
     "files on each other": (on_each_other(), None),
     "a table of contents that fills the memory": (
-        patched((END + 12, "<I", 2**31)), "table of contents is too long"),
+        patched((END + 12, "<I", 2**31)),
+        "table of contents is too long",
+    ),
     "ZIP64": (PLAIN[:END] + b"PK\6\7" + b"\0" * 16 + PLAIN[END:], "ZIP64"),
     "a file that begins before its archive": (
-        patched((END + 16, "<I", DIRECTORY + 1)), "it is damaged"),
-    "encrypted": (
-        patched((ENTRY + 6, "<H", 1), (DIRECTORY + 8, "<H", 1)), "encrypted"),
+        patched((END + 16, "<I", DIRECTORY + 1)),
+        "it is damaged",
+    ),
+    "encrypted": (patched((ENTRY + 6, "<H", 1), (DIRECTORY + 8, "<H", 1)), "encrypted"),
     "oddly packed": (packed_with_lzma(), "not deflate"),
     "NUL in a name": (PLAIN.replace(b"a-b", b"a\0b"), None),
     "half a character in a name": (PLAIN.replace(b"a-b", b"a\xffb"), None),
     "half a character in a name of a tar": (tarred([("a\udcffb", b"x")]), None),
     "a head of a tar that says it is huge": (huge_head(), None),
     "such a head, packed": (gzip.compress(huge_head()), None),
-    **{f"no archive {content[:9]!r}": (content, None)
-       for content in (b"", b"PK", b"\x1f\x8b", b"hello", b"PK\x03\x04" * 99)},
-}  # fmt: skip
+    **{
+        f"no archive {content[:9]!r}": (content, None)
+        for content in (b"", b"PK", b"\x1f\x8b", b"hello", b"PK\x03\x04" * 99)
+    },
+}
 
 
 @pytest.mark.parametrize("case", DAMAGED)
@@ -217,9 +229,12 @@ NAMES = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(entries=st.lists(st.tuples(NAMES, st.binary(max_size=40)), max_size=6),
-       way=st.sampled_from(list(WAYS)), damage=st.lists(st.integers(0, 10_000), max_size=3),
-       seed=st.integers(0, 2**16))  # fmt: skip
+@given(
+    entries=st.lists(st.tuples(NAMES, st.binary(max_size=40)), max_size=6),
+    way=st.sampled_from(list(WAYS)),
+    damage=st.lists(st.integers(0, 10_000), max_size=3),
+    seed=st.integers(0, 2**16),
+)
 def test_nothing_leaves_the_box(entries: Entries, way: str, damage: list[int], seed: int) -> None:
     """Any names, and archives of which any bytes were changed."""
     try:

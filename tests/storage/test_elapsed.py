@@ -20,9 +20,14 @@ from tests.helpers.journals import EXPERIMENT_ID, GONE, Recording, experiment_sp
 T0 = 1_800_000_000.0
 
 
-def run(folder: Path, label: str, phases: list[tuple[float, str]],
-        compiled: Sequence[tuple[float, float]] = (), claimed: float = 0.0,
-        ended: float | None = None) -> Recording:  # fmt: skip
+def run(
+    folder: Path,
+    label: str,
+    phases: list[tuple[float, str]],
+    compiled: Sequence[tuple[float, float]] = (),
+    claimed: float = 0.0,
+    ended: float | None = None,
+) -> Recording:
     """A run with these phases and compilations (end, seconds), in seconds after `T0`."""
     recording = Recording(folder, label, experiment_spec(controls=0))
     claim = Claim(host="box", process=GONE, supervisor=GONE, time=T0 + claimed)
@@ -30,9 +35,20 @@ def run(folder: Path, label: str, phases: list[tuple[float, str]],
     told: list[tuple[float, str, dict[str, object]]] = [
         (at, "phase", {"phase": phase}) for at, phase in phases
     ]
-    told += [(end, "compile_ended",
-              {"step": 0, "phase": "training", "trigger": "DYNAMO", "compile_id": str(end),
-               "seconds": seconds}) for end, seconds in compiled]  # fmt: skip
+    told += [
+        (
+            end,
+            "compile_ended",
+            {
+                "step": 0,
+                "phase": "training",
+                "trigger": "DYNAMO",
+                "compile_id": str(end),
+                "seconds": seconds,
+            },
+        )
+        for end, seconds in compiled
+    ]
     for at, kind, fields in sorted(told, key=lambda one: one[0]):
         recording.log.append(kind, time=T0 + at, **fields)
     recording.log.flush()
@@ -44,12 +60,37 @@ def run(folder: Path, label: str, phases: list[tuple[float, str]],
 
 
 def record(folder: Path) -> None:
-    run(folder, "baseline", ended=100.0,
-        phases=[(1, "preparing"), (10, "waiting"), (11, "training"), (15, "waiting"),
-                (70, "training"), (75, "evaluating"), (80, "waiting"), (90, "done")])  # fmt: skip
-    run(folder, "inductor", compiled=[(60, 38), (40, 15), (68, 6)], claimed=2.0, ended=96.0,
-        phases=[(3, "preparing"), (13, "waiting"), (16, "training"), (69, "waiting"),
-                (80, "training"), (84, "profiling"), (88, "done")])  # fmt: skip
+    run(
+        folder,
+        "baseline",
+        ended=100.0,
+        phases=[
+            (1, "preparing"),
+            (10, "waiting"),
+            (11, "training"),
+            (15, "waiting"),
+            (70, "training"),
+            (75, "evaluating"),
+            (80, "waiting"),
+            (90, "done"),
+        ],
+    )
+    run(
+        folder,
+        "inductor",
+        compiled=[(60, 38), (40, 15), (68, 6)],
+        claimed=2.0,
+        ended=96.0,
+        phases=[
+            (3, "preparing"),
+            (13, "waiting"),
+            (16, "training"),
+            (69, "waiting"),
+            (80, "training"),
+            (84, "profiling"),
+            (88, "done"),
+        ],
+    )
 
 
 def spans_of(
@@ -77,10 +118,17 @@ def test_every_second_counts_once(data_dir: DataDir, capsys: pytest.CaptureFixtu
     # Loading from 0 to 11, when a run trains; one that compiles within another counts once: 22 to
     # 60, and 62 to 68. Steps: 11 to 15, 16 to 22, 60 to 62, 68 to 69, 70 to 75, 80 to 84. From 15
     # to 16 and from 69 to 70 nobody had a turn; what remains after 88 ends the processes.
-    assert seconds == pytest.approx({
-        "compiling": 44, "profiling": 4, "evaluating": 5, "steps": 22, "loading": 11,
-        "finishing": 12, "waiting": 2,
-    })  # fmt: skip
+    assert seconds == pytest.approx(
+        {
+            "compiling": 44,
+            "profiling": 4,
+            "evaluating": 5,
+            "steps": 22,
+            "loading": 11,
+            "finishing": 12,
+            "waiting": 2,
+        }
+    )
     assert told == T0 + 100 and sum(seconds.values()) == pytest.approx(100)
     assert runs["compiled_seconds"].to_dict() == pytest.approx({"baseline": 0, "inductor": 44})
 
@@ -105,13 +153,20 @@ def test_what_each_run_did_when_lies_on_one_axis_of_time(data_dir: DataDir) -> N
 def test_a_resumed_run_begins_with_its_newest_process(data_dir: DataDir) -> None:
     """A check of random numbers is a part of its own, in which something may compile. Nothing has
     an exit record of the process before: its phases count, the last of them up to its last line."""
-    phases = [(1.0, "preparing"), (2.0, "training"), (5000.0, "preparing"), (5010.0, "training"),
-              (5020.0, "checking")]  # fmt: skip
+    phases = [
+        (1.0, "preparing"),
+        (2.0, "training"),
+        (5000.0, "preparing"),
+        (5010.0, "training"),
+        (5020.0, "checking"),
+    ]
     run(data_dir.runs, "baseline", phases, [(5028.0, 6.0)], claimed=4998.0, ended=5030.0)
     assert spans_of(data_dir) == {
-        ("baseline", "loading"): [(0, 2), (2, 12)], ("baseline", "steps"): [(12, 22)],
-        ("baseline", "checking"): [(22, 32)], ("baseline", "compiling"): [(24, 30)],
-    }  # fmt: skip
+        ("baseline", "loading"): [(0, 2), (2, 12)],
+        ("baseline", "steps"): [(12, 22)],
+        ("baseline", "checking"): [(22, 32)],
+        ("baseline", "compiling"): [(24, 30)],
+    }
     with Store.in_memory(data_dir) as store:
         seconds, _ = elapsed(store, EXPERIMENT_ID)
     assert seconds == pytest.approx(
@@ -144,8 +199,9 @@ def test_time_never_runs_backwards_when_a_run_is_resumed(data_dir: DataDir) -> N
 def test_a_compilation_that_goes_on_reaches_to_the_latest_line(data_dir: DataDir) -> None:
     """It began at 12 s, and another run's journal goes on until 30 s."""
     recording = run(data_dir.runs, "inductor", [(1, "preparing"), (10, "training")])
-    recording.log.append("compile_started", time=T0 + 12, step=0, trigger="DYNAMO",
-                         compile_id="0/0")  # fmt: skip
+    recording.log.append(
+        "compile_started", time=T0 + 12, step=0, trigger="DYNAMO", compile_id="0/0"
+    )
     recording.log.flush()
     run(data_dir.runs, "baseline", [(1, "preparing"), (30, "waiting")])
     assert spans_of(data_dir)["inductor", "compiling"] == [(12, 30)]
@@ -164,10 +220,21 @@ def test_a_graph_that_ended_between_two_ticks_is_not_forgotten(data_dir: DataDir
     recording.claim(ProcessIdentity.of(os.getpid())).start()
     with Store.open(data_dir) as store:
         store.ingest()
-        for at, kind, number in ((0, "started", "0/0"), (1, "started", "0/1"), (4, "ended", "0/1"),
-                                 (30, "ended", "0/0"), (31, "started", "1/0")):  # fmt: skip
-            recording.log.append(f"compile_{kind}", time=T0 + at, step=0, trigger="DYNAMO",
-                                 compile_id=number, seconds=30.0)  # fmt: skip
+        for at, kind, number in (
+            (0, "started", "0/0"),
+            (1, "started", "0/1"),
+            (4, "ended", "0/1"),
+            (30, "ended", "0/0"),
+            (31, "started", "1/0"),
+        ):
+            recording.log.append(
+                f"compile_{kind}",
+                time=T0 + at,
+                step=0,
+                trigger="DYNAMO",
+                compile_id=number,
+                seconds=30.0,
+            )
         recording.log.flush()
         latest = queries.latest_runs(store, EXPERIMENT_ID)
     (found,) = latest.to_dict("records")

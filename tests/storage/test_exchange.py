@@ -63,8 +63,14 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
             for ops in (30, 12):
                 recording.log.append("compile_metrics", step=0, phase="training", graph_ops=ops)
             for reason, count in (("print", 2), ("item", 1)):
-                recording.log.append("graph_break", step=0, phase="training", reason=reason,
-                                     location="a.py:1", count=count)  # fmt: skip
+                recording.log.append(
+                    "graph_break",
+                    step=0,
+                    phase="training",
+                    reason=reason,
+                    location="a.py:1",
+                    count=count,
+                )
         recording.evaluation(0.8).end()
     return data_dir
 
@@ -74,19 +80,27 @@ def test_csv_files_have_the_harness_columns_and_units_and_are_read_back(compiler
     assert text.splitlines()[0] == PERFORMANCE_HEADER
     assert table(text) == [
         {
-            "dev": "cpu", "name": "builtin:bert-tiny", "batch_size": "8", "tag": "inductor",
+            "dev": "cpu",
+            "name": "builtin:bert-tiny",
+            "batch_size": "8",
+            "tag": "inductor",
             "speedup": "2.000000",
             "abs_latency": "100.000000",  # ms
             "compilation_latency": "3.000000",  # s: 3.1 - 0.1
             "compression_ratio": "1.500000",  # 6 GB / 4 GB
-            "eager_peak_mem": "6.000000", "dynamo_peak_mem": "4.000000",
-            "calls_captured": "42", "unique_graphs": "2", "graph_breaks": "3",
+            "eager_peak_mem": "6.000000",
+            "dynamo_peak_mem": "4.000000",
+            "calls_captured": "42",
+            "unique_graphs": "2",
+            "graph_breaks": "3",
             "unique_graph_breaks": "2",
             # Nothing here measures these.
-            "fallbacks_to_eager": "", "autograd_captures": "", "autograd_compiles": "",
+            "fallbacks_to_eager": "",
+            "autograd_captures": "",
+            "autograd_compiles": "",
             "cudagraph_skips": "",
         }
-    ]  # fmt: skip
+    ]
     file = compiler.path / "ours.csv"
     file.write_text(text)
     bring(compiler, file)
@@ -167,8 +181,10 @@ def test_environments_and_further_controls_leave_each_row_its_own_run(data_dir: 
         has_failed = label in ("control-2@old", "baseline@new")
         run.end(RunState.FAILED if has_failed else RunState.FINISHED)
     found = json.loads(export(data_dir, "hud-json"))
-    versions = {one["benchmark"]["extra_info"]["tag"]: one["dependencies"]["torch"]["version"]
-                for one in found}  # fmt: skip
+    versions = {
+        one["benchmark"]["extra_info"]["tag"]: one["dependencies"]["torch"]["version"]
+        for one in found
+    }
     assert versions == {"inductor@old": "2.11.0", "inductor@new": "2.13.0"}
     statuses = [row["accuracy"] for row in table(export(data_dir, "harness-accuracy-csv"))]
     assert statuses == ["pass", "eager_1st_run_fail"]
@@ -191,16 +207,26 @@ def test_cachebench_json_is_exact(compiler: DataDir, capsys: pytest.CaptureFixtu
 
 def test_hud_records_have_known_fields_only_and_a_status_as_text(compiler: DataDir) -> None:
     records: list[dict[str, Any]] = json.loads(export(compiler, "hud-json"))
-    known = {"timestamp", "schema_version", "name", "runners", "benchmark", "model",
-             "dependencies", "metric"}  # fmt: skip
+    known = {
+        "timestamp",
+        "schema_version",
+        "name",
+        "runners",
+        "benchmark",
+        "model",
+        "dependencies",
+        "metric",
+    }
     assert all(set(record) == known for record in records)
     metrics = {record["metric"]["name"]: record["metric"] for record in records}
     assert metrics["speedup"]["benchmark_values"] == [pytest.approx(2.0)]
     assert metrics["abs_latency"]["benchmark_values"] == [pytest.approx(100.0)]
     assert metrics["compression_ratio"]["benchmark_values"] == [pytest.approx(1.5)]
     assert metrics["accuracy"] == {
-        "name": "accuracy", "benchmark_values": [], "extra_info": {"benchmark_values": ["pass"]},
-    }  # fmt: skip
+        "name": "accuracy",
+        "benchmark_values": [],
+        "extra_info": {"benchmark_values": ["pass"]},
+    }
     first = records[0]
     assert first["schema_version"] == "v3" and isinstance(first["timestamp"], int)
     assert first["benchmark"]["dtype"] == "float32"
@@ -214,8 +240,10 @@ def test_unknown_ids_are_refused(data_dir: DataDir, capsys: pytest.CaptureFixtur
     Recording(data_dir.runs, "inductor", spec).claim().start().end()
     output = data_dir.path / "out.csv"
     options = ["--format", "hud-json", "--output", str(output), "--data-folder", str(data_dir.path)]
-    for one, said in (("nothing", "no experiment 'nothing'"),
-                      (EXPERIMENT_ID, "is of the scenario 'accuracy'")):  # fmt: skip
+    for one, said in (
+        ("nothing", "no experiment 'nothing'"),
+        (EXPERIMENT_ID, "is of the scenario 'accuracy'"),
+    ):
         assert main(["export", one, *options]) == 2
         assert said in capsys.readouterr().err
     assert not output.exists()
@@ -224,9 +252,11 @@ def test_unknown_ids_are_refused(data_dir: DataDir, capsys: pytest.CaptureFixtur
 def test_the_scenario_cache_has_all_three_records_of_cachebench(data_dir: DataDir) -> None:
     spec = experiment_spec(num_steps=20, scenario="cache", cache=CacheSpec(repeats=2))
     for label, seconds in {
-        "inductor-cold-1": 8.0, "inductor-warm-1": 2.0,
-        "inductor-cold-2": 12.0, "inductor-warm-2": 3.0,
-    }.items():  # fmt: skip
+        "inductor-cold-1": 8.0,
+        "inductor-warm-1": 2.0,
+        "inductor-cold-2": 12.0,
+        "inductor-warm-2": 3.0,
+    }.items():
         recording = Recording(data_dir.runs, label, spec).claim().start()
         recording.blocks([0.5] * 2, [1.0] * 20, seconds).end()
     records = json.loads(export(data_dir, "cachebench-json"))

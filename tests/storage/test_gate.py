@@ -104,18 +104,30 @@ def test_held_out_loss_is_judged(data_dir: DataDir, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("spec", "condition", "said"),
     [
-        (SPEC, "slower,parity",
-         "FAIL inductor: parity: it is broken: the loss leaves the band at step 0"),
-        (replace(SPEC, controls=0), "parity",
-         "FAIL inductor: parity: it could not be shown (unknown): "),
-        (replace(SPEC, backends=()), "slower",
-         "FAIL slower: the experiment has no backend to judge"),
+        (
+            SPEC,
+            "slower,parity",
+            "FAIL inductor: parity: it is broken: the loss leaves the band at step 0",
+        ),
+        (
+            replace(SPEC, controls=0),
+            "parity",
+            "FAIL inductor: parity: it could not be shown (unknown): ",
+        ),
+        (
+            replace(SPEC, backends=()),
+            "slower",
+            "FAIL slower: the experiment has no backend to judge",
+        ),
     ],
-)  # fmt: skip
+)
 def test_parity_that_is_broken_or_not_shown_and_an_experiment_without_backend_are_refused(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str], spec: ExperimentSpec, condition: str,
+    data_dir: DataDir,
+    capsys: pytest.CaptureFixture[str],
+    spec: ExperimentSpec,
+    condition: str,
     said: str,
-) -> None:  # fmt: skip
+) -> None:
     record_experiment(data_dir.runs, spec, backend_offset=0.1)
     assert gate(data_dir, condition) == 5
     (line,) = [line for line in failures(capsys) if line.startswith(said)]

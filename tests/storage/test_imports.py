@@ -71,21 +71,28 @@ def test_files_of_the_harness_are_read_and_replaced_by_none(
 def cachebench(name: str, values: list[Any], dynamic: bool = False) -> dict[str, Any]:
     """A record as `benchmarks/dynamo/cachebench.py` writes it."""
     return {
-        "benchmark": {"name": "TorchCache Benchmark", "mode": "training",
-                      "extra_info": {"is_dynamic": dynamic, "device": "cuda"}},
+        "benchmark": {
+            "name": "TorchCache Benchmark",
+            "mode": "training",
+            "extra_info": {"is_dynamic": dynamic, "device": "cuda"},
+        },
         "model": {"name": "hf_Bert", "backend": "inductor", "origins": ["torchbench"]},
         "metric": {"name": name, "type": "OSS model", "benchmark_values": values},
-    }  # fmt: skip
+    }
 
 
 def hud(name: str, *values: Any, **metric: Any) -> dict[str, Any]:
     return {
         "schema_version": "v3",
-        "benchmark": {"name": "Breakeven", "mode": "training", "dtype": "bf16",
-                      "extra_info": {"device": "cuda", "batch_size": "32", "tag": "inductor"}},
+        "benchmark": {
+            "name": "Breakeven",
+            "mode": "training",
+            "dtype": "bf16",
+            "extra_info": {"device": "cuda", "batch_size": "32", "tag": "inductor"},
+        },
         "model": {"name": "hf_Bert", "backend": "inductor"},
         "metric": {"name": name, "benchmark_values": [*values], **metric},
-    }  # fmt: skip
+    }
 
 
 def accuracy(status: Any) -> dict[str, Any]:
@@ -106,8 +113,10 @@ def test_cold_times_of_cachebench_are_compile_latencies(data_dir: DataDir) -> No
     ]
     static, dynamic = brought(data_dir, records)
     assert (static["name"], static["dev"], static["tag"]) == (
-        "hf_Bert", "cuda", "inductor-training",
-    )  # fmt: skip
+        "hf_Bert",
+        "cuda",
+        "inductor-training",
+    )
     assert static["compilation_latency"] == 22.0, "the median of the repeats"
     assert (dynamic["tag"], dynamic["compilation_latency"]) == ("inductor-training-dynamic", 30.0)
     assert static["speedup"] is None and static["outcome"] == "measured"
@@ -135,17 +144,25 @@ BAD: dict[str, tuple[str, Any, str]] = {
     "an odd status": ("odd.json", [accuracy({})], KNOWN),
     "an empty file": ("odd.json", b"", "cannot be read"),
     "very deep": ("odd.json", b"[" * 100_000, "cannot be read"),
-    "half a character": (
-        "odd.json", "\ud800".encode("utf-8", "surrogatepass"), "cannot be read"),
+    "half a character": ("odd.json", "\ud800".encode("utf-8", "surrogatepass"), "cannot be read"),
     "another kind": ("a.png", b"\x89PNG", "a report, an archive of run folders"),
     "other columns": (
-        "a.csv", b"model,seconds\na,1\n", "has the columns model, seconds; needed are dev, name"),
+        "a.csv",
+        b"model,seconds\na,1\n",
+        "has the columns model, seconds; needed are dev, name",
+    ),
     "no columns": ("a.csv", b"", "it has the columns of an empty file"),
-    "a word": ("a.csv", b"dev,name,batch_size,speedup\ncpu,a,8,fast\n",
-               "line 2: speedup = 'fast' is no number"),
-    "a large batch": ("a.csv", b"dev,name,batch_size,speedup\ncpu,a,1e308,2\n",
-                      r"line 2: batch_size = 1e\+308 is none"),
-}  # fmt: skip
+    "a word": (
+        "a.csv",
+        b"dev,name,batch_size,speedup\ncpu,a,8,fast\n",
+        "line 2: speedup = 'fast' is no number",
+    ),
+    "a large batch": (
+        "a.csv",
+        b"dev,name,batch_size,speedup\ncpu,a,1e308,2\n",
+        r"line 2: batch_size = 1e\+308 is none",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", BAD)

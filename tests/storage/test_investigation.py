@@ -32,12 +32,7 @@ from breakeven.storage.library.catalog import backend_rows, summaries
 from breakeven.storage.library.summary import Summary, summarize
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.statistics.outcomes import Reading
-from breakeven.storage.statistics.parity import (
-    Parity,
-    ParityFinding,
-    doubt_fault,
-    suspected_step,
-)
+from breakeven.storage.statistics.parity import Parity, ParityFinding, doubt_fault, suspected_step
 from breakeven.storage.terminal.investigation_words import facts, headline, issue
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from tests.faults.investigations import (
@@ -162,8 +157,10 @@ def test_of_a_run_that_is_only_slow_the_stages_are_timed(data_dir: DataDir) -> N
         spec = next_experiment(store, run, budget_seconds=60)
     stages = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
     assert (spec.backends[:4], spec.scenario, spec.name) == (
-        stages, "train", "stages of inductor in nightly",
-    )  # fmt: skip
+        stages,
+        "train",
+        "stages of inductor in nightly",
+    )
     assert (spec.controls, spec.time_limit_seconds) == (1, 60)
 
 
@@ -191,25 +188,43 @@ RAISES = {"problem": "raises", "error": "KeyError: 'a'\nmore", **NOTHING}
 @pytest.mark.parametrize(
     ("finding", "said"),
     [
-        ({"cause": "stage", "compiler_stage": "AOTAutograd", **RAISES},
-         "The compiler stage AOTAutograd fails with KeyError: 'a'."),
-        ({"cause": "backend", "compiler_stage": "tvm", **RAISES},
-         "The backend tvm fails with KeyError: 'a'."),
-        ({"cause": "setting", "compiler_stage": "CUDA graphs",
-          "labels": ["inductor:triton.cudagraphs=false"], **RAISES},
-         "Because of CUDA graphs, inductor fails with KeyError: 'a'; "
-         "inductor:triton.cudagraphs=false does not."),
-        ({"cause": "training only", "compiler_stage": "Inductor", **NOTHING},
-         "inductor computes another result in the training, but in no single step alone. The "),
-        ({"subsystem": "post_grad_passes", "operation": "pad_mm"},
-         "Inductor's post-grad pass pad_mm (number 12 of the post-grad passes) computes another "),
+        (
+            {"cause": "stage", "compiler_stage": "AOTAutograd", **RAISES},
+            "The compiler stage AOTAutograd fails with KeyError: 'a'.",
+        ),
+        (
+            {"cause": "backend", "compiler_stage": "tvm", **RAISES},
+            "The backend tvm fails with KeyError: 'a'.",
+        ),
+        (
+            {
+                "cause": "setting",
+                "compiler_stage": "CUDA graphs",
+                "labels": ["inductor:triton.cudagraphs=false"],
+                **RAISES,
+            },
+            "Because of CUDA graphs, inductor fails with KeyError: 'a'; "
+            "inductor:triton.cudagraphs=false does not.",
+        ),
+        (
+            {"cause": "training only", "compiler_stage": "Inductor", **NOTHING},
+            "inductor computes another result in the training, but in no single step alone. The ",
+        ),
+        (
+            {"subsystem": "post_grad_passes", "operation": "pad_mm"},
+            "Inductor's post-grad pass pad_mm (number 12 of the post-grad passes) computes "
+            "another ",
+        ),
         ({"cause": "own code"}, "The fault of inductor is there without a compiler as well: the "),
         ({"cause": "not reproduced"}, "The fault of inductor did not come back in 3 trials, so "),
-        ({"cause": "out of time", **NOTHING},
-         "The time ran out after 3 trials, before the cause was known. The smallest part with the "
-         "fault so far is the compiler stage Inductor."),
+        (
+            {"cause": "out of time", **NOTHING},
+            "The time ran out after 3 trials, before the cause was known. The smallest part "
+            "with the "
+            "fault so far is the compiler stage Inductor.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_cause_has_words(finding: dict[str, Any], said: str, usual: Investigation) -> None:
     assert headline(other(usual, **finding)).startswith(said)
 
@@ -226,13 +241,16 @@ DECOMPOSED = ("aot_eager_decomp_partition", "passes")
     ("stages", "said"),
     [
         # The stage before fails otherwise, so the fault of Inductor may be one of that stage.
-        ((PASSES, ANOTHER, DIFFERS, DIFFERS, ("repro.py", "times out")),
-         "Likely, not certain: of 5 trials 2 had the fault, as the cause predicts, but aot_eager "
-         "had another fault, behind which this one may hide."),
+        (
+            (PASSES, ANOTHER, DIFFERS, DIFFERS, ("repro.py", "times out")),
+            "Likely, not certain: of 5 trials 2 had the fault, as the cause predicts, but "
+            "aot_eager "
+            "had another fault, behind which this one may hide.",
+        ),
         # Decompositions have all parts of `aot_eager` and pass, so the fault is in neither.
         ((PASSES, ANOTHER, DECOMPOSED, DIFFERS, DIFFERS, DECOMPOSED), "Certain: "),
     ],
-)  # fmt: skip
+)
 def test_a_trial_with_another_fault_makes_a_cause_less_certain(
     stages: tuple[tuple[str, str], ...], said: str, usual: Investigation
 ) -> None:
@@ -254,8 +272,10 @@ def test_a_cause_without_a_whole_program_is_not_called_certain(data_dir: DataDir
 
 
 def test_runs_that_vanished_show_no_fault(data_dir: DataDir) -> None:
-    for label, why in (("baseline", "the baseline ended early, and not by a fault"),
-                       ("inductor", "inductor vanished without an error")):  # fmt: skip
+    for label, why in (
+        ("baseline", "the baseline ended early, and not by a fault"),
+        ("inductor", "inductor vanished without an error"),
+    ):
         folder = DataDir(data_dir.path / label)
         for variant in SPEC.variants:
             run = Recording(folder.runs, variant.label, SPEC).claim().start()
@@ -323,8 +343,19 @@ HOSTILE = "<img src=x>\x1b[2J`x` ```\n# heading\n| a |\n[x](http://stranger.exam
 
 def test_strange_texts_stay_texts(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     """They stay on their lines and move no cursor."""
-    texts = ("compiler_stage", "subsystem", "operation", "quantity", "tensor", "error", "traceback",
-             "program", "program_note", "environment", "generated_code")  # fmt: skip
+    texts = (
+        "compiler_stage",
+        "subsystem",
+        "operation",
+        "quantity",
+        "tensor",
+        "error",
+        "traceback",
+        "program",
+        "program_note",
+        "environment",
+        "generated_code",
+    )
     trials = [{**TRIALS[1], "stage": HOSTILE, "what": HOSTILE, "detail": HOSTILE}]
     record_broken(data_dir)
     finding = dict.fromkeys(texts, HOSTILE) | {"labels": [HOSTILE]}
@@ -344,8 +375,10 @@ def test_strange_texts_stay_texts(data_dir: DataDir, capsys: pytest.CaptureFixtu
         outside += [] if is_open or line.startswith("````") else [line]
     said = "\n".join(outside)
     assert [line for line in outside if line.startswith("#")][1:] == [
-        "### Describe the bug", "### Error logs", "### Versions",
-    ]  # fmt: skip
+        "### Describe the bug",
+        "### Error logs",
+        "### Versions",
+    ]
     assert not re.search(r"(?<!\\)<|(?<!\\)\]\(", said)
 
 
@@ -377,9 +410,12 @@ def test_damaged_folders_keep_no_cause_from_being_searched(data_dir: DataDir) ->
     ],
 )
 def test_the_status_is_0_for_a_known_cause_1_for_a_search_cut_short_4_for_no_cause(
-    finding: dict[str, Any], state: RunState, status: int, data_dir: DataDir,
+    finding: dict[str, Any],
+    state: RunState,
+    status: int,
+    data_dir: DataDir,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     record_investigation(data_dir, finding, state=state)
     assert main(["show", INVESTIGATION_ID, f"--data-folder={data_dir.path}"]) == status
     stopped = "The search ended early (stopped): stopped by a person."
@@ -452,8 +488,15 @@ def test_a_newer_investigation_that_finds_the_fault_counts(data_dir: DataDir) ->
 
 
 def test_a_fault_that_begins_inside_a_window_is_searched_up_to_its_end() -> None:
-    window = Reading(quantity="loss", first_step=60, last_step=69, value=2.0, expected=1.0,
-                     interval=0.1, learned=None)  # fmt: skip
+    window = Reading(
+        quantity="loss",
+        first_step=60,
+        last_step=69,
+        value=2.0,
+        expected=1.0,
+        interval=0.1,
+        learned=None,
+    )
     late = Parity(verdict="broken", first_step_outside=60, outside=window)
     assert suspected_step(late) == 69
     assert suspected_step(doubt_fault(late, 3)) == 69

@@ -79,8 +79,12 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     data_dir = DataDir(tmp_path_factory.mktemp("several"))
     spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
     saved = [0.05, 0.02, 0.06, 0.03, 0.075, 0.04, 0.08, 0.05]
-    steps_of_runs = {"baseline": [0.2] * 8, "control": [0.2] * 8, "inductor": [0.1] * 8,
-                     "cudagraphs": [0.1 - one for one in saved]}  # fmt: skip
+    steps_of_runs = {
+        "baseline": [0.2] * 8,
+        "control": [0.2] * 8,
+        "inductor": [0.1] * 8,
+        "cudagraphs": [0.1 - one for one in saved],
+    }
     for label, steps in steps_of_runs.items():
         compiling = {"inductor": 3.0, "cudagraphs": 18.0}.get(label, 0.0)
         run = Recording(data_dir.runs, label, spec).claim().start()
@@ -110,17 +114,21 @@ def test_changes_may_be_open(several: Comparison, num_steps: int, is_sure: bool,
     found = plan(several, num_steps)
     assert found.is_sure == is_sure
     words = told(found)
-    taken = (f"inductor for {num_steps} steps: 23 s instead of 40 s" if num_steps < 300
-             else f"cudagraphs for {num_steps} steps: 43 s instead of 1 min 40 s")  # fmt: skip
+    taken = (
+        f"inductor for {num_steps} steps: 23 s instead of 40 s"
+        if num_steps < 300
+        else f"cudagraphs for {num_steps} steps: 43 s instead of 1 min 40 s"
+    )
     start = f"Use {taken}, compiling included; it learns the same thing. "
     assert words.startswith(start) and said in words
     assert ("not sure" in words) is not is_sure
 
 
 @pytest.mark.parametrize(
-    ("seconds", "losses"), [(0.199, None), (0.4, None), (0.1, [2.0] * 80)],
+    ("seconds", "losses"),
+    [(0.199, None), (0.4, None), (0.1, [2.0] * 80)],
     ids=["within the noise", "slower", "learns something else"],
-)  # fmt: skip
+)
 def test_only_gains_are_taken(
     data_dir: DataDir, seconds: float, losses: list[float] | None
 ) -> None:
@@ -165,8 +173,14 @@ def test_without_a_baseline_no_plan(data_dir: DataDir, capsys: pytest.CaptureFix
 def test_a_length_of_training_is_counted_in_the_experiments_own_steps(pays: Comparison) -> None:
     """80 steps in 10 rounds of 8, 0.2 s each without a compiler; 8 samples of 128 tokens a step, 80
     steps an epoch."""
-    lengths = {"20,000": 20_000, "20e3 steps": 20_000, "2.5 epochs": 200, "400 samples": 50,
-               "5120 tokens": 5, "2h": 36_000}  # fmt: skip
+    lengths = {
+        "20,000": 20_000,
+        "20e3 steps": 20_000,
+        "2.5 epochs": 200,
+        "400 samples": 50,
+        "5120 tokens": 5,
+        "2h": 36_000,
+    }
     assert {text: steps_of(read_length(text), pays) for text in lengths} == lengths
     with pytest.raises(UnknownLength, match="from 1 to 1,000,000,000"):
         steps_of(read_length("1e9 hours"), pays)
@@ -214,33 +228,55 @@ CHOICES = (
     [
         # 5 s of compiling, then 0.1 s a step instead of 0.2 s: 50 steps.
         (61, 60, True, "Use a for 61 steps: 11 s instead of 12 s, compiling included; "),
-        (51, 60, False, "Not decided for 51 steps: a takes practically as long, 10 s with and "
-         "without it, but it pays off somewhere between 40 and 60 steps; a longer"),
-        (58, 60, False, "Not decided for 58 steps: probably use a, 11 s instead of 12 s, compiling "
-         "included, but it pays off somewhere between 40 and 60 steps; a longer"),
+        (
+            51,
+            60,
+            False,
+            "Not decided for 51 steps: a takes practically as long, 10 s with and "
+            "without it, but it pays off somewhere between 40 and 60 steps; a longer",
+        ),
+        (
+            58,
+            60,
+            False,
+            "Not decided for 58 steps: probably use a, 11 s instead of 12 s, compiling "
+            "included, but it pays off somewhere between 40 and 60 steps; a longer",
+        ),
         (58, math.inf, False, "but it may pay off after 40 steps or never; a longer measurement"),
-        (45, 60, False, "Not decided for 45 steps: probably do not compile, 9.0 s instead of 9.5 s "
-         "with a, but it pays off"),
+        (
+            45,
+            60,
+            False,
+            "Not decided for 45 steps: probably do not compile, 9.0 s instead of 9.5 s "
+            "with a, but it pays off",
+        ),
         (39, 60, True, "Do not compile for 39 steps: 7.8 s without a compiler, 8.9 s with a."),
     ],
-)  # fmt: skip
+)
 def test_a_break_even_may_be_open(num_steps: int, high: float, is_sure: bool, said: str) -> None:
     faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
     found = plan(
         comparison(
             result("baseline", step_seconds=0.2),
-            result("a", speedup=faster, speed_verdict="faster",
-                   break_even=paid("reached", 50, 40, high, gain=0.1)),
+            result(
+                "a",
+                speedup=faster,
+                speed_verdict="faster",
+                break_even=paid("reached", 50, 40, high, gain=0.1),
+            ),
         ),
         num_steps,
-    )  # fmt: skip
+    )
     assert found.is_sure == is_sure
     words = told(found)
     assert said in words
     assert ("Not decided" in words) is not is_sure
     until = "never" if high > 60 else "60"
-    assert words.endswith("Below 50 steps (40 to 60), do not compile." if num_steps == 61
-                          else f"From 50 steps (40 to {until}) on, use a.")  # fmt: skip
+    assert words.endswith(
+        "Below 50 steps (40 to 60), do not compile."
+        if num_steps == 61
+        else f"From 50 steps (40 to {until}) on, use a."
+    )
 
 
 @pytest.mark.parametrize("scenario", ["tune", "train"])
@@ -248,10 +284,18 @@ def test_only_a_backend_that_surely_pays_for_its_compiling_is_named(scenario: st
     """`b` takes the least time from 50 steps on, but may need up to 60 to beat no compiler; `a`,
     which compiles for 2 s and saves 0.08 s a step, surely pays after 30 steps."""
     faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
-    sure = result("a", speedup=faster, speed_verdict="faster",
-                  break_even=paid("reached", 25, 20, 30, gain=0.08))  # fmt: skip
-    unsure = result("b", speedup=faster, speed_verdict="faster",
-                    break_even=paid("reached", 40, 30, 60, gain=0.1))  # fmt: skip
+    sure = result(
+        "a",
+        speedup=faster,
+        speed_verdict="faster",
+        break_even=paid("reached", 25, 20, 30, gain=0.08),
+    )
+    unsure = result(
+        "b",
+        speedup=faster,
+        speed_verdict="faster",
+        break_even=paid("reached", 40, 30, 60, gain=0.1),
+    )
     base = result("baseline", step_seconds=0.2)
 
     def best(num_steps: int, *results: Result) -> str | None:
@@ -292,13 +336,22 @@ def test_the_best_backend_is_not_sure_while_another_may_take_less(scenario: str)
     """For 1,000 steps `a` takes 102 s; `b`, by a few rounds, 85 s, and `c` 121 s; 200 s without."""
     faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
     base = result("baseline", step_seconds=0.2)
-    sure = result("a", speedup=faster, speed_verdict="faster",
-                  break_even=paid("reached", 20, 20, 20, gain=0.1))  # fmt: skip
+    sure = result(
+        "a",
+        speedup=faster,
+        speed_verdict="faster",
+        break_even=paid("reached", 20, 20, 20, gain=0.1),
+    )
 
     def tried(label: str, step_seconds: float, low: float | None) -> Result:
         ratio = Ratio(median=0.2 / step_seconds, low=low, high=low and 9.0, p_value=0.1, n=4)
-        return result(label, step_seconds=step_seconds, compile_seconds=5.0, speedup=ratio,
-                      speed_verdict="unsure")  # fmt: skip
+        return result(
+            label,
+            step_seconds=step_seconds,
+            compile_seconds=5.0,
+            speedup=ratio,
+            speed_verdict="unsure",
+        )
 
     for low in (None, 0.9):  # with too few rounds for an interval, or with one
         quicker, slower = tried("b", 0.08, low), tried("c", 0.116, low)
@@ -336,8 +389,9 @@ def test_a_candidate_that_a_search_ended_for_its_losses_is_not_advised(
 
 
 def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> None:
-    known = Plan(num_steps=None, answer=None, totals={}, best=None, baseline="baseline",
-                 choices=CHOICES)  # fmt: skip
+    known = Plan(
+        num_steps=None, answer=None, totals={}, best=None, baseline="baseline", choices=CHOICES
+    )
     assert other_lengths(known) == (
         "Below 1,310 steps (1,210 to 1,400), do not compile; from 1,310 steps (1,210 to 1,400) on, "
         "use inductor; from about 84,000 steps on, use max<autotune>."
@@ -349,10 +403,17 @@ def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
     """Two hours on two devices at 2.5 an hour are 10; five steps of 1.44 MJ are 2 kWh at 0.3, which
     is 0.6, and 0.8 kg of CO2 at 400 g each."""
     slower = Answer(kind="do not compile", reason="slower", backend="inductor")
-    plan = Plan(num_steps=5, answer=slower, best=None,
-                totals={"baseline": 7200.0, "inductor": 9000.0},
-                baseline="baseline", step_joules={"baseline": 1.44e6}, num_devices=2,
-                choices=CHOICES[:1], chosen=CHOICES[0])  # fmt: skip
+    plan = Plan(
+        num_steps=5,
+        answer=slower,
+        best=None,
+        totals={"baseline": 7200.0, "inductor": 9000.0},
+        baseline="baseline",
+        step_joules={"baseline": 1.44e6},
+        num_devices=2,
+        choices=CHOICES[:1],
+        chosen=CHOICES[0],
+    )
     prices = Prices(currency="EUR", device_hour=2.5, kwh=0.3, co2_grams_per_kwh=400)
     assert told(plan, prices) == (
         "Do not compile for 5 steps: 2 h 0 min without a compiler, 2 h 30 min with inductor. The "

@@ -39,10 +39,14 @@ print(optimizer.param_groups[0]["fused"], type(model).__name__)
 
 def script(file: Path, **changes: object) -> ExperimentSpec:
     spec = ExperimentSpec(
-        name="mine", task="script", model=ModelSpec(source=f"script:{file}"),
-        data=DataSpec(source="script"), backends=("none:optimizer=fused",), block_steps=10,
+        name="mine",
+        task="script",
+        model=ModelSpec(source=f"script:{file}"),
+        data=DataSpec(source="script"),
+        backends=("none:optimizer=fused",),
+        block_steps=10,
         script=ScriptSpec(steps=80),
-    )  # fmt: skip
+    )
     return replace(spec, **changes)
 
 
@@ -59,44 +63,76 @@ CHANGED: list[tuple[str, str | None, str]] = [
     # No compiler was measured, so the script must not compile when it runs by itself.
     (CALL.format(""), None, CALL.format(", disable=True")),
     (CALL.format(", dynamic=True"), "eager", CALL.format(", dynamic=True, backend='eager'")),
-    ("import torch as t\nf = t.compile(f, mode='max-autotune')\n", "eager",
-     "import torch as t\nf = t.compile(f, mode=None, backend='eager')\n"),
-    ("from torch import compile\n@compile\ndef step(): ...\n", "eager",
-     "from torch import compile\n@compile(backend='eager')\ndef step(): ...\n"),
-    ("import torch\n@torch.compile()\ndef step(): ...\n", None,
-     "import torch\n@torch.compile(disable=True)\ndef step(): ...\n"),
+    (
+        "import torch as t\nf = t.compile(f, mode='max-autotune')\n",
+        "eager",
+        "import torch as t\nf = t.compile(f, mode=None, backend='eager')\n",
+    ),
+    (
+        "from torch import compile\n@compile\ndef step(): ...\n",
+        "eager",
+        "from torch import compile\n@compile(backend='eager')\ndef step(): ...\n",
+    ),
+    (
+        "import torch\n@torch.compile()\ndef step(): ...\n",
+        None,
+        "import torch\n@torch.compile(disable=True)\ndef step(): ...\n",
+    ),
     ("net.compile()\n", "eager", "net.compile(backend='eager')\n"),
     ("import re\nre.compile('x')\n", None, "import re\nre.compile('x')\n"),
     # Bytes outside of ASCII before a call, Windows' ends of lines, no end of the last line.
-    ("import torch\nä = 'ü'; m = torch.compile(ä)\r\nend = 1", "eager",
-     "import torch\nä = 'ü'; m = torch.compile(ä, backend='eager')\r\nend = 1"),
-    ("from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n)\n",
-     "none:optimizer=fused",
-     "from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n    fused=True,\n)\n"),
-    ("import breakeven\nmodel = breakeven.compile(model)\n", "inductor",
-     "import breakeven\n\nimport torch\n"
-     "torch._inductor.config.fallback_random = True  # dropout as without a compiler\n"
-     "model = breakeven.compile(model)\n"),
-    ("from transformers import TrainingArguments\na = TrainingArguments('out')\n", "eager",
-     "from transformers import TrainingArguments\n"
-     "a = TrainingArguments('out', torch_compile=True, torch_compile_backend='eager')\n"),
-    ("from transformers import TrainingArguments as A\na = A(optim='adamw_torch')\n",
-     "none:optimizer=fused",
-     "from transformers import TrainingArguments as A\na = A(optim='adamw_torch_fused')\n"),
-    ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=0)\n",
-     "none:loader_workers=4",
-     "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=4)\n"),
-    ("from transformers import TrainingArguments as A\na = A()\n", "none:loader_workers=2",
-     "from transformers import TrainingArguments as A\na = A(dataloader_num_workers=2)\n"),
-    ("from transformers import TrainingArguments as A\na = A(torch_compile=True)\n", None,
-     "from transformers import TrainingArguments as A\na = A(torch_compile=False)\n"),
-    ("import torch\nfrom transformers import TrainingArguments\nTrainingArguments()\n",
-     "inductor:mode=max-autotune+cpp_wrapper=true",
-     "import torch\nfrom transformers import TrainingArguments\n\n"
-     "torch._inductor.config.fallback_random = True  # dropout as without a compiler\n"
-     "torch._inductor.config.cpp_wrapper = True\n"
-     "TrainingArguments(torch_compile=True, torch_compile_mode='max-autotune')\n"),
-]  # fmt: skip
+    (
+        "import torch\nä = 'ü'; m = torch.compile(ä)\r\nend = 1",
+        "eager",
+        "import torch\nä = 'ü'; m = torch.compile(ä, backend='eager')\r\nend = 1",
+    ),
+    (
+        "from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n)\n",
+        "none:optimizer=fused",
+        "from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n    fused=True,\n)\n",
+    ),
+    (
+        "import breakeven\nmodel = breakeven.compile(model)\n",
+        "inductor",
+        "import breakeven\n\nimport torch\n"
+        "torch._inductor.config.fallback_random = True  # dropout as without a compiler\n"
+        "model = breakeven.compile(model)\n",
+    ),
+    (
+        "from transformers import TrainingArguments\na = TrainingArguments('out')\n",
+        "eager",
+        "from transformers import TrainingArguments\n"
+        "a = TrainingArguments('out', torch_compile=True, torch_compile_backend='eager')\n",
+    ),
+    (
+        "from transformers import TrainingArguments as A\na = A(optim='adamw_torch')\n",
+        "none:optimizer=fused",
+        "from transformers import TrainingArguments as A\na = A(optim='adamw_torch_fused')\n",
+    ),
+    (
+        "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=0)\n",
+        "none:loader_workers=4",
+        "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=4)\n",
+    ),
+    (
+        "from transformers import TrainingArguments as A\na = A()\n",
+        "none:loader_workers=2",
+        "from transformers import TrainingArguments as A\na = A(dataloader_num_workers=2)\n",
+    ),
+    (
+        "from transformers import TrainingArguments as A\na = A(torch_compile=True)\n",
+        None,
+        "from transformers import TrainingArguments as A\na = A(torch_compile=False)\n",
+    ),
+    (
+        "import torch\nfrom transformers import TrainingArguments\nTrainingArguments()\n",
+        "inductor:mode=max-autotune+cpp_wrapper=true",
+        "import torch\nfrom transformers import TrainingArguments\n\n"
+        "torch._inductor.config.fallback_random = True  # dropout as without a compiler\n"
+        "torch._inductor.config.cpp_wrapper = True\n"
+        "TrainingArguments(torch_compile=True, torch_compile_mode='max-autotune')\n",
+    ),
+]
 
 
 def test_git_applies_changes(tmp_path: Path) -> None:
@@ -234,10 +270,12 @@ def test_where_nothing_gains_the_script_is_left_without_a_compiler(
     data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uncompiled = LOOP.replace("breakeven.compile(model)", "model")
-    for number, (code, says) in enumerate((
-        (LOOP, "to train without a compiler, change train.py with this command:"),
-        (uncompiled, "train.py has these settings already: leave it as it is."),
-    )):  # fmt: skip
+    for number, (code, says) in enumerate(
+        (
+            (LOOP, "to train without a compiler, change train.py with this command:"),
+            (uncompiled, "train.py has these settings already: leave it as it is."),
+        )
+    ):
         folder = DataDir(data_dir.path / str(number))
         recorded(folder, tmp_path, code, scenario="tune", backends=())
         storage(["show", f"--data-folder={folder.path}", EXPERIMENT_ID])
@@ -266,29 +304,57 @@ SPEC = ExperimentSpec(
     ("backend", "lines"),
     [
         ("inductor:scope=forward", ["model.compile()"]),
-        ("aot_eager:scope=forward+dynamic=true",
-         ["model.compile(backend='aot_eager', dynamic=True)"]),
-        ("inductor:scope=forward+mode=max-autotune+cpp_wrapper=true",
-         ["model.compile(options={**torch._inductor.list_mode_options('max-autotune'), "
-          "'cpp_wrapper': True})"]),
-        ("inductor", ["@torch.compile", "def train_step(batch):",
-                      "    ...  # forward, loss.backward(), optimizer.step(), "
-                      "optimizer.zero_grad()"]),
-        ("inductor:scope=blocks",
-         ["for block in model.layers:  # the repeated blocks, whatever the model calls them",
-          "    block.compile()"]),
-        ("none:optimizer=fused",
-         ["optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)"]),
-        ("thunder.dynamo:Compiler:scope=forward",
-         ["from thunder.dynamo import Compiler  # if it is a class, backend=Compiler()",
-          "model.compile(backend=Compiler)"]),
-        ("/my/own.py:go:scope=forward", ["from own import go  # if it is a class, backend=go()",
-                                         "model.compile(backend=go)"]),
+        (
+            "aot_eager:scope=forward+dynamic=true",
+            ["model.compile(backend='aot_eager', dynamic=True)"],
+        ),
+        (
+            "inductor:scope=forward+mode=max-autotune+cpp_wrapper=true",
+            [
+                "model.compile(options={**torch._inductor.list_mode_options('max-autotune'), "
+                "'cpp_wrapper': True})"
+            ],
+        ),
+        (
+            "inductor",
+            [
+                "@torch.compile",
+                "def train_step(batch):",
+                "    ...  # forward, loss.backward(), optimizer.step(), optimizer.zero_grad()",
+            ],
+        ),
+        (
+            "inductor:scope=blocks",
+            [
+                "for block in model.layers:  # the repeated blocks, whatever the model calls them",
+                "    block.compile()",
+            ],
+        ),
+        (
+            "none:optimizer=fused",
+            ["optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)"],
+        ),
+        (
+            "thunder.dynamo:Compiler:scope=forward",
+            [
+                "from thunder.dynamo import Compiler  # if it is a class, backend=Compiler()",
+                "model.compile(backend=Compiler)",
+            ],
+        ),
+        (
+            "/my/own.py:go:scope=forward",
+            ["from own import go  # if it is a class, backend=go()", "model.compile(backend=go)"],
+        ),
         ("none:batch_times=4", ["batch_size = 32  # instead of 8: another training"]),
-        ("none:tf32=true", ['torch.set_float32_matmul_precision("high")',
-                            "torch.backends.cudnn.allow_tf32 = True"]),
+        (
+            "none:tf32=true",
+            [
+                'torch.set_float32_matmul_precision("high")',
+                "torch.backends.cudnn.allow_tf32 = True",
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_setting_has_its_line(backend: str, lines: list[str]) -> None:
     text = recipe(SPEC, parse_backend(backend))
     assert text.split("\n") == lines

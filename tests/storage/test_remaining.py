@@ -26,33 +26,65 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, re
 
 # 100 steps of 10 samples; evaluated on 50 samples after 50 and after 100 of them.
 SPEC = ExperimentSpec(
-    name="now", controls=0, data=DataSpec(num_train_samples=1000, num_eval_samples=50),
-    training=TrainingSpec(batch_size=10), evaluation=EvaluationSpec(when="steps", every=50),
-)  # fmt: skip
+    name="now",
+    controls=0,
+    data=DataSpec(num_train_samples=1000, num_eval_samples=50),
+    training=TrainingSpec(batch_size=10),
+    evaluation=EvaluationSpec(when="steps", every=50),
+)
 EARLIER = Costs(
     name="before",
     spec=SPEC,
     runs=(
         RunCosts(
-            label="baseline", role="baseline", state="finished", started=0.0, first_turn=8.0,
-            worked_until=68.0, ended=70.0, steps=100, seconds_of_steps=20.0, step_seconds=0.2,
-            evaluations=2, seconds_of_evaluations=2.0, evaluation_seconds=1.0,
+            label="baseline",
+            role="baseline",
+            state="finished",
+            started=0.0,
+            first_turn=8.0,
+            worked_until=68.0,
+            ended=70.0,
+            steps=100,
+            seconds_of_steps=20.0,
+            step_seconds=0.2,
+            evaluations=2,
+            seconds_of_evaluations=2.0,
+            evaluation_seconds=1.0,
         ),
         RunCosts(
-            label="inductor", role="backend", state="finished", started=0.0, first_turn=8.0,
-            worked_until=68.0, ended=70.0, steps=100, seconds_of_steps=30.0, step_seconds=0.1,
-            compile_seconds=20.0, evaluations=2, seconds_of_evaluations=8.0,
-            evaluation_seconds=1.0, compiled_evaluations=2, first_compiled_evaluation_seconds=5.5,
+            label="inductor",
+            role="backend",
+            state="finished",
+            started=0.0,
+            first_turn=8.0,
+            worked_until=68.0,
+            ended=70.0,
+            steps=100,
+            seconds_of_steps=30.0,
+            step_seconds=0.1,
+            compile_seconds=20.0,
+            evaluations=2,
+            seconds_of_evaluations=8.0,
+            evaluation_seconds=1.0,
+            compiled_evaluations=2,
+            first_compiled_evaluation_seconds=5.5,
             compiled_evaluation_seconds=0.5,
         ),
     ),
-)  # fmt: skip
+)
 
 
 def running(label: str, steps: int, **known: float) -> RunCosts:
     role = "baseline" if label == "baseline" else "backend"
-    return RunCosts(label=label, role=role, state="running", started=100.0, first_turn=110.0,
-                    steps=steps, **known)  # type: ignore[arg-type]  # fmt: skip
+    return RunCosts(
+        label=label,
+        role=role,
+        state="running",
+        started=100.0,
+        first_turn=110.0,
+        steps=steps,
+        **known,
+    )  # type: ignore[arg-type]
 
 
 def now(*runs: RunCosts) -> Costs:
@@ -83,13 +115,23 @@ def test_compiling_that_is_ahead_is_counted_and_what_has_passed_of_it_is_not() -
 
 def test_what_was_measured_here_outweighs_what_was_measured_earlier() -> None:
     # Half as fast as earlier, by the baseline: inductor's 0.1 s are 0.2 s here.
-    costs = now(running("baseline", 100, step_seconds=0.4, evaluations=2, evaluation_seconds=3.0),
-                running("inductor", 0))  # fmt: skip
+    costs = now(
+        running("baseline", 100, step_seconds=0.4, evaluations=2, evaluation_seconds=3.0),
+        running("inductor", 0),
+    )
     # 100 x 0.2 + 20 + 5 + 2 x (3 + 3) + 2.
     assert remaining_seconds(costs, [EARLIER], 200.0) == pytest.approx(59)
     # Compiling took twice as long here, so it will for evaluation: 5 / 20 of 40 s.
-    costs = now(running("inductor", 100, step_seconds=0.1, compile_seconds=40.0,
-                        evaluations=2, evaluation_seconds=1.0))  # fmt: skip
+    costs = now(
+        running(
+            "inductor",
+            100,
+            step_seconds=0.1,
+            compile_seconds=40.0,
+            evaluations=2,
+            evaluation_seconds=1.0,
+        )
+    )
     assert remaining_seconds(costs, [EARLIER], 200.0) == pytest.approx(10 + 2 * 1 + 2)
 
 
@@ -117,8 +159,10 @@ def test_compiling_ahead_that_nothing_tells_of_is_no_answer() -> None:
 def test_for_a_bar_compiling_that_nothing_tells_of_is_guessed_by_the_setting_up() -> None:
     # Setting up took 10 s: inductor's compiling counts 40 s, 0.2 of that for evaluation, the end of
     # the processes 2 s, 3 profiled steps of each run 20 x 0.2 s, inductor's check 15 x 0.2 s.
-    costs = now(running("baseline", 90, step_seconds=0.2, evaluations=1, evaluation_seconds=1.0),
-                running("inductor", 0))  # fmt: skip
+    costs = now(
+        running("baseline", 90, step_seconds=0.2, evaluations=1, evaluation_seconds=1.0),
+        running("inductor", 0),
+    )
     left = remaining_seconds(costs, [], 120.0, guess=True)
     assert left == pytest.approx(
         (10 * 0.2 + 1) + (100 * 0.2 + 40 + 8 + 4) + (2 * 3 * 20 * 0.2 + 3 + 2)
@@ -133,10 +177,15 @@ def test_for_a_bar_compiling_that_nothing_tells_of_is_guessed_by_the_setting_up(
 def test_profiles_and_checks_are_to_come_less_what_of_them_is_over() -> None:
     """Earlier the baseline was profiled for 6 s; inductor for 4 s, and checked for 3 s, which ended
     a second before its process."""
-    profiled = replace(EARLIER, runs=(
-        replace(EARLIER.runs[0], profiling_seconds=6.0, checked_until=69.0),
-        replace(EARLIER.runs[1], profiling_seconds=4.0, checking_seconds=3.0, checked_until=69.0),
-    ))  # fmt: skip
+    profiled = replace(
+        EARLIER,
+        runs=(
+            replace(EARLIER.runs[0], profiling_seconds=6.0, checked_until=69.0),
+            replace(
+                EARLIER.runs[1], profiling_seconds=4.0, checking_seconds=3.0, checked_until=69.0
+            ),
+        ),
+    )
     ended = {"evaluations": 2, "evaluation_seconds": 1.0, "compiled_evaluations": 2}
     baseline = running("baseline", 100, step_seconds=0.2, **ended)
     inductor = running("inductor", 100, step_seconds=0.1, **ended)
@@ -151,9 +200,13 @@ def test_profiles_and_checks_are_to_come_less_what_of_them_is_over() -> None:
 
 
 SCRIPT = replace(
-    SPEC, task="script", model=ModelSpec(source="script:/home/me/train.py"),
-    data=DataSpec(source="script"), training=TrainingSpec(), evaluation=EvaluationSpec(),
-)  # fmt: skip
+    SPEC,
+    task="script",
+    model=ModelSpec(source="script:/home/me/train.py"),
+    data=DataSpec(source="script"),
+    training=TrainingSpec(),
+    evaluation=EvaluationSpec(),
+)
 
 
 def test_a_script_takes_as_many_steps_as_it_made_before() -> None:
@@ -170,8 +223,10 @@ def test_a_script_takes_as_many_steps_as_it_made_before() -> None:
 
 
 def test_a_script_that_goes_on_says_by_itself_how_far_it_goes() -> None:
-    runs = (running("baseline", 10, step_seconds=0.2, num_steps=60),
-            running("inductor", 10, step_seconds=0.1, num_steps=60))  # fmt: skip
+    runs = (
+        running("baseline", 10, step_seconds=0.2, num_steps=60),
+        running("inductor", 10, step_seconds=0.1, num_steps=60),
+    )
     costs = Costs(name="now", spec=SCRIPT, runs=runs)
     assert remaining_seconds(costs, [], 120.0) == pytest.approx(50 * 0.2 + 50 * 0.1)
 
@@ -189,9 +244,10 @@ def test_the_same_script_with_the_same_arguments_comes_first(data_dir: DataDir) 
 
 
 def test_without_an_earlier_experiment_runs_tell_of_each_other() -> None:
-    costs = now(running("baseline", 50, step_seconds=0.2, evaluations=1, evaluation_seconds=1.0),
-                running("inductor", 10, step_seconds=0.1,
-                        compile_seconds=20.0))  # fmt: skip
+    costs = now(
+        running("baseline", 50, step_seconds=0.2, evaluations=1, evaluation_seconds=1.0),
+        running("inductor", 10, step_seconds=0.1, compile_seconds=20.0),
+    )
     # 50 x 0.2 + 1 x 1; 90 x 0.1, 0.2 x 20 s of compiling for evaluation, 2 x (1 + 1).
     assert remaining_seconds(costs, [], 150.0) == pytest.approx(11 + 9 + 4 + 4)
 
@@ -203,8 +259,15 @@ def test_a_run_that_ended_takes_no_more_and_no_known_step_is_no_answer() -> None
 
 
 def test_what_turns_take_beside_steps_and_evaluations_is_counted_too() -> None:
-    run = running("baseline", 50, step_seconds=0.2, seconds_of_steps=10.0, worked_until=122.0,
-                  evaluations=1, evaluation_seconds=0.0)  # fmt: skip
+    run = running(
+        "baseline",
+        50,
+        step_seconds=0.2,
+        seconds_of_steps=10.0,
+        worked_until=122.0,
+        evaluations=1,
+        evaluation_seconds=0.0,
+    )
     # 12 s of turns for 10 s of steps; 50 x 0.2 s to come, and 0.35 of a step for each of 5 batches.
     assert remaining_seconds(now(run), [], 150.0) == pytest.approx(1.2 * (10 + 5 * 0.35 * 0.2))
 
@@ -215,8 +278,17 @@ def test_costs_are_those_of_the_journal(data_dir: DataDir) -> None:
     run.blocks([0.1, 0.2, 0.2, 0.2], [1.0] * 40, compile_seconds=3.0)
     for step_seconds in (4.0, 0.5, 0.7):
         run.evaluation(0.5, split="validation", compiled=False)
-        run.log.append("evaluation", epoch=0, step=run.num_steps, split="validation", compiled=True,
-                       loss=1.0, metrics={}, num_samples=200, seconds=step_seconds)  # fmt: skip
+        run.log.append(
+            "evaluation",
+            epoch=0,
+            step=run.num_steps,
+            split="validation",
+            compiled=True,
+            loss=1.0,
+            metrics={},
+            num_samples=200,
+            seconds=step_seconds,
+        )
         run.num_steps += 1  # as if they were evaluations at steps of their own
     run.log.flush()
     with Store.in_memory(data_dir) as store:

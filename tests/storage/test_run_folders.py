@@ -54,8 +54,11 @@ def packed(recorded: DataDir, tmp_path: Path) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in sorted(folder.rglob("*")) if path.is_file()}  # fmt: skip
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def changed(archive: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
@@ -149,25 +152,43 @@ def respecified(files: dict[str, bytes], **changes: Any) -> None:
 
 BAD: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
     "no exit": (lambda files: files.pop(f"{RUNS[0]}/exit.json"), "has not ended"),
-    "never run": (lambda files: keep(files, lambda name: name.endswith("spec.json")),
-                  "has not ended"),
-    "lacks a run": (lambda files: keep(files, lambda name: not name.startswith(RUNS[1])),
-                    "lacks the runs control"),
+    "never run": (
+        lambda files: keep(files, lambda name: name.endswith("spec.json")),
+        "has not ended",
+    ),
+    "lacks a run": (
+        lambda files: keep(files, lambda name: not name.startswith(RUNS[1])),
+        "lacks the runs control",
+    ),
     "another specification": (
-        lambda files: respecified(files, experiment=json.loads(files[SPEC_FILE])["experiment"]
-                                  | {"name": "another"}), "describes another experiment"),
+        lambda files: respecified(
+            files, experiment=json.loads(files[SPEC_FILE])["experiment"] | {"name": "another"}
+        ),
+        "describes another experiment",
+    ),
     "hostile specification": (
-        lambda files: respecified(files, experiment_id="../../../tmp/x"), "no specification: "),
+        lambda files: respecified(files, experiment_id="../../../tmp/x"),
+        "no specification: ",
+    ),
     "broken specification": (
-        lambda files: files.update({SPEC_FILE: b"{" * 100_000}), "no specification: "),
+        lambda files: files.update({SPEC_FILE: b"{" * 100_000}),
+        "no specification: ",
+    ),
     "broken labels": (
-        lambda files: files.update({f"{RUNS[0]}/labels.json": b"[]"}), "cannot be used"),
+        lambda files: files.update({f"{RUNS[0]}/labels.json": b"[]"}),
+        "cannot be used",
+    ),
     "a twin": (
-        lambda files: files.update({f"copy/{name}": data for name, data in files.items()
-                                    if name.startswith(RUNS[0])}), "in it twice"),
-    "nothing": (lambda files: (files.clear(), files.update({"notes.txt": b"hello"})),
-                "no run folder in it"),
-}  # fmt: skip
+        lambda files: files.update(
+            {f"copy/{name}": data for name, data in files.items() if name.startswith(RUNS[0])}
+        ),
+        "in it twice",
+    ),
+    "nothing": (
+        lambda files: (files.clear(), files.update({"notes.txt": b"hello"})),
+        "no run folder in it",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -206,8 +227,9 @@ def test_other_files_are_left_out(recorded: DataDir, data_dir: DataDir, tmp_path
 
     taken = take_in(data_dir, changed(packed(recorded, tmp_path), whole_folder))
     assert taken.left_out == [
-        "data/breakeven.duckdb", f"data/runs/{RUNS[2]}/compile-cache/kernel.so",
-    ]  # fmt: skip
+        "data/breakeven.duckdb",
+        f"data/runs/{RUNS[2]}/compile-cache/kernel.so",
+    ]
     names = {path.name for path in (data_dir.runs / RUNS[2]).iterdir()}
     assert "compile-cache" not in names and "artifacts" in names
 
@@ -245,16 +267,18 @@ def test_changed_reports_are_refused(recorded: DataDir, data_dir: DataDir, tmp_p
     whole = page(archive)
     start = whole.index(b'">') + 40
     tampered = {
-        "changed": whole[:start] + (b"A" if whole[start : start + 1] != b"A" else b"B")
+        "changed": whole[:start]
+        + (b"A" if whole[start : start + 1] != b"A" else b"B")
         + whole[start + 1 :],
         "cut": whole[: len(whole) // 2],
         "empty": b"<!DOCTYPE html><html></html>",
         "two": page(archive, reports.report_element(archive)),
         "script": whole.replace(b"application/zip", b"text/javascript"),
         "version": whole.replace(b"report-1", b"report-9"),
-        "commented": whole.replace(b"<html>", b"<html><!--").replace(b"</html>", b"--></html>")
-        .replace(b' data-format', b"  data-format"),
-    }  # fmt: skip
+        "commented": whole.replace(b"<html>", b"<html><!--")
+        .replace(b"</html>", b"--></html>")
+        .replace(b" data-format", b"  data-format"),
+    }
     for name, content in tampered.items():
         report = tmp_path / f"{name}.html"
         report.write_bytes(content)

@@ -70,10 +70,18 @@ def test_a_page_links_the_figures_of_a_caution_and_nothing_else() -> None:
     noisy = caution_words(NOISY)
     assert "differ by up to [3.1 %](definitions#noise_floor), and" in sentence(noisy)
     assert "differ by up to 3.1 %, and" in str(noisy)
-    foreign = Caution(kind="ended early", runs={
-        "[5 s](x)": {"state": "failed", "reason": None, "steps_done": 3, "num_steps": 40,
-                     "role": "backend"},
-    })  # fmt: skip
+    foreign = Caution(
+        kind="ended early",
+        runs={
+            "[5 s](x)": {
+                "state": "failed",
+                "reason": None,
+                "steps_done": 3,
+                "num_steps": 40,
+                "role": "backend",
+            }
+        },
+    )
     page = sentence(caution_words(foreign))
     assert page.startswith("&#91;5 s&#93;(x) failed at [step 3 of 40](")
     assert page.count("](") == 1
@@ -82,8 +90,9 @@ def test_a_page_links_the_figures_of_a_caution_and_nothing_else() -> None:
 def test_a_recorded_text_with_numbers_leads_as_a_whole_to_what_notes_are() -> None:
     notes = [Caution(kind="note", figures={"text": text}) for text in ("It left 3 out.", "Off.")]
     assert [sentence(caution_words(one)) for one in notes] == [
-        "[It left 3 out.](definitions#cautions)", "Off.",
-    ]  # fmt: skip
+        "[It left 3 out.](definitions#cautions)",
+        "Off.",
+    ]
 
 
 def caution(kind: Kind, facts: dict[str, Any] | None = None, **figures: Any) -> Caution:
@@ -95,8 +104,16 @@ SEEN = {"num_seen": 2, "num_looked": 12}
 OTHERS = ({"name": None, "pid": 7, "memory_bytes": 2**31},)
 ALL_CAUTIONS = [
     caution("missing runs", {}, lacks_baseline=True),
-    caution("ended early", {"state": RunState.FAILED, "reason": "Killed by 9", "role": "backend",
-                            "num_rounds": 8, **DONE}),
+    caution(
+        "ended early",
+        {
+            "state": RunState.FAILED,
+            "reason": "Killed by 9",
+            "role": "backend",
+            "num_rounds": 8,
+            **DONE,
+        },
+    ),
     caution("loss not finite", {"step": 7}),
     caution("not over", {"state": RunState.RUNNING, **DONE}),
     caution("different lengths", {"num_steps": 30}, clock_reads=["train.py:7"]),
@@ -105,20 +122,40 @@ ALL_CAUTIONS = [
     caution("repeated lines", {"num_lines": 1}),
     caution("missing lines", {"num_lines": 1200}),
     caution("different setting", {"value": "x" * 70}, setting="host"),
-    caution("different sizes", {"num_rounds": 2, "of": "tokens", "size": 9.5,
-                                "baseline_size": 8.0}),
+    caution(
+        "different sizes", {"num_rounds": 2, "of": "tokens", "size": 9.5, "baseline_size": 8.0}
+    ),
     caution("fallback", experiment_id="20261122"),
     caution("sequential"),
     caution("compiled together"),
-    caution("no control", state=RunState.QUEUED, was_asked_for=True, is_inference=False,
-            environment=None),
+    caution(
+        "no control",
+        state=RunState.QUEUED,
+        was_asked_for=True,
+        is_inference=False,
+        environment=None,
+    ),
     NOISY,
     caution("few rounds", {"num_rounds": 3}),
     caution("nothing compiled", {}, is_script=True),
-    caution("given up", {"functions": [{"name": "f", "place": "a.py:3", "is_part": True}],
-                         "reason": "Unsupported.", "is_all": True}),
-    caution("compiles throughout", {"is_code": True, "num_compiled_steps": 30, "steps_done": 40,
-                                    "compiled_step_seconds": 0.5, "baseline_step_seconds": None}),
+    caution(
+        "given up",
+        {
+            "functions": [{"name": "f", "place": "a.py:3", "is_part": True}],
+            "reason": "Unsupported.",
+            "is_all": True,
+        },
+    ),
+    caution(
+        "compiles throughout",
+        {
+            "is_code": True,
+            "num_compiled_steps": 30,
+            "steps_done": 40,
+            "compiled_step_seconds": 0.5,
+            "baseline_step_seconds": None,
+        },
+    ),
     caution("operations unknown", names=["a::b"]),
     caution("answers not compared", {"error": ""}),
     caution("measuring ended", num_rounds=[8, 9], repeats=3, reason="time is over"),
@@ -138,26 +175,48 @@ ALL_CAUTIONS = [
     caution("shared CPU", {"others_cpu_share": 0.4, "num_cpus": 2}, processes=OTHERS),
     caution("stolen CPU", {"stolen_cpu_share": 0.4}, processes=()),
     caution("CPU quota", SEEN, processes=()),
-    caution("other clock", {"sm_clock_mhz": 900.0, "baseline": 1000.0, "change": -0.1},
-            processes=()),
-    caution("other frequency", {"cpu_frequency_mhz": 9.0, "baseline": 10.0, "change": -0.1},
-            processes=()),
+    caution(
+        "other clock", {"sm_clock_mhz": 900.0, "baseline": 1000.0, "change": -0.1}, processes=()
+    ),
+    caution(
+        "other frequency",
+        {"cpu_frequency_mhz": 9.0, "baseline": 10.0, "change": -0.1},
+        processes=(),
+    ),
     caution("many threads", {"num_threads": 8, "num_cpus": 2}, processes=()),
-]  # fmt: skip
+]
 
-READING = Reading(quantity="loss", first_step=100, last_step=199, value=2.0, expected=1.0,
-                  interval=0.5, learned=3.0)  # fmt: skip
+READING = Reading(
+    quantity="loss",
+    first_step=100,
+    last_step=199,
+    value=2.0,
+    expected=1.0,
+    interval=0.5,
+    learned=3.0,
+)
 DATA = {"first_step": 3, "last_alike": 1, "generators": ["cpu"]}
 BAND = {"max_ratio_to_band": 2.0, "first_step_outside": 7, "band_steps": 9, "num_steps": 40}
 PARITY_FINDINGS: dict[FindingKind, dict[str, Any]] = {
-    "other batch": {"size": 16, "baseline_size": 8, "metric": "accuracy", "value": 0.9,
-                    "expected": 0.94, "is_worse": False},
+    "other batch": {
+        "size": 16,
+        "baseline_size": 8,
+        "metric": "accuracy",
+        "value": 0.9,
+        "expected": 0.94,
+        "is_worse": False,
+    },
     "other inputs": DATA,
     "not repeatable": DATA | {"generators": []},
     "far shorter": {"steps_done": 30, "num_steps": 80},
     "not repeated": {"num_trials": 2, "step": 4},
-    "other settings": {"first_step": 3, "last_alike": 1, "settings": ["lr", "rho"],
-                       "is_control": True, "clock_reads": ["train.py:3"]},
+    "other settings": {
+        "first_step": 3,
+        "last_alike": 1,
+        "settings": ["lr", "rho"],
+        "is_control": True,
+        "clock_reads": ["train.py:3"],
+    },
     "inside band": BAND,
     "outside band": BAND,
     "hardly outside": BAND | {"num_controls": 2, "control_seconds": 90.0},
@@ -165,37 +224,75 @@ PARITY_FINDINGS: dict[FindingKind, dict[str, Any]] = {
     "outside later": {"reading": READING},
     "too far apart": {"reading": READING},
     "rehearsal": BAND | {"verdict": "unknown"},
-    "dropout wrong": {"count": 2, "fault": DropoutFault(
-        what="share", number=0, num_dropouts=4, operation="attention", p=0.1, value=0.2,
-        expected=0.1,
-    )},
+    "dropout wrong": {
+        "count": 2,
+        "fault": DropoutFault(
+            what="share",
+            number=0,
+            num_dropouts=4,
+            operation="attention",
+            p=0.1,
+            value=0.2,
+            expected=0.1,
+        ),
+    },
     "redraws differ": {"tensor": None, "size": 2.0, "what": "length", "num_divisions": 1000},
-    "inference wrong": {"name": "loss", "value": 1.0, "value_compiled": 2.0, "step": 80,
-                        "split": "validation"},
-    "answers wrong": {"split": "test", "wrong_classes": 1, "wrong": 2, "samples": [4, 5],
-                      "difference": 0.2, "tolerance": 0.1, "step": 80, "compared": 64},
+    "inference wrong": {
+        "name": "loss",
+        "value": 1.0,
+        "value_compiled": 2.0,
+        "step": 80,
+        "split": "validation",
+    },
+    "answers wrong": {
+        "split": "test",
+        "wrong_classes": 1,
+        "wrong": 2,
+        "samples": [4, 5],
+        "difference": 0.2,
+        "tolerance": 0.1,
+        "step": 80,
+        "compared": 64,
+    },
     "ended early": DONE | {"role": "control", "state": RunState.LOST},
-}  # fmt: skip
+}
 PROFILE_FINDINGS: dict[ProfileKind, dict[str, Any]] = {
-    "attention_unfused": {"fused_seconds": 1e-3, "softmax_seconds": 2e-3, "product_seconds": 3e-3,
-                          "float32_seconds": 1e-3},
+    "attention_unfused": {
+        "fused_seconds": 1e-3,
+        "softmax_seconds": 2e-3,
+        "product_seconds": 3e-3,
+        "float32_seconds": 1e-3,
+    },
     "float32_products": {"precision": "bf16", "kernel": "k"},
     "device_idle": {"launches": 900.0, "replays_graphs": False},
     "underfilled": {"batch_size": 8},
     "given_up": {"functions": [], "lines": ["a.py:3"], "operators": [], "reason": "print"},
-    "graph_breaks": {"lines": ["a.py:3"], "between_seconds": 1e-3, "reason": "print",
-                     "operators": []},
-    "recompiled": {"function": "f", "times": 3, "total_seconds": 9.0, "reason": "shape",
-                   "is_over": True},
+    "graph_breaks": {
+        "lines": ["a.py:3"],
+        "between_seconds": 1e-3,
+        "reason": "print",
+        "operators": [],
+    },
+    "recompiled": {
+        "function": "f",
+        "times": 3,
+        "total_seconds": 9.0,
+        "reason": "shape",
+        "is_over": True,
+    },
     "padding": {"padding_share": 0.3},
     "small_kernels": {"op": "aten::add", "calls": 90.0, "phase": "forward", "kernel_seconds": 1e-3},
-    "costly_kernel": {"kernel": "k", "kernel_seconds": 9e-3, "work_class": "matmul_fp8",
-                      "baseline_seconds": 1e-3},
+    "costly_kernel": {
+        "kernel": "k",
+        "kernel_seconds": 9e-3,
+        "work_class": "matmul_fp8",
+        "baseline_seconds": 1e-3,
+    },
     "optimizer_unfused": {"kernels": 400.0},
     "fell_back": {"op": "aten::index_add_", "kernel": "k", "kernel_seconds": 7e-3},
     "optimizer_compiled_long": {"optimizer_seconds": 190.0, "rest_seconds": 40.0},
     "copied_each_step": {"calls": 9.0, "waits": True},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
@@ -208,10 +305,17 @@ def test_every_kind_of_caution_has_a_message_with_all_slots_filled(kind: Kind) -
 @pytest.mark.parametrize("kind", get_args(FindingKind))
 def test_every_kind_of_finding_of_parity_has_a_message(kind: FindingKind) -> None:
     finding = ParityFinding(kind=kind, figures=PARITY_FINDINGS.get(kind, {}))
-    words = str(parity_words(Parity(
-        verdict="unknown", first_step_outside=None, max_ratio_to_band=None, steps_compared=0,
-        findings=(finding,),
-    )))  # fmt: skip
+    words = str(
+        parity_words(
+            Parity(
+                verdict="unknown",
+                first_step_outside=None,
+                max_ratio_to_band=None,
+                steps_compared=0,
+                findings=(finding,),
+            )
+        )
+    )
     assert words and not set(words) & set("{}<>")
 
 

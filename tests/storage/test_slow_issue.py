@@ -23,10 +23,12 @@ def record(data_dir: DataDir) -> None:
         is_slow = variant.label == "inductor"
         attention = SOFTMAX | {"seconds": 0.120} if is_slow else FLASH | {"seconds": 0.030}
         run = Recording(data_dir.runs, variant.label, spec).claim()
-        run.start(environment={"device_type": "cuda", "device_name": "NVIDIA H100",
-                               "driver": "580.1"})  # fmt: skip
-        run.blocks([0.200 if is_slow else 0.100] * 8, [1.0] * 80,
-                   9.0 if variant.role == "backend" else 0.0)  # fmt: skip
+        run.start(
+            environment={"device_type": "cuda", "device_name": "NVIDIA H100", "driver": "580.1"}
+        )
+        run.blocks(
+            [0.200 if is_slow else 0.100] * 8, [1.0] * 80, 9.0 if variant.role == "backend" else 0.0
+        )
         for _ in range(3):
             run.profile([GEMM | {"seconds": 0.050}, attention])
         run.end()
@@ -46,8 +48,14 @@ def test_the_issue_of_a_slow_backend(data_dir: DataDir, capsys: pytest.CaptureFi
     assert "A step takes 200 ms with inductor and 100 ms without a compiler: it is 0.50x" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     stages = [row.split(" | ")[0] for row in rows[:6]]
-    assert stages == ["| stage", "| ---", "| no compiler", "| Dynamo", "| AOTAutograd",
-                      "| Inductor"]  # fmt: skip
+    assert stages == [
+        "| stage",
+        "| ---",
+        "| no compiler",
+        "| Dynamo",
+        "| AOTAutograd",
+        "| Inductor",
+    ]
     assert "slower" in rows[5] and "slower" not in rows[4]
     assert "First stage that is slower: inductor" in text
     # 80 ms of kernels and 20 idle become 170 and 30.
@@ -56,8 +64,9 @@ def test_the_issue_of_a_slow_backend(data_dir: DataDir, capsys: pytest.CaptureFi
     assert "| whole step | 100 ms | 200 ms | +100 ms |" in rows
     kernels = [row for row in rows if "softmax_3" in row or "flash_fwd" in row]
     assert [row.split(" | ")[0] for row in kernels] == [
-        "| triton_per_fused__softmax_3", "| void flash_fwd_kernel\\<Traits\\<64\\>\\|4\\>",
-    ]  # fmt: skip
+        "| triton_per_fused__softmax_3",
+        "| void flash_fwd_kernel\\<Traits\\<64\\>\\|4\\>",
+    ]
     assert kernels[0].endswith("| 0 s | 120 ms | +120 ms |")
     assert "nvjet" not in text, "as long in both"
     versions = text.partition("### Versions\n\n```\n")[2].splitlines()
@@ -97,12 +106,18 @@ def test_an_issue_needs_no_profile(data_dir: DataDir, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("text", "shows"),
-    [("a|b", r"a\|b"), ("<img src=x>", r"\<img src=x\>"), ("a\n# b", r"a\\n# b"),
-     ("`x` [y](z)", r"\`x\` \[y\](z)"), ("\x1b[31mred", r"\\x1b\[31mred"),
-     ("@name, a@b.c", "@\u200bname, a@\u200bb.c"), ("as #12 and C# 7", "as #\u200b12 and C# 7"),
-     ("aten.__and__, a_b, x__y, _z", r"aten.\_\_and\_\_, a_b, x__y, \_z"),
-     ("A&lt;b", r"A\&lt;b")],
-)  # fmt: skip
+    [
+        ("a|b", r"a\|b"),
+        ("<img src=x>", r"\<img src=x\>"),
+        ("a\n# b", r"a\\n# b"),
+        ("`x` [y](z)", r"\`x\` \[y\](z)"),
+        ("\x1b[31mred", r"\\x1b\[31mred"),
+        ("@name, a@b.c", "@\u200bname, a@\u200bb.c"),
+        ("as #12 and C# 7", "as #\u200b12 and C# 7"),
+        ("aten.__and__, a_b, x__y, _z", r"aten.\_\_and\_\_, a_b, x__y, \_z"),
+        ("A&lt;b", r"A\&lt;b"),
+    ],
+)
 def test_a_text_among_markdown_is_shown_as_it_is(text: str, shows: str) -> None:
     assert escaped(text) == shows
 

@@ -16,21 +16,36 @@ STATEMENT = re.compile(
 )
 REVIEWED = {
     "index/ingest.py": {"', '.join(names)", "condition", "fields", "picked", "shape", "table"},
-    "queries/experiments.py": {"', '.join((f'any_value({name}) AS {name}' for name in FACTS))",
-                               "', '.join(TAKEN_IN)",
-                               "RunState.RUNNING"},
-    "queries/rows.py": {"', '.join(OF_RUNS)", "columns", "f'WHERE {MINE}' if is_table else ''",
-                        "order", "source", "table"},
+    "queries/experiments.py": {
+        "', '.join((f'any_value({name}) AS {name}' for name in FACTS))",
+        "', '.join(TAKEN_IN)",
+        "RunState.RUNNING",
+    },
+    "queries/rows.py": {
+        "', '.join(OF_RUNS)",
+        "columns",
+        "f'WHERE {MINE}' if is_table else ''",
+        "order",
+        "source",
+        "table",
+    },
     "queries/recorded.py": {"table"},
     "queries/runs.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
     "queries/timeline.py": {"doing", "under_way"},
     "team/store.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
     # What the operator named in the settings, quoted.
-    "team/lake.py": {"', '.join(options)", "file", "kind", "', '.join(['TYPE s3', *settings])",
-                      "place", "quoted(question)", "self.address.catalog"},
+    "team/lake.py": {
+        "', '.join(options)",
+        "file",
+        "kind",
+        "', '.join(['TYPE s3', *settings])",
+        "place",
+        "quoted(question)",
+        "self.address.catalog",
+    },
     "team/commands.py": {"' UNION ALL '.join(counts)", "catalog", "gone", "macro", "mine", "table"},
-}  # fmt: skip
+}
 
 
 def pieces(source: str) -> Iterator[str]:
@@ -38,8 +53,11 @@ def pieces(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             parts = [part.value for part in node.values if isinstance(part, ast.Constant)]
-            put = [ast.unparse(part.value) for part in node.values
-                   if isinstance(part, ast.FormattedValue)]  # fmt: skip
+            put = [
+                ast.unparse(part.value)
+                for part in node.values
+                if isinstance(part, ast.FormattedValue)
+            ]
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.Add):
             parts = [node.left.value] if isinstance(node.left, ast.Constant) else []
             put = [ast.unparse(node.right)]

@@ -9,8 +9,13 @@ import pytest
 
 from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv, to_parquet
 
-COLUMNS = {"label": ["aot_eager", "inductor"], "speedup": [1.5, None], "f1": [None, None],
-           "final_loss": [0.25, math.nan], "break_even_steps": [math.inf, 12]}  # fmt: skip
+COLUMNS = {
+    "label": ["aot_eager", "inductor"],
+    "speedup": [1.5, None],
+    "f1": [None, None],
+    "final_loss": [0.25, math.nan],
+    "break_even_steps": [math.inf, 12],
+}
 FRAME = pd.DataFrame(COLUMNS, dtype=object)
 
 
@@ -29,8 +34,11 @@ def test_parquet_tells_a_diverged_loss_from_what_is_missing() -> None:
 def test_what_a_column_mixes_is_text_in_parquet() -> None:
     mixed = pd.DataFrame({"value": [1, "many", None, "\ud800"]}, dtype=object)
     assert pq.read_table(io.BytesIO(to_parquet(mixed)))["value"].to_pylist() == [
-        "1", "many", None, " ",
-    ]  # fmt: skip
+        "1",
+        "many",
+        None,
+        " ",
+    ]
 
 
 @pytest.mark.parametrize("suffix", TABLE_FORMATS)

@@ -26,8 +26,13 @@ NOT_FASTER = ("same", "unsure", "slower")
 
 def rated(label: str, median: float, verdict: str, parity: str = "holds", **more: Any) -> Result:
     ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
-    judged = Parity(verdict=parity, first_step_outside=None, max_ratio_to_band=None,
-                    steps_compared=60, findings=(ParityFinding(kind="not begun"),))  # fmt: skip
+    judged = Parity(
+        verdict=parity,
+        first_step_outside=None,
+        max_ratio_to_band=None,
+        steps_compared=60,
+        findings=(ParityFinding(kind="not begun"),),
+    )
     fields = {"speedup": ratio, "speed_verdict": verdict, "parity": judged, **more}
     return result(label, **fields)
 
@@ -39,8 +44,10 @@ def said(*backends: Result, baseline: RunState = RunState.FINISHED) -> str:
 
 def planned(num_steps: int | None, found: BreakEven) -> str:
     """Steps of 0.2 s without a compiler, and a backend with that break-even."""
-    known = comparison(result("baseline", step_seconds=0.2),
-                       rated("a", 2.0, "faster", break_even=found, num_steps=30))  # fmt: skip
+    known = comparison(
+        result("baseline", step_seconds=0.2),
+        rated("a", 2.0, "faster", break_even=found, num_steps=30),
+    )
     return without_links(evidence(known, plan(known, num_steps)))
 
 
@@ -77,28 +84,42 @@ AT_08, AT_07 = "at 0.80x (0.70 to 0.90)", "at 0.70x (0.60 to 0.80)"
     ("backends", "sentence"),
     [
         ([rated("a", 0.8, "slower")], f"**a** {AT_08} is slower {THAN}."),
-        ([rated("a", 0.68, "unsure", speedup=FEW)],
-         f"**a** at 0.68x is not shown to be faster or slower {THAN}: too few rounds to tell (at "
-         "least 6 are needed)."),
-        ([rated("a", 0.8, "same"), rated("b", 0.7, "same")],
-         f"Every backend is as fast as without a compiler: **a** {AT_08} and **b** {AT_07}."),
-        ([rated("a", 0.8, "unsure", p_holm=0.5), rated("b", 0.7, "unsure", p_holm=0.5)],
-         f"**a** {AT_08} and **b** {AT_07} are not shown to be faster or slower {THAN}: the "
-         "difference may be chance."),
-        ([rated("a", 0.8, "unsure", p_holm=0.5), rated("b", 0.7, "slower")],
-         f"No backend is shown to be faster {THAN}: **a** {AT_08} is inconclusive and **b** "
-         f"{AT_07} is slower."),
-        ([rated("wrong", 3.0, "faster", "broken"),
-          rated("dead", 2.0, "faster", state=RunState.OUT_OF_MEMORY),
-          rated("slow", 0.8, "slower"), result("late", state=RunState.RUNNING)],
-         f"**slow** {AT_08} is slower {THAN}. **wrong** does not count: its "
-         "answers differ by more than rounding or chance explains. **dead** (out of memory, 2.00x "
-         "(1.90 to 2.10) until then) did not finish. **late**: no speed to compare yet."),
+        (
+            [rated("a", 0.68, "unsure", speedup=FEW)],
+            f"**a** at 0.68x is not shown to be faster or slower {THAN}: too few rounds "
+            "to tell (at least 6 are needed).",
+        ),
+        (
+            [rated("a", 0.8, "same"), rated("b", 0.7, "same")],
+            f"Every backend is as fast as without a compiler: **a** {AT_08} and **b** {AT_07}.",
+        ),
+        (
+            [rated("a", 0.8, "unsure", p_holm=0.5), rated("b", 0.7, "unsure", p_holm=0.5)],
+            f"**a** {AT_08} and **b** {AT_07} are not shown to be faster or slower {THAN}: the "
+            "difference may be chance.",
+        ),
+        (
+            [rated("a", 0.8, "unsure", p_holm=0.5), rated("b", 0.7, "slower")],
+            f"No backend is shown to be faster {THAN}: **a** {AT_08} is inconclusive and **b** "
+            f"{AT_07} is slower.",
+        ),
+        (
+            [
+                rated("wrong", 3.0, "faster", "broken"),
+                rated("dead", 2.0, "faster", state=RunState.OUT_OF_MEMORY),
+                rated("slow", 0.8, "slower"),
+                result("late", state=RunState.RUNNING),
+            ],
+            f"**slow** {AT_08} is slower {THAN}. **wrong** does not count: its "
+            "answers differ by more than rounding or chance explains. **dead** (out of memory, "
+            "2.00x "
+            "(1.90 to 2.10) until then) did not finish. **late**: no speed to compare yet.",
+        ),
         ([result("a", state=RunState.FINISHED)], "No backend has a speed to compare."),
         ([result("a", state=RunState.RUNNING)], "No backend has a speed to compare yet."),
         ([result("a", state=RunState.FAILED)], "**a** (failed) did not finish."),
     ],
-)  # fmt: skip
+)
 def test_backends_of_which_none_is_faster(backends: list[Result], sentence: str) -> None:
     assert said(*backends) == sentence
 
@@ -106,26 +127,39 @@ def test_backends_of_which_none_is_faster(backends: list[Result], sentence: str)
 @pytest.mark.parametrize(
     ("backends", "start"),
     [
-        ([rated("wrong", 3.0, "faster", "broken"), rated("too", 2.0, "faster", "broken")],
-         "No backend can be trusted: **wrong** is at 3.00x"),
-        ([rated("a", 0.9, "slower"), rated("b", 0.8, "slower"),
-          rated("wrong", 3.0, "faster", "broken")],
-         "Every backend that counts is slower than without a compiler: "),
-        ([rated("fast", 2.0, "faster"), result("slow", state=RunState.CANCELLED)],
-         "**fast** trains at 2.00x"),
+        (
+            [rated("wrong", 3.0, "faster", "broken"), rated("too", 2.0, "faster", "broken")],
+            "No backend can be trusted: **wrong** is at 3.00x",
+        ),
+        (
+            [
+                rated("a", 0.9, "slower"),
+                rated("b", 0.8, "slower"),
+                rated("wrong", 3.0, "faster", "broken"),
+            ],
+            "Every backend that counts is slower than without a compiler: ",
+        ),
+        (
+            [rated("fast", 2.0, "faster"), result("slow", state=RunState.CANCELLED)],
+            "**fast** trains at 2.00x",
+        ),
         # The fastest step need not take the least time.
-        ([rated("a", 1.4, "faster"), rated("b", 1.2, "faster")],
-         "**a** has the fastest step at 1.40x (1.30 to 1.50) the speed without a compiler"),
+        (
+            [rated("a", 1.4, "faster"), rated("b", 1.2, "faster")],
+            "**a** has the fastest step at 1.40x (1.30 to 1.50) the speed without a compiler",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_count_unmakes_nothing(backends: list[Result], start: str) -> None:
     assert said(*backends).startswith(start)
 
 
 def test_no_mixture_is_said_to_be_what_one_of_its_verdicts_denies() -> None:
     for verdicts in itertools.product(NOT_FASTER, repeat=3):
-        runs = [rated(name, 0.9, verdict, p_holm=0.5)
-                for name, verdict in zip("abc", verdicts, strict=True)]  # fmt: skip
+        runs = [
+            rated(name, 0.9, verdict, p_holm=0.5)
+            for name, verdict in zip("abc", verdicts, strict=True)
+        ]
         text = said(*runs)
         assert ("as fast" in text) == ("same" in verdicts), verdicts
         claims_slower = "slower" in text.replace("faster or slower", "")
@@ -155,12 +189,14 @@ def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
     ("found", "words"),
     [
         (pays("reached", 50, 40, 60, seconds=9.0), "and has paid for its compiling after 50 steps"),
-        (pays("reached", 50, 40, 61, seconds=9.0),
-         "and pays for its compiling after 50 steps (40 to 61), about 9.00 s."),
+        (
+            pays("reached", 50, 40, 61, seconds=9.0),
+            "and pays for its compiling after 50 steps (40 to 61), about 9.00 s.",
+        ),
         (pays("reached", 50, 40, math.inf), "and may pay for its compiling after 50 steps (40 to"),
         (pays("unsure", gain=-1.0), ", but it is open whether compiling ever pays off."),
     ],
-)  # fmt: skip
+)
 def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(found: BreakEven, words: str):
     assert words in said(rated("a", 2.0, "faster", break_even=found, num_steps=60))
 
@@ -168,13 +204,19 @@ def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(found: Bre
 @pytest.mark.parametrize(
     ("num_steps", "words"),
     [
-        (39, "**a** trains at 2.00x (1.90 to 2.10) the speed without a compiler and pays for its "
-             "compiling only after 50 steps (40 to 60), about"),
-        (61, "**a** trains at 2.00x (1.90 to 2.10) the speed without a compiler and pays for its "
-             "compiling after 50 steps (40 to 60), about"),
+        (
+            39,
+            "**a** trains at 2.00x (1.90 to 2.10) the speed without a compiler and pays for its "
+            "compiling only after 50 steps (40 to 60), about",
+        ),
+        (
+            61,
+            "**a** trains at 2.00x (1.90 to 2.10) the speed without a compiler and pays for its "
+            "compiling after 50 steps (40 to 60), about",
+        ),
         (None, "**a** trains at 2.00x (1.90 to 2.10) the speed without a compiler and pays for"),
     ],
-)  # fmt: skip
+)
 def test_the_evidence_says_when_compiling_pays_for_the_planned_length(
     num_steps: int | None, words: str
 ) -> None:
@@ -183,22 +225,26 @@ def test_the_evidence_says_when_compiling_pays_for_the_planned_length(
 
 def suite(*rows: tuple[str, str, tuple[float, ...]]) -> list[Group]:
     """Backend, part, and the speedups of its models."""
-    return groups([
-        Outcome(
-            cell=Cell(f"M{number}", "bf16", part, backend),  # type: ignore[arg-type]
-            experiments={"speed": "x"},
-            is_over=True,
-            speedup=Ratio(median=one, low=one, high=one, p_value=0.001, n=9),
-        )
-        for backend, part, speedups in rows
-        for number, one in enumerate(speedups)
-    ])  # fmt: skip
+    return groups(
+        [
+            Outcome(
+                cell=Cell(f"M{number}", "bf16", part, backend),  # type: ignore[arg-type]
+                experiments={"speed": "x"},
+                is_over=True,
+                speedup=Ratio(median=one, low=one, high=one, p_value=0.001, n=9),
+            )
+            for backend, part, speedups in rows
+            for number, one in enumerate(speedups)
+        ]
+    )
 
 
 FAST, SLOW, SAME, UNSURE = (
-    (1.3, 1.32, 1.28, 1.31), (0.7, 0.72, 0.68, 0.71), (1.001, 0.999, 1.002, 0.998),
+    (1.3, 1.32, 1.28, 1.31),
+    (0.7, 0.72, 0.68, 0.71),
+    (1.001, 0.999, 1.002, 0.998),
     (0.5, 1.2, 0.7, 0.6),
-)  # fmt: skip
+)
 
 
 def told(*rows: tuple[str, str, tuple[float, ...]]) -> str:
@@ -210,8 +256,12 @@ def test_a_suite_tells_the_fastest_backend_part_by_part_or_what_each_row_is() ->
         "**eager** in training (bf16, 4 of 4 models) at 0.71x (0.39 to 1.29) is not shown to be "
         "faster or slower than without a compiler: the difference may be chance"
     )
-    text = told(("inductor", "training", FAST), ("inductor", "inference", SLOW),
-                ("eager", "training", SAME), ("cudagraphs", "inference", FAST))  # fmt: skip
+    text = told(
+        ("inductor", "training", FAST),
+        ("inductor", "inference", SLOW),
+        ("eager", "training", SAME),
+        ("cudagraphs", "inference", FAST),
+    )
     assert text == (
         "**inductor** is faster than without a compiler in training (bf16, 4 of 4 models) at 1.30x "
         "(1.28 to 1.33) and slower in inference (bf16, 4 of 4 models) at 0.70x (0.68 to 0.73). "
@@ -231,24 +281,39 @@ def test_that_nothing_got_worse_is_qualified_by_what_could_not_be_told() -> None
 
 
 def check(label: str, status: str | None, part: str = "training") -> Check:
-    return Check(label=label, state="finished", part=part, status=status,  # type: ignore[arg-type]
-                 message=None, tolerance=None, num_tensors=1, num_failed=0, worst=(),
-                 notes=())  # fmt: skip
+    return Check(
+        label=label,
+        state="finished",
+        part=part,
+        status=status,  # type: ignore[arg-type]
+        message=None,
+        tolerance=None,
+        num_tensors=1,
+        num_failed=0,
+        worst=(),
+        notes=(),
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        ([check("a", "pass")],
-         "Every backend computes correct results in training, gradients included."),
-        ([check("a", "OOM"), check("b", "fail_accuracy"), check("c", "pass")],
-         "Wrong results: **b**. No results: **a** (OOM). Correct results: **c**."),
-        ([check("a", "eager_two_runs_differ"), check("b", None)],
-         "Nothing to check against, because the baseline or the model failed: **a** "
-         "(eager_two_runs_differ). Not checked: **b**."),
+        (
+            [check("a", "pass")],
+            "Every backend computes correct results in training, gradients included.",
+        ),
+        (
+            [check("a", "OOM"), check("b", "fail_accuracy"), check("c", "pass")],
+            "Wrong results: **b**. No results: **a** (OOM). Correct results: **c**.",
+        ),
+        (
+            [check("a", "eager_two_runs_differ"), check("b", None)],
+            "Nothing to check against, because the baseline or the model failed: **a** "
+            "(eager_two_runs_differ). Not checked: **b**.",
+        ),
         ([], "There is only the baseline: add a backend to check."),
     ],
-)  # fmt: skip
+)
 def test_a_check_that_was_not_made_is_no_fault_and_a_fault_is_not_left_out(
     found: list[Check], sentence: str
 ) -> None:

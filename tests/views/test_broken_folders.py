@@ -38,8 +38,10 @@ def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
     # A resumption takes back what stands above it.
     for kind, table in sorted(EVENT_TABLES.items(), key=lambda entry: entry[0] != "resumed"):
         columns = {name: kind_of for name, (kind_of, _) in tables[table].items()}
-        plain = {name: {"BIGINT": 3, "DOUBLE": 0.5, "BOOLEAN": True, "VARCHAR": "a"}.get(type_)
-                 for name, type_ in columns.items()}  # fmt: skip
+        plain = {
+            name: {"BIGINT": 3, "DOUBLE": 0.5, "BOOLEAN": True, "VARCHAR": "a"}.get(type_)
+            for name, type_ in columns.items()
+        }
         del columns["seq"]  # One that is too large would have the rows after it left out.
         for name, type_ in columns.items():
             for value in EXTREMES.get(type_, ("x", 5, [], {}, [{}], [None])):
@@ -67,15 +69,27 @@ def extremes(kept_folder: DataDir) -> DataDir:
     ("page", "query"),
     [
         *(("experiments", {"view": view}) for view in ("Table", "Matrix", "Trends", "Suites")),
-        *(("experiment", {"experiment": BAD, "tab": tab})
-          for tab in ("Verdict", "Why", "Learning", "Runs", "Settings")),
+        *(
+            ("experiment", {"experiment": BAD, "tab": tab})
+            for tab in ("Verdict", "Why", "Learning", "Runs", "Settings")
+        ),
         ("experiment", {"experiment": GOOD}),
-        *(("experiment", {"experiment": BAD, "tab": "Runs", "run": EXTREME_RUN, "part": part})
-          for part in ("Scores", "Gradients", "Compiling", "Device", "Checkpoints", "Settings",
-                       "Environment", "Log")),
+        *(
+            ("experiment", {"experiment": BAD, "tab": "Runs", "run": EXTREME_RUN, "part": part})
+            for part in (
+                "Scores",
+                "Gradients",
+                "Compiling",
+                "Device",
+                "Checkpoints",
+                "Settings",
+                "Environment",
+                "Log",
+            )
+        ),
         ("machine", {"tab": "Devices"}),
     ],
-)  # fmt: skip
+)
 def test_a_journal_of_extremes_breaks_no_page(extremes: DataDir, page: str, query: dict[str, str]):
     assert "Traceback" not in text(opened(page, **query))
 

@@ -139,9 +139,17 @@ def test_the_compilers_work_is_marked_at_its_steps_in_the_colours_of_runs_and_le
 def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
     seconds = pd.Series(0.1, index=range(1_000_000))
     seconds[123_456], seconds[777_777] = 5.0, 0.01
-    frame = pd.DataFrame({"label": "eager", "role": "backend", "step": seconds.index,
-                          "seconds": seconds, "compiled": False, "name": "a",
-                          "value": seconds.where(seconds != 5.0, math.nan)})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "label": "eager",
+            "role": "backend",
+            "step": seconds.index,
+            "seconds": seconds,
+            "compiled": False,
+            "name": "a",
+            "value": seconds.where(seconds != 5.0, math.nan),
+        }
+    )
     line = trace(run_charts.step_series(frame), "eager")
     assert len(line.x) <= 1000
     assert dict(zip(line.x, line.y, strict=True)).items() >= {123_456: 5e3, 777_777: 10.0}.items()
@@ -151,9 +159,13 @@ def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
 
 def line_of(figure, label: str, measured: bool = False):
     """The line of a run, or the one of what was measured of it."""
-    return next(entry for entry in figure.data if entry.legendgroup == label
-                and (entry.line.dash == speed.MEASURED["dash"]) == measured
-                and entry.mode == "lines")  # fmt: skip
+    return next(
+        entry
+        for entry in figure.data
+        if entry.legendgroup == label
+        and (entry.line.dash == speed.MEASURED["dash"]) == measured
+        and entry.mode == "lines"
+    )
 
 
 BASELINE = result("baseline", step_seconds=2.0)
@@ -161,8 +173,12 @@ BASELINE = result("baseline", step_seconds=2.0)
 
 def paying(steps: float) -> list:
     """Steps of 2 s, and of 1 s under a compiler that so many steps repay."""
-    return [BASELINE, result("inductor", step_seconds=1.0, speed_verdict="faster",
-                             break_even=pays("reached", steps))]  # fmt: skip
+    return [
+        BASELINE,
+        result(
+            "inductor", step_seconds=1.0, speed_verdict="faster", break_even=pays("reached", steps)
+        ),
+    ]
 
 
 def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
@@ -188,8 +204,13 @@ def test_of_rings_side_by_side_the_first_has_a_name_and_tells_how_many_follow():
     """In a plan of 100 steps: within 10 % of the width on a rising line, 25 % on a level one."""
     after = {"a": 11.0, "b": 10.0, "c": 25.0, "d": 60.0}
     frame = series("seconds", baseline=[2.0], **{label: [7.0] for label in after})
-    results = [BASELINE, *(result(label, step_seconds=1.0, break_even=pays("reached", steps))
-                           for label, steps in after.items())]  # fmt: skip
+    results = [
+        BASELINE,
+        *(
+            result(label, step_seconds=1.0, break_even=pays("reached", steps))
+            for label, steps in after.items()
+        ),
+    ]
     for draw, texts in (
         (speed.cumulative, {"a": "", "b": "b and 1 more", "c": "c", "d": "d"}),
         (speed.saved, {"a": "", "b": "b and 2 more", "c": "", "d": "d"}),
@@ -219,9 +240,13 @@ def test_lines_reach_as_far_as_the_plan_and_what_is_unsure_has_no_ring_and_draws
 
 def test_bars_on_the_axis_of_time_lie_from_start_to_end_in_the_row_of_their_run():
     frame = pd.DataFrame(
-        [("baseline", "loading", 0.0, 2.0), ("inductor", "steps", 2.5, 9.0),
-         ("inductor", "compiling", 3.0, 8.0)], columns=["label", "kind", "start", "end"],
-    )  # fmt: skip
+        [
+            ("baseline", "loading", 0.0, 2.0),
+            ("inductor", "steps", 2.5, 9.0),
+            ("inductor", "compiling", 3.0, 8.0),
+        ],
+        columns=["label", "kind", "start", "end"],
+    )
     figure = run_charts.activities(frame)
     periods = [bars for bars in figure.data if bars.base is not None]
     bars_of = {bars.name: (list(bars.y), list(bars.base), list(bars.x)) for bars in periods}
@@ -249,13 +274,16 @@ def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not(
         "aot_eager": (1.9, pays("reached", 500.0, high=math.inf), "after 500 steps, perhaps never"),
         "mine": (1.9, pays("unsure", 700.0), "inconclusive"),
     }
-    results = [result(label, step_seconds=seconds, break_even=break_even)
-               for label, (seconds, break_even, _) in found.items()]  # fmt: skip
+    results = [
+        result(label, step_seconds=seconds, break_even=break_even)
+        for label, (seconds, break_even, _) in found.items()
+    ]
     frame = series("seconds", baseline=[2.0], **{label: [7.0] for label in found})
     figure = speed.cumulative(frame, [BASELINE, *results])
     assert [entry.name for entry in figure.data if entry.showlegend is not False] == [
-        "baseline", *(f"{label}: {said}" for label, (*_, said) in found.items())
-    ]  # fmt: skip
+        "baseline",
+        *(f"{label}: {said}" for label, (*_, said) in found.items()),
+    ]
 
 
 def test_the_line_of_what_compiled_nothing_follows_its_speedup():
@@ -303,12 +331,20 @@ def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
     results = compare(examples, experiment_id).results
     times = queries.cumulative_times(examples, experiment_id)
     far = speed.MAX_EXTRAPOLATION * (times["step"].max() + 1)
-    reached = {one.label: one.break_even.steps for one in results
-               if one.role == "backend" and one.break_even_verdict == "reached"
-               and one.break_even.steps < far}  # fmt: skip
+    reached = {
+        one.label: one.break_even.steps
+        for one in results
+        if one.role == "backend"
+        and one.break_even_verdict == "reached"
+        and one.break_even.steps < far
+    }
     saved, spent = speed.saved(times, results), speed.cumulative(times, results)
-    rings = {entry.legendgroup: entry.x[0] for figure in (saved, spent) for entry in figure.data
-             if (entry.name or "").endswith("pays off")}  # fmt: skip
+    rings = {
+        entry.legendgroup: entry.x[0]
+        for figure in (saved, spent)
+        for entry in figure.data
+        if (entry.name or "").endswith("pays off")
+    }
     assert rings == reached
     for label in rings:
         line = line_of(saved, label)
@@ -340,9 +376,15 @@ def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefine
 
 
 def test_memory_tells_what_is_needed_from_what_was_allocated_between_round_binary_ticks():
-    results = [result("baseline", peak_memory_bytes=2**30),
-               result("inductor", peak_memory_bytes=2**30, compile_peak_memory_bytes=5 * 2**30,
-                      allocated_memory_bytes=2**29)]  # fmt: skip
+    results = [
+        result("baseline", peak_memory_bytes=2**30),
+        result(
+            "inductor",
+            peak_memory_bytes=2**30,
+            compile_peak_memory_bytes=5 * 2**30,
+            allocated_memory_bytes=2**29,
+        ),
+    ]
     figure = bars.peak_memory(results)
     _bar, text, compiling, allocated = figure.data
     assert list(figure.layout.xaxis.ticktext) == ["0 MiB", "2 GiB", "4 GiB"]
@@ -360,8 +402,15 @@ def test_memory_tells_what_is_needed_from_what_was_allocated_between_round_binar
 
 
 def test_a_score_stands_at_its_epochs_and_several_of_one_epoch_at_their_steps():
-    frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [1, 2],
-                          "step": [50, 100], "value": [0.5, 0.75]})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "label": ["baseline"] * 2,
+            "role": ["baseline"] * 2,
+            "epoch": [1, 2],
+            "step": [50, 100],
+            "value": [0.5, 0.75],
+        }
+    )
     figure = run_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
     assert drawn(figure.data[0]) == ([1, 2], [0.5, 0.75])
     assert figure.layout.shapes[0].y0 == 0.2
@@ -374,10 +423,15 @@ def test_a_score_stands_at_its_epochs_and_several_of_one_epoch_at_their_steps():
 
 def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_model():
     frame = pd.DataFrame(
-        [(20, "validation", False, 0.5), (20, "validation", True, 0.4), (20, "test", False, 0.6),
-         (20, "test", True, 0.7), (40, "validation", False, 0.8)],
+        [
+            (20, "validation", False, 0.5),
+            (20, "validation", True, 0.4),
+            (20, "test", False, 0.6),
+            (20, "test", True, 0.7),
+            (40, "validation", False, 0.8),
+        ],
         columns=["step", "split", "compiled", "value"],
-    )  # fmt: skip
+    )
     plain, compiled, test, test_compiled = run_charts.scores(frame, "f1").data
     assert (plain.name, drawn(plain)) == ("validation", ([20, 40], [0.5, 0.8]))
     assert (compiled.line.dash, list(compiled.y)) == ("dash", [0.4])
@@ -396,8 +450,9 @@ def test_a_confusion_matrix_counts_samples_and_colours_shares_of_each_label():
 
 
 def test_numbers_by_name_are_lines_with_gaps_and_a_single_one_needs_no_legend():
-    frame = pd.DataFrame({"step": [0, 1, 0, 1], "name": ["a", "a", "b", "b"],
-                          "value": [1.0, math.inf, 3.0, 4.0]})  # fmt: skip
+    frame = pd.DataFrame(
+        {"step": [0, 1, 0, 1], "name": ["a", "a", "b", "b"], "value": [1.0, math.inf, 3.0, 4.0]}
+    )
     figure = run_charts.named_series(frame, "Loss")
     assert [entry.name for entry in figure.data] == ["a", "b"]
     assert math.isnan(figure.data[0].y[1])
@@ -410,9 +465,14 @@ def test_numbers_by_name_are_lines_with_gaps_and_a_single_one_needs_no_legend():
 
 
 def test_gradients_are_coloured_by_their_power_of_ten_and_zeros_by_their_share():
-    frame = pd.DataFrame({"step": [0, 5, 0, 5], "name": ["in", "in", "out", "out"],
-                          "norm": [100.0, 0.01, 0.0, 1.0],
-                          "zeros": [0.0, 0.5, 1.0, 0.0]})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "step": [0, 5, 0, 5],
+            "name": ["in", "in", "out", "out"],
+            "norm": [100.0, 0.01, 0.0, 1.0],
+            "zeros": [0.0, 0.5, 1.0, 0.0],
+        }
+    )
     (cells,) = run_charts.gradient_norms(frame, "norm").data
     assert drawn(cells) == ([0, 5], ["in", "out"])
     assert cells.z[0].tolist() == [2.0, -2.0]
@@ -425,8 +485,9 @@ def test_gradients_are_coloured_by_their_power_of_ten_and_zeros_by_their_share()
 
 
 def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
-    resumed = pd.DataFrame({"label": ["inductor", "eager", "a", "b", "c", "d"],
-                            "step": [40, 40, 80, 80, 80, 900]})  # fmt: skip
+    resumed = pd.DataFrame(
+        {"label": ["inductor", "eager", "a", "b", "c", "d"], "step": [40, 40, 80, 80, 80, 900]}
+    )
     resumed["adds_rounds"] = resumed["label"] == "d"
     figure = run_charts.mark_resumptions(losses(inductor=[1.0] * 90), resumed)
     # 40 steps were done, 0 to 39: the line lies between 39 and 40.
@@ -443,13 +504,15 @@ def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart()
     written = {
         "baseline": "baseline",
         "inductor-reduce-overhead": "inductor-<br>reduce-overhead",
-        "inductor-math_attention_reduced-triton.cudagraphs_true-fallback_random_false":
-            "inductor-<br>math_attentio…_random_false",
+        "inductor-math_attention_reduced-triton.cudagraphs_true-fallback_random_false": (
+            "inductor-<br>math_attentio…_random_false"
+        ),
         "a_backend_of_somebodys_own_with_a_long_name": "a_backend_of_…h_a_long_name",
         "eager": "eager",
-    }  # fmt: skip
-    figure = bars.metric([result(label, compile_seconds=1.0) for label in written],
-                         "compile_seconds")  # fmt: skip
+    }
+    figure = bars.metric(
+        [result(label, compile_seconds=1.0) for label in written], "compile_seconds"
+    )
     assert list(figure.layout.yaxis.ticktext) == list(written.values())
     few, many = (losses(**{label: [2.0, 1.0] for label in [*written][:n]}) for n in (4, 5))
     assert (few.layout.height, many.layout.height) == (310, 326)  # 16 for each run beyond four
@@ -467,8 +530,14 @@ def test_a_column_without_any_value_is_left_out_once_all_runs_are_over():
 
 
 def test_parity_is_among_the_first_columns_which_the_fixed_one_does_not_cover():
-    holds = Parity(verdict="holds", first_step_outside=None, max_ratio_to_band=None,
-                   steps_compared=900, findings=(), last_step_in_band=240)  # fmt: skip
+    holds = Parity(
+        verdict="holds",
+        first_step_outside=None,
+        max_ratio_to_band=None,
+        steps_compared=900,
+        findings=(),
+        last_step_in_band=240,
+    )
     table = leaderboard.html([result("inductor", step_seconds=0.1, speedup=FASTER, parity=holds)])
     assert table.index(">Speedup<") < table.index(">Parity<") < table.index(">Step time<")
     assert ">matches <small>(checked to step 240)</small></span>" in table, "in two lines"
@@ -479,8 +548,10 @@ def test_parity_is_among_the_first_columns_which_the_fixed_one_does_not_cover():
 def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_on_hover():
     ratio = Ratio(median=1.02, low=0.99, high=1.05, p_value=0.2, n=9)
     eager = result("eager", speedup=ratio, speed_verdict="unsure", break_even=pays("unsure", 700.0))
-    reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling pays "
-              "off after 700 steps.")  # fmt: skip
+    reason = (
+        "The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling pays "
+        "off after 700 steps."
+    )
     table = leaderboard.html([result("baseline"), eager])
     assert table.endswith(f'title="{reason}">inconclusive</span></td></tr></tbody></table></div>')
 
@@ -498,8 +569,14 @@ def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_
 def test_parity_says_how_far_losses_could_tell(
     verdict: str, outside: int | None, in_band: int | None, said: str
 ):
-    parity = Parity(verdict=verdict, first_step_outside=outside, max_ratio_to_band=None,
-                    steps_compared=2000, findings=(), last_step_in_band=in_band)  # fmt: skip
+    parity = Parity(
+        verdict=verdict,
+        first_step_outside=outside,
+        max_ratio_to_band=None,
+        steps_compared=2000,
+        findings=(),
+        last_step_in_band=in_band,
+    )
     assert parity_text(parity) == said
 
 
@@ -527,8 +604,11 @@ def test_a_doubt_that_several_runs_share_is_said_once():
 
 
 def test_phases_of_compiling_are_stacked_cold_and_warm():
-    rows = [("inductor", cache, phase, seconds) for cache, seconds in (("cold", 4.0), ("warm", 1.0))
-            for phase in ("Dynamo", "Triton and C++")]  # fmt: skip
+    rows = [
+        ("inductor", cache, phase, seconds)
+        for cache, seconds in (("cold", 4.0), ("warm", 1.0))
+        for phase in ("Dynamo", "Triton and C++")
+    ]
     frame = pd.DataFrame(rows, columns=["backend", "cache", "phase", "seconds"])
     figure = cache_charts.phases(frame)
     assert figure.layout.barmode == "stack"

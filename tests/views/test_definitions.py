@@ -114,9 +114,11 @@ def unexplained_cells(app: AppTest) -> list[str]:
         headers = re.findall(r"<th>(.*?)</th>", html)[1:]
         for row in re.findall(r"<tr>(<td>.*?)</tr>", html):
             cells = re.findall(r"<td>(.*?)</td>", row)[1:]
-            missing += [f"cell {cell}" for header, cell in zip(headers, cells, strict=True)
-                        if re.match(r"[<~]?\d", re.sub("<[^>]*>", "", cell))
-                        and not LINK.search(header)]  # fmt: skip
+            missing += [
+                f"cell {cell}"
+                for header, cell in zip(headers, cells, strict=True)
+                if re.match(r"[<~]?\d", re.sub("<[^>]*>", "", cell)) and not LINK.search(header)
+            ]
         # The cards of the backends: a name and a number each.
         facts = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html)
         missing += [f"fact {fact}" for name, fact in facts if not LINK.search(name)]
@@ -124,8 +126,11 @@ def unexplained_cells(app: AppTest) -> list[str]:
 
 
 def unexplained_words(app: AppTest) -> list[str]:
-    said = [one.proto.body if hasattr(one.proto, "body") else one.proto.text
-            for kind in SAID for one in app.get(kind)]  # fmt: skip
+    said = [
+        one.proto.body if hasattr(one.proto, "body") else one.proto.text
+        for kind in SAID
+        for one in app.get(kind)
+    ]
     return [found[0] for text in said if (found := QUANTITY.search(LINKED_WORDS.sub("", text)))]
 
 
@@ -147,9 +152,21 @@ def compile_once(run: Recording) -> None:
     when = {"step": 0, "phase": "training", "compile_id": "0/0"}
     run.log.append("compile_started", trigger="DYNAMO", **when)
     run.log.append("compile_ended", trigger="DYNAMO", seconds=3.0, **when)
-    run.log.append("compile_metrics", **when, function="forward", file="model.py", line=7,
-                   dynamo_seconds=1.0, aot_seconds=1.5, inductor_seconds=1.0, code_seconds=0.5,
-                   kernel_seconds=0.2, total_seconds=3.0, graph_ops=100, guards=12)  # fmt: skip
+    run.log.append(
+        "compile_metrics",
+        **when,
+        function="forward",
+        file="model.py",
+        line=7,
+        dynamo_seconds=1.0,
+        aot_seconds=1.5,
+        inductor_seconds=1.0,
+        code_seconds=0.5,
+        kernel_seconds=0.2,
+        total_seconds=3.0,
+        graph_ops=100,
+        guards=12,
+    )
 
 
 def cold_and_warm(folder: DataDir) -> None:
@@ -173,9 +190,10 @@ def everything(kept_folder: DataDir) -> DataDir:
 
 
 CHOICES = {
-    "Verdict": {"break-even": "Time saved"}, "Learning": {"loss": "Difference"},
+    "Verdict": {"break-even": "Time saved"},
+    "Learning": {"loss": "Difference"},
     "Runs": {"step-times": "Every step"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("tab", EXPERIMENT_TABS["runs"])

@@ -73,8 +73,13 @@ def answered(url, host, path, *, origin="", method="GET", websocket=False, more=
     lines += [more] if more else []
     if websocket:
         key = base64.b64encode(b"0123456789abcdef").decode()
-        lines += ["Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Key: {key}",
-                  "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: streamlit"]  # fmt: skip
+        lines += [
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            f"Sec-WebSocket-Key: {key}",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Protocol: streamlit",
+        ]
     else:
         lines += ["Connection: close", "Content-Length: 0"]
     at = urlsplit(url)
@@ -87,8 +92,14 @@ def answered(url, host, path, *, origin="", method="GET", websocket=False, more=
 
 
 STREAM = "/_stcore/stream"
-PATHS = ("/", "/launch", "/_stcore/health", "/_stcore/host-config", "/static/index.html",
-         "/_stcore/agent/openapi.json")  # fmt: skip
+PATHS = (
+    "/",
+    "/launch",
+    "/_stcore/health",
+    "/_stcore/host-config",
+    "/static/index.html",
+    "/_stcore/agent/openapi.json",
+)
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +124,16 @@ def test_a_name_that_is_not_ours_is_refused_for_pages_files_and_websocket(local:
     for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
         assert ask(local, host) == "200"
         assert ask(local, host, STREAM, websocket=True, origin=f"http://{host}") == "101"
-    for host in (f"evil.example:{port}", "evil.example", "localhost.evil.example", "10.1.2.3",
-                 "evil.example#localhost", "localhost@evil.example", "a b", ""):  # fmt: skip
+    for host in (
+        f"evil.example:{port}",
+        "evil.example",
+        "localhost.evil.example",
+        "10.1.2.3",
+        "evil.example#localhost",
+        "localhost@evil.example",
+        "a b",
+        "",
+    ):
         # A rebound name: browsers send it as origin, too, so both agree.
         assert ask(local, host, STREAM, websocket=True, origin=f"http://{host}") in ("403", "400")
         for path in PATHS:
@@ -138,13 +157,19 @@ def test_a_page_of_somebody_else_has_nothing_made_as_a_picture_or_a_frame(local:
     """It sees whether that is there and how long it took, without an `Origin` that tells."""
     for path in (*PATHS, "/report/20261121-093015-123456-7f3a", "/healthz", "/media/a.png"):
         for site in ("cross-site", "same-site"):  # The latter: another port of this machine.
-            for mode, destination in (("no-cors", "image"), ("no-cors", "script"),
-                                      ("navigate", "iframe"), ("cors", "empty")):  # fmt: skip
+            for mode, destination in (
+                ("no-cors", "image"),
+                ("no-cors", "script"),
+                ("navigate", "iframe"),
+                ("cors", "empty"),
+            ):
                 more = SITES.format(site, mode, destination)
                 assert ask(local, "localhost", path, more=more) == "403", (path, more)
-    for site, mode, destination in (("same-origin", "no-cors", "image"),
-                                    ("none", "navigate", "document"),
-                                    ("cross-site", "navigate", "document")):  # fmt: skip
+    for site, mode, destination in (
+        ("same-origin", "no-cors", "image"),
+        ("none", "navigate", "document"),
+        ("cross-site", "navigate", "document"),
+    ):
         assert ask(local, "localhost", more=SITES.format(site, mode, destination)) == "200"
     head = answered(local, "localhost", "/").lower()
     for name in ("opener", "resource"):
@@ -155,15 +180,27 @@ def test_where_others_are_served_the_operators_names_numbers_and_the_machines_ow
     others: pytest.MonkeyPatch, folder: DataDir
 ) -> None:
     say(folder, hostnames=["bench.example.org", "Other.Example."])
-    ours = ("bench.example.org", "BENCH.example.org:8501", "other.example", "10.1.2.3:8501",
-            "[2001:db8::1]:8501", socket.gethostname(), "localhost")  # fmt: skip
+    ours = (
+        "bench.example.org",
+        "BENCH.example.org:8501",
+        "other.example",
+        "10.1.2.3:8501",
+        "[2001:db8::1]:8501",
+        socket.gethostname(),
+        "localhost",
+    )
     assert all(map(doors.is_ours, ours))
     assert not doors.is_ours("evil.example") and not doors.is_ours("x.bench.example.org")
     assert doors.may_come_from("https://bench.example.org", "127.0.0.1:8501")
     for origin in (
-        "https://evil.example", "https://bench.example.org:8443", "null", "", "http://[",
-        "https://bench.example.org@evil.example", "https://x.bench.example.org",
-    ):  # fmt: skip
+        "https://evil.example",
+        "https://bench.example.org:8443",
+        "null",
+        "",
+        "http://[",
+        "https://bench.example.org@evil.example",
+        "https://x.bench.example.org",
+    ):
         assert not doors.may_come_from(origin, "bench.example.org"), origin
 
 
@@ -197,8 +234,9 @@ def test_a_dashboard_for_others_takes_no_uploads_and_tells_no_traceback_without_
             assert ask(url, "evil.example", STREAM, websocket=True, more=more) == "403"
             alerts, traces = provoked(url, cookies)
             assert (FOR_VIEWERS in alerts, any("dashboard.py" in code for code in traces)) == (
-                not cookies, bool(cookies)
-            )  # fmt: skip
+                not cookies,
+                bool(cookies),
+            )
 
 
 def cookie_of(folder: DataDir) -> dict[str, str]:
@@ -281,8 +319,21 @@ def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
     assert not permissions.uploads().exists()
 
 
-CHANGING = {"submit", "cancel", "resume", "probe", "request_cancel", "write_bytes", "write_text",
-            "unlink", "rmtree", "mkdir", "import_rows", "import_file", "bring"}  # fmt: skip
+CHANGING = {
+    "submit",
+    "cancel",
+    "resume",
+    "probe",
+    "request_cancel",
+    "write_bytes",
+    "write_text",
+    "unlink",
+    "rmtree",
+    "mkdir",
+    "import_rows",
+    "import_file",
+    "bring",
+}
 HARMLESS = {
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
     ("resources.py", "look_at_machine"),  # asks torch what there is, once
@@ -295,8 +346,14 @@ HARMLESS = {
 
 def functions_of_pages() -> Iterator[tuple[str, list[ast.FunctionDef]]]:
     for file in sorted((PROJECT_ROOT / "views").rglob("*.py")):
-        yield file.name, [function for function in ast.walk(ast.parse(file.read_text()))
-                          if isinstance(function, ast.FunctionDef)]  # fmt: skip
+        yield (
+            file.name,
+            [
+                function
+                for function in ast.walk(ast.parse(file.read_text()))
+                if isinstance(function, ast.FunctionDef)
+            ],
+        )
 
 
 def test_every_action_of_a_page_asks_first_whether_it_is_allowed() -> None:
@@ -314,8 +371,9 @@ def is_called_only_by(
 ) -> bool:
     """Whether a private function is named nowhere in its file but where those call it."""
     name = function.name
-    naming = [one for one in functions
-              if any(getattr(node, "id", "") == name for node in ast.walk(one))]  # fmt: skip
+    naming = [
+        one for one in functions if any(getattr(node, "id", "") == name for node in ast.walk(one))
+    ]
     calls = all(one in asking and name in names_called(one) for one in naming)
     return name.startswith("_") and bool(naming) and calls
 
@@ -372,11 +430,24 @@ def test_others_use_only_files_in_folders_that_were_named(
     for source in (opened_folder / "a.csv", kept, "builtin:reviews", "owner/name"):
         permissions.check_files(with_data(str(source)))
     for source in (
-        secret / "a.csv", opened_folder / "link.csv", opened_folder / "away" / "a.csv",
-        opened_folder / ".." / "secret" / "a.csv", "/etc/passwd", "~/a.csv", "./a.csv", "a.csv",
-        "http://evil.example/a.csv", "file:///etc/a.csv", "storage", "examples", "text",
-        "examples/scripts", "hf://datasets/owner/name/a.csv", f"{opened_folder}/\0.csv", "",
-    ):  # fmt: skip
+        secret / "a.csv",
+        opened_folder / "link.csv",
+        opened_folder / "away" / "a.csv",
+        opened_folder / ".." / "secret" / "a.csv",
+        "/etc/passwd",
+        "~/a.csv",
+        "./a.csv",
+        "a.csv",
+        "http://evil.example/a.csv",
+        "file:///etc/a.csv",
+        "storage",
+        "examples",
+        "text",
+        "examples/scripts",
+        "hf://datasets/owner/name/a.csv",
+        f"{opened_folder}/\0.csv",
+        "",
+    ):
         with pytest.raises(InvalidSpec, match="must"):
             permissions.check_files(with_data(str(source)))
     for model in (str(secret), "views", "../other", "examples/scripts"):
@@ -392,8 +463,16 @@ def test_others_use_only_files_in_folders_that_were_named(
 def test_an_uploaded_file_is_kept_under_a_safe_name_once_if_it_is_data_and_not_too_large(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("../../etc/cron.csv", "..\\x\\a.csv", ".hidden.csv", "a b\n\0.csv",
-                 "=HYPERLINK(1).csv", "é" * 300 + ".csv", ".csv", "-rf.CSV"):  # fmt: skip
+    for name in (
+        "../../etc/cron.csv",
+        "..\\x\\a.csv",
+        ".hidden.csv",
+        "a b\n\0.csv",
+        "=HYPERLINK(1).csv",
+        "é" * 300 + ".csv",
+        ".csv",
+        "-rf.CSV",
+    ):
         path = uploads.keep(name, b"text,label\ngood,1\n")
         assert path.parent == permissions.uploads()
         assert path.name.isascii() and path.suffix == ".csv" and len(path.name) < 110
@@ -421,8 +500,11 @@ def uploaded_scripts_run(folder: DataDir, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("uploaded_scripts_run")
 def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(folder: DataDir):
-    for name, stem in (("../../train.py", "train"), ("my train (2).PY", "my_train_2"),
-                       (".py", "script")):  # fmt: skip
+    for name, stem in (
+        ("../../train.py", "train"),
+        ("my train (2).PY", "my_train_2"),
+        (".py", "script"),
+    ):
         path = uploads.keep_script(name, b"import breakeven\n")
         assert path.parent.parent == permissions.scripts() and path.name == f"{stem}.py"
         assert [one.name for one in path.parent.iterdir()] == [path.name]
@@ -464,10 +546,7 @@ def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        (PORT_VARIABLE, "99999", "must be at most 65,535"),
-    ],
+    ("name", "value", "said"), [(PORT_VARIABLE, "99999", "must be at most 65,535")]
 )
 def test_what_says_whom_to_serve_and_is_not_understood_keeps_the_dashboard_from_beginning(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
@@ -502,8 +581,12 @@ def test_files_of_components_last_by_their_version_and_nothing_else_does(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": path, "query_string": query,
-             "headers": [(b"host", b"localhost")]}  # fmt: skip
+    scope = {
+        "type": "http",
+        "path": path,
+        "query_string": query,
+        "headers": [(b"host", b"localhost")],
+    }
     awaited(doors.Doors(behind, permissions.may_act_by)(scope, None, send))
     found = dict(sent[0]["headers"])
     usual = {b"cache-control": b"no-cache", b"content-type": b"text/javascript"}

@@ -61,9 +61,10 @@ def test_downloads_hold_every_step_and_are_written_only_when_somebody_asks(
     every_tab(experiment=EXPERIMENT_ID)
     opened_run()
     assert written == [], "a page that is only looked at writes no file"
-    rows = {name: rows_of(files, name)
-            for name in ("loss", "break-even", "step-times", "accuracy", "run-loss", "run-steps")
-            }  # fmt: skip
+    rows = {
+        name: rows_of(files, name)
+        for name in ("loss", "break-even", "step-times", "accuracy", "run-loss", "run-steps")
+    }
     assert written[0] == 3 * NUM_STEPS
     every = list(range(NUM_STEPS))
     for name in ("loss", "break-even", "step-times"):
@@ -75,11 +76,19 @@ def test_downloads_hold_every_step_and_are_written_only_when_somebody_asks(
     assert min(int(row["round"]) for row in rows["step-times"]) == 1
 
 
-@pytest.mark.parametrize("formula", ["=HYPERLINK(1)", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)",
-                                     "\t=1", "\r=1", "=1\r\n=2\r=3"])  # fmt: skip
+@pytest.mark.parametrize(
+    "formula",
+    ["=HYPERLINK(1)", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "=1\r\n=2\r=3"],
+)
 def test_a_spreadsheet_takes_no_text_of_a_download_for_a_formula(formula: str):
-    frame = pd.DataFrame({"name": [formula, "plain", None], "change": [-1.5, 2.0, float("nan")],
-                          "shown": ["-0.5", "+3", "1e3"], formula: ["a", "b", "c"]})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "name": [formula, "plain", None],
+            "change": [-1.5, 2.0, float("nan")],
+            "shown": ["-0.5", "+3", "1e3"],
+            formula: ["a", "b", "c"],
+        }
+    )
     frame["kind"] = pd.Categorical([formula, "plain", "plain"])
     safe = "'" + formula.replace("\r\n", "\n").replace("\r", "\n")
     header, first, second, _third = csv.reader(io.StringIO(to_csv(frame).decode(), newline=""))
@@ -105,9 +114,14 @@ def test_a_loss_that_diverged_reads_nan_in_every_file_and_what_is_missing_is_emp
     every_tab(experiment=EXPERIMENT_ID)
     for tab in ("Steps", "Scores"):
         opened_run(part=tab)
-    diverged = {"comparison": "final_loss", "loss": "loss", "run-loss": "loss",
-                "score-loss": "value", "evaluations": "eval_loss",
-                "eval_loss": "value"}  # fmt: skip
+    diverged = {
+        "comparison": "final_loss",
+        "loss": "loss",
+        "run-loss": "loss",
+        "score-loss": "value",
+        "evaluations": "eval_loss",
+        "eval_loss": "value",
+    }
     for name, column in diverged.items():
         rows = [row for row in rows_of(files, name) if row.get("label", "inductor") == "inductor"]
         wrong = {row[column] for row in rows if int(row.get("step") or 40) >= 40}
@@ -133,8 +147,9 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
     spec = experiment_spec(num_steps=80)
     record_experiment(folder.runs, spec)
     cache = "20261121-093015-123456-cccc"
-    caching = experiment_spec(scenario="cache", backends=("inductor",), num_steps=20,
-                              cache=CacheSpec(repeats=1))  # fmt: skip
+    caching = experiment_spec(
+        scenario="cache", backends=("inductor",), num_steps=20, cache=CacheSpec(repeats=1)
+    )
     for variant in caching.variants:
         run = Recording(folder.runs, variant.label, caching, cache).claim().start()
         compiles = {"cold": 8.0, "warm": 2.0}.get(variant.cache or "", 0.0)
@@ -146,8 +161,12 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
     run = {"run": f"{cache}.inductor-cold-1", "part": "Checkpoints"}
     opened("experiment", tab="Runs", experiment=cache, **run)
     names = [name for name in files if name.endswith(".csv") and "harness" not in name]
-    assert {"download-cold-warm.csv", "download-checkpoints.csv",
-            "download-behind-verdicts.csv", "download-evaluations.csv"} <= set(names)  # fmt: skip
+    assert {
+        "download-cold-warm.csv",
+        "download-checkpoints.csv",
+        "download-behind-verdicts.csv",
+        "download-evaluations.csv",
+    } <= set(names)
     written = {
         (name, column): value
         for name in names

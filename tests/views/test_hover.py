@@ -60,8 +60,10 @@ def test_the_check_finds_a_chart_that_shows_what_was_computed():
     figure = go.Figure(go.Scatter(x=[1448.336], y=[133.6775], name="inductor"))
     assert raw(plain(figure)) == ["scatter inductor: nothing says what is shown"]
     figure.update_traces(hovertemplate="%{y} at %{x}")
-    assert raw(plain(figure)) == ["scatter inductor: y has every digit",
-                                  "scatter inductor: x has every digit"]  # fmt: skip
+    assert raw(plain(figure)) == [
+        "scatter inductor: y has every digit",
+        "scatter inductor: x has every digit",
+    ]
     charts.over_steps(figure, "Training time (s)")
     assert raw(plain(figure)) == []
     assert raw(plain(figure.update_layout(hoverlabel_namelength=15))) == [
@@ -70,9 +72,11 @@ def test_the_check_finds_a_chart_that_shows_what_was_computed():
 
 
 def test_no_chart_of_a_recorded_training_shows_a_number_with_every_digit(examples: Store):
-    cards = [*all_cards(examples, compare(examples, FIRST_EXAMPLE)),
-             *running.time_axis(examples, FIRST_EXAMPLE),
-             why.card(explain(examples, FIRST_EXAMPLE))]  # fmt: skip
+    cards = [
+        *all_cards(examples, compare(examples, FIRST_EXAMPLE)),
+        *running.time_axis(examples, FIRST_EXAMPLE),
+        why.card(explain(examples, FIRST_EXAMPLE)),
+    ]
     drawn = [(card, name) for card in cards for name in card.figures]
     assert len(drawn) > 20
     for card, name in drawn:
@@ -80,8 +84,15 @@ def test_no_chart_of_a_recorded_training_shows_a_number_with_every_digit(example
 
 
 def test_steps_are_whole_and_times_have_four_digits_and_their_unit():
-    frame = pd.DataFrame({"label": "inductor", "role": "backend", "step": [0, 1],
-                          "seconds": [0.0123, 0.0125], "compiled": False})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "label": "inductor",
+            "role": "backend",
+            "step": [0, 1],
+            "seconds": [0.0123, 0.0125],
+            "compiled": False,
+        }
+    )
     figure = run_charts.step_series(frame)
     assert figure.data[0].hovertemplate == "%{y} ms"
     assert figure.layout.xaxis.unifiedhovertitle.text == "Step %{x}"
@@ -104,12 +115,14 @@ def test_a_box_says_its_quantiles_with_their_unit():
 
 @pytest.mark.parametrize("quantity", ["cold", "warm"])
 def test_the_latency_of_a_process_is_written_as_everywhere(quantity: str):
-    data = pd.DataFrame({"backend": ["inductor"], "repeat": 1, "cache": quantity,
-                         "seconds": [133.6775]})  # fmt: skip
+    data = pd.DataFrame(
+        {"backend": ["inductor"], "repeat": 1, "cache": quantity, "seconds": [133.6775]}
+    )
     (bar,) = profile_charts.latencies(data).data
     assert (bar.text, bar.hovertemplate) == (
-        ("2 min 14 s",), f"%{{y}}, {quantity}: %{{text}}<extra></extra>",
-    )  # fmt: skip
+        ("2 min 14 s",),
+        f"%{{y}}, {quantity}: %{{text}}<extra></extra>",
+    )
 
 
 @pytest.mark.heavy

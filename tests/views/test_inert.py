@@ -75,19 +75,32 @@ def test_what_cannot_be_seen_or_sent_is_replaced_and_an_ordinary_text_stays_as_i
         for way in (inert, code):
             way(text).encode()
             assert "\n" not in way(text) and "\u202e" not in way(text) and "\0" not in way(text)
-    for text in ("inductor-max-autotune", "aot_eager", "1.62x (1.60 to 1.64)", "Tiny BERT, 8 steps",
-                 "ValueError: 3 is no class", "20 Nov 2026, 10:00", "-5 %"):  # fmt: skip
+    for text in (
+        "inductor-max-autotune",
+        "aot_eager",
+        "1.62x (1.60 to 1.64)",
+        "Tiny BERT, 8 steps",
+        "ValueError: 3 is no class",
+        "20 Nov 2026, 10:00",
+        "-5 %",
+    ):
         assert inert(text).replace("&#58;", ":") == text
         assert code(text) == f"`{text}`"
 
 
 def test_a_figure_keeps_our_own_html_and_no_other() -> None:
     figure = go.Figure(layout={"xaxis": {"title": '<a target="_blank" href="definitions#step">'}})
-    figure.add_bar(x=["inductor-<br>blocks", '<a href="http://x">y</a>', "10<sup>3</sup>"],
-                   name="<b>loud</b>", hovertemplate="%{x}<extra></extra>")  # fmt: skip
+    figure.add_bar(
+        x=["inductor-<br>blocks", '<a href="http://x">y</a>', "10<sup>3</sup>"],
+        name="<b>loud</b>",
+        hovertemplate="%{x}<extra></extra>",
+    )
     found = inert_figure(figure)
-    assert list(found.data[0].x) == ["inductor-<br>blocks", '&lt;a href="http://x">y</a>',
-                                     "10<sup>3</sup>"]  # fmt: skip
+    assert list(found.data[0].x) == [
+        "inductor-<br>blocks",
+        '&lt;a href="http://x">y</a>',
+        "10<sup>3</sup>",
+    ]
     assert found.data[0].name == "&lt;b>loud&lt;/b>"
     assert found.data[0].hovertemplate == "%{x}<extra></extra>"
     assert found.layout.xaxis.title.text == '<a target="_blank" href="definitions#step">'

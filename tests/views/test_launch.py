@@ -100,14 +100,23 @@ def shared(kept_folder: DataDir) -> DataDir:
 
 
 OF_HUB_TEXTS = {
-    "data.text_column", "data.label_column", "data.train_split", "data.eval_split",
-    "data.test_split", "data.sequence_length",
-}  # fmt: skip
+    "data.text_column",
+    "data.label_column",
+    "data.train_split",
+    "data.eval_split",
+    "data.test_split",
+    "data.sequence_length",
+}
 """Fields that a model and data of one's own do not have."""
 FIRST = (
-    "scenario", "task", "training.precision", "data.num_test_samples", "evaluation.when",
-    "checkpoints.every", "stopping.patience",
-)  # fmt: skip
+    "scenario",
+    "task",
+    "training.precision",
+    "data.num_test_samples",
+    "evaluation.when",
+    "checkpoints.every",
+    "stopping.patience",
+)
 """Fields that let others be changed."""
 
 
@@ -128,8 +137,11 @@ def test_every_field_of_the_form_reaches_the_experiment(
     (tmp_path / "mine.py").touch()
     second = Device(id="cuda:1", name="Test GPU", memory_bytes=2**36)
     keep(shared, replace(WITH_GPU, devices=(*WITH_GPU.devices, second)))
-    own = {"model.source": f"{tmp_path}/mine.py:model", "data.source": f"{tmp_path}/mine.py:data",
-           "callbacks": (f"{tmp_path}/mine.py:Hook",)}  # fmt: skip
+    own = {
+        "model.source": f"{tmp_path}/mine.py:model",
+        "data.source": f"{tmp_path}/mine.py:data",
+        "callbacks": (f"{tmp_path}/mine.py:Hook",),
+    }
     unasked = {*OF_HUB_TEXTS, *fields_of("speed"), *fields_of("cache"), *fields_of("script")}
     values = {path: CHANGED[path] for path in TOGETHER if path not in unasked} | own
     values["training.scheduler_options"] = {"num_cycles": 2}  # all that `cosine` takes
@@ -167,9 +179,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ExperimentSpec]:
 
 @pytest.mark.parametrize(
     ("start", "paths"),
-    [({"scenario": "speed"}, fields_of("speed")), ({"scenario": "cache"}, fields_of("cache")),
-     ({"data.source": "hub/texts"}, OF_HUB_TEXTS)],
-)  # fmt: skip
+    [
+        ({"scenario": "speed"}, fields_of("speed")),
+        ({"scenario": "cache"}, fields_of("cache")),
+        ({"data.source": "hub/texts"}, OF_HUB_TEXTS),
+    ],
+)
 def test_fields_of_other_scenarios_and_data_reach_the_experiment(
     shared: DataDir, quick: Callable[..., ExperimentSpec], start: dict[str, Any], paths: list[str]
 ):
@@ -284,8 +299,9 @@ def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
 ):
     for module in (workload, capabilities):
         monkeypatch.setattr(module, "TASKS", (*workload.TASKS, "ranking"))
-    ranking = Task(learns="an order", samples="texts", labels="token", models=("a", "b"),
-                   metrics=("mae",))  # fmt: skip
+    ranking = Task(
+        learns="an order", samples="texts", labels="token", models=("a", "b"), metrics=("mae",)
+    )
     keep(shared, replace(MACHINE, tasks={**MACHINE.tasks, "ranking": ranking}))
     app = opened("launch")
     app.selectbox(key="quick.task").set_value("ranking").run()
@@ -335,8 +351,15 @@ def test_scripts_of_the_folders_that_may_run_are_offered_and_found_by_their_name
     shared: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     project = tmp_path / "project"
-    for name in ("train.py", "models/net.py", ".git/hook.py", "__pycache__/x.py",
-                 "env/lib/torch.py", "env/pyvenv.cfg", "data.csv"):  # fmt: skip
+    for name in (
+        "train.py",
+        "models/net.py",
+        ".git/hook.py",
+        "__pycache__/x.py",
+        "env/lib/torch.py",
+        "env/pyvenv.cfg",
+        "data.csv",
+    ):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("import breakeven\n")
     monkeypatch.setenv(CODE_VARIABLE, str(project))
@@ -361,9 +384,13 @@ def test_how_long_a_script_takes_is_told_by_its_runs_before(
 ):
     monkeypatch.setenv(CODE_VARIABLE, str(script.parent))
     spec = experiment_spec(
-        name="before", task="script", data=DataSpec(source="script"), training=TrainingSpec(),
-        model=ModelSpec(source=f"script:{script}"), script=ScriptSpec(steps=40),
-    )  # fmt: skip
+        name="before",
+        task="script",
+        data=DataSpec(source="script"),
+        training=TrainingSpec(),
+        model=ModelSpec(source=f"script:{script}"),
+        script=ScriptSpec(steps=40),
+    )
     unknown = "The first run of this script on this machine will show how long it takes"
     for day in (21, 22):
         app = opened("launch", preset=PRESETS["script"].title)
@@ -435,8 +462,14 @@ def test_an_address_brings_back_typed_backends_and_options_of_which_a_wrong_one_
     shared: DataDir,
 ):
     typed = ["inductor", "inductor:scope=forward+dynamic=true"]
-    app = opened("launch", **{"quick.backends": typed, "quick.clip_norm": "0.5",
-                              "quick.optimizer_options": "wieght_decay=0.1"})  # fmt: skip
+    app = opened(
+        "launch",
+        **{
+            "quick.backends": typed,
+            "quick.clip_norm": "0.5",
+            "quick.optimizer_options": "wieght_decay=0.1",
+        },
+    )
     assert app.multiselect(key="quick.backends").value == typed
     assert app.text_input(key="quick.clip_norm").value == "0.5"
     assert app.text_input(key="quick.optimizer_options").value == "wieght_decay=0.1"
@@ -501,9 +534,14 @@ def questions(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("num_rows", "sizes", "batch"),
     # Of 1,500 a fifth would be 300; of 7,600 the preset's 400 are fewer; of a million both are.
-    [(1_500, (1_200, 300), 32), (7_600, (7_200, 400), 32), (1_000_000, (7_680, 400), 32),
-     (None, (7_680, 400), 32), (2, (1, 1), 1)],
-)  # fmt: skip
+    [
+        (1_500, (1_200, 300), 32),
+        (7_600, (7_200, 400), 32),
+        (1_000_000, (7_680, 400), 32),
+        (None, (7_680, 400), 32),
+        (2, (1, 1), 1),
+    ],
+)
 def test_of_a_file_as_much_is_taken_as_a_training_needs_that_learns(
     num_rows: int | None, sizes: tuple[int, int], batch: int
 ):
@@ -523,9 +561,13 @@ def test_what_is_left_out_of_a_file_is_said():
 @pytest.mark.parametrize(
     ("samples", "steps", "length"),
     # Batches of 32: 3 in an epoch of 96 samples, 30 in one of 960.
-    [("96", "48", "16 epochs"), ("96", "4000", "1,333 epochs"), ("960", "30", "1 epoch"),
-     ("960", "75", "2.5 epochs")],
-)  # fmt: skip
+    [
+        ("96", "48", "16 epochs"),
+        ("96", "4000", "1,333 epochs"),
+        ("960", "30", "1 epoch"),
+        ("960", "75", "2.5 epochs"),
+    ],
+)
 def test_a_number_of_steps_is_told_in_epochs_and_the_field_of_epochs_shows_no_other_number(
     shared: DataDir, samples: str, steps: str, length: str
 ):

@@ -69,21 +69,44 @@ def raced(kept_folder: DataDir) -> DataDir:
     [
         # Steps of 0.2 s against 0.1 s, 3 s of compiling: 3 / 0.1 = 30 steps. The two equal runs are
         # equally fast. The reason of a verdict shows on hover.
-        ("experiment", {}, ("Break-even",),
-         ("Use inductor for 80 steps", "**inductor** trains at 2.00x (2.00 to 2.00)",
-          "after 30 steps", "it learns the same thing.", "bert-tiny on reviews", "Test CPU",
-          "Noise floor 0.0 %", ">matches</span>", 'title="the loss stays within')),
+        (
+            "experiment",
+            {},
+            ("Break-even",),
+            (
+                "Use inductor for 80 steps",
+                "**inductor** trains at 2.00x (2.00 to 2.00)",
+                "after 30 steps",
+                "it learns the same thing.",
+                "bert-tiny on reviews",
+                "Test CPU",
+                "Noise floor 0.0 %",
+                ">matches</span>",
+                'title="the loss stays within',
+            ),
+        ),
         ("experiment", {"tab": "Learning"}, ("Training loss", "Accuracy", "Evaluation loss"), ()),
-        ("experiment", {"tab": "Runs"},
-         ("Step time", "Compile latency", "Throughput"), ("200 ms", "100 ms")),
-        ("experiment", {"tab": "Settings"}, (),
-         ("breakeven compare", "Specification of the experiment")),
+        (
+            "experiment",
+            {"tab": "Runs"},
+            ("Step time", "Compile latency", "Throughput"),
+            ("200 ms", "100 ms"),
+        ),
+        (
+            "experiment",
+            {"tab": "Settings"},
+            (),
+            ("breakeven compare", "Specification of the experiment"),
+        ),
         ("launch", {}, (), ("120 steps", "estimated from “test” with the same model")),
-        ("experiment", {"tab": "Runs", "run": f"{EXPERIMENT_ID}.baseline"},
-         ("Time of every step", "Training loss"),
-         ("finished", "80 of 80 steps", "Step time 200 ms")),
+        (
+            "experiment",
+            {"tab": "Runs", "run": f"{EXPERIMENT_ID}.baseline"},
+            ("Time of every step", "Training loss"),
+            ("finished", "80 of 80 steps", "Step time 200 ms"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_page_says_what_was_recorded(
     raced: DataDir, page: str, query: dict[str, str], titles: tuple[str, ...], said: tuple[str, ...]
 ):
@@ -182,11 +205,13 @@ def test_a_failed_run_is_shown_with_its_error_all_lines_but_of_a_compilers_and_i
 ):
     """The class of an error of our own is not named; its message is enough."""
     message = "the device is gone\nlook at its cable"
-    for number, (name, module, shown) in enumerate((
-        ("RuntimeError", "", "RuntimeError: the device is gone look at its cable"),
-        ("CodeNotAllowed", "breakeven.runner.errors.", "the device is gone look at its cable"),
-        ("InductorError", "torch.", "compiling failed: InductorError: the device is gone"),
-    )):  # fmt: skip
+    for number, (name, module, shown) in enumerate(
+        (
+            ("RuntimeError", "", "RuntimeError: the device is gone look at its cable"),
+            ("CodeNotAllowed", "breakeven.runner.errors.", "the device is gone look at its cable"),
+            ("InductorError", "torch.", "compiling failed: InductorError: the device is gone"),
+        )
+    ):
         experiment_id = f"20261122-101010-000000-aaa{number}"
         for label in ("baseline", "control"):
             Recording(folder.runs, label, experiment_id=experiment_id).claim().start().end()
@@ -208,15 +233,23 @@ def test_a_failed_run_is_shown_with_its_error_all_lines_but_of_a_compilers_and_i
 def test_a_run_charts_its_learning_rate_if_it_changes_and_its_gradient_norm_if_recorded(
     folder: DataDir,
 ):
-    for number, (rate, norm, charted) in enumerate((
-        (0.0, None, {"Learning rate"}), (1e-3, 2.5, {"Gradient norm"}),
-    )):  # fmt: skip
+    for number, (rate, norm, charted) in enumerate(
+        ((0.0, None, {"Learning rate"}), (1e-3, 2.5, {"Gradient norm"}))
+    ):
         experiment_id = f"20261122-101010-000000-aaa{number}"
         recording = Recording(folder.runs, "baseline", experiment_id=experiment_id).claim().start()
         for step in range(2):
-            recording.log.append("step", step=step, epoch=0, round=0, loss=1.0, seconds=0.1,
-                                 compiled=False, learning_rate=(rate, 1e-3)[step],
-                                 gradient_norm=norm)  # fmt: skip
+            recording.log.append(
+                "step",
+                step=step,
+                epoch=0,
+                round=0,
+                loss=1.0,
+                seconds=0.1,
+                compiled=False,
+                learning_rate=(rate, 1e-3)[step],
+                gradient_norm=norm,
+            )
         recording.end()
         app = opened(tab="Runs", experiment=experiment_id, run=f"{experiment_id}.baseline")
         assert {"Learning rate", "Gradient norm"} & {*cards(app)} == charted
@@ -267,9 +300,14 @@ def test_the_machine_lists_what_waits_in_the_queue_which_is_moved_held_and_pause
     links = [unescape(link.proto.label) for link in app.get("page_link")]
     named = [label for label in links if "mine" in label]
     assert named == [f"{day}. mine · 2{day} Nov 2026, 10:10" for day in (1, 2, 3)]
-    for button, order in ((f"next-{ids[2]}", [2, 0, 1]), (f"down-{ids[2]}", [0, 2, 1]),
-                          (f"up-{ids[1]}", [0, 1, 2]), (f"hold-{ids[0]}", [1, 2]),
-                          (f"release-{ids[0]}", [0, 1, 2]), ("pause", [])):  # fmt: skip
+    for button, order in (
+        (f"next-{ids[2]}", [2, 0, 1]),
+        (f"down-{ids[2]}", [0, 2, 1]),
+        (f"up-{ids[1]}", [0, 1, 2]),
+        (f"hold-{ids[0]}", [1, 2]),
+        (f"release-{ids[0]}", [0, 1, 2]),
+        ("pause", []),
+    ):
         app.button(key=f"queue-{button}").click().run()
         assert not app.exception and waiting() == order, button
     assert "Go on" in [button.label for button in app.button]
@@ -356,10 +394,15 @@ def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):
 def test_the_outlook_has_a_place_for_the_time_left_from_the_start_and_says_who_loads_or_compiles():
     now = pd.Timestamp("2026-11-22 10:00:20")
     runs = pd.DataFrame(
-        {"label": ["baseline", "eager"], "state": ["running", "running"], "steps_done": [0, 0],
-         "phase": ["preparing", "preparing"], "folder": ["/gone/baseline", "/gone/eager"],
-         "compiling_since": pd.Series([pd.NaT] * 2, dtype="datetime64[ns]")}
-    )  # fmt: skip
+        {
+            "label": ["baseline", "eager"],
+            "state": ["running", "running"],
+            "steps_done": [0, 0],
+            "phase": ["preparing", "preparing"],
+            "folder": ["/gone/baseline", "/gone/eager"],
+            "compiling_since": pd.Series([pd.NaT] * 2, dtype="datetime64[ns]"),
+        }
+    )
     unknown = "20 s; time left: known after the first round"
     said = words.outlook(runs, "20 s", None)
     assert said == f"{unknown}; torch, model and data are loading"
@@ -404,8 +447,10 @@ def test_the_page_of_a_race_has_its_verdict_so_far_and_turns_into_it_with_what_t
     for least in ("SHORTEST_SHOWN", "SMALLEST_SHARE"):
         monkeypatch.setattr(timeline, least, 0.0)  # however short a phase was
     spec, me = experiment_spec(num_steps=80), ProcessIdentity.of(os.getpid())
-    runs = {label: Recording(folder.runs, label, spec).claim(me).start()
-            for label in ("baseline", "control", "inductor")}  # fmt: skip
+    runs = {
+        label: Recording(folder.runs, label, spec).claim(me).start()
+        for label in ("baseline", "control", "inductor")
+    }
     for label, run in runs.items():
         seconds = [0.05] * 7 if label == "inductor" else [0.1] * 8
         run.blocks(seconds, falling_losses(80))
@@ -429,8 +474,10 @@ def test_a_run_that_is_to_stop_says_so_until_it_has_stopped_and_its_time_never_g
     folder: DataDir,
 ):
     spec, me = experiment_spec(num_steps=80, controls=0), ProcessIdentity.of(os.getpid())
-    runs = {label: Recording(folder.runs, label, spec).claim(me).start()
-            for label in ("baseline", "inductor")}  # fmt: skip
+    runs = {
+        label: Recording(folder.runs, label, spec).claim(me).start()
+        for label in ("baseline", "inductor")
+    }
     runs["inductor"].log.append("compile_started", step=0, trigger="DYNAMO", compile_id="0/0")
     runs["inductor"].log.flush()
     shown = text(opened())
@@ -455,9 +502,18 @@ def test_a_run_that_is_to_stop_says_so_until_it_has_stopped_and_its_time_never_g
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [(None, "\N{EN DASH}"), (0.42, "0.4 s"), (45.2, "45 s"), (59.7, "1 min"), (200, "3 min 20 s"),
-     (599.6, "10 min"), (3569.0, "59 min"), (3599.6, "1 h 0 min"), (7500, "2 h 5 min")],
-)  # fmt: skip
+    [
+        (None, "\N{EN DASH}"),
+        (0.42, "0.4 s"),
+        (45.2, "45 s"),
+        (59.7, "1 min"),
+        (200, "3 min 20 s"),
+        (599.6, "10 min"),
+        (3569.0, "59 min"),
+        (3599.6, "1 h 0 min"),
+        (7500, "2 h 5 min"),
+    ],
+)
 def test_durations_read_naturally(seconds: float | None, expected: str):
     assert words.duration(seconds) == expected
 
@@ -493,8 +549,9 @@ def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
 
 
 def test_compare_says_why_ended_processes_tell_nothing_of_compile_caches(folder: DataDir):
-    spec = experiment_spec(num_steps=10, scenario="cache", backends=("inductor",),
-                           cache=CacheSpec(steps=10))  # fmt: skip
+    spec = experiment_spec(
+        num_steps=10, scenario="cache", backends=("inductor",), cache=CacheSpec(steps=10)
+    )
     labels = ("baseline", "inductor-cold-1", "inductor-warm-1")
     runs = [Recording(folder.runs, label, spec).start() for label in labels]
     for recording, compiled in zip(runs, ([], [0], [0]), strict=True):

@@ -111,9 +111,15 @@ def test_every_class_of_kernels_stage_and_activity_has_a_look_of_its_own_which_n
 def profiled(**seconds: float) -> Profile:
     """The profile of a run whose kernels are of these classes."""
     kernels = pd.DataFrame({"work_class": list(seconds), "seconds": list(seconds.values())})
-    return Profile(label="inductor", step_seconds=kernels["seconds"].sum(), kernels=kernels,
-                   state=RunState.FINISHED, works_by_itself=True, turns=pd.DataFrame(),
-                   cost_seconds=0.0)  # fmt: skip
+    return Profile(
+        label="inductor",
+        step_seconds=kernels["seconds"].sum(),
+        kernels=kernels,
+        state=RunState.FINISHED,
+        works_by_itself=True,
+        turns=pd.DataFrame(),
+        cost_seconds=0.0,
+    )
 
 
 def test_a_class_of_kernels_has_the_same_look_whatever_else_an_experiment_spends_its_time_on():
@@ -132,10 +138,17 @@ def test_a_class_of_kernels_has_the_same_look_whatever_else_an_experiment_spends
 def test_every_cell_of_a_matrix_can_be_read(quantity: str):
     low, high, scale = suite_charts._scale(quantity, [[0.0, 1.0]])
     shares = np.linspace(0, 1, 201)
-    figure = go.Figure(go.Heatmap(
-        x=list(range(201)), y=["row"], z=[list(low + shares * (high - low))],
-        text=[["said"] * 201], zmin=low, zmax=high, colorscale=scale,
-    ))  # fmt: skip
+    figure = go.Figure(
+        go.Heatmap(
+            x=list(range(201)),
+            y=["row"],
+            z=[list(low + shares * (high - low))],
+            text=[["said"] * 201],
+            zmin=low,
+            zmax=high,
+            colorscale=scale,
+        )
+    )
     cells = sample_colorscale([list(stop) for stop in scale], list(shares))
     written = charts.write_cells(figure).data[1]
     for cell, color in zip(cells, written.textfont.color, strict=True):
@@ -165,10 +178,17 @@ def test_a_label_looks_the_same_in_every_experiment_and_unlike_those_that_nobody
 def frame_of(column: str, labels: list[str], **columns: object) -> pd.DataFrame:
     """The same falling numbers for every run."""
     rows = [
-        {"run_id": label, "label": label, "step": step, column: 2 - step / 50, **columns,
-         "role": label if label in ("baseline", "control") else "backend"}
-        for label in labels for step in range(50)
-    ]  # fmt: skip
+        {
+            "run_id": label,
+            "label": label,
+            "step": step,
+            column: 2 - step / 50,
+            **columns,
+            "role": label if label in ("baseline", "control") else "backend",
+        }
+        for label in labels
+        for step in range(50)
+    ]
     return pd.DataFrame(rows)
 
 
@@ -188,8 +208,17 @@ def test_every_chart_gives_each_run_its_dash_or_its_marker():
     rounds = frame_of("speedup", LABELS, process="a").rename(columns={"step": "round"})
     dots = [one for one in speed_charts.round_by_round(rounds).data if one.mode == "markers"]
     assert [dot.marker.symbol for dot in dots] == [look.symbol for look in looks.values()]
-    cells = pd.DataFrame({"backend": LABELS, "model": "m", "speedup": 1.0, "low": 0.9, "high": 1.1,
-                          "failure": [None] * 6 + ["wrong"], "earlier": None})  # fmt: skip
+    cells = pd.DataFrame(
+        {
+            "backend": LABELS,
+            "model": "m",
+            "speedup": 1.0,
+            "low": 0.9,
+            "high": 1.1,
+            "failure": [None] * 6 + ["wrong"],
+            "earlier": None,
+        }
+    )
     marks = {one.name: one.marker.symbol[0] for one in suite_charts.speedups(cells).data}
     assert marks == {label: look.symbol for label, look in looks.items()} | {
         "mine": f"{looks['mine'].symbol}-open"

@@ -84,8 +84,16 @@ def record_terms(folder: DataDir) -> None:
     """Two steps of a loss of two terms; the run was stopped and left no checkpoint."""
     run = recording(folder, "inductor", None, TERMS)
     for step in range(2):
-        run.log.append("step", step=step, epoch=0, round=0, loss=3.0, seconds=0.1, compiled=False,
-                       losses={"model": 1.0, "MSELoss": 4.0})  # fmt: skip
+        run.log.append(
+            "step",
+            step=step,
+            epoch=0,
+            round=0,
+            loss=3.0,
+            seconds=0.1,
+            compiled=False,
+            losses={"model": 1.0, "MSELoss": 4.0},
+        )
         run.log.append("value", step=step, name="weight norm", value=5.0 + step)
     run.end(RunState.CANCELLED)
     record_others(folder, TERMS)
@@ -123,10 +131,14 @@ def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_ar
 
 @pytest.mark.parametrize(
     ("tab", "said"),
-    [("Gradients", "--gradient-statistics-every"), ("Checkpoints", "--checkpoint-every"),
-     ("Scores", "--predictions"), ("Compiling", "--keep-code"),
-     ("Device", "Nothing is recorded yet")],
-)  # fmt: skip
+    [
+        ("Gradients", "--gradient-statistics-every"),
+        ("Checkpoints", "--checkpoint-every"),
+        ("Scores", "--predictions"),
+        ("Compiling", "--keep-code"),
+        ("Device", "Nothing is recorded yet"),
+    ],
+)
 def test_what_was_not_asked_for_says_how_to_ask(recorded: DataDir, tab: str, said: str):
     assert said in text(page(PLAIN, part=tab))
 
@@ -273,20 +285,47 @@ def compiled(folder: DataDir, label: str, breaks: tuple[int, ...], spans: bool =
     run = Recording(folder.runs, label, KEPT).claim().start()
     for number, name in enumerate(("forward", HOSTILE)):
         stages = [
-            {"stage": "dynamo", "name": "x", "start": 100.0 + 4 * number, "seconds": 2.0,
-             "thread": 0},
-            {"stage": "kernels", "name": HOSTILE, "start": 101.0 + 4 * number, "seconds": 1.0,
-             "thread": 1},
-        ]  # fmt: skip
-        run.log.append("compile_metrics", step=0, phase="training", compile_id=f"{number}/0",
-                       function=name, file="net.py", line=10 + number, total_seconds=2.0,
-                       graph_ops=5, guards=3)  # fmt: skip
+            {
+                "stage": "dynamo",
+                "name": "x",
+                "start": 100.0 + 4 * number,
+                "seconds": 2.0,
+                "thread": 0,
+            },
+            {
+                "stage": "kernels",
+                "name": HOSTILE,
+                "start": 101.0 + 4 * number,
+                "seconds": 1.0,
+                "thread": 1,
+            },
+        ]
+        run.log.append(
+            "compile_metrics",
+            step=0,
+            phase="training",
+            compile_id=f"{number}/0",
+            function=name,
+            file="net.py",
+            line=10 + number,
+            total_seconds=2.0,
+            graph_ops=5,
+            guards=3,
+        )
         if spans:
-            run.log.append("compile_spans", step=0, phase="training", compile_id=f"{number}/0",
-                           spans=stages)  # fmt: skip
+            run.log.append(
+                "compile_spans", step=0, phase="training", compile_id=f"{number}/0", spans=stages
+            )
     for line in breaks:
-        run.log.append("graph_break", step=0, phase="training", reason=f"print\n{HOSTILE}",
-                       location=f"net.py:{line}", stopped_at=f"net.py:{line}", count=1)  # fmt: skip
+        run.log.append(
+            "graph_break",
+            step=0,
+            phase="training",
+            reason=f"print\n{HOSTILE}",
+            location=f"net.py:{line}",
+            stopped_at=f"net.py:{line}",
+            count=1,
+        )
     run.blocks([0.1] * 4, LOSSES)
     return run
 
@@ -310,9 +349,15 @@ def test_the_tab_has_the_timeline_and_says_what_another_run_compiled_otherwise(f
 
 def test_breaks_that_several_devices_cause_stand_apart(folder: DataDir):
     run = compiled(folder, "inductor", (12,))
-    run.log.append("graph_break", step=0, phase="training", count=5, location="net.py:3",
-                   reason="DDPOptimizer intentional graph-break",
-                   stopped_at="torch/_dynamo/backends/distributed.py:0")  # fmt: skip
+    run.log.append(
+        "graph_break",
+        step=0,
+        phase="training",
+        count=5,
+        location="net.py:3",
+        reason="DDPOptimizer intentional graph-break",
+        stopped_at="torch/_dynamo/backends/distributed.py:0",
+    )
     run.end()
     app = opened_run(part="Compiling")
     frames = [one.value.to_csv() for one in app.dataframe]
@@ -326,9 +371,11 @@ def test_kept_code_is_shown_and_nothing_outside_the_run_folder(folder: DataDir):
     run = compiled(folder, "inductor", (), spans=False)
     run.run.path.joinpath("artifacts/code").mkdir(parents=True)
     run.run.path.joinpath("artifacts/code/0-0-graph.py").write_text("class GraphModule: pass")
-    for what, file in (("graph of Dynamo", "artifacts/code/0-0-graph.py"),
-                       (HOSTILE, "../../../../etc/passwd"),
-                       ("trace", "artifacts/trace/dedicated.log")):  # fmt: skip
+    for what, file in (
+        ("graph of Dynamo", "artifacts/code/0-0-graph.py"),
+        (HOSTILE, "../../../../etc/passwd"),
+        ("trace", "artifacts/trace/dedicated.log"),
+    ):
         run.log.append("kept_file", what=what, compile_id="0/0", file=file, bytes=23)
     run.end()
     app = opened_run(part="Compiling")
@@ -374,10 +421,16 @@ def test_a_run_and_its_comparison_show_the_device_over_the_steps_and_mark_their_
 
 
 def test_a_share_is_drawn_in_per_cent_and_what_was_held_back_is_marked() -> None:
-    frame = pd.DataFrame({
-        "run_id": "x.baseline", "label": "baseline", "role": "baseline", "step": [0, 10, 20],
-        "others_cpu_share": [0.1, 0.5, 0.2], "held_back": [None, "quota used up", None],
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "run_id": "x.baseline",
+            "label": "baseline",
+            "role": "baseline",
+            "step": [0, 10, 20],
+            "others_cpu_share": [0.1, 0.5, 0.2],
+            "held_back": [None, "quota used up", None],
+        }
+    )
     figure = device_series(frame, "others_cpu_share")
     line, marks = figure.data
     assert list(line.y) == [0.1, 0.5, 0.2]

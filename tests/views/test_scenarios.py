@@ -74,14 +74,20 @@ def test_repeats_are_one_row_and_charts_show_their_processes(folder: DataDir):
 
 def test_rounds_so_far_are_charted_process_by_process():
     rounds = range(1, 4)
-    ratios = pd.DataFrame({
-        "label": ["eager"] * 6, "role": ["backend"] * 6, "process": [1] * 3 + [2] * 3,
-        "round": [*rounds, *rounds], "speedup": [1.0, 1.2, 1.4, 2.0, 2.0, 2.2],
-    })  # fmt: skip
+    ratios = pd.DataFrame(
+        {
+            "label": ["eager"] * 6,
+            "role": ["backend"] * 6,
+            "process": [1] * 3 + [2] * 3,
+            "round": [*rounds, *rounds],
+            "speedup": [1.0, 1.2, 1.4, 2.0, 2.0, 2.2],
+        }
+    )
     lines = [one for one in speed_charts.round_by_round(ratios).data if one.mode == "lines"]
     assert [list(line.y) for line in lines] == [
-        pytest.approx([1.0, 1.1, 1.2]), pytest.approx([2.0, 2.0, 2.0]),
-    ]  # fmt: skip
+        pytest.approx([1.0, 1.1, 1.2]),
+        pytest.approx([2.0, 2.0, 2.0]),
+    ]
     assert [line.showlegend for line in lines] == [True, False]
 
 

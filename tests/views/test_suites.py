@@ -22,8 +22,11 @@ def record(folder: DataDir) -> SuiteRecorder:
 
 def tables(app: AppTest) -> dict[str, list[str]]:
     """Columns of all tables by title."""
-    return {name: list(map(str, frame.value[name])) for frame in app.dataframe
-            for name in frame.value.columns}  # fmt: skip
+    return {
+        name: list(map(str, frame.value[name]))
+        for frame in app.dataframe
+        for name in frame.value.columns
+    }
 
 
 def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
@@ -99,8 +102,9 @@ def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None
 
 def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
     cell = Cell("Model", "bf16", "training", "inductor")
-    outcome = Outcome(cell=cell, experiments={"cache": "x"}, is_over=True, cold_seconds=8.0,
-                      warm_seconds=2.0)  # fmt: skip
+    outcome = Outcome(
+        cell=cell, experiments={"cache": "x"}, is_over=True, cold_seconds=8.0, warm_seconds=2.0
+    )
     rows = groups([outcome])
     said = without_links(suite_tables.headline(rows))
     assert said == (
@@ -108,8 +112,13 @@ def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
         "(bf16, 1 model)."
     )
     assert list(suite_tables.summary(rows)) == [
-        "backend", "precision", "part", "models", "compile_time_saved", "failed"
-    ]  # fmt: skip
+        "backend",
+        "precision",
+        "part",
+        "models",
+        "compile_time_saved",
+        "failed",
+    ]
 
 
 def test_a_cell_leads_to_its_experiments_and_the_figure_marks_what_was_and_does_not_count(
@@ -129,8 +138,9 @@ def test_a_cell_leads_to_its_experiments_and_the_figure_marks_what_was_and_does_
     frame = suite_charts.speedup_frame(outcomes, read(folder, "before"))
     now, earlier = suite_charts.speedups(frame).data
     assert dict(zip(now.y, now.marker.symbol, strict=True)) == {
-        "Model": "square", "Wrong": "square-open"
-    }  # fmt: skip
+        "Model": "square",
+        "Wrong": "square-open",
+    }
     assert list(earlier.y) == ["Model"]
     assert list(earlier.x) == [pytest.approx(1.0)]
 

@@ -28,9 +28,14 @@ from breakeven.views.shared.resources import data_dir, one_more_reader
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 FORWARDED = (
-    "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
-    "x-forwarded-server", "x-real-ip",
-)  # fmt: skip
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-real-ip",
+)
 """Headers that only a proxy adds."""
 ANOTHERS = (b"via", b"another account of this machine")
 """Header that marks a request of another account for later checks."""
@@ -174,9 +179,13 @@ def _exchanged(scope: Any, headers: Headers) -> Response | None:
     answer = RedirectResponse(f"{path}?{kept}" if kept else path, 303, NOT_STORED)
     is_encrypted = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto"))
     answer.set_cookie(
-        secret_link.cookie_name(token), token, max_age=COOKIE_SECONDS, secure=is_encrypted,
-        httponly=True, samesite="strict",
-    )  # fmt: skip
+        secret_link.cookie_name(token),
+        token,
+        max_age=COOKIE_SECONDS,
+        secure=is_encrypted,
+        httponly=True,
+        samesite="strict",
+    )
     return answer
 
 
@@ -260,8 +269,9 @@ def is_other_account(scope: Any) -> bool:
     if not client or not is_listed:
         return False
     ends = client[1], server[1]
-    owners = {int(row[7]) for row in rows
-              if (_port(row[1]), _port(row[2])) == ends and row[9] != NOBODYS}  # fmt: skip
+    owners = {
+        int(row[7]) for row in rows if (_port(row[1]), _port(row[2])) == ends and row[9] != NOBODYS
+    }
     return not owners or not owners <= {os.getuid(), ROOT}
 
 

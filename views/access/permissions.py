@@ -138,10 +138,11 @@ def check_path(spec: ModelSpec | DataSpec, field: str) -> None:
         is_allowed = any(path.is_relative_to(folder) for folder in allowed_folders())
     if "://" in source or not is_allowed:
         raise InvalidSpec(
-            field, source,
+            field,
+            source,
             "must lie in a folder that is open to others. Upload the file, or let the "
             "administrator of this dashboard add its folder to `files` of breakeven.toml",
-        )  # fmt: skip
+        )
 
 
 def scripts_may_run() -> bool:

@@ -49,15 +49,28 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
         seconds = np.quantile(run["seconds"], WHISKERS)
         low, first, median, third, high = factor * seconds
         figure.add_box(
-            y=[label], q1=[first], median=[median], q3=[third], lowerfence=[low],
-            upperfence=[high], orientation="h", name=str(label), showlegend=False,
-            line={"color": looks[str(label)].color, "width": 1.6}, width=0.5, hoverinfo="skip",
-        )  # fmt: skip
+            y=[label],
+            q1=[first],
+            median=[median],
+            q3=[third],
+            lowerfence=[low],
+            upperfence=[high],
+            orientation="h",
+            name=str(label),
+            showlegend=False,
+            line={"color": looks[str(label)].color, "width": 1.6},
+            width=0.5,
+            hoverinfo="skip",
+        )
         figure.add_scatter(  # Plotly's own text of a box has no unit and too many digits.
-            x=[median], y=[label], mode="markers", showlegend=False,
-            marker={"size": 24, "color": "rgba(0, 0, 0, 0)"}, text=[_box_words(label, seconds)],
+            x=[median],
+            y=[label],
+            mode="markers",
+            showlegend=False,
+            marker={"size": 24, "color": "rgba(0, 0, 0, 0)"},
+            text=[_box_words(label, seconds)],
             hovertemplate="%{text}<extra></extra>",
-        )  # fmt: skip
+        )
     return per_run(figure, list(looks), title)
 
 
@@ -92,10 +105,17 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
         figure.add_scatter(
             x=[result.value(name) for result in marked],
             y=[result.label for result in marked],
-            mode="markers", hoverinfo="skip", showlegend=bool(marked), name=METRICS[name].title,
-            marker={"symbol": symbol, "size": 10, "line": {"width": 2, "color": color},
-                    "color": color},
-        )  # fmt: skip
+            mode="markers",
+            hoverinfo="skip",
+            showlegend=bool(marked),
+            name=METRICS[name].title,
+            marker={
+                "symbol": symbol,
+                "size": 10,
+                "line": {"width": 2, "color": color},
+                "color": color,
+            },
+        )
     if any(trace.showlegend for trace in figure.data):
         # The legend names the marks, so that readers need no hover.
         height = ROOM + ROW_HEIGHT * len(results)
@@ -134,10 +154,14 @@ def _bars(
     pattern = {"shape": shapes, "fgcolor": colors, "bgcolor": FAINT, "size": 6}
     figure = go.Figure()
     figure.add_bar(
-        x=[_number(value) for value in values], y=labels, orientation="h", width=0.56,
+        x=[_number(value) for value in values],
+        y=labels,
+        orientation="h",
+        width=0.56,
         marker={"color": colors, "pattern": pattern},
-        hoverinfo="skip", showlegend=False,
-    )  # fmt: skip
+        hoverinfo="skip",
+        showlegend=False,
+    )
     _add_texts(figure, list(map(_number, ends)), labels, texts)
     return per_run(figure, labels, "")
 
@@ -147,10 +171,16 @@ def _add_texts(
 ) -> None:
     """Writes a text to the right of each bar's end, and leaves room for it."""
     figure.add_scatter(
-        x=list(ends), y=list(labels), text=list(texts), mode="markers+text",
+        x=list(ends),
+        y=list(labels),
+        text=list(texts),
+        mode="markers+text",
         marker={"size": 22, "color": "rgba(0, 0, 0, 0)"},  # invisible; keeps the text off the bar
-        textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False,
-    )  # fmt: skip
+        textposition="middle right",
+        cliponaxis=False,
+        hoverinfo="skip",
+        showlegend=False,
+    )
     longest = max(map(len, texts), default=0)
     text_share = (TEXT_GAP + TEXT_PIXELS * longest) / _narrowest_plot(labels)
     room = max(1.25 + 0.008 * longest, 1 / (1 - min(text_share, MOST_BESIDE)))
@@ -205,18 +235,37 @@ def waterfall(ladder: Ladder) -> go.Figure:
     )
     figure = go.Figure()
     labels = ["baseline", *(one.result.label for one in ladder.rungs)]
-    figure.add_bar(y=["baseline"], x=[(baseline or 0.0) * factor], orientation="h", width=0.56,
-                   marker={"color": NEUTRAL}, hoverinfo="skip", showlegend=False)  # fmt: skip
+    figure.add_bar(
+        y=["baseline"],
+        x=[(baseline or 0.0) * factor],
+        orientation="h",
+        width=0.56,
+        marker={"color": NEUTRAL},
+        hoverinfo="skip",
+        showlegend=False,
+    )
     for one in timed:
         below, own = (one.step_seconds_below or 0.0), one.result.measured.step_seconds or 0.0
         sure = one.verdict in SAVED_OR_ADDED
         color = SAVED_OR_ADDED.get(one.verdict or "", NEUTRAL)
         figure.add_bar(
-            y=[one.result.label], base=[min(below, own) * factor], x=[abs(below - own) * factor],
-            orientation="h", width=0.56, hoverinfo="skip", showlegend=False,
-            marker={"color": color, "pattern": {"shape": "" if sure else "/", "fgcolor": color,
-                                                "bgcolor": "rgba(0, 0, 0, 0)", "size": 6}},
-        )  # fmt: skip
+            y=[one.result.label],
+            base=[min(below, own) * factor],
+            x=[abs(below - own) * factor],
+            orientation="h",
+            width=0.56,
+            hoverinfo="skip",
+            showlegend=False,
+            marker={
+                "color": color,
+                "pattern": {
+                    "shape": "" if sure else "/",
+                    "fgcolor": color,
+                    "bgcolor": "rgba(0, 0, 0, 0)",
+                    "size": 6,
+                },
+            },
+        )
     _connect(figure, ladder, baseline, factor)
     ends = {"baseline": (baseline or 0.0) * factor}
     ends |= {one.result.label: _end(one) * factor for one in ladder.rungs}
@@ -234,9 +283,15 @@ def _connect(figure: go.Figure, ladder: Ladder, baseline: float | None, factor: 
     for place, one in enumerate(ladder.rungs, start=1):
         own = one.result.measured.step_seconds
         if height is not None and own is not None:
-            figure.add_shape(type="line", x0=height * factor, x1=height * factor, y0=row + 0.28,
-                             y1=place - 0.28, line={"color": NEUTRAL, "width": 1, "dash": "dot"},
-                             layer="below")  # fmt: skip
+            figure.add_shape(
+                type="line",
+                x0=height * factor,
+                x1=height * factor,
+                y0=row + 0.28,
+                y1=place - 0.28,
+                line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+                layer="below",
+            )
         if own is not None:
             row, height = place, own
 

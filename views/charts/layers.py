@@ -58,20 +58,26 @@ def losses(
         _add_band(figure, band)
     window = smoothing_window(frame)
     # A long training splits into runs faster without its other columns.
-    full = (frame if every_step is None else every_step)[list(dict.fromkeys(
-        ["label", "step", "loss", over]))]  # fmt: skip
+    full = (frame if every_step is None else every_step)[
+        list(dict.fromkeys(["label", "step", "loss", over]))
+    ]
     layers = layers_of(frame, looks)
     for label, _role, look, run in by_run(frame, looks):
         if window > 1:
             figure.add_scatter(
-                x=run[over], y=run["loss"], mode="lines", line={"color": look.color, "width": 1},
-                opacity=0.25, legendgroup=label, showlegend=False, hoverinfo="skip",
-            )  # fmt: skip
+                x=run[over],
+                y=run["loss"],
+                mode="lines",
+                line={"color": look.color, "width": 1},
+                opacity=0.25,
+                legendgroup=label,
+                showlegend=False,
+                hoverinfo="skip",
+            )
             run = moving_average(full[full["label"] == label], window)
         figure.add_scatter(
-            x=run[over], y=run["loss"], name=label, mode="lines", legendgroup=label,
-            **layers[label],
-        )  # fmt: skip
+            x=run[over], y=run["loss"], name=label, mode="lines", legendgroup=label, **layers[label]
+        )
     over_steps(figure, links.axis("loss"), over)
     return figure.update_yaxes(range=_loss_range(frame))
 
@@ -102,9 +108,14 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
         band = _outline(band)
         allowed = (band["high"] - band["low"]) / 2
         figure.add_scatter(
-            x=band["step"], y=allowed, name="band", mode="lines",
-            line={"color": FAINT, "width": 0}, fill="tozeroy", fillcolor=FAINT,
-        )  # fmt: skip
+            x=band["step"],
+            y=allowed,
+            name="band",
+            mode="lines",
+            line={"color": FAINT, "width": 0},
+            fill="tozeroy",
+            fillcolor=FAINT,
+        )
     baseline = frame[frame["role"] == "baseline"].set_index("step")["loss"]
     others = frame[frame["role"] != "baseline"]
     layers = layers_of(others)
@@ -138,12 +149,17 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
         | {"height": HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS)},
         hovermode="x unified",
         meta={"x": over},
-        xaxis={"title_text": links.axis(over), "showgrid": False, "zeroline": False, **whole,
-               "hoverformat": FOUR_DIGITS if is_time else WHOLE,
-               "unifiedhovertitle_text": f"{x_title} %{{x}}{x_unit}"},
+        xaxis={
+            "title_text": links.axis(over),
+            "showgrid": False,
+            "zeroline": False,
+            **whole,
+            "hoverformat": FOUR_DIGITS if is_time else WHOLE,
+            "unifiedhovertitle_text": f"{x_title} %{{x}}{x_unit}",
+        },
         yaxis={"title_text": y_title, "zeroline": False, "hoverformat": FOUR_DIGITS},
         **alone,
-    )  # fmt: skip
+    )
 
 
 def _unit_of(axis_title: str) -> str:
@@ -182,12 +198,18 @@ def in_rows(
     they are shortened or have an order of their own."""
     rows: dict[str, Any] = {"autorange": "reversed", "automargin": True, "title_text": ""}
     if labels:
-        rows |= {"categoryorder": "array", "categoryarray": list(labels),
-                 "tickvals": list(labels), "ticktext": [*map(shortened, labels)]}  # fmt: skip
+        rows |= {
+            "categoryorder": "array",
+            "categoryarray": list(labels),
+            "tickvals": list(labels),
+            "ticktext": [*map(shortened, labels)],
+        }
     return figure.update_layout(
-        layout() | {"height": height}, xaxis={"title_text": x_title, "zeroline": False},
-        yaxis=rows, **look,
-    )  # fmt: skip
+        layout() | {"height": height},
+        xaxis={"title_text": x_title, "zeroline": False},
+        yaxis=rows,
+        **look,
+    )
 
 
 def write_cells(figure: go.Figure) -> go.Figure:
@@ -206,9 +228,14 @@ def write_cells(figure: go.Figure) -> go.Figure:
     places, rows, texts, shares = zip(*written, strict=True)
     scale = [list(stop) for stop in cells.colorscale]
     return figure.add_scatter(
-        x=places, y=rows, text=texts, mode="text", hoverinfo="skip", showlegend=False,
+        x=places,
+        y=rows,
+        text=texts,
+        mode="text",
+        hoverinfo="skip",
+        showlegend=False,
         textfont={"size": 13, "color": list(map(text_on, sample_colorscale(scale, shares)))},
-    )  # fmt: skip
+    )
 
 
 def over_days(figure: go.Figure, when: Iterable[Any]) -> go.Figure:
@@ -249,9 +276,15 @@ def _add_band(figure: go.Figure, band: pd.DataFrame) -> None:
         x=band["step"], y=band["low"], mode="lines", line=edge, showlegend=False, hoverinfo="skip"
     )
     figure.add_scatter(
-        x=band["step"], y=band["high"], name="band", mode="lines", line=edge,
-        fill="tonexty", fillcolor=FAINT, hoverinfo="skip",
-    )  # fmt: skip
+        x=band["step"],
+        y=band["high"],
+        name="band",
+        mode="lines",
+        line=edge,
+        fill="tonexty",
+        fillcolor=FAINT,
+        hoverinfo="skip",
+    )
 
 
 def by_run(

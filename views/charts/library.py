@@ -49,23 +49,35 @@ def trend(found: Sequence[Series]) -> go.Figure:
         figure.add_scatter(
             x=[point.submitted for point in series.points],
             y=[point.value * factor for point in series.points],
-            mode="markers", name=series.backend, legendgroup=series.backend,
+            mode="markers",
+            name=series.backend,
+            legendgroup=series.backend,
             marker={"color": look.color, "symbol": look.symbol, "size": 8},
-            error_y=None if not known else {
-                "type": "data", "symmetric": False, "color": look.color, "thickness": 1.2,
+            error_y=None
+            if not known
+            else {
+                "type": "data",
+                "symmetric": False,
+                "color": look.color,
+                "thickness": 1.2,
                 "array": [(point.high or point.value) - point.value for point in series.points],
-                "arrayminus": [point.value - (point.low or point.value)
-                               for point in series.points]},
+                "arrayminus": [point.value - (point.low or point.value) for point in series.points],
+            },
             text=[_in_full(series, point) for point in series.points],
             hovertemplate="%{text}<extra></extra>",
-        )  # fmt: skip
+        )
         for level in series.levels:
             first, last = series.points[level.first], series.points[level.last]
             figure.add_scatter(
-                x=[first.submitted, last.submitted], y=[level.value * factor] * 2, mode="lines",
-                line={"color": look.color, "width": 2}, opacity=0.6, showlegend=False,
-                legendgroup=series.backend, hoverinfo="skip",
-            )  # fmt: skip
+                x=[first.submitted, last.submitted],
+                y=[level.value * factor] * 2,
+                mode="lines",
+                line={"color": look.color, "width": 2},
+                opacity=0.6,
+                showlegend=False,
+                legendgroup=series.backend,
+                hoverinfo="skip",
+            )
         _mark_steps(figure, series, factor, row)
     _mark_versions(figure, found)
     if quantity == "speedup":
@@ -89,21 +101,37 @@ def _mark_steps(figure: go.Figure, series: Series, factor: float, row: int) -> N
         point = series.points[step.index]
         color = BAD if series.worsening(step) > 0 else GOOD
         figure.add_annotation(
-            x=point.submitted, y=step.after.value * factor, ax=point.submitted,
-            ay=step.before.value * factor, xref="x", yref="y", axref="x", ayref="y",
-            showarrow=True, arrowhead=2, arrowwidth=2, arrowcolor=color, text="",
-        )  # fmt: skip
+            x=point.submitted,
+            y=step.after.value * factor,
+            ax=point.submitted,
+            ay=step.before.value * factor,
+            xref="x",
+            yref="y",
+            axref="x",
+            ayref="y",
+            showarrow=True,
+            arrowhead=2,
+            arrowwidth=2,
+            arrowcolor=color,
+            text="",
+        )
         figure.add_annotation(
-            x=point.submitted, y=step.after.value * factor,
+            x=point.submitted,
+            y=step.after.value * factor,
             text=f"{series.backend} {step.ratio - 1:+.1%}",
-            showarrow=False, xanchor="left", xshift=8, yshift=15 * (row + 1), font={"size": 12},
-        )  # fmt: skip
+            showarrow=False,
+            xanchor="left",
+            xshift=8,
+            yshift=15 * (row + 1),
+            font={"size": 12},
+        )
 
 
 def _mark_versions(figure: go.Figure, found: Sequence[Series]) -> None:
     """A line where the version of torch changed, with its name."""
-    points = sorted((point for series in found for point in series.points),
-                    key=lambda point: point.submitted)  # fmt: skip
+    points = sorted(
+        (point for series in found for point in series.points), key=lambda point: point.submitted
+    )
     changes = [
         (after.submitted, after.versions["torch"])
         for before, after in pairwise(points)
@@ -112,9 +140,15 @@ def _mark_versions(figure: go.Figure, found: Sequence[Series]) -> None:
     for when, version in changes[-MAX_MARKED:]:
         figure.add_vline(x=when, line={"color": NEUTRAL, "width": 1, "dash": "dash"})
         figure.add_annotation(
-            x=when, y=1, yref="paper", text=f"torch {version}", showarrow=False, xanchor="left",
-            yanchor="top", font={"size": 11},
-        )  # fmt: skip
+            x=when,
+            y=1,
+            yref="paper",
+            text=f"torch {version}",
+            showarrow=False,
+            xanchor="left",
+            yanchor="top",
+            font={"size": 11},
+        )
 
 
 def _in_full(series: Series, point: Point) -> str:
@@ -138,17 +172,25 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
     for label, _role, look, run in by_run(frame):
         run = thinned(run, name)
         figure.add_scatter(
-            x=run["step"], y=run[name].astype(float), name=label, mode="lines",
-            line=line_style(look), legendgroup=label, connectgaps=True,
-        )  # fmt: skip
+            x=run["step"],
+            y=run[name].astype(float),
+            name=label,
+            mode="lines",
+            line=line_style(look),
+            legendgroup=label,
+            connectgaps=True,
+        )
     held_back = frame[frame["held_back"].notna()]
     if len(held_back):
         figure.add_scatter(
-            x=held_back["step"], y=held_back[name].astype(float), name="held back", mode="markers",
+            x=held_back["step"],
+            y=held_back[name].astype(float),
+            name="held back",
+            mode="markers",
             marker={"symbol": "x-thin", "size": 8, "line": {"color": BAD, "width": 2}},
             text=held_back["label"].astype("str") + ": " + held_back["held_back"],
             hovertemplate="%{text}<extra></extra>",
-        )  # fmt: skip
+        )
     over_steps(figure, axis(name))
     if name in SHARES:
         return figure.update_yaxes(tickformat=".2~%", hoverformat=".1%", rangemode="tozero")
@@ -177,22 +219,37 @@ def heat_map(found: BackendMatrix) -> go.Figure:
     low, high, colors = _scale(found.quantity, values)
     figure = go.Figure()
     figure.add_heatmap(
-        x=list(across), y=list(down), z=values, zmin=low, zmax=high,
-        colorscale=colors, showscale=False, xgap=3, ygap=3,
+        x=list(across),
+        y=list(down),
+        z=values,
+        zmin=low,
+        zmax=high,
+        colorscale=colors,
+        showscale=False,
+        xgap=3,
+        ygap=3,
         text=[[_said(found.quantity, cell) for cell in row] for row in rows],
         hoverongaps=False,
         customdata=[[_cell_in_full(found.quantity, cell) for cell in row] for row in rows],
         hovertemplate="%{customdata}<extra></extra>",
-    )  # fmt: skip
+    )
     write_cells(figure)
-    empty = [(x, y, cell) for y, row in zip(down, rows, strict=True)
-             for x, cell in zip(across, row, strict=True) if cell.empty]  # fmt: skip
+    empty = [
+        (x, y, cell)
+        for y, row in zip(down, rows, strict=True)
+        for x, cell in zip(across, row, strict=True)
+        if cell.empty
+    ]
     figure.add_scatter(
-        x=[x for x, _, _ in empty], y=[y for _, y, _ in empty], mode="text",
-        text=[format_verdict(cell.empty) for _, _, cell in empty], showlegend=False,
-        textfont={"size": 12}, hovertemplate="%{customdata}<extra></extra>",
+        x=[x for x, _, _ in empty],
+        y=[y for _, y, _ in empty],
+        mode="text",
+        text=[format_verdict(cell.empty) for _, _, cell in empty],
+        showlegend=False,
+        textfont={"size": 12},
+        hovertemplate="%{customdata}<extra></extra>",
         customdata=[_cell_in_full(found.quantity, cell) for _, _, cell in empty],
-    )  # fmt: skip
+    )
     in_rows(figure, "", ABOVE_CELLS + CELL_HEIGHT * len(rows), down)
     # Even if every name is a number, such as a batch size.
     figure.update_xaxes(type="category", side="top", showgrid=False, automargin=True)
@@ -258,16 +315,23 @@ def _cell_in_full(quantity: str, cell: MatrixCell) -> str:
     if cell.empty == "not run":
         return "<br>".join([*lines, "no experiment has both"])
     if cell.empty:
-        lines.append({"not finished": f"it did not finish: {_state(cell)}",
-                      "not measured": "it finished without this number",
-                      "unsure": "what it saves may be chance"}[cell.empty])  # fmt: skip
+        lines.append(
+            {
+                "not finished": f"it did not finish: {_state(cell)}",
+                "not measured": "it finished without this number",
+                "unsure": "what it saves may be chance",
+            }[cell.empty]
+        )
     else:
         interval = "" if cell.low is None else f" ({cell.low:.2f} to {cell.high:.2f})"
         lines.append(f"{METRICS[quantity].title}: {_written(quantity, cell)}{interval}")
         if _early_end(cell):
             lines.append(f"of what was measured before it ended: {_state(cell)}")
-    lines += [f"{METRICS[name].title}: {METRICS[name].format(value)}" for name, value in
-              (("speed_verdict", cell.verdict), ("parity", cell.parity)) if value]  # fmt: skip
+    lines += [
+        f"{METRICS[name].title}: {METRICS[name].format(value)}"
+        for name, value in (("speed_verdict", cell.verdict), ("parity", cell.parity))
+        if value
+    ]
     if cell.num_experiments > 1:
         lines.append(f"the newest of {cell.num_experiments} experiments")
     return "<br>".join(lines)
@@ -299,13 +363,18 @@ def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> p
     earlier = {one.cell: one.speedup.median for one in before if one.speedup is not None}
     rows = [
         (
-            f"{one.cell.precision}, {one.cell.part}", one.cell.model, one.cell.backend,
-            one.speedup.median, one.speedup.low, one.speedup.high, earlier.get(one.cell),
+            f"{one.cell.precision}, {one.cell.part}",
+            one.cell.model,
+            one.cell.backend,
+            one.speedup.median,
+            one.speedup.low,
+            one.speedup.high,
+            earlier.get(one.cell),
             one.failure,
         )
         for one in found
         if one.speedup is not None
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -322,16 +391,19 @@ def speedup_matrix(found: Sequence[Outcome]) -> BackendMatrix:
     says if it fails the accuracy check. All outcomes have the same conditions."""
     rows = [
         {
-            **dict.fromkeys(ACROSS), "model": one.cell.model, "backend": one.cell.backend,
+            **dict.fromkeys(ACROSS),
+            "model": one.cell.model,
+            "backend": one.cell.backend,
             **with_ends("speedup", one.speedup),
-            "speed_verdict": "fails accuracy" if one.status not in (None, PASS)
+            "speed_verdict": "fails accuracy"
+            if one.status not in (None, PASS)
             else one.speed_verdict,
             "parity": None,
             "state": one.speed_failure or ("finished" if one.is_over else "still to come"),
             "experiment_id": one.experiments.get("speed"),
         }
         for one in found
-    ]  # fmt: skip
+    ]
     return matrix(pd.DataFrame(rows, dtype=object), "model", "speedup")
 
 
@@ -348,24 +420,43 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
         color = look.color
         counts = mine["failure"].isna()
         figure.add_scatter(
-            x=mine["speedup"], y=mine["model"], mode="markers", name=str(backend),
-            marker={"size": 9, "color": color,
-                    "symbol": [look.symbol if one else f"{look.symbol}-open" for one in counts]},
-            error_x={"type": "data", "symmetric": False, "array": mine["high"] - mine["speedup"],
-                     "arrayminus": mine["speedup"] - mine["low"], "color": color, "thickness": 1.4},
+            x=mine["speedup"],
+            y=mine["model"],
+            mode="markers",
+            name=str(backend),
+            marker={
+                "size": 9,
+                "color": color,
+                "symbol": [look.symbol if one else f"{look.symbol}-open" for one in counts],
+            },
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": mine["high"] - mine["speedup"],
+                "arrayminus": mine["speedup"] - mine["low"],
+                "color": color,
+                "thickness": 1.4,
+            },
             customdata=[write(one) for one in mine["speedup"]],
             text=[str(backend)] * len(mine),
             hovertemplate="%{y}, %{text}: %{customdata}<extra></extra>",
-        )  # fmt: skip
+        )
         known = mine.dropna(subset=["earlier"])
         if len(known):
             figure.add_scatter(
-                x=known["earlier"], y=known["model"], mode="markers", name=f"{backend}, earlier",
+                x=known["earlier"],
+                y=known["model"],
+                mode="markers",
+                name=f"{backend}, earlier",
                 customdata=[write(ratio) for ratio in known["earlier"]],
                 hovertemplate=f"%{{y}}, {backend}, earlier: %{{customdata}}<extra></extra>",
-                marker={"size": 14, "color": color, "symbol": "line-ns-open",
-                        "line": {"width": 2, "color": color}},
-            )  # fmt: skip
+                marker={
+                    "size": 14,
+                    "color": color,
+                    "symbol": "line-ns-open",
+                    "line": {"width": 2, "color": color},
+                },
+            )
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
     height = MARGINS + ROW_HEIGHT * len(models)
     in_rows(figure, links.axis("speedup"), height)

@@ -49,16 +49,33 @@ KNOWN = {
     "inductor-max-autotune": Look("#8f6424", "16px,3px,3px,3px", "hourglass"),
 }
 COLORS = (
-    "#149ecb", "#f26918", "#9816e5", "#23a510", "#cb1442", "#7f6926", "#3564b2",
-    "#f248dd", "#b2859c", "#0b7265", "#8c6254", "#8989e5", "#6f5f7f", "#72987c",
-)  # fmt: skip
+    "#149ecb",
+    "#f26918",
+    "#9816e5",
+    "#23a510",
+    "#cb1442",
+    "#7f6926",
+    "#3564b2",
+    "#f248dd",
+    "#b2859c",
+    "#0b7265",
+    "#8c6254",
+    "#8989e5",
+    "#6f5f7f",
+    "#72987c",
+)
 """Colours for things other than runs, such as compile phases: no run has them, so that a colour
 means one thing on a page."""
 
 _DASHES = (
-    "12px,6px", "2px,5px", "8px,3px,2px,3px,8px,3px", "14px,3px,2px,3px,2px,3px",
-    "24px,6px", "24px,3px,3px,3px", "10px,3px,10px,3px,2px,3px",
-)  # fmt: skip
+    "12px,6px",
+    "2px,5px",
+    "8px,3px,2px,3px,8px,3px",
+    "14px,3px,2px,3px,2px,3px",
+    "24px,6px",
+    "24px,3px,3px,3px",
+    "10px,3px,10px,3px,2px,3px",
+)
 _SYMBOLS = ("x", "star-square", "diamond-tall", "bowtie", "octagon", "hexagon", "star-diamond")
 _COLORS = ("#df20df", "#8f9c16", "#5a6fd6", "#0e9aa7", "#c2662d", "#9b5de5", "#5c8a2f")
 OTHERS = tuple(
@@ -85,8 +102,13 @@ class Fill:
     @property
     def marker(self) -> dict[str, object]:
         """As Plotly's marker of a bar; also with a pattern it hides what lies below it."""
-        pattern = {"shape": self.shape, "fillmode": "overlay", "fgcolor": "#ffffff",
-                   "solidity": 0.3, "size": 6}  # fmt: skip
+        pattern = {
+            "shape": self.shape,
+            "fillmode": "overlay",
+            "fgcolor": "#ffffff",
+            "solidity": 0.3,
+            "size": 6,
+        }
         return {"color": self.color, "pattern": pattern}
 
 

@@ -71,10 +71,14 @@ def _add_class(
     figure: go.Figure, title: str, seconds: pd.Series, factor: float, marker: Mapping[str, object]
 ) -> None:
     figure.add_bar(
-        x=seconds * factor, y=list(seconds.index), name=title, orientation="h", marker=marker,
+        x=seconds * factor,
+        y=list(seconds.index),
+        name=title,
+        orientation="h",
+        marker=marker,
         customdata=[format_seconds(one) for one in seconds],
         hovertemplate=f"{title}: %{{customdata}}<extra></extra>",
-    )  # fmt: skip
+    )
 
 
 def waterfall(found: Bridge) -> go.Figure:
@@ -85,13 +89,22 @@ def waterfall(found: Bridge) -> go.Figure:
     seconds = [found.baseline.step_seconds, *parts, found.run.step_seconds]
     names = [found.baseline.label, *parts.index, found.run.label]
     texts = [format_seconds(seconds[0]), *map(_signed, parts), format_seconds(seconds[-1])]
-    figure = go.Figure(go.Waterfall(
-        orientation="h", y=names, x=[(one or 0.0) * factor for one in seconds], text=texts,
-        measure=["absolute", *["relative"] * len(parts), "total"], textposition="outside",
-        hovertemplate="%{y}: %{text}<extra></extra>", cliponaxis=False,
-        increasing={"marker": {"color": BAD}}, decreasing={"marker": {"color": GOOD}},
-        totals={"marker": {"color": NEUTRAL}}, connector={"line": {"color": FAINT, "width": 1}},
-    ))  # fmt: skip
+    figure = go.Figure(
+        go.Waterfall(
+            orientation="h",
+            y=names,
+            x=[(one or 0.0) * factor for one in seconds],
+            text=texts,
+            measure=["absolute", *["relative"] * len(parts), "total"],
+            textposition="outside",
+            hovertemplate="%{y}: %{text}<extra></extra>",
+            cliponaxis=False,
+            increasing={"marker": {"color": BAD}},
+            decreasing={"marker": {"color": GOOD}},
+            totals={"marker": {"color": NEUTRAL}},
+            connector={"line": {"color": FAINT, "width": 1}},
+        )
+    )
     height = MARGIN + ROW_HEIGHT * len(names)
     in_rows(figure, axis("profile_seconds", title), height, showlegend=False, margin_t=8)
     # Room for the texts after the longest bars.
@@ -102,8 +115,10 @@ def waterfall(found: Bridge) -> go.Figure:
 
 def _shown_parts(found: Bridge) -> pd.Series:
     """Differences by title: savings first, largest first, then additions."""
-    titles = [class_title(name, works_by_itself=found.run.works_by_itself)
-              for name in found.parts["work_class"]]  # fmt: skip
+    titles = [
+        class_title(name, works_by_itself=found.run.works_by_itself)
+        for name in found.parts["work_class"]
+    ]
     differences = pd.Series(found.parts["difference"].to_numpy(float), index=titles)
     is_small = differences.abs() < WORTH_A_BAR * (found.baseline.step_seconds or 0.0)
     shown = differences[~is_small].sort_values()
@@ -143,29 +158,33 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
         drawn = ratios.fillna(math.inf).clip(FLOOR, CEILING)
         look = looks[str(label)]
         figure.add_scatter(
-            x=run["place"], y=drawn, name=str(label),
+            x=run["place"],
+            y=drawn,
+            name=str(label),
             mode="lines+markers" if len(run) > FEW else "markers",
             line={"color": look.color, "dash": look.dash, "width": 1},
             marker={"color": look.color, "symbol": look.symbol, "size": 7},
             text=[_said(row) for row in run.to_dict("records")],
             hovertemplate="%{text}<extra></extra>",
-        )  # fmt: skip
+        )
     names = mine.drop_duplicates("place").sort_values("place")
     ticks = _ticks(list(names["tensor"]))
-    figure.add_hline(y=1, line={"color": BAD, "width": 1.4},
-                     annotation_text=LIMIT)  # fmt: skip
+    figure.add_hline(y=1, line={"color": BAD, "width": 1.4}, annotation_text=LIMIT)
     figure.update_layout(**{**layout(), "height": 380}, showlegend=True)
     figure.update_xaxes(
         title_text=axis("accuracy_rule", TITLES[which]),
         tickvals=[names["place"].iloc[place] for place in ticks],
-        ticktext=[_layer(str(names["tensor"].iloc[place])) for place in ticks], tickangle=-35,
-        range=[-0.5, max(len(names) - 0.5, 0.5)], zeroline=False,
-    )  # fmt: skip
+        ticktext=[_layer(str(names["tensor"].iloc[place])) for place in ticks],
+        tickangle=-35,
+        range=[-0.5, max(len(names) - 0.5, 0.5)],
+        zeroline=False,
+    )
     low = min((float(np.min(trace.y)) for trace in figure.data if len(trace.y)), default=0.1)
     high = max((float(np.max(trace.y)) for trace in figure.data if len(trace.y)), default=1.0)
     span = [math.log10(min(low, 0.1)) - 0.2, math.log10(max(high, 2.0)) + 0.3]
-    return figure.update_yaxes(type="log", range=span, title_text=axis("error_ratio"), dtick=1,
-                               tickformat="~g")  # fmt: skip
+    return figure.update_yaxes(
+        type="log", range=span, title_text=axis("error_ratio"), dtick=1, tickformat="~g"
+    )
 
 
 def _ticks(names: list[str]) -> list[int]:
@@ -245,7 +264,7 @@ def phases(data: pd.DataFrame) -> go.Figure:
             marker=STAGE_FILLS[phase].marker,
             customdata=[f"{phase} {_seconds(value)}" for value in mine["seconds"]],
             hovertemplate="%{y}: %{customdata}<extra></extra>",
-        )  # fmt: skip
+        )
     rows = data.groupby(["backend", "cache"]).ngroups
     height = 110 + rows * NARROW_ROW
     return in_rows(figure, axis("compile_phases"), height, barmode="stack")
@@ -281,26 +300,39 @@ def timeline(data: pd.DataFrame) -> go.Figure:
         lanes = mine["thread"].clip(upper=MAX_LANES)
         middle = mine["frame"].map(rows) + is_parallel * (HEIGHT / 2 + LANE * (lanes - 0.5))
         figure.add_bar(
-            x=mine["seconds"], base=mine["begin"], y=middle, orientation="h", name=stage,
+            x=mine["seconds"],
+            base=mine["begin"],
+            y=middle,
+            orientation="h",
+            name=stage,
             width=[LANE * 0.8 if one else HEIGHT for one in is_parallel],
             marker={"color": STAGE_FILLS[stage].color, "line": {"width": 0}},
-            text=[_stage_said(row) for row in mine.itertuples()], textposition="none",
+            text=[_stage_said(row) for row in mine.itertuples()],
+            textposition="none",
             hovertemplate="%{text}<extra></extra>",
-        )  # fmt: skip
+        )
     _mark_breaks(figure, data)
     title = axis("compile_timeline", "Time spent compiling (s)")
     height = 130 + FRAME_HEIGHT * len(frames)
     in_rows(figure, title, height, barmode="overlay", bargap=0).update_xaxes(rangemode="tozero")
     # On a phone, long names next to the axis would leave no room for the bars.
     figure.add_scatter(
-        x=[0] * len(frames), y=[row - NAME_ABOVE for row in rows.values()], mode="text",
-        text=[_name(data, frame) for frame in frames], textposition="middle right",
-        cliponaxis=False, hoverinfo="skip", showlegend=False,
-    )  # fmt: skip
+        x=[0] * len(frames),
+        y=[row - NAME_ABOVE for row in rows.values()],
+        mode="text",
+        text=[_name(data, frame) for frame in frames],
+        textposition="middle right",
+        cliponaxis=False,
+        hoverinfo="skip",
+        showlegend=False,
+    )
     return figure.update_yaxes(
-        range=[len(frames) - 0.4, -0.6], autorange=None, showticklabels=False, showgrid=False,
+        range=[len(frames) - 0.4, -0.6],
+        autorange=None,
+        showticklabels=False,
+        showgrid=False,
         zeroline=False,
-    )  # fmt: skip
+    )
 
 
 def shown_frames(data: pd.DataFrame) -> list[str]:
@@ -340,7 +372,15 @@ def _mark_breaks(figure: go.Figure, data: pd.DataFrame) -> None:
     for row in data.sort_values("begin", kind="stable").itertuples():
         if row.waited - before > NAMED_GAP:
             text = f"{format_seconds(row.waited - before)} not compiling"
-            figure.add_vline(x=row.begin, line={"color": NEUTRAL, "width": 1, "dash": "dot"},
-                             annotation={"text": text, "textangle": -90, "font": {"size": 10},
-                                         "yanchor": "top", "xanchor": "right"})  # fmt: skip
+            figure.add_vline(
+                x=row.begin,
+                line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+                annotation={
+                    "text": text,
+                    "textangle": -90,
+                    "font": {"size": 10},
+                    "yanchor": "top",
+                    "xanchor": "right",
+                },
+            )
         before = max(before, row.waited)

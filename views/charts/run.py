@@ -62,10 +62,13 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
         compiled = run[run["compiled"].astype(bool)]
         if len(compiled):
             figure.add_scatter(
-                x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
-                mode="markers", marker={"color": look.color, "size": 9, "symbol": "circle-open"},
+                x=compiled["step"],
+                y=compiled["seconds"],
+                name="compiled during this step",
+                mode="markers",
+                marker={"color": look.color, "size": 9, "symbol": "circle-open"},
                 **legend,
-            )  # fmt: skip
+            )
             legend = {"showlegend": False}  # one legend for all runs
     over_steps(figure, links.axis("step_seconds", title))
     if frame["seconds"].max() > LOG_FROM_RATIO * frame["seconds"].min() > 0:
@@ -89,17 +92,29 @@ def activities(frame: pd.DataFrame) -> go.Figure:
         name, length = ACTIVITY_NAMES.get(kind, kind), periods["end"] - periods["start"]
         colors = [looks[label].color for label in periods["label"]]
         figure.add_bar(
-            base=periods["start"], x=length, y=periods["label"], orientation="h", name=name,
-            legendgroup=kind, showlegend=False,
+            base=periods["start"],
+            x=length,
+            y=periods["label"],
+            orientation="h",
+            name=name,
+            legendgroup=kind,
+            showlegend=False,
             marker=Fill(NEUTRAL, shape).marker | {"color": colors, "line": {"width": 0}},
-            customdata=[f"{name}, {METRICS['cumulative_seconds'].format(seconds)}"
-                        for seconds in length],
+            customdata=[
+                f"{name}, {METRICS['cumulative_seconds'].format(seconds)}" for seconds in length
+            ],
             hovertemplate="%{y}: %{customdata}<extra></extra>",
-        )  # fmt: skip
+        )
         figure.add_bar(
-            x=[None], y=labels[:1], orientation="h", name=name, legendgroup=kind,
-            showlegend=True, marker=Fill(NEUTRAL, shape).marker, hoverinfo="skip",
-        )  # fmt: skip
+            x=[None],
+            y=labels[:1],
+            orientation="h",
+            name=name,
+            legendgroup=kind,
+            showlegend=True,
+            marker=Fill(NEUTRAL, shape).marker,
+            hoverinfo="skip",
+        )
     height = 120 + 26 * len(labels)
     in_rows(figure, links.axis("elapsed_seconds"), height, barmode="overlay", bargap=0.35)
     return figure.update_yaxes(categoryorder="array", categoryarray=labels)
@@ -127,10 +142,13 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
         series = thinned(in_order(series), "value")
         values = series["value"].astype(float)
         figure.add_scatter(
-            x=series["step"], y=values.where(np.isfinite(values)), name=str(name),
+            x=series["step"],
+            y=values.where(np.isfinite(values)),
+            name=str(name),
             mode="lines" if len(series) > 1 else "markers",  # a line needs two points
-            line=line_style(looks[str(name)]), showlegend=len(looks) > 1,
-        )  # fmt: skip
+            line=line_style(looks[str(name)]),
+            showlegend=len(looks) > 1,
+        )
     over_steps(figure, title)
     return figure if len(looks) > 1 else figure.update_layout(height=SMALL_HEIGHT, margin_t=8)
 
@@ -162,9 +180,12 @@ def gradient_norms(frame: pd.DataFrame, column: str) -> go.Figure:
     over_steps(figure, "")
     figure.update_layout(height=max(HEIGHT, 90 + ROW_HEIGHT * len(table)), hovermode="closest")
     return figure.update_yaxes(
-        autorange="reversed", type="category", tickfont_size=10, tickvals=list(table.index),
+        autorange="reversed",
+        type="category",
+        tickfont_size=10,
+        tickvals=list(table.index),
         ticktext=[_end_of(str(name)) for name in table.index],
-    )  # fmt: skip
+    )
 
 
 def _end_of(name: str) -> str:
@@ -204,19 +225,28 @@ def mark_compiler_events(figure: go.Figure, events: pd.DataFrame) -> go.Figure:
     if events.empty:
         return figure
     lines = {trace.name: trace.line.color for trace in figure.data if trace.mode == "lines"}
-    colors = {label: lines.get(label, look.color)
-              for label, look in run_looks(events["label"]).items()}  # fmt: skip
+    colors = {
+        label: lines.get(label, look.color) for label, look in run_looks(events["label"]).items()
+    }
     for row, (kind, symbol) in enumerate(EVENTS.items()):
         mine = events[events["kind"] == kind]
         if mine.empty:
             continue
         figure.add_scatter(
-            x=mine["step"], y=[ROW * (row + 0.6)] * len(mine), yaxis="y2", name=kind,
-            mode="markers", text=[_event_text(event) for event in mine.to_dict("records")],
-            hovertemplate="%{text}<extra></extra>", legendgroup=kind,
-            marker={"symbol": symbol, "size": 8,
-                    "color": [colors[label] for label in mine["label"]]},
-        )  # fmt: skip
+            x=mine["step"],
+            y=[ROW * (row + 0.6)] * len(mine),
+            yaxis="y2",
+            name=kind,
+            mode="markers",
+            text=[_event_text(event) for event in mine.to_dict("records")],
+            hovertemplate="%{text}<extra></extra>",
+            legendgroup=kind,
+            marker={
+                "symbol": symbol,
+                "size": 8,
+                "color": [colors[label] for label in mine["label"]],
+            },
+        )
     above = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     return figure.update_layout(yaxis2=above, showlegend=True, margin_t=36)
 
@@ -281,13 +311,17 @@ def scores(frame: pd.DataFrame, name: str) -> go.Figure:
     for (split, compiled), group in frame.groupby(["split", "compiled"], sort=False):
         look = SPLITS.get(str(split), UNKNOWN_SPLIT)
         figure.add_scatter(
-            x=group["step"], y=group["value"], mode="lines+markers", legendgroup=str(split),
+            x=group["step"],
+            y=group["value"],
+            mode="lines+markers",
+            legendgroup=str(split),
             name="under the compiled model" if compiled else str(split),
             line={"color": look.color, "width": 1.6, "dash": "dash" if compiled else look.dash},
-            marker={"size": 12, "symbol": f"{look.symbol}-open"} if compiled
+            marker={"size": 12, "symbol": f"{look.symbol}-open"}
+            if compiled
             else {"size": 6, "symbol": look.symbol},
             **(legend if compiled else {}),
-        )  # fmt: skip
+        )
         if compiled:  # one legend for all splits
             legend = {"showlegend": False}
     named = sum(trace.showlegend is not False for trace in figure.data)
@@ -323,10 +357,13 @@ def scores_of_runs(
     layers = layers_of(frame)
     for label, _role, look, run in by_run(frame):
         figure.add_scatter(
-            x=run[over], y=run["value"],
-            name=label, mode="lines+markers", marker={"size": 8, "symbol": look.symbol},
+            x=run[over],
+            y=run["value"],
+            name=label,
+            mode="lines+markers",
+            marker={"size": 8, "symbol": look.symbol},
             **layers[label],
-        )  # fmt: skip
+        )
     if majority_share is not None:
         figure.add_hline(y=majority_share, **_reference("top left"))
     _score_axis(figure, name, over)

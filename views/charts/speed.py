@@ -53,23 +53,35 @@ def speedups(
         assert ratio is not None
         ends = [ratio.low, ratio.high] if ratio.low and ratio.high else []
         figure.add_scatter(
-            x=ends, y=[result.label] * len(ends), mode="lines",
-            line={"color": look.color, "width": 3}, hoverinfo="skip", showlegend=False,
-        )  # fmt: skip
+            x=ends,
+            y=[result.label] * len(ends),
+            mode="lines",
+            line={"color": look.color, "width": 3},
+            hoverinfo="skip",
+            showlegend=False,
+        )
         mine = medians[result.label] if result.label in medians else medians.iloc[:0]
         if len(mine) > 1:
             figure.add_scatter(
-                x=mine, y=[result.label] * len(mine), mode="markers", showlegend=False,
+                x=mine,
+                y=[result.label] * len(mine),
+                mode="markers",
+                showlegend=False,
                 marker={"symbol": "circle-open", "size": 12, "color": look.color},
                 text=[f"process {number}" for number in mine.index],
                 hovertemplate="%{text}: %{x:.3f}x<extra></extra>",
-            )  # fmt: skip
+            )
         figure.add_scatter(
-            x=[ratio.median], y=[result.label], mode="markers+text", showlegend=False,
+            x=[ratio.median],
+            y=[result.label],
+            mode="markers+text",
+            showlegend=False,
             marker={"size": 9, "color": look.color, "symbol": look.symbol},
             text=[f"{ratio_text(result.speedup)}<br> "],
-            textposition="top center", cliponaxis=False, hoverinfo="skip",
-        )  # fmt: skip
+            textposition="top center",
+            cliponaxis=False,
+            hoverinfo="skip",
+        )
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
     if noise_floor is not None:
         figure.add_vrect(
@@ -104,15 +116,24 @@ def round_by_round(ratios: pd.DataFrame) -> go.Figure:
         for number, (_, process) in enumerate(run.groupby("process")):
             process = process.sort_values("step")
             figure.add_scatter(
-                x=process["step"], y=process["speedup"], mode="markers", showlegend=False,
-                marker={"color": look.color, "size": 4, "symbol": look.symbol}, opacity=0.4,
-                legendgroup=label, hoverinfo="skip",
-            )  # fmt: skip
+                x=process["step"],
+                y=process["speedup"],
+                mode="markers",
+                showlegend=False,
+                marker={"color": look.color, "size": 4, "symbol": look.symbol},
+                opacity=0.4,
+                legendgroup=label,
+                hoverinfo="skip",
+            )
             figure.add_scatter(
-                x=process["step"], y=process["speedup"].expanding().median(), mode="lines",
-                name=label, line=line_style(look), legendgroup=label,
+                x=process["step"],
+                y=process["speedup"].expanding().median(),
+                mode="lines",
+                name=label,
+                line=line_style(look),
+                legendgroup=label,
                 showlegend=number == 0,
-            )  # fmt: skip
+            )
     figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1})
     over_steps(figure, links.axis("speedup"), "round")
     # A round that another program disturbed would flatten all others.
@@ -133,12 +154,15 @@ def speedups_of_sides(sides: Sequence[Side]) -> go.Figure:
         above = [(ratio.high or ratio.median) - ratio.median for _, ratio in measured]
         below = [ratio.median - (ratio.low or ratio.median) for _, ratio in measured]
         figure.add_scatter(
-            x=middles, y=[[label for label, _ in measured], [side.letter] * len(measured)],
-            name=side.letter, mode="markers", text=[ratio_text(ratio) for _, ratio in measured],
+            x=middles,
+            y=[[label for label, _ in measured], [side.letter] * len(measured)],
+            name=side.letter,
+            mode="markers",
+            text=[ratio_text(ratio) for _, ratio in measured],
             error_x={"array": above, "arrayminus": below, "thickness": 2, "width": 0},
             marker={"size": 10, "color": look.color, "symbol": look.symbol},
             hovertemplate="%{text}<extra></extra>",
-        )  # fmt: skip
+        )
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
     height = 72 + SIDE_HEIGHT * len(names) * len(sides)
     return in_rows(figure, links.axis("speedup"), height, showlegend=False, margin_t=8)
@@ -212,14 +236,19 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
         if found is not None and reached:
             chance = ", perhaps never" if found.high == math.inf else ""
             note = f": after {METRICS['break_even_steps'].format(found.steps)} steps{chance}"
-        curves.append(Curve(
-            label=label, role=role, look=look, note=note,
-            # After step 0, one step is done. A step of a larger batch counts as several.
-            steps=(run["step"].to_numpy(float) + 1) * times,
-            seconds=run["seconds"].to_numpy(float),
-            estimate=None if result is None else estimate_time(result, baseline),
-            pays_off=found.steps if found is not None and reached else None,
-        ))  # fmt: skip
+        curves.append(
+            Curve(
+                label=label,
+                role=role,
+                look=look,
+                note=note,
+                # After step 0, one step is done. A step of a larger batch counts as several.
+                steps=(run["step"].to_numpy(float) + 1) * times,
+                seconds=run["seconds"].to_numpy(float),
+                estimate=None if result is None else estimate_time(result, baseline),
+                pays_off=found.steps if found is not None and reached else None,
+            )
+        )
     return curves
 
 
@@ -241,8 +270,15 @@ def _draw(
     traces = []
     for curve in curves:
         is_estimated = curve.estimate is not None and (zero is None or zero.estimate is not None)
-        traces.append(_line(curve, *_measured(curve, zero), named=not is_estimated, opacity=0.6,
-                            line={**MEASURED, "color": curve.look.color}))  # fmt: skip
+        traces.append(
+            _line(
+                curve,
+                *_measured(curve, zero),
+                named=not is_estimated,
+                opacity=0.6,
+                line={**MEASURED, "color": curve.look.color},
+            )
+        )
         if is_estimated:
             heights = curve.at(steps) if zero is None else zero.at(steps) - curve.at(steps)
             style = line_style(curve.look)
@@ -258,10 +294,16 @@ def _draw(
         shift = 4 if measured < horizon / 2 else -4
         figure.add_vline(x=measured, line_width=1, line_dash="dot", line_color=NEUTRAL)
         figure.add_annotation(
-            x=measured, y=1, yref="paper", text="measured", showarrow=False, yanchor="top",
-            xanchor="left" if measured < horizon / 2 else "right", xshift=shift,
+            x=measured,
+            y=1,
+            yref="paper",
+            text="measured",
+            showarrow=False,
+            yanchor="top",
+            xanchor="left" if measured < horizon / 2 else "right",
+            xshift=shift,
             font={"size": 11},
-        )  # fmt: skip
+        )
     return figure
 
 
@@ -276,9 +318,15 @@ def _measured(curve: Curve, baseline: Curve | None) -> tuple[Any, Any]:
 
 def _line(curve: Curve, x: Any, y: Any, *, named: bool, **style: Any) -> dict[str, Any]:
     return dict(
-        x=x, y=y, name=curve.label + curve.note, showlegend=named,
-        legendgroup=curve.label, mode="lines", hoverinfo=None if named else "skip", **style,
-    )  # fmt: skip
+        x=x,
+        y=y,
+        name=curve.label + curve.note,
+        showlegend=named,
+        legendgroup=curve.label,
+        mode="lines",
+        hoverinfo=None if named else "skip",
+        **style,
+    )
 
 
 def _mark_texts(near: Mapping[str, float], horizon: float, room: float) -> dict[str, str]:
@@ -299,12 +347,21 @@ def _mark_texts(near: Mapping[str, float], horizon: float, room: float) -> dict[
 def _mark(curve: Curve, steps: float, height: float, horizon: float, text: str) -> dict[str, Any]:
     """A ring with a text, on the side where it stays inside the figure."""
     return dict(
-        x=[steps], y=[height], mode="markers+text", name=f"{curve.label} pays off",
-        legendgroup=curve.label, showlegend=False, text=[text],
+        x=[steps],
+        y=[height],
+        mode="markers+text",
+        name=f"{curve.label} pays off",
+        legendgroup=curve.label,
+        showlegend=False,
+        text=[text],
         textposition="bottom right" if steps < horizon / 2 else "top left",
         cliponaxis=False,  # A text below the first steps reaches the axis.
-        marker={"color": curve.look.color, "size": 12, "symbol": "circle-open",
-                "line": {"width": 2.5}},
+        marker={
+            "color": curve.look.color,
+            "size": 12,
+            "symbol": "circle-open",
+            "line": {"width": 2.5},
+        },
         hovertext=[f"{curve.label} pays off after {steps:,.0f} steps"],
         hovertemplate="%{hovertext}<extra></extra>",
-    )  # fmt: skip
+    )

@@ -88,8 +88,11 @@ def _speeds(found: Standings, planned: Plan, spec: ExperimentSpec) -> Markdown:
     for result in found.counted:
         assert result.speed_verdict is not None
         at.setdefault(result.speed_verdict, []).append(f"{_name(result)} at {_speed(result)}")
-    unsure = [speed_doubt(result.speedup, result.p_holm) for result in found.counted
-              if result.speedup and result.speed_verdict == "unsure"]  # fmt: skip
+    unsure = [
+        speed_doubt(result.speedup, result.p_holm)
+        for result in found.counted
+        if result.speedup and result.speed_verdict == "unsure"
+    ]
     are_all = found.num_backends == len(found.counted)
     return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all)
 
@@ -104,13 +107,17 @@ def _others(found: Standings, *, is_search: bool) -> list[Markdown]:
     by_breach: dict[Markdown, list[Markdown]] = {}
     for result in found.broken:
         by_breach.setdefault(_breach(result), []).append(_name(result))
-    sentences = [f"{listed(names)} {'does' if len(names) == 1 else 'do'} not count: {why}."
-                 for why, names in by_breach.items()]  # fmt: skip
+    sentences = [
+        f"{listed(names)} {'does' if len(names) == 1 else 'do'} not count: {why}."
+        for why, names in by_breach.items()
+    ]
     if is_search and found.counted:
         return sentences
-    ended = [f"{_name(result)} ({words.STATES[result.state][0]}"
-             + (f", {_speed(result)} until then)" if result.speedup else ")")
-             for result in found.unfinished]  # fmt: skip
+    ended = [
+        f"{_name(result)} ({words.STATES[result.state][0]}"
+        + (f", {_speed(result)} until then)" if result.speedup else ")")
+        for result in found.unfinished
+    ]
     sentences += [f"{listed(ended)} did not finish."] if ended else []
     idle = [_name(result) for result in found.uncompiled]
     if idle and len(idle) < found.num_backends:
@@ -276,8 +283,10 @@ def doubts(results: Sequence[Result]) -> list[Markdown]:
         if result.parity is not None and result.parity.verdict not in NO_DOUBT:
             labels.setdefault(parity_words(result.parity), []).append(result.label)
     parity = linked("parity", "parity")
-    return [f"**{inert(', '.join(runs))}**, {parity}: {sentence(reason)}."
-            for reason, runs in labels.items()]  # fmt: skip
+    return [
+        f"**{inert(', '.join(runs))}**, {parity}: {sentence(reason)}."
+        for reason, runs in labels.items()
+    ]
 
 
 def noise_text(comparison: Comparison) -> Markdown:
@@ -298,8 +307,10 @@ def provenance(experiment: pd.Series) -> Markdown:
     """Device and date: `recorded example, NVIDIA H100, 20 Nov 2026`, then the workload."""
     parts = ["recorded example"] if experiment["origin"] == "example" else []
     # Missing until a run records it.
-    device, torch = (one if isinstance(one, str) else None
-                     for one in experiment[["device_name", "torch_version"]])  # fmt: skip
+    device, torch = (
+        one if isinstance(one, str) else None
+        for one in experiment[["device_name", "torch_version"]]
+    )
     parts += [inert(device or experiment["device"])]
     parts += [words.day(experiment["submitted"])]
     what = [words.workload(experiment["model"], experiment["data"])]
@@ -309,9 +320,16 @@ def provenance(experiment: pd.Series) -> Markdown:
 
 
 NUMBERS = (
-    "p_holm", "effect_size", "detectable_effect", "max_ratio_to_band", "max_ratio_to_interval",
-    "first_step_outside", "inference_gap", "training_loss_excess", "training_loss_check",
-)  # fmt: skip
+    "p_holm",
+    "effect_size",
+    "detectable_effect",
+    "max_ratio_to_band",
+    "max_ratio_to_interval",
+    "first_step_outside",
+    "inference_gap",
+    "training_loss_excess",
+    "training_loss_check",
+)
 
 
 def show_statistics(comparison: Comparison) -> None:
@@ -320,8 +338,13 @@ def show_statistics(comparison: Comparison) -> None:
     if found.empty:
         return
     with st.expander("Statistics"):
-        show_table("Statistics of speed and parity", found, "behind-verdicts", "",
-                   download=statistics(comparison).reset_index())  # fmt: skip
+        show_table(
+            "Statistics of speed and parity",
+            found,
+            "behind-verdicts",
+            "",
+            download=statistics(comparison).reset_index(),
+        )
         if "training_loss_check" in found:
             check = linked("training_loss_check", METRICS["training_loss_check"].title)
             st.caption(

@@ -207,11 +207,13 @@ def _evaluations(
     split = comparison.spec.evaluation.primary_split
     scores = scores[(scores["split"] == split) & ~scores["compiled"]]
     # An evaluation after n steps comes at the end of step n - 1.
-    ends = pd.DataFrame({
-        "label": steps["label"],
-        "step": steps["step"] + 1,
-        "cumulative_seconds": steps.groupby("label")["seconds"].cumsum(),
-    })  # fmt: skip
+    ends = pd.DataFrame(
+        {
+            "label": steps["label"],
+            "step": steps["step"] + 1,
+            "cumulative_seconds": steps.groupby("label")["seconds"].cumsum(),
+        }
+    )
     ends = ends[ends["step"].isin(scores["step"])]
     return scores.merge(ends, on=["label", "step"], how="left")
 
@@ -232,9 +234,10 @@ def _scores(
         column = "eval_loss" if name == "loss" else name
         several = mine.duplicated("label").any()
         draw[METRICS[column].title] = (
-            partial(run_charts.scores_of_runs, mine, name, guessing) if several
+            partial(run_charts.scores_of_runs, mine, name, guessing)
+            if several
             else partial(run_charts.last_scores, results, column, guessing)
-        )  # fmt: skip
+        )
         if several:
             by_time = X_AXES["cumulative_seconds"].lower()
             draw[f"{METRICS[column].title}, {by_time}"] = partial(
@@ -276,8 +279,10 @@ def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
 
 
 def _table(results: Sequence[Result], names: list[str]) -> pd.DataFrame:
-    rows = [{"label": result.label, **{name: result.value(name) for name in names}}
-            for result in results]  # fmt: skip
+    rows = [
+        {"label": result.label, **{name: result.value(name) for name in names}}
+        for result in results
+    ]
     return pd.DataFrame(rows)
 
 
@@ -309,16 +314,30 @@ def pick(comparison: Comparison) -> list[Result]:
         st.session_state["runs"] = labels
     st.session_state[RUNS_OF] = comparison.experiment_id
     shown = st.pills(
-        "Runs", labels, selection_mode="multi", key="runs", default=default, bind="query-params",
-        format_func=inert, label_visibility="collapsed", on_change=remember,
-    )  # fmt: skip
+        "Runs",
+        labels,
+        selection_mode="multi",
+        key="runs",
+        default=default,
+        bind="query-params",
+        format_func=inert,
+        label_visibility="collapsed",
+        on_change=remember,
+    )
     return [result for result in comparison.results if result.label in shown]
 
 
 CHARTED = (
-    "sm_clock_mhz", "temperature_celsius", "power_watts", "memory_clock_mhz", "utilization",
-    "others_cpu_share", "cpu_frequency_mhz", "load_average", "stolen_cpu_share",
-)  # fmt: skip
+    "sm_clock_mhz",
+    "temperature_celsius",
+    "power_watts",
+    "memory_clock_mhz",
+    "utilization",
+    "others_cpu_share",
+    "cpu_frequency_mhz",
+    "load_average",
+    "stolen_cpu_share",
+)
 EVENTFUL = ("others_cpu_share", "stolen_cpu_share")
 """Columns that have no chart if all values are 0."""
 ROUNDED_TO_NOTHING = 0.005
@@ -341,8 +360,13 @@ def show_device(store: Store, run: pd.Series, record: RunRecord) -> None:
         show_card(found)
     strangers = other_processes(samples)
     if not strangers.empty:
-        show_table("Other processes", strangers, "other-processes", "",
-                   numbers={"memory": "others_memory_bytes"})  # fmt: skip
+        show_table(
+            "Other processes",
+            strangers,
+            "other-processes",
+            "",
+            numbers={"memory": "others_memory_bytes"},
+        )
 
 
 def threads(environment: dict[str, Any]) -> list[str]:
@@ -411,10 +435,17 @@ NOT_PROFILED = "Nothing was profiled yet."
 
 def _show_ranks_of(store: Store, experiment_id: str, label: str) -> None:
     """A row for each rank of one run, and one for each kind of collective."""
-    ranks, sent = (found[found["label"] == label].drop(columns="label") for found in
-                   (ranks_of(store, experiment_id), collectives(store, experiment_id)))  # fmt: skip
+    ranks, sent = (
+        found[found["label"] == label].drop(columns="label")
+        for found in (ranks_of(store, experiment_id), collectives(store, experiment_id))
+    )
     if len(ranks):
         named = ranks.assign(rank=[f"rank {number}" for number in ranks["rank"]])
         show_table("Ranks", named, "ranks", NOT_PROFILED)
-        show_table("Collectives of rank 0", sent, "collectives", NOT_PROFILED,
-                   numbers={"calls": "kernel_calls"})  # fmt: skip
+        show_table(
+            "Collectives of rank 0",
+            sent,
+            "collectives",
+            NOT_PROFILED,
+            numbers={"calls": "kernel_calls"},
+        )

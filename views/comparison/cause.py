@@ -64,10 +64,12 @@ from breakeven.views.shared.resources import (
 SECONDS, AT_MOST = 2.0, 5.0
 """Seconds between two readings of a running investigation: usually, and with many readers."""
 ISSUE_HEIGHT = 480
-OUTCOMES: dict[str, Html] = {"passes": "good", "raises": "bad", "differs": "bad",
-                             "crashes": "bad"}  # fmt: skip
-DOES = {"raises": "failed", "differs": "learns something else than the baseline",
-        "not finite": "has a loss that is not finite, and so has the baseline"}  # fmt: skip
+OUTCOMES: dict[str, Html] = {"passes": "good", "raises": "bad", "differs": "bad", "crashes": "bad"}
+DOES = {
+    "raises": "failed",
+    "differs": "learns something else than the baseline",
+    "not finite": "has a loss that is not finite, and so has the baseline",
+}
 
 NOT_AGAIN = "had a fault that did not come back when its steps were made again"
 
@@ -76,8 +78,13 @@ def show_buttons(store: Store, run_id: str) -> None:
     """For a run with a fault: the answer that was found, or the button that starts the search."""
     found, fault = finished_investigation(store, run_id), fault_to_find(store, run_id)
     if found is not None:
-        st.button("The cause", icon=":material/search_check:", key=f"cause-of-{run_id}",
-                  on_click=write_address, kwargs={"experiment": found, "tab": "Cause"})  # fmt: skip
+        st.button(
+            "The cause",
+            icon=":material/search_check:",
+            key=f"cause-of-{run_id}",
+            on_click=write_address,
+            kwargs={"experiment": found, "tab": "Cause"},
+        )
     if fault is not None and permissions.may_act():
         _start_button(run_id, fault, again=found is not None)
 
@@ -90,8 +97,12 @@ def _start_button(run_id: str, fault: Fault, *, again: bool) -> None:
         if fault.kind == "slow"
         else f"Trials name the part of the compiler that is to blame, in at most {budget}."
     )
-    if st.button(f"{label} again" if again else label, icon=":material/search:", help=help,
-                 key=f"investigate-{run_id}"):  # fmt: skip
+    if st.button(
+        f"{label} again" if again else label,
+        icon=":material/search:",
+        help=help,
+        key=f"investigate-{run_id}",
+    ):
         with errors_shown():
             investigate(run_id)
 
@@ -156,10 +167,13 @@ def _show_links(store: Store, found: Investigation) -> None:
     experiment_id, _, label = found.investigated.partition(".")
     with suppress(NotInStore), st.container(horizontal=True, vertical_alignment="center"):
         queries.experiment_spec(store, experiment_id)
-        st.button(f"The run {inert(label)}", icon=":material/arrow_back:", key="investigated",
-                  on_click=write_address, kwargs={
-                      "experiment": experiment_id, "run": found.investigated, "tab": "Runs",
-                  })  # fmt: skip
+        st.button(
+            f"The run {inert(label)}",
+            icon=":material/arrow_back:",
+            key="investigated",
+            on_click=write_address,
+            kwargs={"experiment": experiment_id, "run": found.investigated, "tab": "Runs"},
+        )
         for remedy in remedies(store, found).remedies:
             text = remedy_text(remedy)
             again_link(experiment_id, f"Try {code(text)}", dict(remedy.fields))
@@ -207,8 +221,13 @@ def _show_issue(found: Investigation) -> None:
         has_program = found.finding.program is not None
         what = "program and issue" if has_program else "issue"
         files = "`repro.py` and `issue.md`" if has_program else "`issue.md`"
-        download(f"Download {what}", partial(archive, found), "investigation.zip",
-                 "application/zip", help=f"An archive of {files}.")  # fmt: skip
+        download(
+            f"Download {what}",
+            partial(archive, found),
+            "investigation.zip",
+            "application/zip",
+            help=f"An archive of {files}.",
+        )
     if loads_data(found.finding):
         st.warning(
             f"The program reads tensors of your training from `{DATA_FILE}`, which the archive "
@@ -259,8 +278,14 @@ def _open_button(
     label: Markdown, icon: str, experiment_id: str, type: ButtonType = "tertiary"
 ) -> None:
     """Opens another experiment on the same page."""
-    st.button(label, icon=icon, type=type, key=f"open-{experiment_id}",
-              on_click=write_address, kwargs={"experiment": experiment_id})  # fmt: skip
+    st.button(
+        label,
+        icon=icon,
+        type=type,
+        key=f"open-{experiment_id}",
+        on_click=write_address,
+        kwargs={"experiment": experiment_id},
+    )
 
 
 def show_search(store: Store, comparison: Comparison) -> None:
@@ -273,8 +298,9 @@ def show_search(store: Store, comparison: Comparison) -> None:
     listed = queries.list_experiments(store)
     found = listed[listed["confirms"] == comparison.experiment_id]
     if found.empty:
-        ended = next((one.figures["reason"] for one in comparison.notes
-                      if one.kind == "search ended"), "")  # fmt: skip
+        ended = next(
+            (one.figures["reason"] for one in comparison.notes if one.kind == "search ended"), ""
+        )
         why = f" The search ended because {inert(ended)}." if ended else ""
         baseline = of_role(comparison.results, "baseline")
         ended_as = RunState(baseline.state) if baseline else RunState.LOST
@@ -289,7 +315,10 @@ def show_search(store: Store, comparison: Comparison) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         verb = "are trained" if state.is_active else "were trained"
         finalists = linked("speedup", "The best candidates")
-        _open_button("The confirmed answer", ":material/verified:", str(row["experiment_id"]),
-                     "primary")  # fmt: skip
-        st.markdown(f"{finalists} {verb} from the beginning, in fresh processes: that comparison "
-                    "decides.", width="content")  # fmt: skip
+        _open_button(
+            "The confirmed answer", ":material/verified:", str(row["experiment_id"]), "primary"
+        )
+        st.markdown(
+            f"{finalists} {verb} from the beginning, in fresh processes: that comparison decides.",
+            width="content",
+        )

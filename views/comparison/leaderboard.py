@@ -18,11 +18,7 @@ from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import (
-    break_even_reason,
-    break_even_text,
-    speed_reason,
-)
+from breakeven.storage.terminal.plan_words import break_even_reason, break_even_text, speed_reason
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison.answers import VERDICT_CLASSES
 from breakeven.views.shared import words
@@ -42,11 +38,14 @@ def html(
     columns = _columns(results, scenario)
     columns = {name: one for name, one in columns.items() if only is None or name in only}
     looks = run_looks(result.label for result in results)
-    rows = [[_run(result, looks[result.label]), *(write(result) for write in columns.values())]
-            for result in results]  # fmt: skip
+    rows = [
+        [_run(result, looks[result.label]), *(write(result) for write in columns.values())]
+        for result in results
+    ]
     # The column break-even stays in view while the others scroll.
-    classes = {place: "namesake" for place, name in enumerate(columns, 1)
-                                if name == "break_even_steps"}  # fmt: skip
+    classes = {
+        place: "namesake" for place, name in enumerate(columns, 1) if name == "break_even_steps"
+    }
     return table("All runs", ["Run", *map(heading, columns)], rows, classes)
 
 
@@ -109,9 +108,18 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
     throughput = throughput_metric(results)
     score = task_scores(results)[0]
     # Verdicts come first: on a narrow screen the column break-even lies over the last columns.
-    names = ("speed_verdict", "speedup", "parity", "step_seconds", throughput, "compile_seconds",
-             "peak_memory_bytes", "energy_per_step", score,
-             "break_even_steps")  # fmt: skip
+    names = (
+        "speed_verdict",
+        "speedup",
+        "parity",
+        "step_seconds",
+        throughput,
+        "compile_seconds",
+        "peak_memory_bytes",
+        "energy_per_step",
+        score,
+        "break_even_steps",
+    )
     columns = {name: cell(name) for name in names}
     # While runs go on, a column waits for its first value, unless the scenario may have none.
     are_over = all(RunState(result.state).is_final for result in results)

@@ -90,10 +90,15 @@ def show_runs(store: Store, experiment_id: str) -> None:
     if spec.kind.searches:
         runs = runs.assign(num_steps=0)
     with st.container(border=True):
-        st.html(progress.runs_html(
-            runs, usual, pd.Timestamp.now(tz="UTC"), has_steps=not spec.kind.compares_tensors,
-            about={one.label: setting_words(one) for one in spec.candidates},
-        ))  # fmt: skip
+        st.html(
+            progress.runs_html(
+                runs,
+                usual,
+                pd.Timestamp.now(tz="UTC"),
+                has_steps=not spec.kind.compares_tensors,
+                about={one.label: setting_words(one) for one in spec.candidates},
+            )
+        )
 
 
 def show_compiling(store: Store, experiment_id: str) -> None:
@@ -127,8 +132,9 @@ def show_failures(store: Store, experiment_id: str) -> None:
             _show_reasons(store, experiment_id, runs, failed)
     else:
         _show_reasons(store, experiment_id, runs, failed)
-    others = [one for one in known_causes(store, experiment_id)
-              if one.label not in set(failed["label"])]  # fmt: skip
+    others = [
+        one for one in known_causes(store, experiment_id) if one.label not in set(failed["label"])
+    ]
     show_causes(experiment_id, others)
 
 
@@ -147,10 +153,13 @@ def _show_reasons(
         run_id = str(group["run_id"].iloc[0])
         with st.container(horizontal=True):
             st.button(
-                "What happened", icon=":material/troubleshoot:", type="tertiary",
-                key=f"happened-{run_id}", on_click=write_address,
+                "What happened",
+                icon=":material/troubleshoot:",
+                type="tertiary",
+                key=f"happened-{run_id}",
+                on_click=write_address,
                 kwargs={"run": run_id, "tab": "Runs"},
-            )  # fmt: skip
+            )
             if not runs["state"].isin(ACTIVE_RUNS).any():
                 cause.show_buttons(store, run_id)
 
@@ -249,8 +258,10 @@ def _show_active(store: Store, experiment_id: str, has_verdict: bool) -> None:
     """Progress and time; `has_verdict`: whether the page below shows the verdict so far."""
     before = queries.list_runs(store, experiment_id)
     # Else the time would run on until the next reading, and jump back then.
-    if any(RunDir(Path(folder)).is_recorded
-           for folder in before.loc[before["state"].isin(ACTIVE_RUNS), "folder"]):  # fmt: skip
+    if any(
+        RunDir(Path(folder)).is_recorded
+        for folder in before.loc[before["state"].isin(ACTIVE_RUNS), "folder"]
+    ):
         take_in(store.ingest)
     listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
     experiment = listed.loc[experiment_id]
@@ -314,6 +325,10 @@ def _offer_notice(experiment: pd.Series) -> None:
     reader pressed it. Browsers allow notifications only from this machine and over https; elsewhere
     there is no button."""
     state = ExperimentState(experiment["state"])
-    data = {"experiment": str(experiment["experiment_id"]), "over": not state.is_active,
-            "title": experiment["name"], "body": words.STATES[state][0]}  # fmt: skip
+    data = {
+        "experiment": str(experiment["experiment_id"]),
+        "over": not state.is_active,
+        "title": experiment["name"],
+        "body": words.STATES[state][0],
+    }
     _notice(key=f"notice-{experiment['experiment_id']}", data=data)

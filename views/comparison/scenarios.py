@@ -49,8 +49,7 @@ TENSORS_HELP = (
     "harness; gradients are compared in units of their own size."
 )
 
-PASS_TITLES: dict[Pass, str] = {"forward": "Outputs", "backward": "Gradients",
-                                "weights": "Weights"}  # fmt: skip
+PASS_TITLES: dict[Pass, str] = {"forward": "Outputs", "backward": "Gradients", "weights": "Weights"}
 READING = (
     "A point is a tensor: how far it is off, as a multiple of what the rule allows. Above the red "
     "line it fails; at the very bottom it is exactly right, or nearly so."
@@ -72,8 +71,12 @@ def show_tensors(store: Store, experiment_id: str, spec: ExperimentSpec) -> None
     failed = judged(tensors)
     failed = failed[~failed["passed"]].drop(columns=["run_id", "role", "passed"])
     failed = failed.rename(columns={"label": "run"}).sort_values("error_ratio", ascending=False)
-    show_table("Tensors that failed, the worst first", failed, "tensors",
-               "Every tensor that was compared passed.")  # fmt: skip
+    show_table(
+        "Tensors that failed, the worst first",
+        failed,
+        "tensors",
+        "Every tensor that was compared passed.",
+    )
     notes = {note: None for check in found for note in check.notes}
     st.caption("  \n".join([TENSORS_HELP, *(inert(note) for note in notes)]))
 
@@ -99,8 +102,9 @@ def tensor_cards(tensors: pd.DataFrame) -> list[Card]:
         passes = sorted(PASS_TITLES, key=lambda one: one == "forward" and not has_layers)
         draw = {
             PASS_TITLES[which]: partial(tensor_charts.errors, data, part, which)
-            for which in passes if (mine["pass"] == which).any()
-        }  # fmt: skip
+            for which in passes
+            if (mine["pass"] == which).any()
+        }
         title = f"Errors by layer, {inert(part)}"
         found.append(Card(title, draw, mine, f"errors-{part}", ["error_ratio"], READING))
     return found
@@ -109,8 +113,11 @@ def tensor_cards(tensors: pd.DataFrame) -> list[Card]:
 def where(one: Growth) -> Markdown:
     """A sentence on where the errors of a backend begin."""
     limit = NUMBERS["error_ratio"].format(one.ratio) if math.isfinite(one.ratio) else None
-    much = "cannot be compared" if limit is None else (
-        linked("error_ratio", f"{inert(limit)} x what is allowed"))  # fmt: skip
+    much = (
+        "cannot be compared"
+        if limit is None
+        else (linked("error_ratio", f"{inert(limit)} x what is allowed"))
+    )
     what = f"**{inert(one.label)}**: {inert(one.quantity)} of {code(one.tensor)}"
     if one.is_beyond:
         return f"{what} is the first that fails, in the order of computing: {much}."
@@ -175,28 +182,46 @@ def show_caches(store: Store, comparison: Comparison, found: Sequence[ColdWarm])
         f"Compile latency of {inert(comparison.spec.cache.part)} with empty and with filled caches"
     )
     show_table(title, caches_table(found), "cold-warm", "", download=latency.numbers(found))
-    show_table("When compiling has paid for itself", caches_break_evens(found),
-               "cold-warm-break-even", "", download=latency.numbers(found))  # fmt: skip
+    show_table(
+        "When compiling has paid for itself",
+        caches_break_evens(found),
+        "cold-warm-break-even",
+        "",
+        download=latency.numbers(found),
+    )
     st.caption(certainty(found))
     for card in caches_cards(store, comparison, found):
         show_card(card)
     counts = queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"])
-    show_table("Hits and misses by layer of the cache", counts.rename(columns={"label": "run"}),
-               "compile-caches", "None recorded yet.")  # fmt: skip
+    show_table(
+        "Hits and misses by layer of the cache",
+        counts.rename(columns={"label": "run"}),
+        "compile-caches",
+        "None recorded yet.",
+    )
 
 
 def caches_cards(store: Store, comparison: Comparison, found: Sequence[ColdWarm]) -> list[Card]:
     """The compile latency of every process and, where torch reports them, the phases."""
     data = latency.processes(found)
     draw = partial(tensor_charts.latencies, data)
-    latencies = Card("Compile latency of every process", draw, data, "cold-warm-processes",
-                     ["compile_seconds"])  # fmt: skip
+    latencies = Card(
+        "Compile latency of every process", draw, data, "cold-warm-processes", ["compile_seconds"]
+    )
     times = latency.phases(comparison.spec, phases_by_run(store, comparison.experiment_id))
     if times.empty:
         return [latencies]
-    return [latencies, Card("Where compiling spends its time", partial(tensor_charts.phases, times),
-                            times, "compile-phases", ["compile_phases"],
-                            "Median over the repeats, as torch reports it.")]  # fmt: skip
+    return [
+        latencies,
+        Card(
+            "Where compiling spends its time",
+            partial(tensor_charts.phases, times),
+            times,
+            "compile-phases",
+            ["compile_phases"],
+            "Median over the repeats, as torch reports it.",
+        ),
+    ]
 
 
 def caches_headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:

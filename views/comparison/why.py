@@ -146,10 +146,14 @@ def _list(found: Explanation, findings: tuple[CostFinding, ...]) -> None:
 
 
 TABLE_NUMBERS = {
-    "step": "step_seconds", "kernels": "profile_seconds", "idle": "idle_seconds",
-    "idle_share": "profile_share", "launches": "launches", "waited_for": "waited_seconds",
+    "step": "step_seconds",
+    "kernels": "profile_seconds",
+    "idle": "idle_seconds",
+    "idle_share": "profile_share",
+    "launches": "launches",
+    "waited_for": "waited_seconds",
     "own_speedup": "own_speedup",
-}  # fmt: skip
+}
 
 
 READING = (
@@ -180,8 +184,16 @@ def ladder_cards(ladder: Ladder | None) -> list[Card]:
     if ladder is None or not ladder.compares_runs:
         return []
     draw = partial(ladder_charts.waterfall, ladder)
-    return [Card("Step time by stage", draw, ladder_frame(ladder), "ladder",
-                 ["step_seconds", "over_below"], READING)]  # fmt: skip
+    return [
+        Card(
+            "Step time by stage",
+            draw,
+            ladder_frame(ladder),
+            "ladder",
+            ["step_seconds", "over_below"],
+            READING,
+        )
+    ]
 
 
 def show_stages(ladder: Ladder) -> None:
@@ -206,8 +218,9 @@ def ladder_html(ladder: Ladder) -> Html:
     for one in ladder.rungs:
         cells = [inert(METRICS[name].format(one.result.value(name))) for name in names]
         cells += [_over_below(one), inert(parity_text(one.result.parity))] if names else []
-        faults = " ".join(verdict_word(FAULT_WORDS[fault], "bad", one.reason or "")
-                          for fault in one.faults)  # fmt: skip
+        faults = " ".join(
+            verdict_word(FAULT_WORDS[fault], "bad", one.reason or "") for fault in one.faults
+        )
         mark = run_mark(one.result.label, looks[one.result.label])
         stage = f'<abbr title="{inert(one.rung.text)}">{inert(one.rung.stage)}</abbr>'
         rows.append([mark, stage, *cells, faults])
@@ -217,20 +230,36 @@ def ladder_html(ladder: Ladder) -> Html:
 def ladder_frame(ladder: Ladder) -> pd.DataFrame:
     """The table as data."""
     base = ladder.baseline
-    rows = [] if base is None else [
-        {"label": base.label, "stage": "no compiler", "state": base.state,
-         **{name: base.value(name) for name in TIMES}}
-    ]  # fmt: skip
+    rows = (
+        []
+        if base is None
+        else [
+            {
+                "label": base.label,
+                "stage": "no compiler",
+                "state": base.state,
+                **{name: base.value(name) for name in TIMES},
+            }
+        ]
+    )
     for one in ladder.rungs:
         ratio = one.over_below
-        rows.append({
-            "label": one.result.label, "stage": one.rung.stage, "state": one.result.state,
-            **{name: one.result.value(name) for name in TIMES},
-            "below": one.below, "over_below": ratio and ratio.median,
-            "over_below_low": ratio and ratio.low, "over_below_high": ratio and ratio.high,
-            "verdict": one.verdict, "parity": one.result.value("parity"),
-            "faults": ", ".join(one.faults), "reason": one.reason,
-        })  # fmt: skip
+        rows.append(
+            {
+                "label": one.result.label,
+                "stage": one.rung.stage,
+                "state": one.result.state,
+                **{name: one.result.value(name) for name in TIMES},
+                "below": one.below,
+                "over_below": ratio and ratio.median,
+                "over_below_low": ratio and ratio.low,
+                "over_below_high": ratio and ratio.high,
+                "verdict": one.verdict,
+                "parity": one.result.value("parity"),
+                "faults": ", ".join(one.faults),
+                "reason": one.reason,
+            }
+        )
     return pd.DataFrame(rows)
 
 

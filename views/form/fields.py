@@ -85,17 +85,24 @@ class Fields:
         """Finds a field in the drawer by its label, option or subject, and opens its tab."""
         found = {
             f"{label} · {subject} · {self._fields[path].flag}": path
-            for path, (label, subject) in self._places.items() if subject
-        }  # fmt: skip
+            for path, (label, subject) in self._places.items()
+            if subject
+        }
         key = f"{self._preset} search"
 
         def open_found() -> None:
             if chosen := st.session_state[key]:
                 st.session_state[self._unfolded] = self._places[found[chosen]][1]
 
-        place.selectbox("Find a setting", list(found), index=None, key=key, on_change=open_found,
-                        placeholder="Find a setting: type part of its name",
-                        label_visibility="collapsed")  # fmt: skip
+        place.selectbox(
+            "Find a setting",
+            list(found),
+            index=None,
+            key=key,
+            on_change=open_found,
+            placeholder="Find a setting: type part of its name",
+            label_visibility="collapsed",
+        )
 
     def ask(
         self,
@@ -134,8 +141,11 @@ class Fields:
             # Another widget: the own one would keep its text, and the address its value.
             if shared["key"] in st.session_state:
                 st.session_state[kept] = st.session_state[shared["key"]]
-            st.text_input(**shared | {"key": f"{shared['key']} instead", "bind": None},
-                          value="", placeholder=instead)  # fmt: skip
+            st.text_input(
+                **shared | {"key": f"{shared['key']} instead", "bind": None},
+                value="",
+                placeholder=instead,
+            )
             self.put(path, field.default, label)
             return field.default
         if kept in st.session_state:
@@ -176,10 +186,15 @@ class Fields:
         start = field.written(field.value_in(self._start))
         options = [*choices] if start in choices else [start, *choices]
         chosen = st.selectbox(
-            inert(field.label), options, options.index(start), help=field.prompt.help,
-            key=self._key(field), bind="query-params", accept_new_options=True,
+            inert(field.label),
+            options,
+            options.index(start),
+            help=field.prompt.help,
+            key=self._key(field),
+            bind="query-params",
+            accept_new_options=True,
             filter_mode="contains",
-        )  # fmt: skip
+        )
         self.put(path, field.read(chosen or start), field.label)
 
     def _key(self, field: Field, name: str = "") -> str:
@@ -302,8 +317,12 @@ def _ask_words(
         options = [*known] if start in (*known, "") else [start, *known]
         index = options.index(start) if start else None
         chosen = st.selectbox(
-            options=options, index=0 if follows else index, accept_new_options=offer.typed,
-            filter_mode="contains", placeholder=empty, **shared
-        )  # fmt: skip
+            options=options,
+            index=0 if follows else index,
+            accept_new_options=offer.typed,
+            filter_mode="contains",
+            placeholder=empty,
+            **shared,
+        )
         return chosen or start
     return st.text_input(value=start, placeholder=empty, **shared)

@@ -156,21 +156,40 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
     given = {text: parse_backend(text) for text in start.backends}
     chosen: list[str] = []
     for column, label, name, known, offered, help in (
-        (usual, "Backends", "backends", machine.backends, [*machine.backends, *variants],
-         f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}"),
-        (debug, "Backends for testing and debugging", "debug_backends", machine.debug_backends,
-         list(machine.debug_backends),
-         "torch marks these as debugging tools: `eager` captures the graph and runs it as it is, "
-         "`aot_eager` also traces the backward pass. They show which stage loses time or parity."),
-    ):  # fmt: skip
+        (
+            usual,
+            "Backends",
+            "backends",
+            machine.backends,
+            [*machine.backends, *variants],
+            f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}",
+        ),
+        (
+            debug,
+            "Backends for testing and debugging",
+            "debug_backends",
+            machine.debug_backends,
+            list(machine.debug_backends),
+            "torch marks these as debugging tools: `eager` captures the graph and runs it as it "
+            "is, "
+            "`aot_eager` also traces the backward pass. They show which stage loses time or "
+            "parity.",
+        ),
+    ):
         value = [
             text
             for text, variant in given.items()
             if variant.backend in known or (name == "backends" and variant.path_of_backend)
         ]
         with column:
-            chosen += fields.ask("backends", help, label=label, value=value, name=name,
-                                 offer=Offer(offered, typed=True))  # fmt: skip
+            chosen += fields.ask(
+                "backends",
+                help,
+                label=label,
+                value=value,
+                name=name,
+                offer=Offer(offered, typed=True),
+            )
     _offer_ladder(fields, start, machine)
     order = [*start.backends, *chosen]
     fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
@@ -181,22 +200,30 @@ def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
 
     def climb() -> None:
         rungs = ladder_on(fields.typed("device", start.device))
-        for name, known in (("backends", machine.backends),
-                            ("debug_backends", machine.debug_backends)):  # fmt: skip
+        for name, known in (
+            ("backends", machine.backends),
+            ("debug_backends", machine.debug_backends),
+        ):
             fields.fill(name, [text for text in rungs if parse_backend(text).backend in known])
 
-    stages = ", ".join(rung.stage for rung in RUNGS if start.device.startswith("cuda")
-                       or not rung.captures_cuda_graphs)  # fmt: skip
+    stages = ", ".join(
+        rung.stage
+        for rung in RUNGS
+        if start.device.startswith("cuda") or not rung.captures_cuda_graphs
+    )
     left_out = (
         "" if start.device.startswith("cuda") else " CUDA graphs are left out on this device."
     )
     st.button(
-        "Every stage of the compiler", icon=":material/stairs:", type="tertiary", key="ladder",
+        "Every stage of the compiler",
+        icon=":material/stairs:",
+        type="tertiary",
+        key="ladder",
         on_click=climb,
         help=f"Selects a backend for each compiler stage: {stages}. Each backend adds one stage to "
         f"the previous one, so the experiment shows which stage fails, "
         f"computes wrong numbers or loses time.{left_out}",
-    )  # fmt: skip
+    )
 
 
 Columns = tuple[tuple[str, ...], ...]
@@ -242,10 +269,13 @@ OF_SCENARIO: dict[ScenarioName, Columns] = {
         ("speed.max_rounds", "speed.max_seconds"),
     ),
     "accuracy": (
-        ("accuracy.parts",), ("accuracy.layers",), ("accuracy.tolerance",), ("accuracy.iterations",)
+        ("accuracy.parts",),
+        ("accuracy.layers",),
+        ("accuracy.tolerance",),
+        ("accuracy.iterations",),
     ),
     "cache": (("cache.part",), ("cache.repeats",), ("cache.steps",)),
-}  # fmt: skip
+}
 """Fields of the scenarios that have their own."""
 HINTS: dict[ScenarioName, Markdown] = {
     "speed": "The runs take turns on the same few batches. Measuring ends once every speedup is "
@@ -289,9 +319,12 @@ def offers_for(machine: Capabilities, task: Task, num_test_samples: int) -> dict
 
 
 def ask_columns(
-    fields: Fields, columns: Columns, offers: Mapping[str, Offer] = OFFERS,
-    task: Task | None = None, values: Mapping[str, Any] = {},
-) -> None:  # fmt: skip
+    fields: Fields,
+    columns: Columns,
+    offers: Mapping[str, Offer] = OFFERS,
+    task: Task | None = None,
+    values: Mapping[str, Any] = {},
+) -> None:
     """Shows fields in columns, each with the reason why it cannot change now, if there is one;
     `values`: first values by path, instead of the preset's."""
     for column, paths in zip(st.columns(len(columns)), columns, strict=True):
@@ -299,8 +332,14 @@ def ask_columns(
             for path in paths:
                 offer, unless = offers.get(path, Offer()), pointless(path, fields, task)
                 note = NO_TEST if offer.choices == WITHOUT_TEST else ""
-                given = fields.ask(path, note=note, offer=offer, value=values.get(path),
-                                   unless=unless, instead=INSTEAD.get(path, ""))  # fmt: skip
+                given = fields.ask(
+                    path,
+                    note=note,
+                    offer=offer,
+                    value=values.get(path),
+                    unless=unless,
+                    instead=INSTEAD.get(path, ""),
+                )
                 if path in COSTS and given and not unless:
                     st.caption(f":material/hourglass_top: {COSTS[path]}")
 
@@ -319,9 +358,13 @@ def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
             no_answer = "This task predicts every token"
             return no_answer if task and task.labels == "token" else ""
         case (
-            "evaluation.every" | "evaluation.splits" | "evaluation.metric" | "evaluation.compiled"
-            | "stopping.patience" | "stopping.threshold"
-        ) if given("evaluation.when") == "never":  # fmt: skip
+            "evaluation.every"
+            | "evaluation.splits"
+            | "evaluation.metric"
+            | "evaluation.compiled"
+            | "stopping.patience"
+            | "stopping.threshold"
+        ) if given("evaluation.when") == "never":
             return "There is no evaluation"
         case "evaluation.every" if given("evaluation.when") not in ("epochs", "steps"):
             return "The only evaluation is at the end"
@@ -358,22 +401,42 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
     what, where, turns = st.columns(3)
     with where:  # first, because the name contains the device
         fields.ask_listed("devices", _offered(machine))
-        fields.ask_all("parallel", "nodes", "cpus", "exclusive", "priority", "cpu_threads",
-                       "time_limit_seconds")  # fmt: skip
+        fields.ask_all(
+            "parallel",
+            "nodes",
+            "cpus",
+            "exclusive",
+            "priority",
+            "cpu_threads",
+            "time_limit_seconds",
+        )
     with what:
         model, data, precision, batch_size, backends, devices = (
             fields.given(one)
-            for one in ("model.source", "data.source", "training.precision",
-                        "training.batch_size", "backends", "devices")
-        )  # fmt: skip
-        named = usual_name(model, data, precision=precision, batch_size=batch_size,
-                           backends=backends, device=", ".join(devices))  # fmt: skip
+            for one in (
+                "model.source",
+                "data.source",
+                "training.precision",
+                "training.batch_size",
+                "backends",
+                "devices",
+            )
+        )
+        named = usual_name(
+            model,
+            data,
+            precision=precision,
+            batch_size=batch_size,
+            backends=backends,
+            device=", ".join(devices),
+        )
         is_own = bool(model and fields.start_of("name") in UNNAMED)
         fields.ask("name", value=named if is_own else None, derived=is_own)
         fields.ask_all("controls", "more_controls", "settings")
     with turns:
-        fields.ask_all("schedule", "compile", "keep_code", "keep_trace", "block_steps",
-                       "profile_steps")  # fmt: skip
+        fields.ask_all(
+            "schedule", "compile", "keep_code", "keep_trace", "block_steps", "profile_steps"
+        )
 
 
 def _environments() -> tuple[str, ...]:

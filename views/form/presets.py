@@ -42,8 +42,9 @@ class Preset:
     spec: ExperimentSpec
 
 
-REVIEWS = DataSpec(source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
-                   sequence_length=64)  # fmt: skip
+REVIEWS = DataSpec(
+    source="builtin:reviews", num_train_samples=960, num_eval_samples=200, sequence_length=64
+)
 TINY = TrainingSpec(learning_rate=1e-3, batch_size=8)
 
 
@@ -61,23 +62,34 @@ PRESETS = {
         "Quick race",
         "A tiny BERT on generated star reviews, with and without Inductor, which compiles one "
         "layer and uses its code for all layers. A minute or two on a CPU.",
-        "builtin:bert-tiny", REVIEWS, TINY,
+        "builtin:bert-tiny",
+        REVIEWS,
+        TINY,
         backends=("inductor:scope=blocks",),
     ),
     "digits": _preset(
-        "Digits", "A small vision transformer on 1,797 real scans of handwritten digits.",
+        "Digits",
+        "A small vision transformer on 1,797 real scans of handwritten digits.",
         "builtin:vit-small",
         DataSpec(source="builtin:digits", num_train_samples=1440, num_eval_samples=357),
-        TrainingSpec(learning_rate=3e-4, batch_size=32, epochs=4), task="image_classification",
+        TrainingSpec(learning_rate=3e-4, batch_size=32, epochs=4),
+        task="image_classification",
     ),
     "language-model": _preset(
         "Language model",
         "A tiny GPT-2 learns to continue generated star reviews, word by word.",
-        "builtin:gpt2-tiny", REVIEWS, TINY, task="causal_lm",
+        "builtin:gpt2-tiny",
+        REVIEWS,
+        TINY,
+        task="causal_lm",
     ),
     "masked-words": _preset(
-        "Masked words", "A tiny BERT learns to restore hidden words of generated reviews.",
-        "builtin:bert-tiny", REVIEWS, TINY, task="masked_lm",
+        "Masked words",
+        "A tiny BERT learns to restore hidden words of generated reviews.",
+        "builtin:bert-tiny",
+        REVIEWS,
+        TINY,
+        task="masked_lm",
     ),
     "bert-base": _preset(
         "BERT-base on reviews",
@@ -93,19 +105,24 @@ PRESETS = {
         "builtin:bert-tiny",
         # Enough steps to learn real texts, so that parity can be judged: four topics of news
         # reach 86 % of 400 samples.
-        DataSpec(source=TO_BE_NAMED, num_train_samples=7680, num_eval_samples=400,
-                 sequence_length=64),
-        TrainingSpec(learning_rate=5e-4, batch_size=32, max_steps=240), name="My data",
+        DataSpec(
+            source=TO_BE_NAMED, num_train_samples=7680, num_eval_samples=400, sequence_length=64
+        ),
+        TrainingSpec(learning_rate=5e-4, batch_size=32, max_steps=240),
+        name="My data",
     ),
     "script": _preset(
         "Your own script",
         "Your training script, run once under each backend. Three lines say what is compiled and "
         "where a step ends; scripts with transformers.Trainer, accelerate or lightning need no "
         "change.",
-        f"{SCRIPT_PREFIX}{SCRIPT_TO_BE_NAMED}", DataSpec(source=SCRIPT_DATA), TrainingSpec(),
-        task=SCRIPT_TASK, name="My script",
+        f"{SCRIPT_PREFIX}{SCRIPT_TO_BE_NAMED}",
+        DataSpec(source=SCRIPT_DATA),
+        TrainingSpec(),
+        task=SCRIPT_TASK,
+        name="My script",
     ),
-}  # fmt: skip
+}
 
 
 def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
@@ -166,8 +183,10 @@ def requested(store: Store) -> Again | None:
         st.warning(prose(error), icon=":material/search_off:")
         return None
     if spec.kind.compares_causes:
-        st.warning("An investigation has no form; start it on the page of the run with the fault.",
-                   icon=":material/search:")  # fmt: skip
+        st.warning(
+            "An investigation has no form; start it on the page of the run with the fault.",
+            icon=":material/search:",
+        )
         return None
     changes = st.query_params.get(CHANGES, "")
     try:
@@ -207,8 +226,9 @@ def show_again(again: Again) -> None:
     """Shows the experiment that fills the form, and a button back to the presets."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"All settings of **{inert(again.name)}** ({words.moment(again.when)})")
-        if st.button("Start from a preset instead", key="no_again", type="tertiary",
-                     icon=":material/undo:"):  # fmt: skip
+        if st.button(
+            "Start from a preset instead", key="no_again", type="tertiary", icon=":material/undo:"
+        ):
             st.query_params.clear()
             st.rerun()
     if again.failure is not None:

@@ -64,16 +64,28 @@ def ask_script_upload(widget: str) -> None:
     if not permissions.scripts_may_run():
         return
     with st.expander("Upload a script", icon=":material/upload_file:"):
-        st.caption("One file. A script that needs further files must be in a folder of "
-                   f"{code(CODE_VARIABLE)}.")  # fmt: skip
-        _ask("Python", "upload-script", MAX_SCRIPT_MEBIBYTES, (SCRIPT_SUFFIX,), keep_script,
-             lambda path: fill(widget, path))  # fmt: skip
+        st.caption(
+            "One file. A script that needs further files must be in a folder of "
+            f"{code(CODE_VARIABLE)}."
+        )
+        _ask(
+            "Python",
+            "upload-script",
+            MAX_SCRIPT_MEBIBYTES,
+            (SCRIPT_SUFFIX,),
+            keep_script,
+            lambda path: fill(widget, path),
+        )
 
 
 def _ask(
-    label: Markdown, key: str, mebibytes: int, suffixes: Iterable[str],
-    keep: Callable[[str, bytes], Path], use: Callable[[str], None],
-) -> None:  # fmt: skip
+    label: Markdown,
+    key: str,
+    mebibytes: int,
+    suffixes: Iterable[str],
+    keep: Callable[[str, bytes], Path],
+    use: Callable[[str], None],
+) -> None:
     def use_file() -> None:
         """Writes the file's path into the form, so that no further click is needed."""
         given = st.session_state[key]
@@ -82,9 +94,12 @@ def _ask(
                 use(str(keep(given.name, given.getvalue())))
 
     given = st.file_uploader(
-        label, key=key, max_upload_size=mebibytes, on_change=use_file,
+        label,
+        key=key,
+        max_upload_size=mebibytes,
+        on_change=use_file,
         type=[suffix.removeprefix(".") for suffix in suffixes],
-    )  # fmt: skip
+    )
     if given is None:
         return
     try:
@@ -102,8 +117,14 @@ def keep(name: str, content: bytes) -> Path:
     may only look.
     """
     permissions.require_acting()
-    suffix = next((one for one in sorted(DATA_FILE_SUFFIXES, key=len, reverse=True)
-                   if name.lower().endswith(one)), None)  # fmt: skip
+    suffix = next(
+        (
+            one
+            for one in sorted(DATA_FILE_SUFFIXES, key=len, reverse=True)
+            if name.lower().endswith(one)
+        ),
+        None,
+    )
     if suffix is None:
         raise UploadRefused(f"{name!r} must end in one of {', '.join(DATA_FILE_SUFFIXES)}")
     if len(content) > MAX_MEBIBYTES * 2**20:

@@ -63,9 +63,14 @@ def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> Ch
 
 def ask_model(fields: Fields, task: ChosenTask) -> None:
     _ask_source(
-        fields, "model.source", "Model", task, task.fits.models, OWN_MODEL,
+        fields,
+        "model.source",
+        "Model",
+        task,
+        task.fits.models,
+        OWN_MODEL,
         "Built in with random weights, or type a hub name or a local folder.",
-    )  # fmt: skip
+    )
 
 
 def ask_data(fields: Fields, task: ChosenTask) -> ChosenData:
@@ -73,9 +78,14 @@ def ask_data(fields: Fields, task: ChosenTask) -> ChosenData:
     images = task.fits.samples == "images"
     folder = "a folder of images with one folder for each label, " if images else ""
     source = _ask_source(
-        fields, "data.source", "Data", task, task.fits.data, OWN_DATA,
+        fields,
+        "data.source",
+        "Data",
+        task,
+        task.fits.data,
+        OWN_DATA,
         f"Built in, or type {folder}the path of a CSV, JSONL or Parquet file, or a hub name.",
-    )  # fmt: skip
+    )
     data = ChosenData(source, look_into(source, task.fits))
     is_path = source.startswith(("/", ".", "~"))
     is_folder = images and is_path and not source.endswith(DATA_FILE_SUFFIXES)
@@ -123,9 +133,14 @@ def _is_hub_name(source: str) -> bool:
 
 
 def _ask_source(
-    fields: Fields, path: str, label: Markdown, task: ChosenTask,
-    fitting: tuple[str, ...], own: Markdown, other: Markdown,
-) -> str:  # fmt: skip
+    fields: Fields,
+    path: str,
+    label: Markdown,
+    task: ChosenTask,
+    fitting: tuple[str, ...],
+    own: Markdown,
+    other: Markdown,
+) -> str:
     """Asks for a model or data set that fits the task; each task remembers its own."""
     name = "" if task.is_presets else f"{task.name}.{label.lower()}"
     if task.fits.samples == "functions":
@@ -247,10 +262,13 @@ def ask_script(fields: Fields) -> None:
             "model.source",
             "A Python file that trains: choose one from the allowed folders, or type its "
             "path. It runs as `python train.py` would, in a copy of its folder.",
-            label="Script", value="" if named == SCRIPT_TO_BE_NAMED else named, name="script",
-            offer=Offer(list(map(str, python_files())), typed=True,
-                        empty="Choose a file, or type its path"),
-        )  # fmt: skip
+            label="Script",
+            value="" if named == SCRIPT_TO_BE_NAMED else named,
+            name="script",
+            offer=Offer(
+                list(map(str, python_files())), typed=True, empty="Choose a file, or type its path"
+            ),
+        )
         path = str(script_path(typed)) if typed else ""
         fields.put("model.source", path and f"{SCRIPT_PREFIX}{path}", "Script")
     with right:
@@ -258,8 +276,9 @@ def ask_script(fields: Fields) -> None:
     is_allowed = show_permission()
     uploads.ask_script_upload(fields.widget("script"))
     if is_allowed and not typed:
-        st.info("**Choose your script** above, type its path, or upload it.",
-                icon=":material/code:")  # fmt: skip
+        st.info(
+            "**Choose your script** above, type its path, or upload it.", icon=":material/code:"
+        )
 
 
 def script_path(typed: str) -> Path:

@@ -45,8 +45,11 @@ def tell_pending(found: pd.DataFrame) -> int:
     """Shows how many of the found rows have no numbers yet; returns their number."""
     pending = int((~found["known"].astype(bool)).sum())
     if pending:
-        st.info(f"{pending:,} of {len(found):,} experiments are not compared yet; they appear by "
-                "themselves.", icon=":material/hourglass_top:")  # fmt: skip
+        st.info(
+            f"{pending:,} of {len(found):,} experiments are not compared yet; they appear by "
+            "themselves.",
+            icon=":material/hourglass_top:",
+        )
     return pending
 
 
@@ -80,9 +83,12 @@ EXPERIMENT_LINK = st.column_config.LinkColumn("Experiment", display_text=r"exper
 def ask_quantity(title: Markdown, name: str, quantities: Sequence[str]) -> str:
     """Asks for a number, by its name in METRICS; `name` is the widget's in the address."""
     chosen: str = st.selectbox(
-        title, quantities, **bound(name, quantities[0], quantities), width=200,
+        title,
+        quantities,
+        **bound(name, quantities[0], quantities),
+        width=200,
         format_func=lambda one: inert(METRICS[one].title),
-    )  # fmt: skip
+    )
     return chosen
 
 
@@ -99,9 +105,12 @@ def show_as_matrix(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     """The matrix of the experiments that the filter selects from the catalog."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         across = st.selectbox(
-            "Across", ACROSS, **bound("across", "model", ACROSS), format_func=table.facet_title,
+            "Across",
+            ACROSS,
+            **bound("across", "model", ACROSS),
+            format_func=table.facet_title,
             width=180,
-        )  # fmt: skip
+        )
         quantity = ask_quantity("In each cell", "cells", QUANTITIES)
     found = chosen(frame, wanted)
     rows = backend_rows(store, found, wanted.facets.get("environment", ()))
@@ -109,8 +118,10 @@ def show_as_matrix(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     if not rows.empty:
         show_matrix(matrix(rows, across, quantity))
     elif not pending:
-        st.info("No finished experiment matches. Remove a word or a filter.",
-                icon=":material/search_off:")  # fmt: skip
+        st.info(
+            "No finished experiment matches. Remove a word or a filter.",
+            icon=":material/search_off:",
+        )
     watch(store, frame, list(found["experiment_id"].dropna()))
 
 
@@ -120,19 +131,26 @@ def show_matrix(found: BackendMatrix) -> None:
         f"{METRICS[found.quantity].title} by backend and {table.facet_title(found.across).lower()}"
     )
     with files_of(Origin(name="matrix")):
-        show_card(Card(
-            title, lambda: heat_map(found), lambda: cells_table(found), name="matrix",
-            numbers=[found.quantity],
-            help="Each cell shows the latest experiment with that backend; point at a cell for "
-            "its interval. Grey is near 1.",
-        ))  # fmt: skip
+        show_card(
+            Card(
+                title,
+                lambda: heat_map(found),
+                lambda: cells_table(found),
+                name="matrix",
+                numbers=[found.quantity],
+                help="Each cell shows the latest experiment with that backend; point at a cell for "
+                "its interval. Grey is near 1.",
+            )
+        )
     if found.mixed:
         st.caption(mixed_text(found))
     with st.expander("Every cell, with its experiment", icon=":material/table:"):
         st.dataframe(
-            _linked_cells(found), hide_index=True, key="matrix-cells",
+            _linked_cells(found),
+            hide_index=True,
+            key="matrix-cells",
             column_config={"experiment": EXPERIMENT_LINK},
-        )  # fmt: skip
+        )
 
 
 def mixed_text(found: BackendMatrix) -> Markdown:
@@ -183,8 +201,9 @@ def show_as_trends(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
             st.caption("For a nightly job: the exit status is 5 if a number became worse.")
             parts = ["breakeven", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
-            st.code(shlex.join([*parts, *filter_arguments(wanted)]), language="bash",
-                    wrap_lines=True)  # fmt: skip
+            st.code(
+                shlex.join([*parts, *filter_arguments(wanted)]), language="bash", wrap_lines=True
+            )
     found = chosen(frame, wanted)
     rows = backend_rows(store, found, wanted.facets.get("environment", ()))
     series = trends(rows, quantity)
@@ -192,8 +211,10 @@ def show_as_trends(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     if series:
         show_trends(series, pending)
     elif not pending:
-        st.info("No finished experiment has this number. Remove a word or a filter.",
-                icon=":material/search_off:")  # fmt: skip
+        st.info(
+            "No finished experiment has this number. Remove a word or a filter.",
+            icon=":material/search_off:",
+        )
     watch(store, frame, list(found["experiment_id"].dropna()))
 
 
@@ -215,17 +236,24 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
     shown = groups[key if key in groups else keys[0]]
     quantity = METRICS[shown[0].quantity]
     with files_of(Origin(name="trend", facts=(f"{shown[0].title} · {shown[0].device}",))):
-        show_card(Card(
-            f"{quantity.title} over time", lambda: trend(shown), lambda: _points_table(shown),
-            name="trend", numbers=["trend", shown[0].quantity],
-            help="Each mark is an experiment, each line a level, each arrow a step, which is "
-            "a lasting change. Dashed lines: another version of torch.",
-        ))  # fmt: skip
+        show_card(
+            Card(
+                f"{quantity.title} over time",
+                lambda: trend(shown),
+                lambda: _points_table(shown),
+                name="trend",
+                numbers=["trend", shown[0].quantity],
+                help="Each mark is an experiment, each line a level, each arrow a step, which is "
+                "a lasting change. Dashed lines: another version of torch.",
+            )
+        )
     with st.expander("Every experiment", icon=":material/table:"):
         st.dataframe(
-            _linked_points(shown), hide_index=True, key="trend-experiments",
+            _linked_points(shown),
+            hide_index=True,
+            key="trend-experiments",
             column_config={"experiment": EXPERIMENT_LINK},
-        )  # fmt: skip
+        )
 
 
 def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: int) -> None:
@@ -243,13 +271,16 @@ def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: i
     elif not long:
         st.markdown("### Too few experiments to detect a change")
         most = words.plural(max(len(one.points) for one in series), "experiment")
-        st.caption(f"That takes {FEWEST} experiments with the same training on the same device; "
-                   f"the longest series has {most}.")  # fmt: skip
+        st.caption(
+            f"That takes {FEWEST} experiments with the same training on the same device; "
+            f"the longest series has {most}."
+        )
     else:
         st.markdown("### No number became worse")
         points = max(len(one.points) for one in long)
-        st.caption(f"{words.plural(len(long), 'series')} of up to {points:,} experiments were "
-                   "checked.")  # fmt: skip
+        st.caption(
+            f"{words.plural(len(long), 'series')} of up to {points:,} experiments were checked."
+        )
     groups: dict[str, list[Series]] = {}
     for one in changed:
         groups.setdefault(f"{one.title} · {one.device}", []).append(one)
@@ -271,8 +302,9 @@ def _changes(title: str, group: Sequence[Series]) -> Markdown:
             lines.append(f"{ICONS[one.worsening(step) > 0]} {backend} since {since}: {sizes}")
         if one.is_out_of_line:
             newest = _linked_day(one.points[-1])
-            lines.append(f":orange[:material/help:] {backend}: {inert(out_of_line_text(one))} "
-                         f"({newest})")  # fmt: skip
+            lines.append(
+                f":orange[:material/help:] {backend}: {inert(out_of_line_text(one))} ({newest})"
+            )
         if one.failure:
             lines.append(f":red[:material/error:] {backend}: {inert(failure_text(one.failure))}")
     return "\n".join([f"{inert(title)}\n", *(f"- {line}" for line in lines)])
@@ -293,28 +325,41 @@ def _group_title(group: Sequence[Series]) -> str:
 
 def _points_table(shown: Sequence[Series]) -> pd.DataFrame:
     """One row per experiment and backend, oldest first."""
-    return pd.DataFrame([
-        {
-            "experiment_id": point.experiment_id, "name": point.name,
-            "submitted": point.submitted, "backend": one.backend, one.quantity: point.value,
-            "low": point.low, "high": point.high, **point.versions,
-        }
-        for one in shown
-        for point in one.points
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "experiment_id": point.experiment_id,
+                "name": point.name,
+                "submitted": point.submitted,
+                "backend": one.backend,
+                one.quantity: point.value,
+                "low": point.low,
+                "high": point.high,
+                **point.versions,
+            }
+            for one in shown
+            for point in one.points
+        ]
+    )
 
 
 def _linked_points(shown: Sequence[Series]) -> pd.DataFrame:
     """The table for reading, newest first."""
     write = METRICS[shown[0].quantity].format
-    return pd.DataFrame([
-        {
-            "When": when_text(point), "Backend": one.backend,
-            METRICS[one.quantity].title: write(point.value), "Name": point.name,
-            **{name.capitalize() if name == "host" else name: value
-               for name, value in point.versions.items()},
-            "experiment": link_to(point.experiment_id),
-        }
-        for one in shown
-        for point in reversed(one.points)
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "When": when_text(point),
+                "Backend": one.backend,
+                METRICS[one.quantity].title: write(point.value),
+                "Name": point.name,
+                **{
+                    name.capitalize() if name == "host" else name: value
+                    for name, value in point.versions.items()
+                },
+                "experiment": link_to(point.experiment_id),
+            }
+            for one in shown
+            for point in reversed(one.points)
+        ]
+    )

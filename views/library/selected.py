@@ -57,8 +57,12 @@ def show(store: Store, rows: pd.DataFrame) -> None:
         if len(rows) > 1:
             _show_side_by_side(rows)
         else:
-            st.page_link("views/experiment.py", label="Open", icon=":material/leaderboard:",
-                         query_params={"experiment": rows["experiment_id"].iloc[0]})  # fmt: skip
+            st.page_link(
+                "views/experiment.py",
+                label="Open",
+                icon=":material/leaderboard:",
+                query_params={"experiment": rows["experiment_id"].iloc[0]},
+            )
         report_menu.links(*rows["experiment_id"].dropna())
         if permissions.may_act():
             _show_actions(store, rows)
@@ -93,21 +97,31 @@ def show_notes(rows: pd.DataFrame) -> None:
 def _show_side_by_side(rows: pd.DataFrame) -> None:
     if len(rows) > MAX_SIDES:
         many = words.plural(len(rows), "experiment")
-        st.markdown(f"**{many}**", help=f"At most {MAX_SIDES:d} experiments can be compared.",
-                    width="content")  # fmt: skip
+        st.markdown(
+            f"**{many}**",
+            help=f"At most {MAX_SIDES:d} experiments can be compared.",
+            width="content",
+        )
     else:
         st.button(
-            f"{words.plural(len(rows), 'experiment')} side by side", type="tertiary",
-            icon=":material/compare_arrows:", key="side-by-side", on_click=write_address,
+            f"{words.plural(len(rows), 'experiment')} side by side",
+            type="tertiary",
+            icon=":material/compare_arrows:",
+            key="side-by-side",
+            on_click=write_address,
             kwargs={"view": "Side by side", "side": list(rows["experiment_id"])},
-        )  # fmt: skip
+        )
 
 
 def _show_actions(store: Store, rows: pd.DataFrame) -> None:
     if len(rows) == 1:
         experiment_id = rows["experiment_id"].iloc[0]
-        if st.button("Run again", icon=":material/replay:", key="again",
-                     help="Queues the experiment again, with all its settings."):  # fmt: skip
+        if st.button(
+            "Run again",
+            icon=":material/replay:",
+            key="again",
+            help="Queues the experiment again, with all its settings.",
+        ):
             with errors_shown():
                 run_again(store, experiment_id)
         again_link(experiment_id, "with changes")
@@ -126,17 +140,29 @@ def _show_actions(store: Store, rows: pd.DataFrame) -> None:
 
 def _show_archive(store: Store, own: pd.DataFrame) -> None:
     away = bool(own["archived"].all())
-    if st.button("Unarchive" if away else "Archive", key="archive",
-                 icon=":material/unarchive:" if away else ":material/archive:",
-                 help="Lists leave out archived experiments; nothing is lost."):  # fmt: skip
+    if st.button(
+        "Unarchive" if away else "Archive",
+        key="archive",
+        icon=":material/unarchive:" if away else ":material/archive:",
+        help="Lists leave out archived experiments; nothing is lost.",
+    ):
         done = "unarchived" if away else "archived"
-        _act(store, tuple(own["experiment_id"]), done, partial(_archive, archived=not away),
-             partial(_archive, archived=away))  # fmt: skip
+        _act(
+            store,
+            tuple(own["experiment_id"]),
+            done,
+            partial(_archive, archived=not away),
+            partial(_archive, archived=away),
+        )
 
 
 def _show_delete(store: Store, own: pd.DataFrame, then: str | None = None) -> None:
-    if st.button("Delete", icon=":material/delete:", key="delete",
-                 help=f"To the trash, where it stays for {library.TRASH_DAYS} days."):  # fmt: skip
+    if st.button(
+        "Delete",
+        icon=":material/delete:",
+        key="delete",
+        help=f"To the trash, where it stays for {library.TRASH_DAYS} days.",
+    ):
         ids = tuple(own["experiment_id"])
         _act(store, ids, "deleted", library.delete, library.restore, then)
 
@@ -154,20 +180,35 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
     with st.form("label", border=False):
         name = text = ""
         if one is not None:
-            name = st.text_input("Name", value=one["name"], max_chars=MAX_NAME, key="label-name",
-                                 help="If empty, the name at launch.")  # fmt: skip
-            text = st.text_area("Notes", value=one["notes"], key="label-notes", max_chars=4096,
-                                help="Markdown: emphasis, headings, lists. Links, images and code "
-                                "are shown as plain text.")  # fmt: skip
+            name = st.text_input(
+                "Name",
+                value=one["name"],
+                max_chars=MAX_NAME,
+                key="label-name",
+                help="If empty, the name at launch.",
+            )
+            text = st.text_area(
+                "Notes",
+                value=one["notes"],
+                key="label-notes",
+                max_chars=4096,
+                help="Markdown: emphasis, headings, lists. Links, images and code "
+                "are shown as plain text.",
+            )
         shared = sorted(set.intersection(*(set(tags) for tags in own["tags"])))
         # Side by side: the list that opens below the tags would cover a button there.
         with st.container(horizontal=True, vertical_alignment="bottom"):
             tags = st.multiselect(
-                "Tags", known, default=shared, accept_new_options=True, key="label-tags",
-                filter_mode="prefix", select_all=False,
+                "Tags",
+                known,
+                default=shared,
+                accept_new_options=True,
+                key="label-tags",
+                filter_mode="prefix",
+                select_all=False,
                 help=f"Type a new one, of at most {MAX_TAG} characters."
                 + ("" if one is not None else " The field shows the tags that all of them have."),
-            )  # fmt: skip
+            )
             saved = st.form_submit_button("Save", type="primary")
         if not saved:
             return
@@ -202,8 +243,10 @@ def _show_free(store: Store, own: pd.DataFrame) -> None:
         if st.button(f"Remove checkpoints ({format_bytes(saved)})", key="free-checkpoints"):
             _act(store, ids, "without checkpoints now", library.free, None)
     if others:
-        st.caption("Other artifacts are files of runs besides the journal: "
-                   "predictions, copies of your own code.")  # fmt: skip
+        st.caption(
+            "Other artifacts are files of runs besides the journal: "
+            "predictions, copies of your own code."
+        )
         all_of_it = format_bytes(saved + others)
         if st.button(f"Remove all artifacts ({all_of_it})", key="free-artifacts"):
             everything = partial(library.free, artifacts=True)
@@ -276,8 +319,9 @@ def show_disk(store: Store, frame: pd.DataFrame) -> None:
         _show_deleted(store, deleted[:MAX_LISTED])
         if len(deleted) > MAX_LISTED:
             st.caption(f"The latest {MAX_LISTED} are listed.")
-        if permissions.may_act() and st.button("Empty the trash", key="empty-trash",
-                                               help="Deletes them permanently."):  # fmt: skip
+        if permissions.may_act() and st.button(
+            "Empty the trash", key="empty-trash", help="Deletes them permanently."
+        ):
             permissions.require_acting()
             with errors_shown():
                 library.empty_trash(data_dir())
@@ -287,14 +331,17 @@ def show_disk(store: Store, frame: pd.DataFrame) -> None:
 def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
     # Of several deleted experiments with one id, only the latest can be restored.
     latest = {one.experiment_id: one for one in reversed(deleted)}
-    descriptions = distinct({
-        key: f"{plain(one.name)} · deleted "
-        + words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
-        for key, one in latest.items()
-    })  # fmt: skip
+    descriptions = distinct(
+        {
+            key: f"{plain(one.name)} · deleted "
+            + words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
+            for key, one in latest.items()
+        }
+    )
     for key in reversed(latest):
-        with st.container(horizontal=True, vertical_alignment="center",
-                          horizontal_alignment="distribute"):  # fmt: skip
+        with st.container(
+            horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"
+        ):
             st.markdown(inert(descriptions[key]), width="content")
             if permissions.may_act() and st.button("Restore", key=f"restore-{key}"):
                 permissions.require_acting()
@@ -305,8 +352,11 @@ def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
 
 
 def _show_sizes(frame: pd.DataFrame) -> None:
-    names = {"total_bytes": "All files", "checkpoint_bytes": "of these checkpoints",
-             "artifact_bytes": "other artifacts"}  # fmt: skip
+    names = {
+        "total_bytes": "All files",
+        "checkpoint_bytes": "of these checkpoints",
+        "artifact_bytes": "other artifacts",
+    }
     known = frame["total_bytes"].notna()
     sums = {title: float(frame[name].fillna(0).sum()) for name, title in names.items()}
     totals = [
@@ -315,5 +365,7 @@ def _show_sizes(frame: pd.DataFrame) -> None:
     missing = int((~known & frame["experiment_id"].notna()).sum())
     more = f" {words.plural(missing, 'experiment')} not measured yet." if missing else ""
     st.markdown(f"{', '.join(totals)}.{more}")
-    st.caption("Checkpoints take the most and results do not need them: tick experiments, then "
-               "“Free space”.")  # fmt: skip
+    st.caption(
+        "Checkpoints take the most and results do not need them: tick experiments, then "
+        "“Free space”."
+    )

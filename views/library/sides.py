@@ -69,8 +69,10 @@ def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
     looks = run_looks(names)
     over = NUMBERS["over_first"].definition
     head: list[Html] = ["Backend", *(_title(side) for side in sides)]
-    head += [anchor_html("over_first", f"{side.letter} over {sides[0].letter}", over)
-             for side in sides[1:]]  # fmt: skip
+    head += [
+        anchor_html("over_first", f"{side.letter} over {sides[0].letter}", over)
+        for side in sides[1:]
+    ]
     rows: list[list[Html]] = []
     for label in names:
         speeds = [_speed(side.result(label)) for side in sides]
@@ -86,16 +88,20 @@ def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.Data
     for side in sides:
         for label in labels(sides):
             result, quotient = side.result(label), by_place.get((label, side.letter))
-            rows.append({
-                "experiment": side.experiment_id, "name": side.name, "label": label,
-                **with_ends("speedup", result.speedup if result else None),
-                "speed_verdict": result and result.speed_verdict,
-                "over_first": quotient and quotient.ratio,
-                "over_first_low": quotient and quotient.low,
-                "over_first_high": quotient and quotient.high,
-                "p_holm": quotient and quotient.p_holm,
-                "verdict": quotient and quotient.verdict,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "experiment": side.experiment_id,
+                    "name": side.name,
+                    "label": label,
+                    **with_ends("speedup", result.speedup if result else None),
+                    "speed_verdict": result and result.speed_verdict,
+                    "over_first": quotient and quotient.ratio,
+                    "over_first_low": quotient and quotient.low,
+                    "over_first_high": quotient and quotient.high,
+                    "p_holm": quotient and quotient.p_holm,
+                    "verdict": quotient and quotient.verdict,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -174,24 +180,44 @@ def scaling_html(found: Sequence[Scaling]) -> Html:
     """A row for each run on several devices."""
     looks = run_looks(list(dict.fromkeys(one.label for one in found)))
     about = NUMBERS["scaling_efficiency"]
-    head = ["Run", "", "Devices", *(anchor_html("scaling_efficiency", title, about.definition)
-                                   for title in (about.title, "x one device"))]  # fmt: skip
+    head = [
+        "Run",
+        "",
+        "Devices",
+        *(
+            anchor_html("scaling_efficiency", title, about.definition)
+            for title in (about.title, "x one device")
+        ),
+    ]
     rows: list[list[Html]] = []
     for one in found:
-        texts = (one.letter, str(one.num_devices), efficiency_text(one),
-                 format_ratio(one.throughput))  # fmt: skip
+        texts = (
+            one.letter,
+            str(one.num_devices),
+            efficiency_text(one),
+            format_ratio(one.throughput),
+        )
         rows.append([run_mark(one.label, looks[one.label]), *map(with_interval, texts)])
     return leaderboard.table("Scaling over devices", head, rows)
 
 
 def scaling_frame(found: Sequence[Scaling]) -> pd.DataFrame:
     """One row per run on several devices."""
-    return pd.DataFrame([
-        {"label": one.label, "side": one.letter, "kind": one.kind, "devices": one.num_devices,
-         "scaling_efficiency": one.efficiency, "scaling_efficiency_low": one.low,
-         "scaling_efficiency_high": one.high, "throughput_of_one": one.throughput}
-        for one in found
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "label": one.label,
+                "side": one.letter,
+                "kind": one.kind,
+                "devices": one.num_devices,
+                "scaling_efficiency": one.efficiency,
+                "scaling_efficiency_low": one.low,
+                "scaling_efficiency_high": one.high,
+                "throughput_of_one": one.throughput,
+            }
+            for one in found
+        ]
+    )
 
 
 PARAMETER = "side"
@@ -204,14 +230,21 @@ def show(store: Store) -> None:
     names = titles(listed)
     given = bound(PARAMETER, [], list(names), most=MAX_SIDES)
     chosen = st.multiselect(
-        "Experiments", list(names), **given, format_func=names.__getitem__,
-        max_selections=MAX_SIDES, select_all=False, placeholder="Choose two or more",
+        "Experiments",
+        list(names),
+        **given,
+        format_func=names.__getitem__,
+        max_selections=MAX_SIDES,
+        select_all=False,
+        placeholder="Choose two or more",
         help="The others are compared with the first one.",
-    )  # fmt: skip
+    )
     if len(chosen) < 2:
-        st.info("**Choose two experiments or more** above, or tick them in the table, to "
-                "compare days, machines, versions, batch sizes or precisions.",
-                icon=":material/compare_arrows:")  # fmt: skip
+        st.info(
+            "**Choose two experiments or more** above, or tick them in the table, to "
+            "compare days, machines, versions, batch sizes or precisions.",
+            icon=":material/compare_arrows:",
+        )
         return
     sides = load_sides(store, chosen)
     show_who(sides)
@@ -230,8 +263,11 @@ def show_who(sides: Sequence[Side]) -> None:
         mark = run_mark(side.letter, side_charts.LOOKS[side.letter])
         with column.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.html(f'<h3 class="side">{mark}</h3>', width="content")
-            st.page_link("views/experiment.py", label=inert(side.name),
-                         query_params={"experiment": side.experiment_id})  # fmt: skip
+            st.page_link(
+                "views/experiment.py",
+                label=inert(side.name),
+                query_params={"experiment": side.experiment_id},
+            )
         version = f", torch {inert(torch)}" if torch else ""
         count = len(side.comparison.warnings)
         doubts = f", {words.plural(count, 'warning')} in its verdict" if count else ""
@@ -243,11 +279,16 @@ def show_all(store: Store, sides: Sequence[Side]) -> None:
     if labels(sides):
         with titled("Speedups compared", speedup_frame(sides, found), "difference", EXPLANATION):
             st.html(speedup_html(sides, found))
-        alike = [side for side in sides
-                 if side is sides[0] or comparable(sides[0], side).speed]  # fmt: skip
-        show_card(Card("Speedups", lambda: side_charts.speedups_of_sides(alike),
-                   speedup_frame(sides, found), name="sides",
-                   numbers=["speedup"]))  # fmt: skip
+        alike = [side for side in sides if side is sides[0] or comparable(sides[0], side).speed]
+        show_card(
+            Card(
+                "Speedups",
+                lambda: side_charts.speedups_of_sides(alike),
+                speedup_frame(sides, found),
+                name="sides",
+                numbers=["speedup"],
+            )
+        )
     show_scaling(sides, *scalings(store, sides))
     show_losses(store, sides)
     with titled("Other numbers"):
@@ -271,18 +312,26 @@ def show_compilers(sides: Sequence[Side]) -> None:
     with st.container(horizontal=True):
         for label in both[:MAX_LINKS]:
             run_id = one.comparison.result_of(label).run_id
-            query = {"experiment": one.experiment_id, "run": run_id, "tab": "Runs",
-                     "part": "Compiling", "with": other.experiment_id}  # fmt: skip
-            st.page_link("views/experiment.py", label=inert(label), query_params=query,
-                         icon=":material/difference:")  # fmt: skip
+            query = {
+                "experiment": one.experiment_id,
+                "run": run_id,
+                "tab": "Runs",
+                "part": "Compiling",
+                "with": other.experiment_id,
+            }
+            st.page_link(
+                "views/experiment.py",
+                label=inert(label),
+                query_params=query,
+                icon=":material/difference:",
+            )
 
 
 def show_losses(store: Store, sides: Sequence[Side]) -> None:
     """Shows losses of one backend, or of the baselines, for all sides that learned the same; a
     caption above the chart names the omitted sides."""
     reference = sides[0]
-    alike = [side for side in sides
-             if side is reference or comparable(reference, side).learning]  # fmt: skip
+    alike = [side for side in sides if side is reference or comparable(reference, side).learning]
     if len(alike) < 2:
         why = {obstacle for side in sides[1:] for obstacle in comparable(reference, side).obstacles}
         reasons = " and ".join(WHY[obstacle] for obstacle in WHY if obstacle in why)
@@ -291,8 +340,9 @@ def show_losses(store: Store, sides: Sequence[Side]) -> None:
     names = ["baseline", *labels(alike)]
     given = bound("losses_of", names[0], names)
     first = names[given.pop("index")]
-    label = st.segmented_control("Losses of", names, default=first, required=True,
-                                 format_func=inert, **given)  # fmt: skip
+    label = st.segmented_control(
+        "Losses of", names, default=first, required=True, format_func=inert, **given
+    )
     frames = []
     for side in alike:
         losses, result = queries.losses(store, side.experiment_id), side.result(str(label))
@@ -307,5 +357,12 @@ def show_losses(store: Store, sides: Sequence[Side]) -> None:
         st.caption(f"Without {inert(', '.join(left_out))}.")
     title = f"{METRICS['loss'].title} of {inert(label)}"
     by_letter = frame.assign(label=frame["letter"], role="side")
-    show_card(Card(title, lambda: losses_chart(by_letter, looks=side_charts.LOOKS), frame,
-               name="side-losses", numbers=["loss"]))  # fmt: skip
+    show_card(
+        Card(
+            title,
+            lambda: losses_chart(by_letter, looks=side_charts.LOOKS),
+            frame,
+            name="side-losses",
+            numbers=["loss"],
+        )
+    )

@@ -56,8 +56,12 @@ def show(store: Store) -> None:
     runs = queries.list_suite_runs(store)
     if runs.empty:
         st.markdown(EMPTY)
-        st.page_link("views/launch.py", label="Launch a suite", icon=":material/rocket_launch:",
-                     query_params={"start": "suite"})  # fmt: skip
+        st.page_link(
+            "views/launch.py",
+            label="Launch a suite",
+            icon=":material/rocket_launch:",
+            query_params={"start": "suite"},
+        )
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         run = choose_suite_run(runs)
@@ -100,9 +104,14 @@ def show_answer(
 def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None:
     """A row for each backend, precision and part, and the files in the harness's formats."""
     rows = groups(found)
-    show_table("All models together", suite_tables.summary(rows), "suite-summary", "",
-               dict.fromkeys(("models", "counted", "failed"), "geomean_speedup"),
-               download=suite_tables.numbers(rows))  # fmt: skip
+    show_table(
+        "All models together",
+        suite_tables.summary(rows),
+        "suite-summary",
+        "",
+        dict.fromkeys(("models", "counted", "failed"), "geomean_speedup"),
+        download=suite_tables.numbers(rows),
+    )
     rested = suite_tables.rested(rows)
     if rested:
         st.caption(
@@ -110,8 +119,11 @@ def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None
                 [f"{linked('left_out', 'Influence of single models on the means')}:", *rested]
             )
         )
-    named = {f"{model} ({', '.join(row.row)}): {reason}": None
-             for row in rows for model, reason in row.failures.items()}  # fmt: skip
+    named = {
+        f"{model} ({', '.join(row.row)}): {reason}": None
+        for row in rows
+        for model, reason in row.failures.items()
+    }
     if named:
         listed = "\n".join(f"- {inert(one)}" for one in named)
         st.warning(f"Left out of the mean speedup:\n{listed}", icon=":material/info:")
@@ -122,8 +134,9 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     """Shows cells that became worse or better, cells that only one run has, and different
     conditions of the two runs."""
     if conditions:
-        st.warning(f"The two runs had different conditions: {inert(conditions)}.",
-                   icon=":material/info:")  # fmt: skip
+        st.warning(
+            f"The two runs had different conditions: {inert(conditions)}.", icon=":material/info:"
+        )
     table = pd.DataFrame(
         [
             {
@@ -139,22 +152,29 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     )
     if not any(change.doubts for change in compared.changes):
         table = table.drop(columns="doubt", errors="ignore")
-    show_table(f"Worse or better than {inert(earlier)}", table, "suite-changes",
-               "No cell is clearly better or worse.",
-               {"before": "suite_change", "now": "suite_change"})  # fmt: skip
+    show_table(
+        f"Worse or better than {inert(earlier)}",
+        table,
+        "suite-changes",
+        "No cell is clearly better or worse.",
+        {"before": "suite_change", "now": "suite_change"},
+    )
     notes = [
         f"**{inert(', '.join(row))}**: {sentence(change_text(mean))}"
         for row, mean in compared.means.items()
     ]
     if compared.unclear:
         unclear = ", ".join(dict.fromkeys(cell.model for cell in compared.unclear))
-        notes.append(f"{words.plural(len(compared.unclear), 'undecided cell')} (for each, "
-                     f"{UNCLEAR}): {inert(unclear)}.")  # fmt: skip
+        notes.append(
+            f"{words.plural(len(compared.unclear), 'undecided cell')} (for each, "
+            f"{UNCLEAR}): {inert(unclear)}."
+        )
     for which, cells in (("earlier", compared.only_before), ("later", compared.only_now)):
         if cells:
             models = ", ".join(dict.fromkeys(cell.model for cell in cells))
-            notes.append(f"Only the {which} run has {words.plural(len(cells), 'cell')}: "
-                         f"{inert(models)}.")  # fmt: skip
+            notes.append(
+                f"Only the {which} run has {words.plural(len(cells), 'cell')}: {inert(models)}."
+            )
     st.caption("  \n".join(notes))
 
 
@@ -209,53 +229,92 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
     `InvalidSpec`."""
     left, right = st.columns(2)
     with left:
-        about = [f"**{inert(suite.name)}**: {inert(suite.text)}"
-                 + (f" Needs: {inert(suite.install)}" if suite.install else "")
-                 for suite in SUITES.values()]  # fmt: skip
+        about = [
+            f"**{inert(suite.name)}**: {inert(suite.text)}"
+            + (f" Needs: {inert(suite.install)}" if suite.install else "")
+            for suite in SUITES.values()
+        ]
         chosen = st.selectbox("Suite", list(SUITES), key="suite-name", help="\n\n".join(about))
         suite = SUITES[chosen]
         names = [model.name for model in suite.models]
         everything = f"all models of the harness ({len(suite.choose(()))})"
         models = st.multiselect(
-            "Models", names, default=suite.begin_with, key=f"suite-models-{suite.name}",
+            "Models",
+            names,
+            default=suite.begin_with,
+            key=f"suite-models-{suite.name}",
             select_all=False,
-            placeholder=everything, help=f"Two are preselected; an empty field means {everything}.",
-        )  # fmt: skip
+            placeholder=everything,
+            help=f"Two are preselected; an empty field means {everything}.",
+        )
         known = machine.backends
         usual = ["inductor"] if "inductor" in known else list(known[:1])
         backends = st.multiselect(
-            "Backends", known, default=usual, key="suite-backends",
-            accept_new_options=True, filter_mode="prefix", select_all=False,
+            "Backends",
+            known,
+            default=usual,
+            key="suite-backends",
+            accept_new_options=True,
+            filter_mode="prefix",
+            select_all=False,
             help="By name or with settings, such as `inductor:mode=max-autotune`.",
-        )  # fmt: skip
+        )
         ids = [device.id for device in machine.devices]
-        device = st.selectbox("Device", ids[::-1], key="suite-device",
-                              format_func=lambda id: _device_text(machine, id))  # fmt: skip
+        device = st.selectbox(
+            "Device",
+            ids[::-1],
+            key="suite-device",
+            format_func=lambda id: _device_text(machine, id),
+        )
     with right:
-        scenarios = st.pills("Measurements", SUITE_SCENARIOS, selection_mode="multi",
-                             default=suite.scenarios,
-                             key=f"suite-scenarios-{suite.name}")  # fmt: skip
+        scenarios = st.pills(
+            "Measurements",
+            SUITE_SCENARIOS,
+            selection_mode="multi",
+            default=suite.scenarios,
+            key=f"suite-scenarios-{suite.name}",
+        )
         parts = st.pills("Parts", PARTS, selection_mode="multi", default=PARTS, key="suite-parts")
-        precisions = st.pills("Precision", PRECISIONS, selection_mode="multi",
-                              default=["float32"], key="suite-precisions")  # fmt: skip
-        settings = st.pills("Settings of torch", SETTINGS, selection_mode="multi",
-                            default=["harness"], key="suite-settings",
-                            help="Those of PyTorch's Dynamo harness, or torch's "
-                            "defaults, or both. How to reproduce the harness's numbers: "
-                            "`docs/suites.md`.")  # fmt: skip
+        precisions = st.pills(
+            "Precision",
+            PRECISIONS,
+            selection_mode="multi",
+            default=["float32"],
+            key="suite-precisions",
+        )
+        settings = st.pills(
+            "Settings of torch",
+            SETTINGS,
+            selection_mode="multi",
+            default=["harness"],
+            key="suite-settings",
+            help="Those of PyTorch's Dynamo harness, or torch's "
+            "defaults, or both. How to reproduce the harness's numbers: "
+            "`docs/suites.md`.",
+        )
         shrinks = suite.name == "huggingface"
-        shrink = int(st.number_input(
-            "Divide model sizes by", 1, 9999, CPU_SHRINK if device == "cpu" and shrinks else 1,
-            key=f"suite-shrink-{device}-{suite.name}", disabled=not shrinks,
-            help="The numbers of layers, attention heads and words are divided by this, for trials "
-            "on small machines. 1 is the original size.",
-        ))  # fmt: skip
+        shrink = int(
+            st.number_input(
+                "Divide model sizes by",
+                1,
+                9999,
+                CPU_SHRINK if device == "cpu" and shrinks else 1,
+                key=f"suite-shrink-{device}-{suite.name}",
+                disabled=not shrinks,
+                help="The numbers of layers, attention heads and words are divided by this, for "
+                "trials "
+                "on small machines. 1 is the original size.",
+            )
+        )
     matrix = Matrix(
-        suite=suite, models=suite.choose(models),
+        suite=suite,
+        models=suite.choose(models),
         precisions=tuple(one for one in PRECISIONS if one in precisions),
-        parts=tuple(parts), scenarios=tuple(scenarios),
-        settings=tuple(one for one in SETTINGS if one in settings), shrink=shrink,
-    )  # fmt: skip
+        parts=tuple(parts),
+        scenarios=tuple(scenarios),
+        settings=tuple(one for one in SETTINGS if one in settings),
+        shrink=shrink,
+    )
     base: dict[str, Any] = {"backends": tuple(backends), "devices": (device,)}
     return list(matrix.cells(base, new_suite_run(suite.name))), _command(matrix, backends, device)
 
@@ -266,8 +325,13 @@ def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> 
     warned = " On the page Machine you can stop some of them." if len(cells) > MANY else ""
     st.caption(f"{count}, each with every backend, a baseline and a control.{warned}")
     with st.container(horizontal=True, vertical_alignment="center"):
-        clicked = st.button(f"Queue {count}", type="primary", icon=":material/rocket_launch:",
-                            disabled=not cells, key="suite-queue")  # fmt: skip
+        clicked = st.button(
+            f"Queue {count}",
+            type="primary",
+            icon=":material/rocket_launch:",
+            disabled=not cells,
+            key="suite-queue",
+        )
         with st.popover("Command", icon=":material/terminal:", type="tertiary"):
             st.code(command, language="bash", wrap_lines=True)
     if clicked:
@@ -298,5 +362,4 @@ def _command(matrix: Matrix, backends: list[str], device: str) -> str:
     if matrix.models == matrix.suite.choose(()):
         parts = parts[1:]
     parts += [f"--shrink={matrix.shrink}"] if matrix.shrink > 1 else []
-    return shlex.join(["breakeven", "suite", matrix.suite.name, *parts,
-                       f"--device={device}"])  # fmt: skip
+    return shlex.join(["breakeven", "suite", matrix.suite.name, *parts, f"--device={device}"])

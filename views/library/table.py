@@ -23,9 +23,7 @@ from breakeven.runner.commands.filters import (
     filter_arguments,
     parse_terms,
 )
-from breakeven.runner.commands.filters import (
-    NUMBERS as SEARCHED,
-)
+from breakeven.runner.commands.filters import NUMBERS as SEARCHED
 from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import capital
 from breakeven.storage.library.catalog import facet_counts
@@ -103,23 +101,36 @@ def _whose(row: dict[str, Any]) -> str | None:
 
 
 COLUMNS = {
-    "name": Column("Name", _name, config=st.column_config.ButtonColumn, settings=(
-        ("pinned", True), ("width", 195), ("type", "tertiary"), ("alignment", "left"))),
+    "name": Column(
+        "Name",
+        _name,
+        config=st.column_config.ButtonColumn,
+        settings=(("pinned", True), ("width", 195), ("type", "tertiary"), ("alignment", "left")),
+    ),
     "state": Column("State", lambda row: words.STATES[row["state"]][0], settings=(("width", 90),)),
-    "answer": Column("Answer", lambda row: capital(plain(row["answer"] or "")) or None,
-                     settings=(("width", 130),)),
+    "answer": Column(
+        "Answer",
+        lambda row: capital(plain(row["answer"] or "")) or None,
+        settings=(("width", 130),),
+    ),
     "best": Column("Best backend", _text("best"), settings=(("width", 110),)),
     "speedup": _number("Speedup", "speedup", "%.2fx", "speedup", width=70),
-    "interval": Column("Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn,
-                       (("width", 140),)),
-    "verdict": Column("Verdict", lambda row: _whose(row) if row["known"] else PENDING,
-                      "speed_verdict", settings=(("width", 180),)),
+    "interval": Column(
+        "Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn, (("width", 140),)
+    ),
+    "verdict": Column(
+        "Verdict",
+        lambda row: _whose(row) if row["known"] else PENDING,
+        "speed_verdict",
+        settings=(("width", 180),),
+    ),
     "parity": Column("Parity", _verdict("parity"), "parity", settings=(("width", 112),)),
     "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
     "steps": _number("Break-even", "break_even_steps", "%,.0f steps", "break_even_steps"),
     "pays": Column("Pays off after", _verdict("break_even_verdict"), "break_even_verdict"),
-    "losses": Column("Loss", _text("losses"), "loss", st.column_config.LineChartColumn,
-                     (("width", 110),)),
+    "losses": Column(
+        "Loss", _text("losses"), "loss", st.column_config.LineChartColumn, (("width", 110),)
+    ),
     "model": Column("Model", _text("model"), settings=(("width", 130),)),
     "data": Column("Data", _text("data"), settings=(("width", 110),)),
     "task": Column("Task", lambda row: (row["task"] or "").replace("_", " ")),
@@ -131,8 +142,12 @@ COLUMNS = {
     "precision": Column("Precision", _text("precision"), settings=(("width", 80),)),
     "batch": _number("Batch size", "batch", "%d", "batch_size"),
     "backends": Column("Backends", lambda row: ", ".join(row["backends"] or ())),
-    "when": Column("When", _text("submitted"), config=st.column_config.DatetimeColumn,
-                   settings=(("format", "D MMM YYYY, HH:mm"), ("width", 140))),
+    "when": Column(
+        "When",
+        _text("submitted"),
+        config=st.column_config.DatetimeColumn,
+        settings=(("format", "D MMM YYYY, HH:mm"), ("width", 140)),
+    ),
     "duration": _number("Duration", "duration", "%.1f min", "elapsed_seconds", 1 / 60),
     "tags": Column("Tags", lambda row: list(row["tags"]), config=st.column_config.ListColumn),
     "doubts": _number("Doubts", "doubts", "%d", "cautions"),
@@ -143,18 +158,35 @@ COLUMNS = {
     "suite": Column("Suite run", _text("suite_run")),
     "origin": Column("Origin", _text("origin"), settings=(("width", 90),)),
     "id": Column("Id", _text("experiment_id")),
-}  # fmt: skip
-USUAL = ("name", "speedup", "answer", "verdict", "interval", "state", "parity", "compile", "steps",
-         "losses",
-         "device", "torch", "when", "tags")  # fmt: skip
+}
+USUAL = (
+    "name",
+    "speedup",
+    "answer",
+    "verdict",
+    "interval",
+    "state",
+    "parity",
+    "compile",
+    "steps",
+    "losses",
+    "device",
+    "torch",
+    "when",
+    "tags",
+)
 
 
 def ask_columns() -> list[str]:
     """The columns that the reader chose, in the order of the choice."""
     names = list(COLUMNS)
-    chosen = st.multiselect("Columns", names, **bound("columns", list(USUAL), names),
-                            select_all=False,
-                            format_func=lambda name: COLUMNS[name].title)  # fmt: skip
+    chosen = st.multiselect(
+        "Columns",
+        names,
+        **bound("columns", list(USUAL), names),
+        select_all=False,
+        format_func=lambda name: COLUMNS[name].title,
+    )
     return chosen or list(USUAL)
 
 
@@ -169,12 +201,16 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     opening = f"{key}-open"
     places = [place for place, one in enumerate(ids) if one and one in before]
     picked = st.dataframe(
-        written(shown, columns), key=key, hide_index=True, on_select="rerun",
+        written(shown, columns),
+        key=key,
+        hide_index=True,
+        on_select="rerun",
         selection_mode="multi-row",
         selection_default={"selection": {"rows": places}},
-        column_config={name: _config(name, opening) for name in columns}, placeholder="",
+        column_config={name: _config(name, opening) for name in columns},
+        placeholder="",
         height=min(38 + 35 * max(1, len(shown)), MAX_HEIGHT),
-    )  # fmt: skip
+    )
     _open_by_enter()
     if (click := st.session_state.get(opening)) and ids[click["row"]]:
         st.switch_page("views/experiment.py", query_params={"experiment": ids[click["row"]]})
@@ -196,9 +232,11 @@ def written(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     if "interval" in cells:
         widest = reach(row[end] for row in rows for end in ("speedup_low", "speedup_high"))
         cells["interval"] = [
-            interval(row["speedup_low"], row["speedup"], row["speedup_high"],
-                              row["verdict"], widest) for row in rows
-        ]  # fmt: skip
+            interval(
+                row["speedup_low"], row["speedup"], row["speedup_high"], row["verdict"], widest
+            )
+            for row in rows
+        ]
     whole = pd.DataFrame(cells, dtype=object)
     for name in columns:
         if COLUMNS[name].is_number:
@@ -237,8 +275,9 @@ def reach(ends: Iterable[float | None]) -> float:
     return max([LEAST_REACH, *logs])
 
 
-def interval(low: float | None, middle: float | None, high: float | None, verdict: str | None,
-             reach: float) -> str | None:  # fmt: skip
+def interval(
+    low: float | None, middle: float | None, high: float | None, verdict: str | None, reach: float
+) -> str | None:
     """A bar from `low` to `high` on a logarithmic axis around 1; None without an interval."""
     if low is None or middle is None or high is None or min(low, middle, high) <= 0:
         return None
@@ -261,19 +300,42 @@ def _place(log: float, reach: float) -> float:
 
 
 TITLES = {
-    "state": "State", "scenario": "Scenario", "task": "Task", "model": "Model", "data": "Data",
-    "device": "Device", "torch": "torch", "transformers": "transformers", "precision": "Precision",
-    "batch": "Batch size", "backend": "Backend", "environment": "Environment",
-    "verdict": "Speed of the best backend", "parity": "Parity", "tag": "Tag", "origin": "Origin",
-}  # fmt: skip
+    "state": "State",
+    "scenario": "Scenario",
+    "task": "Task",
+    "model": "Model",
+    "data": "Data",
+    "device": "Device",
+    "torch": "torch",
+    "transformers": "transformers",
+    "precision": "Precision",
+    "batch": "Batch size",
+    "backend": "Backend",
+    "environment": "Environment",
+    "verdict": "Speed of the best backend",
+    "parity": "Parity",
+    "tag": "Tag",
+    "origin": "Origin",
+}
 SORT_TITLES = {
-    "when": "When", "name": "Name", "state": "State", "model": "Model", "device": "Device",
-    "torch": "torch", "speedup": "Speedup", "compile": "Compile latency", "steps": "Break-even",
-    "duration": "Duration", "doubts": "Doubts", "mb": "Size on disk",
-}  # fmt: skip
+    "when": "When",
+    "name": "Name",
+    "state": "State",
+    "model": "Model",
+    "device": "Device",
+    "torch": "torch",
+    "speedup": "Speedup",
+    "compile": "Compile latency",
+    "steps": "Break-even",
+    "duration": "Duration",
+    "doubts": "Doubts",
+    "mb": "Size on disk",
+}
 ARCHIVED_TITLES: dict[Archived, str] = {
-    "no": "Not archived", "yes": "With archived", "only": "Archived only"
-}  # fmt: skip
+    "no": "Not archived",
+    "yes": "With archived",
+    "only": "Archived only",
+}
 
 ORDERS = [sign + name for name in SORTS for sign in ("-", "")]
 MAX_SEARCH = 500
@@ -288,15 +350,22 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
     """The search field and the popover of facets; returns the filter."""
     field = st.container(key="search")
     text = field.text_input(
-        "Search", **bound("q", ""), label_visibility="collapsed", icon=":material/search:",
+        "Search",
+        **bound("q", ""),
+        label_visibility="collapsed",
+        icon=":material/search:",
         placeholder="Search: bert h100 -old speedup>1.2",
-    )  # fmt: skip
+    )
     with field:  # Beside the field, an error would leave no room for its text.
         text = _readable(text)
     facets = {name: tuple(values) for name in FACETS if (values := value(name, []))}
     ways: Any = get_args(Archived)
-    wanted = Filter(text=text, facets=facets, archived=_one_of(ways, "archived", "no"),
-                    sort=str(_one_of(ORDERS, "sort", "-when")))  # fmt: skip
+    wanted = Filter(
+        text=text,
+        facets=facets,
+        archived=_one_of(ways, "archived", "no"),
+        sort=str(_one_of(ORDERS, "sort", "-when")),
+    )
     chosen = sum(bool(values) for values in wanted.facets.values())
     many = f" ({chosen})" if chosen else ""
     with st.popover(f"Filters{many}", icon=":material/filter_alt:", width="content"):
@@ -307,8 +376,12 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
             with columns[number % 3]:
                 _ask_facet(name, title, counts[name], wanted.facets.get(name, ()))
         with columns[len(TITLES) % 3]:
-            st.selectbox("Archived", ways, **bound("archived", "no", ways),
-                         format_func=ARCHIVED_TITLES.__getitem__)  # fmt: skip
+            st.selectbox(
+                "Archived",
+                ways,
+                **bound("archived", "no", ways),
+                format_func=ARCHIVED_TITLES.__getitem__,
+            )
     return wanted
 
 
@@ -347,8 +420,14 @@ def _ask_facet(name: str, title: Markdown, counts: Counter[str], chosen: tuple[s
         word = format_verdict(option) if name in COMPUTED else state_words(option)
         return f"{word} ({counts[option]})"
 
-    st.multiselect(title, options, **bound(name, [], options), format_func=written,
-                   placeholder="any", select_all=False)  # fmt: skip
+    st.multiselect(
+        title,
+        options,
+        **bound(name, [], options),
+        format_func=written,
+        placeholder="any",
+        select_all=False,
+    )
 
 
 def _one_of(options: Sequence[str], name: str, default: str) -> Any:

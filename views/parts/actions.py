@@ -42,9 +42,12 @@ EXPERIMENT = "views/experiment.py"
 def quick_race_button() -> bool:
     """A button that starts a real comparison; returns whether it was clicked."""
     return st.button(
-        "Quick race", type="primary", icon=":material/play_arrow:", key="quick_race",
+        "Quick race",
+        type="primary",
+        icon=":material/play_arrow:",
+        key="quick_race",
         help=PRESETS["quick"].text,
-    )  # fmt: skip
+    )
 
 
 def quick_race() -> None:
@@ -124,9 +127,11 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
     experiment_id = str(experiment["experiment_id"])
     since = "latest checkpoint" if pd.isna(experiment["investigates"]) else "last trial"
     if st.button(
-        "Resume", icon=":material/resume:", key=f"resume-{experiment_id}",
+        "Resume",
+        icon=":material/resume:",
+        key=f"resume-{experiment_id}",
         help=f"Goes on from the {since}: {inert(', '.join(labels))}.",
-    ):  # fmt: skip
+    ):
         permissions.require_acting()
         folder = data_dir()
         with errors_shown():
@@ -150,8 +155,9 @@ def again_link(
     if changes:
         parameters["changes"] = json.dumps(changes)
         help = "Opens Launch with all its settings, and this change."
-    st.page_link("views/launch.py", label=label, icon=":material/edit:", query_params=parameters,
-                 help=help)  # fmt: skip
+    st.page_link(
+        "views/launch.py", label=label, icon=":material/edit:", query_params=parameters, help=help
+    )
 
 
 def show_command(spec: ExperimentSpec) -> None:
@@ -175,13 +181,14 @@ OPEN = "palette open"
 RACE = "Quick race on this machine"
 DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Experiments": ("experiments", {"view": "Table"}),
-    **{view: ("experiments", {"view": view})
-       for view in ("Matrix", "Trends", "Side by side", "Suites")},
+    **{
+        view: ("experiments", {"view": view})
+        for view in ("Matrix", "Trends", "Side by side", "Suites")
+    },
     "Launch": ("launch", {}),
-    **{tab: ("machine", {"tab": tab})
-       for tab in ("Devices", "Queue", "Health", "Log")},
+    **{tab: ("machine", {"tab": tab}) for tab in ("Devices", "Queue", "Health", "Log")},
     "Definitions": ("definitions", {}),
-}  # fmt: skip
+}
 """Pages of the dashboard, with the parameters of their addresses."""
 AGAIN = "This experiment: run again with changes"
 TABS = ("Verdict", "Why", "Learning", "Runs", "Settings")
@@ -190,9 +197,16 @@ TABS = ("Verdict", "Why", "Learning", "Runs", "Settings")
 def show_palette() -> None:
     """The button in the bar on top of every page, and the open palette."""
     with st.container(key="palette"):
-        st.button("Search", icon=":material/search:", type="tertiary", shortcut="Mod+K",
-                  key="palette-search", on_click=_keep_open, args=[True],
-                  help="Go to a page or an experiment, or start the quick race.")  # fmt: skip
+        st.button(
+            "Search",
+            icon=":material/search:",
+            type="tertiary",
+            shortcut="Mod+K",
+            key="palette-search",
+            on_click=_keep_open,
+            args=[True],
+            help="Go to a page or an experiment, or start the quick race.",
+        )
     # Otherwise a page that redraws itself, such as the list, would close the palette.
     if st.session_state.get(OPEN):
         _ask()
@@ -212,9 +226,12 @@ def _ask() -> None:
     actions = [RACE] if permissions.may_act() else []
     places = _in_experiment(named) | DESTINATIONS
     chosen = st.selectbox(
-        "Page, experiment or action", [*actions, *places, *by_title], index=None,
-        placeholder="Type a page, an experiment or an action", label_visibility="collapsed",
-    )  # fmt: skip
+        "Page, experiment or action",
+        [*actions, *places, *by_title],
+        index=None,
+        placeholder="Type a page, an experiment or an action",
+        label_visibility="collapsed",
+    )
     _focus()
     if chosen:
         _keep_open(False)
@@ -232,6 +249,7 @@ def _in_experiment(known: Container[str]) -> dict[str, tuple[str, dict[str, str]
     given = str(st.query_params.get("experiment", st.session_state.get("experiment")))
     if given not in known:
         return {}
-    places = {f"This experiment: {tab}": ("experiment", {"experiment": given, "tab": tab})
-              for tab in TABS}  # fmt: skip
+    places = {
+        f"This experiment: {tab}": ("experiment", {"experiment": given, "tab": tab}) for tab in TABS
+    }
     return places | ({AGAIN: ("launch", {"again": given})} if permissions.may_act() else {})

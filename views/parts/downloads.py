@@ -224,8 +224,9 @@ def table_downloads(data: Data, name: str, suffixes: Iterable[str] = TABLE_FORMA
     """The downloads of a table, a button for each format."""
     for suffix in suffixes:
         format = TABLE_FORMATS[suffix]
-        download(inert(format.title), partial(_table_file, data, suffix), f"{name}.{suffix}",
-                 format.mime)  # fmt: skip
+        download(
+            inert(format.title), partial(_table_file, data, suffix), f"{name}.{suffix}", format.mime
+        )
 
 
 @contextmanager
@@ -250,13 +251,22 @@ def choose_style(key: str) -> Style:
     """Asks for the size and the colours of pictures; offers the last choice first."""
     size, theme = st.session_state.get(STYLE, ("screen", "light"))
     size = st.segmented_control(
-        "Size", list(SIZES), default=size, required=True, key=f"size-{key}", help=STYLE_HELP,
+        "Size",
+        list(SIZES),
+        default=size,
+        required=True,
+        key=f"size-{key}",
+        help=STYLE_HELP,
         format_func=lambda one: inert(SIZES[one].title),
-    )  # fmt: skip
+    )
     theme = st.segmented_control(
-        "Colours", list(THEMES), default=theme, required=True, key=f"theme-{key}",
+        "Colours",
+        list(THEMES),
+        default=theme,
+        required=True,
+        key=f"theme-{key}",
         format_func=lambda one: inert(THEMES[one].title),
-    )  # fmt: skip
+    )
     st.session_state[STYLE] = (size, theme)
     return Style(SIZES[size], THEMES[theme])
 
@@ -270,14 +280,20 @@ def _choice(options: list[str], name: str) -> str:
     if st.session_state.get(name, options[0]) not in options:  # another experiment's
         del st.session_state[name]
     first = last if last in options else options[0]
-    shared: dict[str, Any] = {"key": name, "bind": "query-params", "on_change": remember,
-                              "label_visibility": "collapsed"}  # fmt: skip
+    shared: dict[str, Any] = {
+        "key": name,
+        "bind": "query-params",
+        "on_change": remember,
+        "label_visibility": "collapsed",
+    }
     if len(options) > MOST_BUTTONS:
-        chosen = st.selectbox(inert(name), options, options.index(first), width=200,
-                              format_func=inert, **shared)  # fmt: skip
+        chosen = st.selectbox(
+            inert(name), options, options.index(first), width=200, format_func=inert, **shared
+        )
     else:
-        chosen = st.segmented_control(inert(name), options, default=first, required=True,
-                                      format_func=inert, **shared)  # fmt: skip
+        chosen = st.segmented_control(
+            inert(name), options, default=first, required=True, format_func=inert, **shared
+        )
     return chosen if chosen in options else options[0]
 
 
@@ -311,8 +327,13 @@ def _other_sizes(name: str, about: Origin, draw: Callable[[str, Style], bytes]) 
 def _pictures(name: str, draw: Callable[[str, Style], bytes], style: Style) -> None:
     lacking = None if find_browser() else NO_BROWSER
     for format, mime in FORMATS.items():
-        download(inert(format.upper()), partial(draw, format, style), f"{name}.{format}", mime,
-                 unavailable=lacking)  # fmt: skip
+        download(
+            inert(format.upper()),
+            partial(draw, format, style),
+            f"{name}.{format}",
+            mime,
+            unavailable=lacking,
+        )
 
 
 def _picture(card: Card, chosen: str, about: Origin, format: str, style: Style) -> bytes:
@@ -333,9 +354,16 @@ def download(
 ) -> None:
     """A button for a file that is made on request; `unavailable`: why it cannot be made."""
     st.download_button(
-        label, data, named(file_name), mime, key=f"download-{file_name}", on_click="ignore",
-        type="tertiary", disabled=unavailable is not None, help=unavailable or help,
-    )  # fmt: skip
+        label,
+        data,
+        named(file_name),
+        mime,
+        key=f"download-{file_name}",
+        on_click="ignore",
+        type="tertiary",
+        disabled=unavailable is not None,
+        help=unavailable or help,
+    )
 
 
 MAX_WRITTEN_CELLS = 100_000
@@ -375,15 +403,25 @@ def show_table(
             st.caption(empty)
             return
         # Formatted as everywhere else, and still sorted as numbers; slow for a large table.
-        written = {column: NUMBERS[number].format for column, number in meant.items()
-                   if shown.size <= MAX_WRITTEN_CELLS and is_number(shown[column])}  # fmt: skip
+        written = {
+            column: NUMBERS[number].format
+            for column, number in meant.items()
+            if shown.size <= MAX_WRITTEN_CELLS and is_number(shown[column])
+        }
         titles = {column: _title(column, shown[column], column in written) for column in shown}
-        config = {titles[column]: st.column_config.Column(help=NUMBERS[number].definition)
-                  for column, number in meant.items()}  # fmt: skip
+        config = {
+            titles[column]: st.column_config.Column(help=NUMBERS[number].definition)
+            for column, number in meant.items()
+        }
         renamed = shown.rename(columns=titles)
         formats = {titles[column]: write for column, write in written.items()}
-        st.dataframe(renamed.style.format(formats) if formats else renamed, hide_index=True,
-                     key=f"table-{name}", placeholder=DASH, column_config=config)  # fmt: skip
+        st.dataframe(
+            renamed.style.format(formats) if formats else renamed,
+            hide_index=True,
+            key=f"table-{name}",
+            placeholder=DASH,
+            column_config=config,
+        )
 
 
 def is_number(values: pd.Series) -> bool:

@@ -42,8 +42,13 @@ def buttons(store: Store, key: str) -> None:
         st.markdown("PyTorch formats:", width="content")
         for name, (title, suffix) in TITLES.items():
             write = partial(_written, FORMATS[name], store, key)
-            download(f"{title} ({suffix.upper()})", write, f"{name}.{suffix}", "text/plain",
-                     help=NOTES.get(name))  # fmt: skip
+            download(
+                f"{title} ({suffix.upper()})",
+                write,
+                f"{name}.{suffix}",
+                "text/plain",
+                help=NOTES.get(name),
+            )
 
 
 def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]] = rows) -> None:
@@ -53,8 +58,12 @@ def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]
     for problem in problems:
         st.warning(inert(permissions.redacted(problem)), icon=":material/upload_file:")
     if not theirs.empty:
-        show_table("Imported from the Dynamo harness, next to this experiment",
-                   next_to_imported(read(store, key), theirs), "imported", "")  # fmt: skip
+        show_table(
+            "Imported from the Dynamo harness, next to this experiment",
+            next_to_imported(read(store, key), theirs),
+            "imported",
+            "",
+        )
 
 
 def _written(write: Callable[[Store, str], str], store: Store, key: str) -> bytes:
@@ -93,9 +102,13 @@ def show_import() -> None:
         return
     with menu:
         given = st.file_uploader(
-            "Reports, run folders, results, data files", accept_multiple_files=True, help=HELP,
-            key="import-files", max_upload_size=uploads.MAX_MEBIBYTES, type=accepted(),
-        )  # fmt: skip
+            "Reports, run folders, results, data files",
+            accept_multiple_files=True,
+            help=HELP,
+            key="import-files",
+            max_upload_size=uploads.MAX_MEBIBYTES,
+            type=accepted(),
+        )
         known: dict[str, ImportResult] = st.session_state.setdefault(DONE, {})
         if new := [one for one in given if one.file_id not in known]:
             with st.spinner("Checking the files …"):
@@ -144,8 +157,9 @@ def _is_data_file(name: str, content: bytes) -> bool:
 
 def _plain_name(name: str) -> str:
     """A safe name for the imported file: letters, digits, dashes and its suffix."""
-    end = next((one for one in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES) if name.lower().endswith(one)),
-               "")  # fmt: skip
+    end = next(
+        (one for one in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES) if name.lower().endswith(one)), ""
+    )
     return uploads.plain_stem(name, end) + end
 
 
@@ -155,12 +169,19 @@ def _show_result(one: ImportResult) -> None:
         return
     st.success(f"**{inert(one.name)}**: {_summary(one)}", icon=":material/check_circle:")
     for experiment_id in one.brought.runs.experiments[:5]:
-        st.page_link("views/experiment.py", label=f"Open {inert(experiment_id)}",
-                     icon=":material/leaderboard:",
-                     query_params={"experiment": experiment_id})  # fmt: skip
+        st.page_link(
+            "views/experiment.py",
+            label=f"Open {inert(experiment_id)}",
+            icon=":material/leaderboard:",
+            query_params={"experiment": experiment_id},
+        )
     if one.data_file is not None:
-        st.page_link("views/launch.py", label="Train on it", icon=":material/arrow_forward:",
-                     query_params={**uploads.OWN_DATA, "own.data": str(one.data_file)})  # fmt: skip
+        st.page_link(
+            "views/launch.py",
+            label="Train on it",
+            icon=":material/arrow_forward:",
+            query_params={**uploads.OWN_DATA, "own.data": str(one.data_file)},
+        )
 
 
 def _summary(one: ImportResult) -> Markdown:

@@ -63,8 +63,12 @@ def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
     spec = queries.experiment_spec(store, experiment_id)
     known = queries.environments(store, experiment_id).to_dict("records")
     environment = known[0] if known else {}
-    versions = {"Python": environment.get("python"), **(environment.get("versions") or {}),
-                "CUDA": environment.get("cuda"), "driver": environment.get("driver")}  # fmt: skip
+    versions = {
+        "Python": environment.get("python"),
+        **(environment.get("versions") or {}),
+        "CUDA": environment.get("cuda"),
+        "driver": environment.get("driver"),
+    }
     device = str(experiment["device"])
     if isinstance(experiment["device_name"], str):
         device = f"{experiment['device_name']} ({device})"
@@ -72,12 +76,18 @@ def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
         name=f"{slug(spec.name)}-{experiment_id[:8]}-{experiment_id[-4:]}",
         facts=(
             f"{spec.name} · {experiment_id}",
-            " · ".join(filter(None, [spec.subject, device, spec.precision,
-                                     words.day(experiment["submitted"])])),
-            ", ".join(f"{name} {version}" for name, version in versions.items()
-                      if isinstance(version, str) and version),
+            " · ".join(
+                filter(
+                    None, [spec.subject, device, spec.precision, words.day(experiment["submitted"])]
+                )
+            ),
+            ", ".join(
+                f"{name} {version}"
+                for name, version in versions.items()
+                if isinstance(version, str) and version
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def of_one_run(about: Origin, label: str) -> Origin:
@@ -89,8 +99,11 @@ def of_one_run(about: Origin, label: str) -> Origin:
 def suite_origin(run: pd.Series) -> Origin:
     """The origin of a suite run, a row of `storage.queries.list_suite_runs`."""
     suite_run = str(run["suite_run"])
-    facts = [run["device_name"], run["torch_version"] and f"torch {run['torch_version']}",
-             words.day(run["submitted"])]  # fmt: skip
+    facts = [
+        run["device_name"],
+        run["torch_version"] and f"torch {run['torch_version']}",
+        words.day(run["submitted"]),
+    ]
     facts_text = " · ".join(str(fact) for fact in facts if isinstance(fact, str) and fact)
     return Origin(name=slug(suite_run), facts=(suite_run, facts_text))
 
@@ -273,8 +286,12 @@ def drawing(
 ) -> Drawing:
     """The input of `draw` for a figure."""
     copy = picture(figure, title, about, style)
-    options = {"format": format, "width": style.size.width, "height": copy.layout.height,
-               "scale": style.size.scale if format == "png" else 1}  # fmt: skip
+    options = {
+        "format": format,
+        "width": style.size.width,
+        "height": copy.layout.height,
+        "scale": style.size.scale if format == "png" else 1,
+    }
     return inert_figure(copy).to_plotly_json(), options
 
 
@@ -295,9 +312,14 @@ def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) 
         plot_bgcolor=theme.paper,
         font={"size": size.font, "color": theme.text},
         height=height,
-        margin={"l": 70 * zoom, "r": 30 * zoom, "t": max(above + legend, 8), "b": 60 * zoom,
-                "autoexpand": True},
-    )  # fmt: skip
+        margin={
+            "l": 70 * zoom,
+            "r": 30 * zoom,
+            "t": max(above + legend, 8),
+            "b": 60 * zoom,
+            "autoexpand": True,
+        },
+    )
     _magnify(copy, zoom)
     copy.update_xaxes(gridcolor=theme.grid, zerolinecolor=theme.grid)
     copy.update_yaxes(gridcolor=theme.grid, zerolinecolor=theme.grid)

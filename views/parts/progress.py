@@ -140,8 +140,7 @@ def compiling_html(found: Sequence[PhaseTimes], now: pd.Timestamp) -> Html:
         for one in found
     )
     title = anchor_html("compile_phases", "Compiling by phase")
-    return (f'<div class="phase-head"><b>{title}</b>{names}</div>'
-            f'<div role="list">{rows}</div>')  # fmt: skip
+    return f'<div class="phase-head"><b>{title}</b>{names}</div><div role="list">{rows}</div>'
 
 
 def _so_far(one: PhaseTimes, now: pd.Timestamp) -> float:
@@ -177,8 +176,10 @@ def _bar(
     ]
     if going > 0:
         parts.append(_part("going on", going, "", longest))
-    return (f'<div class="phase-bar"><small>{inert(name)}</small><span class="track">'
-            f"{''.join(parts)}</span><small>{text}</small></div>")  # fmt: skip
+    return (
+        f'<div class="phase-bar"><small>{inert(name)}</small><span class="track">'
+        f"{''.join(parts)}</span><small>{text}</small></div>"
+    )
 
 
 def _fill(phase: str, color: str) -> Html:
@@ -190,8 +191,7 @@ def _fill(phase: str, color: str) -> Html:
 def _part(phase: str, seconds: float, fill: Html, longest: float) -> Html:
     label = inert(f"{phase}: {words.duration(seconds)}")
     width = inert(f"{100 * seconds / longest:.2f}")
-    return (f'<i role="img" aria-label="{label}" title="{label}" '
-            f'style="width: {width}%{fill}"></i>')  # fmt: skip
+    return f'<i role="img" aria-label="{label}" title="{label}" style="width: {width}%{fill}"></i>'
 
 
 TURN = '<span title="It has its turn">\N{BLACK RIGHT-POINTING TRIANGLE}</span> '

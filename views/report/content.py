@@ -122,10 +122,17 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
     behind = answers.statistics_table(comparison)
     numbers = answers.statistics(comparison).reset_index()
     climbed = find_ladder(store, comparison.experiment_id)
-    down = [] if climbed is None else [f"By compiler stage: {sentence(one)}"
-                                       for one in findings(climbed)]  # fmt: skip
-    sure = Table(title="Statistics of speed and parity", name="behind-verdicts", shown=behind,
-                 numbers=numbers)  # fmt: skip
+    down = (
+        []
+        if climbed is None
+        else [f"By compiler stage: {sentence(one)}" for one in findings(climbed)]
+    )
+    sure = Table(
+        title="Statistics of speed and parity",
+        name="behind-verdicts",
+        shown=behind,
+        numbers=numbers,
+    )
     explained, planned = explain(store, comparison.experiment_id), own_plan(comparison)
     reasons = [why.card(explained)] if explained.is_known else []
     beside = environment_sentences(comparison)
@@ -176,13 +183,21 @@ def _of_caches(store: Store, comparison: Comparison) -> Page:
         headline=headline,
         captions=[scenarios.certainty(found)],
         tables=[
-            Table(title="Compile latency with empty and with filled caches", name="cold-warm",
-                  shown=caches_table(found), numbers=numbers),
-            Table(title="When compiling has paid for itself", name="cold-warm-break-even",
-                  shown=caches_break_evens(found), numbers=numbers),
+            Table(
+                title="Compile latency with empty and with filled caches",
+                name="cold-warm",
+                shown=caches_table(found),
+                numbers=numbers,
+            ),
+            Table(
+                title="When compiling has paid for itself",
+                name="cold-warm-break-even",
+                shown=caches_break_evens(found),
+                numbers=numbers,
+            ),
         ],
         cards=scenarios.caches_cards(store, comparison, found),
-    )  # fmt: skip
+    )
 
 
 def _of_causes(store: Store, comparison: Comparison) -> Page:
@@ -269,13 +284,18 @@ def of_suite(store: Store, suite_run: str) -> Article:
     shown, numbers = suite_tables.summary(rows), suite_tables.numbers(rows)
     summary = Table(title="All models together", name="suite-summary", shown=shown, numbers=numbers)
     cells = COMPARED.sub(r'href="#e-\1"', linked_here(suite_tables.cells_html(found)))
-    made: Html = "".join([
-        f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
-        f'<p class="answer">{html(suite_tables.headline(rows))}</p></section>',
-        table(summary), quiet(suite_tables.rested(rows)),
-        charts(at, cards, [card.name for card in cards]), "<h2>Every cell</h2>", cells,
-        "</article>",
-    ])  # fmt: skip
+    made: Html = "".join(
+        [
+            f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
+            f'<p class="answer">{html(suite_tables.headline(rows))}</p></section>',
+            table(summary),
+            quiet(suite_tables.rested(rows)),
+            charts(at, cards, [card.name for card in cards]),
+            "<h2>Every cell</h2>",
+            cells,
+            "</article>",
+        ]
+    )
     return Article(title=suite_run, at=at, html=made, figures=[*figures(at, cards)])
 
 
@@ -289,26 +309,33 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
     screen = "screen" if presents else ""
     names = PRESENTED if one.spec.kind.compares_runs else [card.name for card in page.cards]
     doubts, reasons = listed(page.doubts), listed(page.why)
-    told_html: Html = "".join([
-        f'<article id="{at}"><section class="{screen}"><p class="quiet">{html(one.provenance)}</p>',
-        f"<h1>{inert(one.name)}</h1>",
-        f'<p class="answer{" bad" if page.is_bad else ""}">{html(page.headline)}</p>',
-        f"<p>{html(page.evidence)}</p>" if page.evidence else "", linked_here(page.leaderboard),
-        "</section>", quiet(page.captions),
-        f'<section class="{screen}"><h2>What to keep in mind</h2><aside class="doubts">{doubts}'
-        "</aside></section>" if doubts else "",
-        f"<h2>Why</h2>{reasons}" if reasons else "",
-        charts(at, page.cards, names if presents else ()),
-        *(table(one) for one in page.tables),
-        f'<section class="{screen}"><h2>What to do</h2><p>{html(advice(one.comparison))}</p>'
-        "<p>Run it again without the browser, with every setting that differs from its default:"
-        f'</p><pre tabindex="0">{inert_lines(one.command)}</pre></section>',
-        "<details><summary>All settings</summary>"
-        f'<pre tabindex="0">{inert_lines(one.spec.to_json())}</pre></details>',
-        "<details><summary>Machine, software, model and data</summary>"
-        f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
-        "</article>",
-    ])  # fmt: skip
+    told_html: Html = "".join(
+        [
+            f'<article id="{at}"><section class="{screen}">',
+            f'<p class="quiet">{html(one.provenance)}</p>',
+            f"<h1>{inert(one.name)}</h1>",
+            f'<p class="answer{" bad" if page.is_bad else ""}">{html(page.headline)}</p>',
+            f"<p>{html(page.evidence)}</p>" if page.evidence else "",
+            linked_here(page.leaderboard),
+            "</section>",
+            quiet(page.captions),
+            f'<section class="{screen}"><h2>What to keep in mind</h2><aside class="doubts">{doubts}'
+            "</aside></section>"
+            if doubts
+            else "",
+            f"<h2>Why</h2>{reasons}" if reasons else "",
+            charts(at, page.cards, names if presents else ()),
+            *(table(one) for one in page.tables),
+            f'<section class="{screen}"><h2>What to do</h2><p>{html(advice(one.comparison))}</p>'
+            "<p>Run it again without the browser, with every setting that differs from its default:"
+            f'</p><pre tabindex="0">{inert_lines(one.command)}</pre></section>',
+            "<details><summary>All settings</summary>"
+            f'<pre tabindex="0">{inert_lines(one.spec.to_json())}</pre></details>',
+            "<details><summary>Machine, software, model and data</summary>"
+            f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
+            "</article>",
+        ]
+    )
     return Article(title=one.name, at=at, html=told_html, figures=[*figures(at, page.cards)])
 
 
@@ -316,8 +343,9 @@ def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
     """Every figure of every card for plotly.js, without a theme: the page has its own."""
     for card in cards:
         made = {title: for_export(draw()) for title, draw in card.figures.items()}
-        plain = {title: inert_figure(one).update_layout(template=None)
-                 for title, one in made.items()}  # fmt: skip
+        plain = {
+            title: inert_figure(one).update_layout(template=None) for title, one in made.items()
+        }
         drawn = {title: json.loads(one.to_json()) for title, one in plain.items()}
         yield {"id": f"{at}-{card.name}", "figures": drawn}
 
@@ -358,8 +386,10 @@ def table(content: Table) -> Html:
     if frame.empty:
         return ""
     names = [str(name) for name in frame.columns]
-    rows = ([_cell(*pair) for pair in zip(names, row, strict=True)]
-            for row in frame.head(MAX_ROWS).itertuples(index=False))  # fmt: skip
+    rows = (
+        [_cell(*pair) for pair in zip(names, row, strict=True)]
+        for row in frame.head(MAX_ROWS).itertuples(index=False)
+    )
     more = len(frame) - MAX_ROWS
     note = f'<p class="quiet">and {more:,} more rows</p>' if more > 0 else ""
     head = [inert(_title(name)) for name in names]

@@ -79,20 +79,31 @@ def report(
     )
     icon = base64.b64encode(ICON.read_bytes()).decode()
     anchors = dict.fromkeys(re.findall(r'href="#def-(\w+)"', "".join(parts)))
-    return "".join([
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{inert(title)} \N{MIDDLE DOT} Breakeven</title>",
-        f'<link rel="icon" href="data:image/svg+xml;base64,{icon}">',
-        "<style>", *(style.read_text() for style in STYLES), "</style></head>",
-        '<body class="stApp report">', _bar(articles), "<main>", *parts,
-        _definitions(anchors), _end(), "</main>", SHOW,
-        _packed("plotly-js", _plotly_js()), _packed("figures", json.dumps(figures).encode()),
-        report_element(archive),
-        *(f'<script nonce="{mark}">{script.read_text()}</script>' for script in SCRIPTS),
-        "</body></html>\n",
-    ])  # fmt: skip
+    return "".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{inert(title)} \N{MIDDLE DOT} Breakeven</title>",
+            f'<link rel="icon" href="data:image/svg+xml;base64,{icon}">',
+            "<style>",
+            *(style.read_text() for style in STYLES),
+            "</style></head>",
+            '<body class="stApp report">',
+            _bar(articles),
+            "<main>",
+            *parts,
+            _definitions(anchors),
+            _end(),
+            "</main>",
+            SHOW,
+            _packed("plotly-js", _plotly_js()),
+            _packed("figures", json.dumps(figures).encode()),
+            report_element(archive),
+            *(f'<script nonce="{mark}">{script.read_text()}</script>' for script in SCRIPTS),
+            "</body></html>\n",
+        ]
+    )
 
 
 @cache

@@ -49,8 +49,11 @@ def everything(
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
         for name, content in [*_written(store, whole), *_drawn(whole, pictures, style)]:
-            made.writestr(zipfile.ZipInfo(f"{whole.about.name}/{name}", UNCHANGING), content,
-                          zipfile.ZIP_DEFLATED)  # fmt: skip
+            made.writestr(
+                zipfile.ZipInfo(f"{whole.about.name}/{name}", UNCHANGING),
+                content,
+                zipfile.ZIP_DEFLATED,
+            )
     return archive.getvalue()
 
 
@@ -112,12 +115,22 @@ def links(*ids: str) -> None:
     """Links to the report of experiments or suite runs as a page, and to its first screen for a
     projector."""
     too_many, ids = len(ids) > MAX_EXPERIMENTS, ids[:MAX_EXPERIMENTS]
-    st.link_button("Present", address(*ids, presenting=True), type="tertiary", disabled=too_many,
-                   icon=":material/slideshow:",
-                   help=TOO_MANY if too_many else PRESENT_HELP)  # fmt: skip
-    st.link_button("Report", address(*ids), type="tertiary", disabled=too_many,
-                   icon=":material/article:",
-                   help=TOO_MANY if too_many else REPORT_LINK_HELP)  # fmt: skip
+    st.link_button(
+        "Present",
+        address(*ids, presenting=True),
+        type="tertiary",
+        disabled=too_many,
+        icon=":material/slideshow:",
+        help=TOO_MANY if too_many else PRESENT_HELP,
+    )
+    st.link_button(
+        "Report",
+        address(*ids),
+        type="tertiary",
+        disabled=too_many,
+        icon=":material/article:",
+        help=TOO_MANY if too_many else REPORT_LINK_HELP,
+    )
 
 
 @st.fragment
@@ -139,8 +152,13 @@ def show(store: Store, requested: str, about: Origin, *, is_suite: bool = False)
         for format in FORMATS:
             write = partial(_everything, store, requested, format, style)
             with formats:
-                download(inert(format.upper()), write, f"all-{format}.zip", "application/zip",
-                         unavailable=lacking)  # fmt: skip
+                download(
+                    inert(format.upper()),
+                    write,
+                    f"all-{format}.zip",
+                    "application/zip",
+                    unavailable=lacking,
+                )
 
 
 def _report(store: Store, requested: str) -> bytes:

@@ -68,8 +68,9 @@ async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
 def _answer(requested: str, is_gone: threading.Event) -> tuple[int, str, bytes]:
     """Status, type and body."""
     try:
-        page = report_of(get_store(), requested.split(SEPARATOR), MAX_EXPERIMENTS,
-                         lambda: not is_gone.is_set())  # fmt: skip
+        page = report_of(
+            get_store(), requested.split(SEPARATOR), MAX_EXPERIMENTS, lambda: not is_gone.is_set()
+        )
     except NotInStore:  # Its text names the data folder.
         return 404, "text/plain", NOT_HERE
     except NotExportable as error:

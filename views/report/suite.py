@@ -81,8 +81,11 @@ def _of_backend(backend: str, rows: Sequence[Group]) -> Markdown:
     """`**inductor** is faster than without a compiler in training (...) at 1.32x, and ...`."""
     parts = []
     for verdict in VERDICTS:
-        mine = [f"{_where(row)} at {_speed(row)}" for row in rows
-                if row.mean and row.mean.verdict == verdict]  # fmt: skip
+        mine = [
+            f"{_where(row)} at {_speed(row)}"
+            for row in rows
+            if row.mean and row.mean.verdict == verdict
+        ]
         word = "as fast" if verdict == "same" else inert(format_verdict(verdict))
         than = " than without a compiler" if verdict == "faster" else ""
         parts += [f"{word}{than} {listed(mine)}"] if mine else []
@@ -152,11 +155,12 @@ def summary(rows: Sequence[Group]) -> pd.DataFrame:
         "speed_verdict": [format_verdict(row.mean and row.mean.verdict) for row in rows],
         "mean_compile_seconds": [compile_text(row) for row in rows],
         "memory_ratio": [ratio_text(row.memory) for row in rows],
-        "compile_time_saved": [METRICS["compile_time_saved"].format(row.compile_time_saved)
-                               for row in rows],
+        "compile_time_saved": [
+            METRICS["compile_time_saved"].format(row.compile_time_saved) for row in rows
+        ],
         "counted": [str(row.num_counted) if row.is_timed else DASH for row in rows],
         "failed": [str(len(row.failures)) for row in rows],
-    }  # fmt: skip
+    }
     return pd.DataFrame({name: cells for name, cells in columns.items() if set(cells) != {DASH}})
 
 

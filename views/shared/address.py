@@ -95,9 +95,14 @@ def choice(label: Markdown, name: str, options: Sequence[Markdown], **look: Any)
     """Shows options side by side; returns the chosen one."""
     given = bound(name, options[0], options)
     chosen: str | None = st.segmented_control(
-        label, options, default=options[given.pop("index")], required=True,
-        label_visibility="collapsed", **given, **look,
-    )  # fmt: skip
+        label,
+        options,
+        default=options[given.pop("index")],
+        required=True,
+        label_visibility="collapsed",
+        **given,
+        **look,
+    )
     return chosen or options[0]
 
 
@@ -221,19 +226,28 @@ def remembered(widget: str, default: T, of: str = "") -> tuple[T, Callable[[], N
 
 def titles(experiments: pd.DataFrame) -> dict[str, str]:
     """Name and time of each experiment, all different: a selector mixes up equal entries."""
-    named = zip(experiments.index, experiments["name"], experiments["origin"],
-                experiments["submitted"], strict=True)  # fmt: skip
-    return distinct({
-        key: f"{plain(name)} · {'recorded example' if origin == 'example' else words.moment(when)}"
-        for key, name, origin, when in named
-    })  # fmt: skip
+    named = zip(
+        experiments.index,
+        experiments["name"],
+        experiments["origin"],
+        experiments["submitted"],
+        strict=True,
+    )
+    return distinct(
+        {
+            key: f"{plain(name)} · "
+            + ("recorded example" if origin == "example" else words.moment(when))
+            for key, name, origin, when in named
+        }
+    )
 
 
 def distinct(texts: Mapping[str, str]) -> dict[str, str]:
     """The texts by id; equal texts also get the end of their id."""
     taken = Counter(texts.values())
-    return {key: text if taken[text] == 1 else f"{text} · {key[-4:]}"
-            for key, text in texts.items()}  # fmt: skip
+    return {
+        key: text if taken[text] == 1 else f"{text} · {key[-4:]}" for key, text in texts.items()
+    }
 
 
 def _choose(
@@ -254,9 +268,15 @@ def _choose(
     st.session_state[key] = chosen
     label = what.replace("_", " ").capitalize()
     st.selectbox(
-        inert(label), options, key=key, format_func=text, on_change=_write_to_address,
-        args=(what, key, picked), label_visibility="collapsed", width="stretch",
-    )  # fmt: skip
+        inert(label),
+        options,
+        key=key,
+        format_func=text,
+        on_change=_write_to_address,
+        args=(what, key, picked),
+        label_visibility="collapsed",
+        width="stretch",
+    )
     if requested != chosen:
         st.query_params[what] = chosen
         st.session_state[picked] = chosen

@@ -56,6 +56,8 @@ def anchors_in(title: str) -> list[str]:
 
 def explained(names: Iterable[str]) -> Markdown:
     """Markdown for a help text: each number with its definition and the link."""
-    definitions = [f"{linked(name, NUMBERS[name].title)}: {NUMBERS[name].definition}"
-            for name in dict.fromkeys(names)]  # fmt: skip
+    definitions = [
+        f"{linked(name, NUMBERS[name].title)}: {NUMBERS[name].definition}"
+        for name in dict.fromkeys(names)
+    ]
     return definitions[0] if len(definitions) == 1 else "\n".join(f"- {one}" for one in definitions)

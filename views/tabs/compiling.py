@@ -26,14 +26,7 @@ from breakeven.views.access import permissions
 from breakeven.views.charts import profile as timeline_charts
 from breakeven.views.comparison.leaderboard import table_of_differing
 from breakeven.views.parts.actions import errors_shown
-from breakeven.views.parts.downloads import (
-    Card,
-    download,
-    of_run,
-    show_card,
-    show_table,
-    titled,
-)
+from breakeven.views.parts.downloads import Card, download, of_run, show_card, show_table, titled
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, titles
 from breakeven.views.shared.inert import Html, code, inert
@@ -66,11 +59,17 @@ def show_kept(store: Store, record: RunRecord) -> None:
 
 
 def show_code(files: Sequence[KeptFile]) -> None:
-    named = {file.file: f"{file.what}, compilation {file.compile_id or 'none'}: {file.name}"
-             for file in files}  # fmt: skip
+    named = {
+        file.file: f"{file.what}, compilation {file.compile_id or 'none'}: {file.name}"
+        for file in files
+    }
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.selectbox("File", list(named), format_func=named.__getitem__,
-                              **bound("kept", files[0].file, list(named)))  # fmt: skip
+        chosen = st.selectbox(
+            "File",
+            list(named),
+            format_func=named.__getitem__,
+            **bound("kept", files[0].file, list(named)),
+        )
         file = next(one for one in files if one.file == chosen)
         download("Download", partial(whole, file), file.name, "text/x-python")
     with errors_shown():
@@ -82,8 +81,9 @@ def show_code(files: Sequence[KeptFile]) -> None:
 
 def show_trace(trace: KeptFile) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(f"Torch's structured trace, for {code('tlparse')}: {code(trace.file)}",
-                   width="stretch")  # fmt: skip
+        st.caption(
+            f"Torch's structured trace, for {code('tlparse')}: {code(trace.file)}", width="stretch"
+        )
         download("Trace", partial(whole, trace), trace.name, "text/plain")
 
 
@@ -125,12 +125,18 @@ BREAKS_OF_RANKS = (
 )
 NO_OTHER = "no other run"
 KINDS: dict[str, str] = {
-    "graph break": "Graph breaks", "recompilation": "Recompilations", "failure": "Failures",
-    "graphs": "In all", "frame": "Compiled functions", "cache": "Compile caches",
+    "graph break": "Graph breaks",
+    "recompilation": "Recompilations",
+    "failure": "Failures",
+    "graphs": "In all",
+    "frame": "Compiled functions",
+    "cache": "Compile caches",
     "kernel": "Kernels and operators",
-    "backend": "Backend", "setting": "Settings", "environment": "Machine and software",
+    "backend": "Backend",
+    "setting": "Settings",
+    "environment": "Machine and software",
     "data": "Model and data",
-}  # fmt: skip
+}
 
 
 def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -144,8 +150,12 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     metrics = frames(of_run(queries.compile_metrics(store, experiment_id), run))
     again = metrics[metrics["recompile_reason"].notna()]
     again = again.rename(columns={"recompile_reason": "failed_guard"})
-    show_table("Recompilations", again[["step", "phase", "function", "file", "failed_guard"]],
-               "recompilations", "None: every guard held.")  # fmt: skip
+    show_table(
+        "Recompilations",
+        again[["step", "phase", "function", "file", "failed_guard"]],
+        "recompilations",
+        "None: every guard held.",
+    )
     compiles = of_run(queries.compiles(store, experiment_id), run)
     compiles = compiles.rename(columns={"seconds": "compilation_seconds"})
     show_table("Compilations", compiles, "compilations", "None recorded yet.")
@@ -158,15 +168,27 @@ def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
     """Shows the activity of each stage over time; older journals lack it."""
     data = timeline(store, record.experiment_id, str(run["run_id"]))
     if data.empty:
-        st.caption("No times of compile stages are recorded: an older version recorded the run, or "
-                   "it has not compiled yet.")  # fmt: skip
+        st.caption(
+            "No times of compile stages are recorded: an older version recorded the run, or "
+            "it has not compiled yet."
+        )
         return
     figure = partial(timeline_charts.timeline, data)
-    show_card(Card("Stages of compiling by time", figure, data, name="compile-timeline",
-               numbers=["compile_timeline", "compile_phases"], help=TIMELINE_HELP))  # fmt: skip
+    show_card(
+        Card(
+            "Stages of compiling by time",
+            figure,
+            data,
+            name="compile-timeline",
+            numbers=["compile_timeline", "compile_phases"],
+            help=TIMELINE_HELP,
+        )
+    )
     left_out = data["frame"].nunique() - len(timeline_charts.shown_frames(data))
-    st.caption(TIMELINE_HELP + (f" {words.plural(left_out, 'shorter frame')} are not drawn."
-                                if left_out else ""))  # fmt: skip
+    st.caption(
+        TIMELINE_HELP
+        + (f" {words.plural(left_out, 'shorter frame')} are not drawn." if left_out else "")
+    )
 
 
 def show_breaks(breaks: pd.DataFrame) -> None:
@@ -227,9 +249,12 @@ def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:
         experiments = [NO_OTHER, *names]
         given = bound("with", NO_OTHER, experiments)
         chosen = st.selectbox(
-            "Compare its compiling with a run of", experiments, **given, width=480,
+            "Compare its compiling with a run of",
+            experiments,
+            **given,
+            width=480,
             format_func=lambda key: names.get(key, NO_OTHER),
-        )  # fmt: skip
+        )
         if chosen == NO_OTHER:
             return None
         runs = queries.list_runs(store, str(chosen))

@@ -109,19 +109,27 @@ def add_rounds_button(store: Store, experiment: pd.Series, comparison: Compariso
     defaults = AddedRounds()
     with st.popover("Add rounds", icon=":material/more_time:"):
         st.markdown(outlook(store, comparison, labels, a_round))
-        processes = st.number_input("Processes of each run", 1, MAX_REPEATS, defaults.processes,
-                                    key="added-processes")  # fmt: skip
-        width = st.number_input("A process ends when intervals are narrower than (%)", 0.1, 100.0,
-                                100 * defaults.target_width, format="%.2g")  # fmt: skip
+        processes = st.number_input(
+            "Processes of each run", 1, MAX_REPEATS, defaults.processes, key="added-processes"
+        )
+        width = st.number_input(
+            "A process ends when intervals are narrower than (%)",
+            0.1,
+            100.0,
+            100 * defaults.target_width,
+            format="%.2g",
+        )
         seconds = ROUNDS_OFFERED * defaults.processes * a_round
         offered = min(MOST_MINUTES, max(1, math.ceil(seconds / 60)))
-        minutes = st.number_input("Minutes of steps at most", 1, MOST_MINUTES, offered,
-                                  key="added-minutes")  # fmt: skip
+        minutes = st.number_input(
+            "Minutes of steps at most", 1, MOST_MINUTES, offered, key="added-minutes"
+        )
         if st.button("Add rounds", type="primary", key=f"add-rounds-{comparison.experiment_id}"):
             permissions.require_acting()
             with errors_shown():
-                rounds = AddedRounds(processes=processes, target_width=width / 100,
-                                     max_seconds=60.0 * minutes)  # fmt: skip
+                rounds = AddedRounds(
+                    processes=processes, target_width=width / 100, max_seconds=60.0 * minutes
+                )
                 add_rounds(find_experiment(data_dir(), comparison.experiment_id), labels, rounds)
                 work_off_the_queue()
                 st.switch_page(EXPERIMENT, query_params={"experiment": comparison.experiment_id})
@@ -218,9 +226,14 @@ def read_plan(comparison: Comparison) -> Plan:
 def ask_steps(comparison: Comparison) -> None:
     """Asks for the length of the intended training; the experiment's own number by default."""
     st.markdown("I plan to train", width="content")
-    text = st.text_input("Length of the training", label_visibility="collapsed", width=120,
-                         placeholder="any number of", help=f"For example: {LENGTHS}.",
-                         **bound("plan", str(own_steps(comparison) or "")))  # fmt: skip
+    text = st.text_input(
+        "Length of the training",
+        label_visibility="collapsed",
+        width=120,
+        placeholder="any number of",
+        help=f"For example: {LENGTHS}.",
+        **bound("plan", str(own_steps(comparison) or "")),
+    )
     if not text or text.replace(",", "").strip().isdecimal():
         st.markdown(f"{linked('num_steps', 'steps')}.", width="content")
 
@@ -231,12 +244,16 @@ def cards_html(comparison: Comparison, planned: Plan) -> Html:
     backends = [one for one in comparison.results if one.role == "backend"]
     by_speed = sorted(backends, key=lambda one: -one.speedup.median if one.speedup else 0.0)
     best = planned.best and planned.best.label
-    shown = sorted(by_speed, key=lambda one: (one.label != best,
-                                              planned.totals.get(one.label, math.inf)))  # fmt: skip
+    shown = sorted(
+        by_speed, key=lambda one: (one.label != best, planned.totals.get(one.label, math.inf))
+    )
     shown += [one for one in comparison.results if one.role == "baseline"]
     cards = [_card(comparison, one, planned, looks[one.label]) for one in shown]
-    others = [_run_link(comparison.experiment_id, one, looks[one.label])
-              for one in comparison.results if one not in shown]  # fmt: skip
+    others = [
+        _run_link(comparison.experiment_id, one, looks[one.label])
+        for one in comparison.results
+        if one not in shown
+    ]
     also = f'<small role="listitem">Also: {", ".join(others)}</small>' if others else ""
     return f'<div class="backend-cards" role="list">{"".join(cards)}{also}</div>'
 
@@ -282,10 +299,12 @@ def _settings(comparison: Comparison, result: Result) -> Html:
     variant, asked = variant_of(spec, result.label)
     if not (spec.kind.searches or spec.confirms or (asked and ":" in asked)):
         return ""
-    ended = (one.runs[result.label] for one in comparison.notes
-             if one.kind == "candidates ended" and result.label in one.runs)  # fmt: skip
-    parts = [setting_words(variant),
-             *(f"ended: {str(one['reason']).rstrip('.')}" for one in ended)]  # fmt: skip
+    ended = (
+        one.runs[result.label]
+        for one in comparison.notes
+        if one.kind == "candidates ended" and result.label in one.runs
+    )
+    parts = [setting_words(variant), *(f"ended: {str(one['reason']).rstrip('.')}" for one in ended)]
     return "".join(f"<p>{inert(capital(part))}.</p>" for part in parts if part)
 
 
@@ -359,9 +378,12 @@ def show_environments(comparison: Comparison) -> None:
         return
     sentences = environment_sentences(comparison)
     st.markdown("\n\n".join(f"**{inert(one)}**" for one in sentences))
-    titles = {"speedup": f"Speed over {found[0].first_environment}",
-              "compile_seconds": "Compile latency", "peak_memory_bytes": "Memory needed",
-              "parity": "Parity"}  # fmt: skip
+    titles = {
+        "speedup": f"Speed over {found[0].first_environment}",
+        "compile_seconds": "Compile latency",
+        "peak_memory_bytes": "Memory needed",
+        "parity": "Parity",
+    }
     heads: list[Markdown] = ["Run", *(linked(name, inert(text)) for name, text in titles.items())]
     rows = [heads, ["---"] * len(heads), *map(_environment_row, found)]
     st.markdown("\n".join(f"| {' | '.join(row)} |" for row in rows))
@@ -392,13 +414,19 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
 
 def show_doubts(comparison: Comparison) -> None:
     """Noise, and everything that a reader must know before believing the verdicts."""
-    notes = " ".join(sentence(caution_words(note)) for note in comparison.notes
-                     if note.kind != "candidates ended")  # fmt: skip
+    notes = " ".join(
+        sentence(caution_words(note))
+        for note in comparison.notes
+        if note.kind != "candidates ended"
+    )
     if comparison.spec.kind.searches:
         notes = f"{notes} {inert(untried(comparison.spec))}"
     st.caption("  \n".join(filter(None, [answers.noise_text(comparison), notes])))
-    warnings = [sentence(caution_words(warning)) for warning in comparison.warnings
-                if not _is_failure(warning)]  # fmt: skip
+    warnings = [
+        sentence(caution_words(warning))
+        for warning in comparison.warnings
+        if not _is_failure(warning)
+    ]
     doubts = [*warnings, *answers.doubts(comparison.results)]
     if doubts:
         listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
@@ -453,8 +481,10 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
         with st.expander("Several devices", icon=":material/lan:"):
             ranks = by_run(store, comparison.experiment_id)
             show_table("Several devices", ranks, "ranks", cards.NOT_PROFILED)
-    meanwhile = [*running.time_axis(store, comparison.experiment_id),
-                 *cards.device_cards(store, comparison, results)]  # fmt: skip
+    meanwhile = [
+        *running.time_axis(store, comparison.experiment_id),
+        *cards.device_cards(store, comparison, results),
+    ]
     if meanwhile:
         with st.expander("What each run did when, and the device", icon=":material/timeline:"):
             cards.show(meanwhile)

@@ -46,14 +46,16 @@ def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
     if not made.empty:
         metric = score_metric(record.spec.evaluation.metric)
         made = made.iloc[::-1]  # the latest ones are kept
-        made = pd.DataFrame({
-            "step": made["step"],
-            "kept": ["no" if removed else "yes" for removed in made["removed"]],
-            "checkpoint_bytes": made["bytes"],
-            "checkpoint_seconds": made["seconds"],
-            metric.name if metric else "checkpoint_value": made["value"],
-            "file": made["file"],
-        })  # fmt: skip
+        made = pd.DataFrame(
+            {
+                "step": made["step"],
+                "kept": ["no" if removed else "yes" for removed in made["removed"]],
+                "checkpoint_bytes": made["bytes"],
+                "checkpoint_seconds": made["seconds"],
+                metric.name if metric else "checkpoint_value": made["value"],
+                "file": made["file"],
+            }
+        )
     why_none = NO_CHECKPOINTS_OF_SCRIPT if record.spec.is_script else NO_CHECKPOINTS
     show_table("Checkpoints", made, "checkpoints", "None yet." if requested else why_none)
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
@@ -107,11 +109,20 @@ PARAMETER = "run"
 ALL_RUNS = "All runs"
 # Numbers of a run that need no other run.
 NUMBERS = (
-    "step_seconds", "compile_seconds", "flops_per_second", "peak_share", "energy_per_step",
-    "peak_memory_bytes", "compile_peak_memory_bytes", "allocated_memory_bytes", "graph_breaks",
-    "distinct_graph_breaks", "recompiles", "guards",
+    "step_seconds",
+    "compile_seconds",
+    "flops_per_second",
+    "peak_share",
+    "energy_per_step",
+    "peak_memory_bytes",
+    "compile_peak_memory_bytes",
+    "allocated_memory_bytes",
+    "graph_breaks",
+    "distinct_graph_breaks",
+    "recompiles",
+    "guards",
     "inference_gap",
-)  # fmt: skip
+)
 PARTS = {
     "Steps": run_steps.show_steps,
     "Scores": run_steps.show_scores,
@@ -135,8 +146,15 @@ def choose(runs: pd.DataFrame, *, all_runs: bool = True) -> pd.Series | None:
     labels = [*([ALL_RUNS] if all_runs else []), *by_id.values()]
     given = bound(PARAMETER, labels[0], labels)
     default = labels[given.pop("index")]
-    chosen = st.segmented_control("Run", labels, default=default, required=True, format_func=inert,
-                                  label_visibility="collapsed", **given)  # fmt: skip
+    chosen = st.segmented_control(
+        "Run",
+        labels,
+        default=default,
+        required=True,
+        format_func=inert,
+        label_visibility="collapsed",
+        **given,
+    )
     found = runs[runs["label"] == chosen]
     return None if found.empty else found.iloc[0]
 
@@ -162,8 +180,9 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
     if not stops.empty:
         last = stops.iloc[-1]
         steps = linked("num_steps", words.plural(int(last["step"]), "step"))
-        st.info(f"Stopped early after {steps}: {inert(last['reason'])}",
-                icon=":material/front_hand:")  # fmt: skip
+        st.info(
+            f"Stopped early after {steps}: {inert(last['reason'])}", icon=":material/front_hand:"
+        )
     if RunState(run["state"]).is_failed:
         st.error(inert(words.why_ended(record.reason, record.error)), icon=":material/error:")
     causes = known_causes(store, record.experiment_id)
@@ -177,8 +196,10 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
 def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
     """The run's progress, start, duration and resumptions."""
     of_all = f" of {run['num_steps']:,}" if run["num_steps"] else ""
-    parts = [linked("num_steps", f"{run['steps_done']:,}{of_all} steps"),
-             f"started {words.moment(run['started'])}"]  # fmt: skip
+    parts = [
+        linked("num_steps", f"{run['steps_done']:,}{of_all} steps"),
+        f"started {words.moment(run['started'])}",
+    ]
     if pd.notna(run["ended"]) and pd.notna(run["started"]):
         took = words.duration((run["ended"] - run["started"]).total_seconds())
         parts.append(linked("elapsed_seconds", f"took {took}"))

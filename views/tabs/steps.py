@@ -62,8 +62,9 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
 
     marks = [] if events.empty else EVENT_NUMBERS
     times = with_events(partial(run_charts.step_series, steps))
-    show_card(Card("Time of every step", times, steps, name="run-steps",
-               numbers=["step_seconds", *marks]))  # fmt: skip
+    show_card(
+        Card("Time of every step", times, steps, name="run-steps", numbers=["step_seconds", *marks])
+    )
     if not losses.empty:  # forward passes have none
         loss = with_events(partial(charts.losses, losses, every_step=steps))
         every_loss = steps[["run_id", "label", "role", "step", "loss"]]
@@ -74,32 +75,49 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
     if not terms.empty:
         title = axis("loss_terms", METRICS["loss"].axis_title)
         draw = marked(partial(run_charts.named_series, terms, title))
-        show_card(Card("Terms of the loss", draw, terms, name="run-loss-terms",
-                   numbers=["loss_terms"]))  # fmt: skip
+        show_card(
+            Card("Terms of the loss", draw, terms, name="run-loss-terms", numbers=["loss_terms"])
+        )
     show_step_settings(of_run(queries.step_settings(store, record.experiment_id), run))
     show_own_values(of_run(queries.own_values(store, record.experiment_id), run))
 
 
 def show_step_settings(steps: pd.DataFrame) -> None:
     """Charts of the learning rate, if it changes, and of the gradient norm, if it was recorded."""
-    telling = [name for name, least in (("learning_rate", 2), ("gradient_norm", 1))
-               if steps[name].nunique() >= least]  # fmt: skip
+    telling = [
+        name
+        for name, least in (("learning_rate", 2), ("gradient_norm", 1))
+        if steps[name].nunique() >= least
+    ]
     if not telling:
         return
     for column, name in zip(st.columns(len(telling)), telling, strict=True):
         metric = METRICS[name]
         data = steps[["run_id", "label", "role", "step", name]]
         with column:
-            show_card(Card(metric.title, partial(run_charts.setting, data, name), data,
-                       name=f"run-{name.replace('_', '-')}", numbers=[name]))  # fmt: skip
+            show_card(
+                Card(
+                    metric.title,
+                    partial(run_charts.setting, data, name),
+                    data,
+                    name=f"run-{name.replace('_', '-')}",
+                    numbers=[name],
+                )
+            )
 
 
 def show_own_values(values: pd.DataFrame) -> None:
     """A small chart for each number that callbacks recorded; of many, for selected ones."""
     names = list(dict.fromkeys(values["name"]))
     if len(names) > MANY_VALUES:
-        names = st.multiselect("Values that callbacks recorded", names, names[:MANY_VALUES],
-                               key="values", bind="query-params", select_all=False)  # fmt: skip
+        names = st.multiselect(
+            "Values that callbacks recorded",
+            names,
+            names[:MANY_VALUES],
+            key="values",
+            bind="query-params",
+            select_all=False,
+        )
     columns = st.columns(2) if len(names) > 1 else [st.container()]
     for number, name in enumerate(names):
         data = values[values["name"] == name]
@@ -113,17 +131,26 @@ def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
     if statistics.empty:
         requested = record.spec.training.gradient_statistics_every is not None
         st.caption(
-            "Nothing is recorded yet." if requested else
-            "Not recorded: set “Gradient statistics every” when you launch, or "
+            "Nothing is recorded yet."
+            if requested
+            else "Not recorded: set “Gradient statistics every” when you launch, or "
             "`--gradient-statistics-every` on the command line."
-        )  # fmt: skip
+        )
         return
     draw = {
         title: partial(run_charts.gradient_norms, statistics, column)
         for title, column in STATISTICS.items()
     }
-    show_card(Card("Gradients by parameter", draw, statistics, name="gradients",
-               numbers=["gradient_statistics"], help=STATISTICS_HELP))  # fmt: skip
+    show_card(
+        Card(
+            "Gradients by parameter",
+            draw,
+            statistics,
+            name="gradients",
+            numbers=["gradient_statistics"],
+            help=STATISTICS_HELP,
+        )
+    )
 
 
 NUMBERS = {"time": "profile_seconds", "calls": "kernel_calls", "share": "profile_share"}
@@ -164,9 +191,12 @@ def show_trace(profile: Profile, run: pd.Series, folder: RunDir) -> None:
             st.caption("The trace itself is not in the run's folder any more.")
             return
         download(
-            "Trace", partial(_read, folder, name), "trace.json.gz", "application/gzip",
+            "Trace",
+            partial(_read, folder, name),
+            "trace.json.gz",
+            "application/gzip",
             help=PERFETTO,
-        )  # fmt: skip
+        )
         st.caption(PERFETTO)
 
 
@@ -208,9 +238,16 @@ def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
 def show_score(scores: pd.DataFrame, name: str) -> None:
     metric = score_charts.score_metric(name)
     draw = partial(score_charts.scores, scores, name)
-    show_card(Card(metric.title if metric else inert(name), draw, scores, name=f"score-{name}",
-               numbers=[metric.name if metric else "own_values"],
-               help=COMPILED_HELP if scores["compiled"].any() else ""))  # fmt: skip
+    show_card(
+        Card(
+            metric.title if metric else inert(name),
+            draw,
+            scores,
+            name=f"score-{name}",
+            numbers=[metric.name if metric else "own_values"],
+            help=COMPILED_HELP if scores["compiled"].any() else "",
+        )
+    )
 
 
 def scores_table(scores: pd.DataFrame) -> pd.DataFrame:
@@ -227,8 +264,10 @@ def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
     kept = of_run(queries.predictions(store, record.experiment_id), run)
     if kept.empty:
         requested = record.spec.evaluation.predictions
-        st.caption("Predictions: " + ("none yet, they follow the last step." if requested
-                                      else NO_PREDICTIONS))  # fmt: skip
+        st.caption(
+            "Predictions: "
+            + ("none yet, they follow the last step." if requested else NO_PREDICTIONS)
+        )
         return
     labels = record.workload.get("labels") or None
     for column, file in zip(st.columns(max(2, len(kept))), kept.itertuples(), strict=False):
@@ -251,8 +290,16 @@ def show_confusion(split: str, file: PredictionFile, labels: list[str] | None) -
         return
     draw = partial(score_charts.confusion, counts)
     help = "Samples by true label and prediction, without a compiler."
-    show_card(Card(f"Confusion, {inert(split)}", draw, counts.reset_index(),
-                   name=f"confusion-{split}", numbers=["predictions"], help=help))  # fmt: skip
+    show_card(
+        Card(
+            f"Confusion, {inert(split)}",
+            draw,
+            counts.reset_index(),
+            name=f"confusion-{split}",
+            numbers=["predictions"],
+            help=help,
+        )
+    )
 
 
 def show_inference(
@@ -269,8 +316,9 @@ def show_inference(
     show_table(
         f"Answered differently by the compiled model, {inert(split)}: {many}",
         differ.rename(columns={"label": "true label"}),
-        f"inference-{split}", "None: the compiled model answers as without a compiler.",
-    )  # fmt: skip
+        f"inference-{split}",
+        "None: the compiled model answers as without a compiler.",
+    )
 
 
 DISAGREEMENTS_HELP = (
@@ -289,10 +337,19 @@ def show_disagreements(store: Store, comparison: Comparison, results: Sequence[R
     st.markdown("**Predictions**", help=DISAGREEMENTS_HELP)
     split = splits[0]
     if len(splits) > 1:
-        split = st.segmented_control(
-            "Samples", splits, default=split, required=True, key="predictions",
-            bind="query-params", label_visibility="collapsed", format_func=inert,
-        ) or split  # fmt: skip
+        split = (
+            st.segmented_control(
+                "Samples",
+                splits,
+                default=split,
+                required=True,
+                key="predictions",
+                bind="query-params",
+                label_visibility="collapsed",
+                format_func=inert,
+            )
+            or split
+        )
     mine = kept[kept["split"] == split]
     files = {
         str(row.label): PredictionFile(Path(str(row.folder)), str(row.file))
@@ -308,13 +365,17 @@ def show_disagreements(store: Store, comparison: Comparison, results: Sequence[R
     with left:
         samples = words.plural(num_samples, f"{inert(split)} sample")
         show_table(
-            f"Different answers for {linked('num_samples', samples)}", counts, "disagreements", "",
-        )  # fmt: skip
+            f"Different answers for {linked('num_samples', samples)}", counts, "disagreements", ""
+        )
     with right:
         classes = queries.workloads(store, comparison.experiment_id)["labels"].dropna()
         labels = list(classes.iloc[0]) if len(classes) else []
         shown = predictions.named(differ, list(files), labels)
         margins = {column: "margin" for column in shown if column.startswith("margin of ")}
-        show_table("Samples on which runs disagree with the baseline", shown,
-                   "disagreeing-samples", "None: every run gives the same answers.",
-                   margins)  # fmt: skip
+        show_table(
+            "Samples on which runs disagree with the baseline",
+            shown,
+            "disagreeing-samples",
+            "None: every run gives the same answers.",
+            margins,
+        )

@@ -72,8 +72,7 @@ class Watching:
             del self._since[gone]
         for key in subjects:
             self._since.setdefault(key, begun)
-        return [one for one in wrong
-                if begun - self._since[folder, one.subject] >= LASTING_SECONDS]  # fmt: skip
+        return [one for one in wrong if begun - self._since[folder, one.subject] >= LASTING_SECONDS]
 
 
 watching = Watching()
@@ -106,8 +105,11 @@ def show_findings(findings: list[Finding]) -> None:
                 st.code("\n".join(lines), language=None, wrap_lines=True)
             else:
                 st.markdown("The administrator of this dashboard sees the details here.")
-    well = [f"{one.subject}: {printable(one.evidence, 1000)}" for one in findings
-            if one.health is Health.OK and permissions.may_act()]  # fmt: skip
+    well = [
+        f"{one.subject}: {printable(one.evidence, 1000)}"
+        for one in findings
+        if one.health is Health.OK and permissions.may_act()
+    ]
     if well:
         st.code("\n".join(well), language=None, wrap_lines=True)
 
@@ -146,42 +148,69 @@ def show_health(store: Store) -> None:
         if st.button("Examine everything", icon=":material/stethoscope:", key="examine"):
             with st.spinner("Starts torch and compiles a function on each device"):
                 st.session_state[KEY] = examine()
-        st.caption("In the terminal: `breakeven doctor`; `--repair` repairs what is "
-                   "safe, `--bundle FILE.zip` writes a file for an issue.")  # fmt: skip
+        st.caption(
+            "In the terminal: `breakeven doctor`; `--repair` repairs what is "
+            "safe, `--bundle FILE.zip` writes a file for an issue."
+        )
     show_findings(st.session_state.get(KEY) or look(data_dir()))
 
 
 def examine() -> list[Finding]:
     """Runs the whole examination in a separate process, because it imports torch."""
     permissions.require_acting()
-    command = [sys.executable, "-m", "breakeven", "doctor", "--json",
-               f"--data-folder={data_dir().path}"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "breakeven",
+        "doctor",
+        "--json",
+        f"--data-folder={data_dir().path}",
+    ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace",
-                              timeout=LIMIT_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_SECONDS,
+            cwd=PROJECT_ROOT,
+        )
         found = json.loads(done.stdout)["findings"]
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
         why = f"the examination failed: {printable(error)}"
         return [Finding(subject="Doctor", health=Health.UNKNOWN, evidence=why)]
-    return [Finding(subject=one["subject"], health=Health(one["health"]),
-                    evidence=one["evidence"], remedy=one["remedy"]) for one in found]  # fmt: skip
+    return [
+        Finding(
+            subject=one["subject"],
+            health=Health(one["health"]),
+            evidence=one["evidence"],
+            remedy=one["remedy"],
+        )
+        for one in found
+    ]
 
 
 def show_logs(store: Store) -> None:
     """The last lines of dashboard and supervisor, the latest first."""
     with st.container(horizontal=True, vertical_alignment="top"):
         given = bound("level", LEVELS[0], LEVELS)
-        least = st.segmented_control("At least", LEVELS, default=LEVELS[given.pop("index")],
-                                     required=True, **given)  # fmt: skip
+        least = st.segmented_control(
+            "At least", LEVELS, default=LEVELS[given.pop("index")], required=True, **given
+        )
         word = st.text_input("Containing", width=300, **bound("word", ""))
-    shown = [line_of(entry) for entry in read_log(data_dir().logs, MAX_LINES)
-             if _is_asked(entry, str(least))]  # fmt: skip
+    shown = [
+        line_of(entry)
+        for entry in read_log(data_dir().logs, MAX_LINES)
+        if _is_asked(entry, str(least))
+    ]
     shown = [line for line in shown if word.lower() in line.lower()]
     if not shown:
         st.caption("No matching lines." if word else "The log is empty.")
         return
-    st.caption(f"{words.plural(len(shown), 'line')}, the latest first; the full log is in "
-               "`logs/` of the data folder")  # fmt: skip
+    st.caption(
+        f"{words.plural(len(shown), 'line')}, the latest first; the full log is in "
+        "`logs/` of the data folder"
+    )
     height: int | Literal["content"] = LOG_HEIGHT if len(shown) > FEW_LINES else "content"
     st.code("\n".join(shown), language=None, wrap_lines=True, height=height)
 
@@ -189,9 +218,11 @@ def show_logs(store: Store) -> None:
 def line_of(entry: dict[str, Any]) -> str:
     """`2026-11-22T10:00:00.123Z supervisor info message  key=value`, and a traceback below."""
     head = " ".join(str(entry.get(key, "")) for key in ("time", "part", "level"))
-    fields = [f"{key}={value}" for key, value in entry.items()
-              if key not in ("time", "part", "level", "logger", "where", "pid", "message",
-                             "traceback")]  # fmt: skip
+    fields = [
+        f"{key}={value}"
+        for key, value in entry.items()
+        if key not in ("time", "part", "level", "logger", "where", "pid", "message", "traceback")
+    ]
     text = printable("  ".join([f"{head} {entry.get('message', '')}", *fields]), 1000)
     lines = str(entry.get("traceback", "")).splitlines()
     return "\n".join([text, *(f"    {printable(line)}" for line in lines)])
@@ -221,8 +252,12 @@ def show_environments(store: Store) -> None:
     st.markdown(f"**{words.plural(len(known), 'environment')}** with {total}.")
     st.caption(HOW)
     for one in known:
-        with st.container(horizontal=True, vertical_alignment="center",
-                          horizontal_alignment="distribute", border=True):  # fmt: skip
+        with st.container(
+            horizontal=True,
+            vertical_alignment="center",
+            horizontal_alignment="distribute",
+            border=True,
+        ):
             needs = inert(", ".join(one.requirements.split()))
             size = format_bytes(sizes[one.name])
             st.markdown(f"**{inert(one.name)}** · {size} · {needs}", width="content")

@@ -41,9 +41,12 @@ STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
 COUNTERS = {
     "fx_graph": ("inductor", "fxgraph_cache_hit", "fxgraph_cache_miss", "fxgraph_cache_bypass"),
     "aot_autograd": (
-        "aot_autograd", "autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass"
+        "aot_autograd",
+        "autograd_cache_hit",
+        "autograd_cache_miss",
+        "autograd_cache_bypass",
     ),
-}  # fmt: skip
+}
 """For each layer, the group and names of torch's counters of hits, misses and bypasses."""
 CAME_COMPILED = "triton_bundler_load_static_autotuner"
 """Torch's counter of compiled Triton kernels that a cached graph contained."""
@@ -202,9 +205,13 @@ class CompileSpans:
 
         @wraps(log)
         def log_event_end(
-            event_name: str, time_ns: int, metadata: dict[str, Any], start_time_ns: int,
-            *rest: Any, **named: Any,
-        ) -> None:  # fmt: skip
+            event_name: str,
+            time_ns: int,
+            metadata: dict[str, Any],
+            start_time_ns: int,
+            *rest: Any,
+            **named: Any,
+        ) -> None:
             log(logger, event_name, time_ns, metadata, start_time_ns, *rest, **named)
             tunes = event_name.endswith(AUTOTUNING)
             stage = "autotuning" if tunes else STAGES.get(event_name)
@@ -232,16 +239,26 @@ class CompileSpans:
             if len(self._recorded) >= MAX_SPANS:
                 return
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
-            span = StageSpan(stage=stage, name=name, start=start_ns / 1e9,
-                        seconds=(end_ns - start_ns) / 1e9, thread=thread)  # fmt: skip
+            span = StageSpan(
+                stage=stage,
+                name=name,
+                start=start_ns / 1e9,
+                seconds=(end_ns - start_ns) / 1e9,
+                thread=thread,
+            )
             self._recorded.append((compile_id, span))
 
 
 def _around(span: StageSpan, others: list[tuple[str, StageSpan]]) -> str:
     """The id of the compilation during which another thread began a span without an id."""
-    return next((compile_id for compile_id, other in others
-                 if other["start"] <= span["start"] <= other["start"] + other["seconds"]),
-                NO_ID)  # fmt: skip
+    return next(
+        (
+            compile_id
+            for compile_id, other in others
+            if other["start"] <= span["start"] <= other["start"] + other["seconds"]
+        ),
+        NO_ID,
+    )
 
 
 class CompileObserver:
@@ -311,10 +328,11 @@ class CompileObserver:
                 innermost_line(found.user_stack, self._home),
             )
             for when, found in zip(
-                self._breaks_when, dynamo_utils.graph_break_reasons[self._breaks_seen :],
+                self._breaks_when,
+                dynamo_utils.graph_break_reasons[self._breaks_seen :],
                 strict=True,
             )
-        )  # fmt: skip
+        )
         self._breaks_seen += len(self._breaks_when)
         self._breaks_when.clear()
         for (step, phase, reason, location, stopped_at), count in counts.items():
@@ -462,8 +480,9 @@ class CodeWriter(logging.Handler):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         self._bytes += len(content)
-        self._log.append("kept_file", what=SAVED[name], compile_id=compile_id, file=file,
-                         bytes=len(content))  # fmt: skip
+        self._log.append(
+            "kept_file", what=SAVED[name], compile_id=compile_id, file=file, bytes=len(content)
+        )
 
 
 def _record_trace_files(run: RunDir, log: EventLog) -> None:

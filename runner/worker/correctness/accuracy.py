@@ -33,9 +33,16 @@ from breakeven.runner.worker.turn_source import Turns
 
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 Status = Literal[
-    "pass", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_fail", "eager_1st_run_OOM",
-    "eager_2nd_run_fail", "eager_2nd_run_OOM", "eager_two_runs_differ",
-]  # fmt: skip
+    "pass",
+    "fail_accuracy",
+    "fail_to_run",
+    "OOM",
+    "eager_1st_run_fail",
+    "eager_1st_run_OOM",
+    "eager_2nd_run_fail",
+    "eager_2nd_run_OOM",
+    "eager_two_runs_differ",
+]
 """The harness's terms for the results of a check."""
 PHASES: dict[Part, Literal["training", "evaluating"]] = {
     "training": "training",
@@ -164,8 +171,11 @@ class AccuracyCheck:
             sys.stderr.write(traceback.format_exc())
             notes = [f"The outputs of single layers could not be compared: {_describe(error)}"]
         else:
-            found = {name: tensor for name, tensor in outcome.items()
-                     if name.quantity == "activation" and name in baseline}  # fmt: skip
+            found = {
+                name: tensor
+                for name, tensor in outcome.items()
+                if name.quantity == "activation" and name in baseline
+            }
             layers_pass = self._judge(part, found, baseline, reference)
             rest = {name: tensor for name, tensor in outcome.items() if name not in found}
             if layers_pass and self._ended[part][0] == "fail_accuracy":

@@ -63,8 +63,9 @@ def judge(
     """
     multiplier = multiplier_for(baseline, tolerance)
     if result.shape != baseline.shape or result.dtype != baseline.dtype:
-        return Judgement(max_difference=None, rmse=None, baseline_rmse=None,
-                         multiplier=multiplier, passed=False)  # fmt: skip
+        return Judgement(
+            max_difference=None, rmse=None, baseline_rmse=None, multiplier=multiplier, passed=False
+        )
     close = torch.allclose(
         baseline, result, atol=tolerance * scale, rtol=tolerance, equal_nan=equal_nan
     )
@@ -115,8 +116,9 @@ def own_scales(tensors: Mapping[str, Tensor]) -> dict[str, float]:
 
     With an absolute tolerance of 0.01, any smaller gradient would pass, even a missing one.
     """
-    sizes = {name: tensor.double().square().mean().sqrt().item()
-             for name, tensor in tensors.items()}  # fmt: skip
+    sizes = {
+        name: tensor.double().square().mean().sqrt().item() for name, tensor in tensors.items()
+    }
     least = SMALLEST_SCALE * max(filter(math.isfinite, sizes.values()), default=0.0)
     return {name: max(size, least) if math.isfinite(size) else 1.0 for name, size in sizes.items()}
 

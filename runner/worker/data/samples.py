@@ -204,9 +204,13 @@ def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples
             labels = label_names(rows, data.label_column, where)
         else:
             rows = pick_rows(
-                table, count, seed, where, column=column,
+                table,
+                count,
+                seed,
+                where,
+                column=column,
                 accept=lambda text: text is not None and bool(str(text).strip()),
-            )  # fmt: skip
+            )
             labels = ()
         texts = ["" if text is None else str(text) for text in rows[column]]
         return LabelledSamples(samples=texts, labels=labels)
@@ -304,9 +308,19 @@ def _digits(data: DataSpec, seed: int) -> LabelledSamples:
 
 NUM_STARS = 5
 _SUBJECTS = (
-    "the soup", "our waiter", "the room", "this phone", "the battery", "the view", "my haircut",
-    "the delivery", "the second season", "the breakfast", "the sound", "their support line",
-)  # fmt: skip
+    "the soup",
+    "our waiter",
+    "the room",
+    "this phone",
+    "the battery",
+    "the view",
+    "my haircut",
+    "the delivery",
+    "the second season",
+    "the breakfast",
+    "the sound",
+    "their support line",
+)
 _VERDICTS: tuple[tuple[str, ...], ...] = (
     ("was an insult", "fell apart within a day", "made me ill", "was the worst in years"),
     ("disappointed me", "was rather poor", "took far too long", "cost more than it gave"),
@@ -315,9 +329,13 @@ _VERDICTS: tuple[tuple[str, ...], ...] = (
     ("was flawless", "exceeded every hope", "was the best in years", "deserves an award"),
 )
 _FILLERS = (
-    "we came on a Tuesday", "my sister had recommended it", "it rained the whole time",
-    "parking was around the corner", "I had read about it before", "there were four of us",
-)  # fmt: skip
+    "we came on a Tuesday",
+    "my sister had recommended it",
+    "it rained the whole time",
+    "parking was around the corner",
+    "I had read about it before",
+    "there were four of us",
+)
 _CLOSINGS: tuple[tuple[str, ...], ...] = (
     ("never again", "I want my money back"),
     ("I would not return", "look elsewhere first"),

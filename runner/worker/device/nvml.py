@@ -136,8 +136,10 @@ class NvidiaDriver:
     def _millijoules(self) -> int | None:
         """Energy that all devices of the run have used since the driver was loaded, in
         millijoules."""
-        counted = [self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle=one)
-                   for one in self._sharing]  # fmt: skip
+        counted = [
+            self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle=one)
+            for one in self._sharing
+        ]
         return None if None in counted else sum(counted)
 
     def _throttle_counters(self) -> dict[str, float]:

@@ -26,8 +26,10 @@ class PackageEnergy:
             return None
         # A counter that reaches its end begins at 0 again, at full power every few minutes.
         ends = (end for _, end in self._counters)
-        spent = ((after - earlier) % (end + 1)
-                 for end, earlier, after in zip(ends, before, now, strict=True))  # fmt: skip
+        spent = (
+            (after - earlier) % (end + 1)
+            for end, earlier, after in zip(ends, before, now, strict=True)
+        )
         return sum(spent) / 1e6
 
     def _read(self) -> list[int] | None:

@@ -171,10 +171,11 @@ class Bench:
         accumulates = self._accumulates or self._experiment.batches_per_step > 1
         replays = REPLAYED_CALLS if variant.captures_cuda_graphs else 1
         return recorder.graphs(
-            num_calls=max(replays, 2 if accumulates else 1), accumulates=accumulates,
+            num_calls=max(replays, 2 if accumulates else 1),
+            accumulates=accumulates,
             trains=not self._experiment.is_inference,
             apply_precision=partial(apply_precision, self._experiment, device=self._device),
-        )  # fmt: skip
+        )
 
 
 def tolerance_of(experiment: ExperimentSpec, device: Device) -> float:
@@ -276,12 +277,17 @@ def repeat_run(spec: RunSpec, backend: str | None, steps: int) -> None:
     """Makes the first steps under a backend, as written on the command line, or without a compiler,
     in a folder of its own. Raises the errors of the run."""
     experiment = replace(
-        spec.experiment, scenario="speed" if spec.experiment.is_inference else "train",
-        speed=replace(spec.experiment.speed, part="inference"), investigates=None, controls=0,
+        spec.experiment,
+        scenario="speed" if spec.experiment.is_inference else "train",
+        speed=replace(spec.experiment.speed, part="inference"),
+        investigates=None,
+        controls=0,
         block_steps=1,
-        backends=spec.experiment.backends if backend is None else (backend,), profile_steps=0,
-        evaluation=EvaluationSpec(when="never"), checkpoints=CheckpointSpec(),
-    )  # fmt: skip
+        backends=spec.experiment.backends if backend is None else (backend,),
+        profile_steps=0,
+        evaluation=EvaluationSpec(when="never"),
+        checkpoints=CheckpointSpec(),
+    )
     role = "baseline" if backend is None else "backend"
     variant = next(one for one in experiment.variants if one.role == role)
     repeated = replace(spec, experiment=experiment, variant=variant)

@@ -64,8 +64,12 @@ OF_CPP = "cpp."
 """Beginning of the settings of generated C++; devices that capture graphs get Triton."""
 SYMBOLIC = "last_batch"
 """Stands for batch sizes that are symbols because the training has them."""
-AUTOTUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise",
-              "coordinate_descent_tuning")  # fmt: skip
+AUTOTUNING = (
+    "max_autotune",
+    "max_autotune_gemm",
+    "max_autotune_pointwise",
+    "coordinate_descent_tuning",
+)
 
 
 Attempt = Callable[[str, Variant], Outcome]
@@ -275,8 +279,10 @@ class Investigation:
         """The lowest stage that fails as the run does; None if only Inductor's settings make it
         fail. Settings that need no compiler are tried without one first, unless compiled steps
         differ from these."""
-        variants = [_without(self._variant, ["mode", *self._variant.options], backend=backend)
-                    for backend in _stages(self._variant.backend)]  # fmt: skip
+        variants = [
+            _without(self._variant, ["mode", *self._variant.options], backend=backend)
+            for backend in _stages(self._variant.backend)
+        ]
         alone = _alone(self._variant)
         if alone is not None and not (self._is_compiled and self._wanted.problem == "differs"):
             variants.insert(0, alone)
@@ -383,8 +389,11 @@ class Investigation:
         finding = self._finding
         finding.subsystem, finding.subsystem_number = found.subsystem, found.bisect_number
         finding.operation = found.debug_info
-        what = " ".join(str(one) for one in (found.backend, found.subsystem, found.bisect_number)
-                        if one is not None)  # fmt: skip
+        what = " ".join(
+            str(one)
+            for one in (found.backend, found.subsystem, found.bisect_number)
+            if one is not None
+        )
         self._trials.made("bisection", what, lambda: outcome, detail=found.debug_info)
         self._write()
 
@@ -448,8 +457,15 @@ class Investigation:
         """Takes the facts of the reproduced failure."""
         self._fault = outcome
         self._finding.problem = "differs" if outcome.kind == "differs" else "raises"
-        for name in ("step", "error", "traceback", "quantity", "tensor", "max_error",
-                     "allowed_error"):  # fmt: skip
+        for name in (
+            "step",
+            "error",
+            "traceback",
+            "quantity",
+            "tensor",
+            "max_error",
+            "allowed_error",
+        ):
             setattr(self._finding, name, getattr(outcome, name))
 
     def _write(self) -> None:
@@ -498,8 +514,11 @@ def _without(variant: Variant, names: Collection[str], **changes: Any) -> Varian
     nothing remains; the variant itself, if it cannot be without them."""
     options = {name: value for name, value in variant.options.items() if name not in names}
     if "mode" not in names:
-        options |= {name: False for name in _features(variant)
-                    if name in names and name not in variant.options}  # fmt: skip
+        options |= {
+            name: False
+            for name in _features(variant)
+            if name in names and name not in variant.options
+        }
     usual = {name: getattr(BASELINE, name) for name in names if name in VARIANT_SETTINGS}
     if SYMBOLIC in names:
         usual["dynamic"] = False

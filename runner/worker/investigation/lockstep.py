@@ -78,9 +78,12 @@ class Watch:
             self._handles += [
                 module.register_forward_pre_hook(self._before, with_kwargs=True),
                 module.register_forward_hook(self._after),
-                *(weight.register_hook(self._checked(self._names[module]))
-                  for weight in module.parameters(recurse=False) if weight.requires_grad),
-            ]  # fmt: skip
+                *(
+                    weight.register_hook(self._checked(self._names[module]))
+                    for weight in module.parameters(recurse=False)
+                    if weight.requires_grad
+                ),
+            ]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,18 +189,24 @@ class Model:
         self._apply_precision = partial(apply_precision, experiment, variant, device)
         self._captures = variant.captures_cuda_graphs
         self.optimizers = make_optimizers(
-            training, self.model, device.torch_device,
-            capturable=device.captures_graphs, form=variant.optimizer,
-        )  # fmt: skip
+            training,
+            self.model,
+            device.torch_device,
+            capturable=device.captures_graphs,
+            form=variant.optimizer,
+        )
         self.rate = LearningRate(training, num_steps(experiment), self.optimizers)
         self._precision = MixedPrecision(training, device.torch_device)
         if variant.scope == "blocks" and variant.backend is not None:
             compile_blocks(self.model, variant, compiler)
         maker = StepMaker(
-            self.model, Objective(training, replace(workload, model=self.model)),
-            self.optimizers, self._precision, training,
+            self.model,
+            Objective(training, replace(workload, model=self.model)),
+            self.optimizers,
+            self._precision,
+            training,
             like_harness=experiment.steps_like_harness,
-        )  # fmt: skip
+        )
         compile = compiler or make_compiler(variant)
         self._step = maker.make(variant.scope, compile)
 
@@ -234,8 +243,11 @@ class Model:
         with self._precision.autocast():
             answers = [self._answer(batch.inputs) for batch in batches]
         tensors = torch.utils._pytree.tree_leaves(answers)
-        return {("output", str(place)): one.clone() for place, one in enumerate(tensors)
-                if isinstance(one, Tensor) and one.is_floating_point()}  # fmt: skip
+        return {
+            ("output", str(place)): one.clone()
+            for place, one in enumerate(tensors)
+            if isinstance(one, Tensor) and one.is_floating_point()
+        }
 
     def _state_of_optimizers(self) -> Tensors:
         names: dict[Tensor, str] = {
@@ -411,9 +423,14 @@ class Lockstep:
         return replace(found, is_unstable=own is not None)
 
     def _step_of(
-        self, before: Model, number: int, variant: Variant = BASELINE, *,
-        is_double: bool = False, rounding: float = 0.0,
-    ) -> Tensors:  # fmt: skip
+        self,
+        before: Model,
+        number: int,
+        variant: Variant = BASELINE,
+        *,
+        is_double: bool = False,
+        rounding: float = 0.0,
+    ) -> Tensors:
         """The step without a compiler; empty if it cannot be repeated."""
         try:
             model = self._model(variant, is_double=is_double)
@@ -435,7 +452,8 @@ def _doubled(batches: list[MicroBatch]) -> list[MicroBatch]:
 
 def _mapped(batches: list[MicroBatch], change: Callable[[Tensor], Tensor]) -> list[MicroBatch]:
     return [
-        MicroBatch({name: change(tensor) for name, tensor in batch.inputs.items()},
-                   batch.share.clone())
+        MicroBatch(
+            {name: change(tensor) for name, tensor in batch.inputs.items()}, batch.share.clone()
+        )
         for batch in batches
-    ]  # fmt: skip
+    ]

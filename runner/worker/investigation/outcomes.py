@@ -133,8 +133,9 @@ def is_plausible(reference: Tensors, expected: Tensors) -> bool:
     """Whether loss and outputs of a reference are about those without a compiler. Dropout draws
     other numbers in double precision, and such a reference would excuse any fault."""
     results = {name: one for name, one in expected.items() if name[0] in ("loss", "output")}
-    found = {name: one.to(results[name].dtype) for name, one in reference.items()
-             if name in results}  # fmt: skip
+    found = {
+        name: one.to(results[name].dtype) for name, one in reference.items() if name in results
+    }
     return are_close(found, results, PLAUSIBLE)
 
 
@@ -154,9 +155,11 @@ def _is_close(result: Tensor | None, expected: Tensor, tolerance: float) -> bool
 
 
 def first_difference(
-    result: Tensors, expected: Tensors, reference: Mapping[tuple[str, str], Tensor],
+    result: Tensors,
+    expected: Tensors,
+    reference: Mapping[tuple[str, str], Tensor],
     tolerance: float,
-) -> Outcome | None:  # fmt: skip
+) -> Outcome | None:
     """The first tensor that differs by more than rounding; None if all agree.
 
     `reference`: the tensors in double precision, as far as they exist.
@@ -173,9 +176,12 @@ def first_difference(
         judged = judge(found, tensor, reference.get(name), tolerance, scale=scale, equal_nan=True)
         if not judged.passed:
             return Outcome(
-                kind="differs", quantity=name[0], tensor=name[1],
-                max_error=judged.max_difference, allowed_error=judged.baseline_rmse,
-            )  # fmt: skip
+                kind="differs",
+                quantity=name[0],
+                tensor=name[1],
+                max_error=judged.max_difference,
+                allowed_error=judged.baseline_rmse,
+            )
     return None
 
 
@@ -192,9 +198,13 @@ class Trials:
         self._log, self._earlier, self._place = log, deque(earlier), 0
 
     def made(
-        self, stage: str, what: str, make: Callable[[], Outcome], detail: str | None = None,
+        self,
+        stage: str,
+        what: str,
+        make: Callable[[], Outcome],
+        detail: str | None = None,
         has_fault: Callable[[Outcome], bool] = lambda found: True,
-    ) -> Outcome:  # fmt: skip
+    ) -> Outcome:
         """The outcome of the next trial; its texts have no secrets. `has_fault`: whether a trial
         that fails does so as the investigated run."""
         self._place += 1
@@ -207,12 +217,17 @@ class Trials:
         found = replace(found, error=_masked(found.error), traceback=_masked(found.traceback))
         self._number += 1
         self._log.append(
-            KIND, number=self._number, place=self._place, stage=stage, what=what,
+            KIND,
+            number=self._number,
+            place=self._place,
+            stage=stage,
+            what=what,
             outcome=found.kind if found.kind in NEUTRAL or has_fault(found) else ANOTHER,
-            detail=_masked(detail or found.detail), trial_seconds=time.monotonic() - began,
+            detail=_masked(detail or found.detail),
+            trial_seconds=time.monotonic() - began,
             ended=found.kind,
             **{name: value for name, value in asdict(found).items() if name != "kind"},
-        )  # fmt: skip
+        )
         self._log.flush()
         return found
 

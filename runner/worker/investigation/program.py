@@ -110,7 +110,7 @@ class Program:
 
 def make_program(
     graph: Graph, variant: Variant, outcome: Outcome, tolerance: float, title: str
-) -> Program | None:  # fmt: skip
+) -> Program | None:
     """The program; None if a module of the graph cannot be written as text.
 
     Inputs are random numbers where the fault needs no more, else the training's own.
@@ -137,7 +137,9 @@ def make_program(
     loads = [f"data = torch.load({DATA_FILE!r})"] if data else []
     source = TEMPLATE.format(
         title=title.replace("\\", "/").replace('"', "'"),
-        seed=SEED, tolerance=tolerance, num_calls=graph.num_calls,
+        seed=SEED,
+        tolerance=tolerance,
+        num_calls=graph.num_calls,
         clears="" if graph.accumulates else CLEARS,
         module=_module_text(graph.module),
         inputs="\n".join(f"        {text}," for text in texts),
@@ -145,7 +147,7 @@ def make_program(
         arguments=", ".join(f"{name}={text}" for name, text in arguments.items()),
         settings="\n".join([*_settings(variant), *loads, *without_gradients]),
         precision=_precision(variant),
-    )  # fmt: skip
+    )
     return Program(source=source, data=data, num_nodes=graph.num_nodes)
 
 
@@ -166,8 +168,11 @@ def _settings(variant: Variant) -> list[str]:
     if variant.path_of_backend:
         place, _, name = variant.path_of_backend.rpartition(":")
         load = "run_path" if place.endswith(".py") else "run_module"
-        return ["import runpy", f"backend = runpy.{load}({place!r})[{name!r}]",
-                "backend = backend() if isinstance(backend, type) else backend"]  # fmt: skip
+        return [
+            "import runpy",
+            f"backend = runpy.{load}({place!r})[{name!r}]",
+            "backend = backend() if isinstance(backend, type) else backend",
+        ]
     if variant.backend != "inductor":
         return []
     return ["import torch._inductor.config", "torch._inductor.config.fallback_random = True"]
@@ -246,9 +251,15 @@ def try_program(command: list[str], folder: Path, seconds: float) -> Outcome:
     """The outcome of a program in a new process."""
     try:
         done = subprocess.run(
-            command, cwd=folder, timeout=seconds, stdout=sys.stderr, stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL, text=True, errors="replace",
-        )  # fmt: skip
+            command,
+            cwd=folder,
+            timeout=seconds,
+            stdout=sys.stderr,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+        )
     except subprocess.TimeoutExpired:
         return Outcome(kind="times out")
     sys.stderr.write(done.stderr)

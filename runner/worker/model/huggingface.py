@@ -22,18 +22,39 @@ from breakeven.runner.worker.model.workload import (
 )
 
 LAYERS = (
-    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "encoder_layers",
+    "decoder_layers",
     "num_decoder_layers",
-)  # fmt: skip
+)
 HEADS = (
-    "num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads",
-    "decoder_attention_heads", "attention_heads",
-)  # fmt: skip
+    "num_attention_heads",
+    "n_head",
+    "n_heads",
+    "num_heads",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "attention_heads",
+)
 WIDTHS = (
-    "hidden_size", "n_embd", "dim", "d_model", "embedding_size", "word_embed_proj_dim",
-    "intermediate_size", "hidden_dim", "d_ff", "d_inner", "encoder_ffn_dim", "decoder_ffn_dim",
-    "ffn_dim", "cross_attention_hidden_size",
-)  # fmt: skip
+    "hidden_size",
+    "n_embd",
+    "dim",
+    "d_model",
+    "embedding_size",
+    "word_embed_proj_dim",
+    "intermediate_size",
+    "hidden_dim",
+    "d_ff",
+    "d_inner",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "ffn_dim",
+    "cross_attention_hidden_size",
+)
 SMALLEST_VOCABULARY = 100
 """Smallest vocabulary, with room for the special tokens of every model."""
 CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -39,11 +39,7 @@ BUILTIN_CONFIGURATIONS: dict[str, tuple[str, dict[str, int]]] = {
 
 
 def make_model(
-    experiment: ExperimentSpec,
-    auto_class: str,
-    *,
-    settings: dict[str, Any],
-    shape: dict[str, Any],
+    experiment: ExperimentSpec, auto_class: str, *, settings: dict[str, Any], shape: dict[str, Any]
 ) -> nn.Module:
     """The model on the CPU; the seed determines weights that are not pretrained.
 

@@ -195,9 +195,13 @@ def _with_others(run: RunDir, spec: RunSpec, listener: RankListener) -> RankFail
     data_dir = DataDir(run.path.parent.parent)
     meetings = Meetings(data_dir)
     meeting = Meeting(
-        run_id=run.run_id, attempt=run.attempt, nodes=spec.experiment.nodes,
-        address=own_address(data_dir), port=free_port(), devices=spec.experiment.devices,
-    )  # fmt: skip
+        run_id=run.run_id,
+        attempt=run.attempt,
+        nodes=spec.experiment.nodes,
+        address=own_address(data_dir),
+        port=free_port(),
+        devices=spec.experiment.devices,
+    )
     meetings.call(meeting)
     signal.signal(signal.SIGTERM, _leave)  # until elastic sets its own handler
     try:
@@ -278,9 +282,11 @@ def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) ->
     # On one machine, in a file: torch's TCP store listens to the whole network without
     # authentication, and the agent unpickles, and so executes, all contents of the store.
     where: dict[str, Any] = {
-        "rdzv_backend": "c10d", "rdzv_endpoint": f"{folder}/agent", "local_addr": "localhost",
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": f"{folder}/agent",
+        "local_addr": "localhost",
         "rdzv_configs": {"store_type": "file"},
-    }  # fmt: skip
+    }
     if meeting is not None:
         # The first machine has the turn and the journal, so its address is known.
         where = {

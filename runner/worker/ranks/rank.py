@@ -113,11 +113,7 @@ class SharedTurns(Turns):
     for a rank that leaves a block early."""
 
     def __init__(
-        self,
-        group: "RankGroup",
-        taker: TurnTaker | None,
-        termination: Termination,
-        log: EventLog,
+        self, group: "RankGroup", taker: TurnTaker | None, termination: Termination, log: EventLog
     ) -> None:
         """`taker` is only for rank 0 of a supervised run."""
         super().__init__(taker, log=log)

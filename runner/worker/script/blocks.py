@@ -150,8 +150,15 @@ class ScriptBlocks:
         self, turn: Turn, num_steps: int, *, warm_up: bool = False
     ) -> Generator[int, None, None]:
         first = self.journal_step
-        block = Block(first_step=first, num_steps=num_steps, epoch=0, window=first,
-                      evaluate=False, ends_epoch=False, warm_up=warm_up)  # fmt: skip
+        block = Block(
+            first_step=first,
+            num_steps=num_steps,
+            epoch=0,
+            window=first,
+            evaluate=False,
+            ends_epoch=False,
+            warm_up=warm_up,
+        )
         self.made = Steps()
         return self._timer.steps(block, turn, self.made, self._stops)
 

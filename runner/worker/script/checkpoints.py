@@ -56,9 +56,10 @@ class ScriptCheckpoints:
         if self.run.adds_rounds:
             return None
         found = [
-            saved for _, saved in self._notes()
+            saved
+            for _, saved in self._notes()
             if saved is not None and by in (None, saved.by) and path in (None, saved.path)
-        ]  # fmt: skip
+        ]
         return max(found, key=lambda saved: saved.step, default=None)
 
     def forget(self, path: Path) -> None:
@@ -87,8 +88,14 @@ class ScriptCheckpoints:
     def _write_note(self, saved: SavedCheckpoint, identity: list[int]) -> None:
         place = self._relative(saved.path)
         of_path = hashlib.sha256(place.encode()).hexdigest()[:8]
-        content = {"format": FORMAT, "step": saved.step, "by": saved.by, "path": place,
-                   "identity": identity, "random": saved.random}  # fmt: skip
+        content = {
+            "format": FORMAT,
+            "step": saved.step,
+            "by": saved.by,
+            "path": place,
+            "identity": identity,
+            "random": saved.random,
+        }
         self.run.checkpoints.mkdir(parents=True, exist_ok=True)
         note = self.run.checkpoints / f"step-{saved.step:08d}-{of_path}.pt"
         # With a stream, a full disk raises an OSError.
@@ -99,8 +106,15 @@ class ScriptCheckpoints:
         for note, saved in self._notes():
             if saved is None:
                 note.unlink()
-        self.log.append("checkpoint", step=step, file=self._relative(path), bytes=_bytes(path),
-                         seconds=seconds, value=None, removed=[])  # fmt: skip
+        self.log.append(
+            "checkpoint",
+            step=step,
+            file=self._relative(path),
+            bytes=_bytes(path),
+            seconds=seconds,
+            value=None,
+            removed=[],
+        )
         self.log.flush(durable=True)
 
     def _notes(self) -> Iterator[tuple[Path, SavedCheckpoint | None]]:

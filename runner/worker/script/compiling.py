@@ -21,12 +21,7 @@ from breakeven.runner.worker.compiler.compiling import (
     make_compiler,
     traceable,
 )
-from breakeven.runner.worker.compiler.observer import (
-    PACKAGES,
-    RUNNER,
-    STANDARD_LIBRARY,
-    short_path,
-)
+from breakeven.runner.worker.compiler.observer import PACKAGES, RUNNER, STANDARD_LIBRARY, short_path
 
 TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
 """Packages and modules that compile a script's functions; others compile their own ones."""

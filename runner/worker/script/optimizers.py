@@ -15,10 +15,28 @@ from breakeven.runner.specs.variants import OptimizerForm
 NO_FORM = "The script's optimizer {} has no {!r} implementation."
 CHOSEN = "The script itself chooses the implementation of its optimizer {}: no other is measured."
 SETTINGS = (
-    "lr", "momentum", "betas", "weight_decay", "eps", "alpha", "beta1", "beta2", "dampening",
-    "nesterov", "amsgrad", "centered", "decoupled_weight_decay", "maximize", "rho", "lambd", "t0",
-    "lr_decay", "momentum_decay", "etas", "step_sizes",
-)  # fmt: skip
+    "lr",
+    "momentum",
+    "betas",
+    "weight_decay",
+    "eps",
+    "alpha",
+    "beta1",
+    "beta2",
+    "dampening",
+    "nesterov",
+    "amsgrad",
+    "centered",
+    "decoupled_weight_decay",
+    "maximize",
+    "rho",
+    "lambd",
+    "t0",
+    "lr_decay",
+    "momentum_decay",
+    "etas",
+    "step_sizes",
+)
 """Settings that torch's own optimizers never change themselves. Others, such as the step size that
 Prodigy estimates, depend on what a backend computes."""
 

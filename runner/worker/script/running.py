@@ -156,8 +156,9 @@ def watchdog(session: ScriptSession, patience: float, log: EventLog) -> Iterator
 def _end_stuck(message: str, log: EventLog) -> None:
     faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
     sys.stderr.write(message + "\n")
-    log.append("error", error="WorkloadError", message=message, traceback=message,
-               out_of_memory=False)  # fmt: skip
+    log.append(
+        "error", error="WorkloadError", message=message, traceback=message, out_of_memory=False
+    )
     log.flush(durable=True)
     os._exit(WorkerExit.FAILED)
 

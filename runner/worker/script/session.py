@@ -190,9 +190,16 @@ class ScriptSession:
         number = self._num_evaluations[name] + self.resuming.num_evaluations.get(name, 0)
         loss = values.pop("loss", None)
         self._log.append(
-            "evaluation", epoch=number - 1, step=self.num_steps, split=name, compiled=False,
-            loss=loss, metrics=values, accuracy=values.get("accuracy"), num_samples=samples,
-        )  # fmt: skip
+            "evaluation",
+            epoch=number - 1,
+            step=self.num_steps,
+            split=name,
+            compiled=False,
+            loss=loss,
+            metrics=values,
+            accuracy=values.get("accuracy"),
+            num_samples=samples,
+        )
 
     def record(self, name: str, value: float | Tensor) -> None:
         if not self._adds_rounds:

@@ -34,19 +34,49 @@ from breakeven.runner.worker.model.models import perturb, weights_sha256
 
 KNOWN_NAMESPACES = ("aten", "prim", "prims", "profiler")
 """Other namespaces hold a library's own kernels, whose operations are unknown."""
-HEAVY = {"mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d",
-         "convolution", "linear", "rnn", "lstm", "gru", "attention", "fft", "linalg"}  # fmt: skip
+HEAVY = {
+    "mm",
+    "bmm",
+    "addmm",
+    "addbmm",
+    "baddbmm",
+    "mv",
+    "addmv",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "convolution",
+    "linear",
+    "rnn",
+    "lstm",
+    "gru",
+    "attention",
+    "fft",
+    "linalg",
+}
 """Words in the names of operations that compute much, counted or not."""
-LIGHT = {"linalg_vector_norm", "linalg_cross", "_thnn_fused_lstm_cell",
-         "_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell",
-         "_thnn_fused_gru_cell_backward"}  # fmt: skip
+LIGHT = {
+    "linalg_vector_norm",
+    "linalg_cross",
+    "_thnn_fused_lstm_cell",
+    "_thnn_fused_lstm_cell_backward_impl",
+    "_thnn_fused_gru_cell",
+    "_thnn_fused_gru_cell_backward",
+}
 """Operations that compute little despite such a word in their names."""
 FUSED_ATTENTION = "_scaled_dot_product_"
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 FROM_FIRST_ATTEMPT = (
-    "task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",
-    "precision", "flops_per_step", "uncounted",
-)  # fmt: skip
+    "task",
+    "num_parameters",
+    "block_steps",
+    "weights_sha256",
+    "data_sha256",
+    "code_sha256",
+    "precision",
+    "flops_per_step",
+    "uncounted",
+)
 """Fields that later attempts copy from the first."""
 SEVERAL_PROCESSES = (
     "the script trains with {} processes together, and only one of them is measured. Start it "
@@ -385,8 +415,12 @@ class ScriptWorkload:
     def _learn_precision(self, models: list[nn.Module]) -> None:
         """Reads the precision of the first layer during its forward pass: autocast may change it.
         Not in compiled runs, because the compiler would compile the hook, too."""
-        layers = [layer for model in models for layer in model.modules()
-                  if next(layer.parameters(recurse=False), None) is not None]  # fmt: skip
+        layers = [
+            layer
+            for model in models
+            for layer in model.modules()
+            if next(layer.parameters(recurse=False), None) is not None
+        ]
         if not layers:
             return
 

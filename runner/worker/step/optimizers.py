@@ -113,10 +113,7 @@ class LearningRate:
     """
 
     def __init__(
-        self,
-        training: TrainingSpec,
-        num_steps: int,
-        optimizers: Sequence[torch.optim.Optimizer],
+        self, training: TrainingSpec, num_steps: int, optimizers: Sequence[torch.optim.Optimizer]
     ) -> None:
         self._optimizers = optimizers
         self._full = [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers]

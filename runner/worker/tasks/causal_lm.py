@@ -7,11 +7,7 @@ from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
 from breakeven.runner.worker.model.models import make_model, make_tokenizer, text_shape, tokenize
-from breakeven.runner.worker.model.workload import (
-    TOKEN_METRICS,
-    Workload,
-    align_next_tokens,
-)
+from breakeven.runner.worker.model.workload import TOKEN_METRICS, Workload, align_next_tokens
 
 TASK = Task(
     learns="the next word of a text",

@@ -26,10 +26,7 @@ from breakeven.runner.worker.model.workload import (
 from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.user_code import call
 
-TASK = Task(
-    learns="what a model and data of your own come with",
-    samples="functions",
-)
+TASK = Task(learns="what a model and data of your own come with", samples="functions")
 
 
 def load(experiment: ExperimentSpec) -> Workload:

@@ -13,11 +13,7 @@ from breakeven.runner.worker.data.hub import from_pretrained
 from breakeven.runner.worker.data.samples import choose_images, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
 from breakeven.runner.worker.model.models import classification_settings, make_model
-from breakeven.runner.worker.model.workload import (
-    CLASS_METRICS,
-    Workload,
-    align_classes,
-)
+from breakeven.runner.worker.model.workload import CLASS_METRICS, Workload, align_classes
 
 DIGITS, VIT = "builtin:digits", "builtin:vit-small"
 

@@ -19,11 +19,7 @@ from breakeven.runner.worker.model.models import (
     text_shape,
     tokenize,
 )
-from breakeven.runner.worker.model.workload import (
-    TOKEN_METRICS,
-    Workload,
-    align_classes,
-)
+from breakeven.runner.worker.model.workload import TOKEN_METRICS, Workload, align_classes
 
 TASK = Task(
     learns="hidden words of a text",

@@ -2,7 +2,4 @@
 
 from breakeven.runner.specs.workload import Task
 
-TASK = Task(
-    learns="what a training script of your own has it learn",
-    samples="script",
-)
+TASK = Task(learns="what a training script of your own has it learn", samples="script")

@@ -12,11 +12,7 @@ from breakeven.runner.worker.model.models import (
     text_shape,
     tokenize,
 )
-from breakeven.runner.worker.model.workload import (
-    CLASS_METRICS,
-    Workload,
-    align_classes,
-)
+from breakeven.runner.worker.model.workload import CLASS_METRICS, Workload, align_classes
 
 TASK = Task(
     learns="the label of a text",

@@ -25,8 +25,16 @@ COMPILED_FRAME = "Torch-Compiled Region"
 """Prefix of a compiled function: its graph, and after a graph break the frame of the rest."""
 GRAPHS = (COMPILED_CODE, "CompiledFunction")
 """Prefixes of a running graph, including the calls that its backend and autograd add."""
-BOOKKEEPING = ("autograd::engine::", "torch::autograd::", "TorchDynamo", "Torch-Compiled Region",
-               "Pregraph", "AOTDispatcher", "Optimizer.", "ProfilerStep")  # fmt: skip
+BOOKKEEPING = (
+    "autograd::engine::",
+    "torch::autograd::",
+    "TorchDynamo",
+    "Torch-Compiled Region",
+    "Pregraph",
+    "AOTDispatcher",
+    "Optimizer.",
+    "ProfilerStep",
+)
 """Prefixes of calls that do not compute."""
 COLLECTIVES = ("c10d::", "_c10d_functional::")
 """Prefixes of calls that communicate with other ranks."""
@@ -37,15 +45,30 @@ MAX_KERNELS = 1000
 HOST_CATEGORIES = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 FLOAT_TYPES = {
-    "float": "float32", "double": "float64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
-    "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8",
-}  # fmt: skip
+    "float": "float32",
+    "double": "float64",
+    "c10::BFloat16": "bf16",
+    "c10::Half": "fp16",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8",
+}
 """Names of floating-point types in a trace, and their usual names."""
 
 ELEMENT_BYTES = {
-    "double": 8, "long": 8, "long int": 8, "float": 4, "int": 4, "c10::bfloat16": 2,
-    "bfloat16": 2, "c10::half": 2, "half": 2, "unsigned char": 1, "byte": 1, "char": 1, "bool": 1,
-}  # fmt: skip
+    "double": 8,
+    "long": 8,
+    "long int": 8,
+    "float": 4,
+    "int": 4,
+    "c10::bfloat16": 2,
+    "bfloat16": 2,
+    "c10::half": 2,
+    "half": 2,
+    "unsigned char": 1,
+    "byte": 1,
+    "char": 1,
+    "bool": 1,
+}
 """Bytes by element type, as gloo and NCCL name it, in lower case."""
 
 
@@ -321,8 +344,10 @@ def most_costly(costs: Costs) -> Iterable[tuple[Kernel, Cost]]:
 def shared_seconds(work: Sequence[Span]) -> list[float]:
     """The seconds of each span; n simultaneous spans get an n-th of the time each."""
     seconds = [0.0] * len(work)
-    edges = sorted([(one.start, 1, i) for i, one in enumerate(work)]
-                   + [(one.end, 0, i) for i, one in enumerate(work)])  # fmt: skip
+    edges = sorted(
+        [(one.start, 1, i) for i, one in enumerate(work)]
+        + [(one.end, 0, i) for i, one in enumerate(work)]
+    )
     running: set[int] = set()
     before = 0.0
     for now, begins, i in edges:
@@ -351,8 +376,14 @@ def _computes(call: HostCall) -> bool:
 def _kernel(name: str, launch: HostCall | None) -> Kernel:
     if launch is None or "GraphLaunch" in launch.name:
         return Kernel(name[:MAX_NAME], None, None, None)
-    op = next((call for call in launch.callers() if call.category == "cpu_op"
-               and not call.name.startswith(BOOKKEEPING)), None)  # fmt: skip
+    op = next(
+        (
+            call
+            for call in launch.callers()
+            if call.category == "cpu_op" and not call.name.startswith(BOOKKEEPING)
+        ),
+        None,
+    )
     op_name, dtype = (None, None) if op is None else (op.name[:MAX_NAME], op.dtype)
     return Kernel(name[:MAX_NAME], op_name, _phase(launch), dtype)
 
@@ -429,10 +460,12 @@ def by_collective(trace: Trace, steps: int) -> list[dict[str, Any]]:
     rows = []
     for name, calls in sorted(kinds.items()):
         sizes = [one.bytes for one in calls]
-        rows.append({
-            "name": name,
-            "calls": len(calls) / steps,
-            "sent_bytes": None if None in sizes else sum(filter(None, sizes)) / steps,
-            "seconds": length(merged(one.span for one in calls)) / steps,
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": name,
+                "calls": len(calls) / steps,
+                "sent_bytes": None if None in sizes else sum(filter(None, sizes)) / steps,
+                "seconds": length(merged(one.span for one in calls)) / steps,
+            }
+        )
     return rows

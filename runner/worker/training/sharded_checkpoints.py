@@ -40,14 +40,27 @@ PART = re.compile(r"[\w.-]+\.distcp")
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 METADATA = "torch.distributed.checkpoint.metadata"
 KNOWN_NAMES = {
-    *((METADATA, name) for name in ("Metadata", "MetadataIndex", "StorageMeta",
-        "TensorStorageMetadata", "ChunkStorageMetadata", "TensorProperties",
-        "_MEM_FORMAT_ENCODING")),
+    *(
+        (METADATA, name)
+        for name in (
+            "Metadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "TensorStorageMetadata",
+            "ChunkStorageMetadata",
+            "TensorProperties",
+            "_MEM_FORMAT_ENCODING",
+        )
+    ),
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    ("torch", "Size"), ("torch", "device"), ("torch.serialization", "_get_layout"),
-    ("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "Path"),
+    ("torch", "Size"),
+    ("torch", "device"),
+    ("torch.serialization", "_get_layout"),
+    ("collections", "OrderedDict"),
+    ("pathlib", "PosixPath"),
+    ("pathlib", "Path"),
     ("pathlib._local", "PosixPath"),
-}  # fmt: skip
+}
 """Classes and functions that torch's index of a checkpoint may name, besides element types. Whole
 modules would be unsafe: most modules can be reached from torch's
 (`torch.ctypes.util.subprocess.Popen`), and some classes start processes."""

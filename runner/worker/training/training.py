@@ -132,9 +132,15 @@ class Trainer:
             why = "It is not asked of devices that keep a part of all weights each (fsdp)."
             self._log.append("random_numbers", error=why)
         maker = StepMaker(
-            model, self._objective, optimizers, precision, training, self._hooks, parallel,
+            model,
+            self._objective,
+            optimizers,
+            precision,
+            training,
+            self._hooks,
+            parallel,
             like_harness=experiment.steps_like_harness,
-        )  # fmt: skip
+        )
         self._step = maker.make(variant.scope, make_compiler(variant))
         if experiment.steps_like_harness and variant.backend is not None and group.size == 1:
             self._profiler.alternate_with(self._uncompiled_steps)

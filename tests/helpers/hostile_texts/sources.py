@@ -17,19 +17,53 @@ ROOT = Path(__file__).parents[3] / "views"
 HOUSE = "breakeven.views"
 SINKS = {
     **dict.fromkeys(
-        ("markdown", "caption", "header", "subheader", "title", "error", "warning", "info",
-         "success", "toast", "badge", "html", "expander", "popover", "button", "download_button",
-         "link_button", "page_link", "tabs", "spinner", "status", "text_input", "text_area",
-         "number_input", "selectbox", "multiselect", "toggle", "checkbox", "file_uploader",
-         "metric", "write", "write_stream", "chat_message", "dialog", "latex", "table", "exception",
-         "Column"),
+        (
+            "markdown",
+            "caption",
+            "header",
+            "subheader",
+            "title",
+            "error",
+            "warning",
+            "info",
+            "success",
+            "toast",
+            "badge",
+            "html",
+            "expander",
+            "popover",
+            "button",
+            "download_button",
+            "link_button",
+            "page_link",
+            "tabs",
+            "spinner",
+            "status",
+            "text_input",
+            "text_area",
+            "number_input",
+            "selectbox",
+            "multiselect",
+            "toggle",
+            "checkbox",
+            "file_uploader",
+            "metric",
+            "write",
+            "write_stream",
+            "chat_message",
+            "dialog",
+            "latex",
+            "table",
+            "exception",
+            "Column",
+        ),
         ("label", "body", "text", "help", "caption", "value", "delta"),
     ),
     "progress": ("text",),
     "pills": ("label", "help", "options"),
     "segmented_control": ("label", "help", "options"),
     "radio": ("label", "help", "options", "captions"),
-}  # fmt: skip
+}
 """What shows Markdown or HTML, of Streamlit itself or of a container, and the arguments that do."""
 SHOWN_FIRST = {"progress": 1, "page_link": 1, "Column": 1}
 """The position of the text, where it is not the first."""
@@ -37,17 +71,63 @@ VALUES = ("text_input", "text_area", "number_input", "toggle", "checkbox")
 """Widgets whose value is what is typed, and shown as such."""
 FIGURES = ("plotly_chart", "to_html", "to_image", "write_html", "write_image")
 """What lets a figure out; what they are given has to come from `inert_figure`."""
-PASS_ON = {"len", "sum", "int", "float", "round", "bool", "divmod", "strftime", "quote",
-           "inert", "code"}  # fmt: skip
+PASS_ON = {
+    "len",
+    "sum",
+    "int",
+    "float",
+    "round",
+    "bool",
+    "divmod",
+    "strftime",
+    "quote",
+    "inert",
+    "code",
+}
 """Functions whose results are numbers, or inert."""
-THROUGH = {"list", "tuple", "sorted", "set", "reversed", "dict", "enumerate", "zip", "str", "max",
-           "min", "next", "iter", "fromkeys", "filter"}  # fmt: skip
-METHODS = {"partition", "items", "values", "keys", "strip", "capitalize", "lower", "removeprefix",
-           "removesuffix", "rstrip", "lstrip", "title", "copy", "upper"}  # fmt: skip
+THROUGH = {
+    "list",
+    "tuple",
+    "sorted",
+    "set",
+    "reversed",
+    "dict",
+    "enumerate",
+    "zip",
+    "str",
+    "max",
+    "min",
+    "next",
+    "iter",
+    "fromkeys",
+    "filter",
+}
+METHODS = {
+    "partition",
+    "items",
+    "values",
+    "keys",
+    "strip",
+    "capitalize",
+    "lower",
+    "removeprefix",
+    "removesuffix",
+    "rstrip",
+    "lstrip",
+    "title",
+    "copy",
+    "upper",
+}
 OF_OURS = {"title", "axis_title", "definition", "unit", "text", "anchor", "introduction"}
 """Attributes that hold texts of this project: of metrics, numbers, presets and options."""
-FORMATS = {"format_share", "format_ratio", "format_seconds", "format_bytes", "format_count",
-           "duration"}  # fmt: skip
+FORMATS = {
+    "format_share",
+    "format_ratio",
+    "format_seconds",
+    "format_bytes",
+    "format_count",
+    "duration",
+}
 """Functions of `storage.numbers.formats` and `runner.texts`: numbers as text."""
 MAKERS = ("shared.inert", "shared.links", "report.markup")
 """Modules that make what is inert, each by a line or two that a person can look through."""
@@ -81,10 +161,13 @@ class Sources:
         self.promised = {item.target.id for item in fields} - others  # type: ignore[attr-defined]
         """Names of fields, and of properties, that hold what is inert wherever they are."""
         self.promised |= {
-            item.name for one in classes for item in one.body
-            if isinstance(item, ast.FunctionDef) and _promises(item.returns)
+            item.name
+            for one in classes
+            for item in one.body
+            if isinstance(item, ast.FunctionDef)
+            and _promises(item.returns)
             and any(ast.unparse(mark) == "property" for mark in item.decorator_list)
-        } - others  # fmt: skip
+        } - others
 
     def faults(self) -> Iterator[str]:
         for module in self.modules.values():
@@ -236,8 +319,9 @@ class Scope:
         if not isinstance(part, ast.FormattedValue):
             return True
         if isinstance(part.format_spec, ast.JoinedStr):
-            spec = "".join(str(one.value) for one in part.format_spec.values
-                           if isinstance(one, ast.Constant))  # fmt: skip
+            spec = "".join(
+                str(one.value) for one in part.format_spec.values if isinstance(one, ast.Constant)
+            )
             if NUMERIC.match(spec):
                 return True
         return self.known(part.value)
@@ -354,8 +438,9 @@ def _promised_arguments(target: ast.FunctionDef, call: ast.Call) -> Iterator[ast
     """The arguments of a call to a function of ours that have to be inert."""
     names = [one.arg for one in [*target.args.posonlyargs, *target.args.args]]
     names = names[1:] if _is_method(target) else names
-    asked = {one.arg for one in [*target.args.args, *target.args.kwonlyargs]
-             if _promises(one.annotation)}  # fmt: skip
+    asked = {
+        one.arg for one in [*target.args.args, *target.args.kwonlyargs] if _promises(one.annotation)
+    }
     for name, argument in zip(names, call.args, strict=False):
         if name in asked:
             yield argument
@@ -387,14 +472,20 @@ def _read(file: Path) -> Source:
                 whole = f"{home}.{one.name}".lstrip(".")
                 source.imports[named] = (whole, "") if is_module else (home, one.name)
         elif isinstance(node, ast.Import):
-            source.imports |= {one.asname: (one.name, "") for one in node.names if one.asname
-                               and one.name.startswith(HOUSE)}  # fmt: skip
+            source.imports |= {
+                one.asname: (one.name, "")
+                for one in node.names
+                if one.asname and one.name.startswith(HOUSE)
+            }
     return source
 
 
 def _fields(of: ast.ClassDef) -> list[ast.AnnAssign]:
-    return [one for one in of.body if isinstance(one, ast.AnnAssign)
-            and isinstance(one.target, ast.Name)]  # fmt: skip
+    return [
+        one
+        for one in of.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    ]
 
 
 def _functions(tree: ast.AST) -> list[ast.FunctionDef]:

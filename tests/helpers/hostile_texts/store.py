@@ -26,9 +26,21 @@ EXPERIMENTS = {
 BACKEND = f"www.{HOST}"
 """Labels are of letters, digits, dots and dashes; this one is an address."""
 FIXED = {
-    "kind", "phase", "split", "part", "quantity", "status", "trigger", "weights_sha256", "loss",
-    "data_sha256", "accuracy", "hit", "miss", "bypass",
-}  # fmt: skip
+    "kind",
+    "phase",
+    "split",
+    "part",
+    "quantity",
+    "status",
+    "trigger",
+    "weights_sha256",
+    "loss",
+    "data_sha256",
+    "accuracy",
+    "hit",
+    "miss",
+    "bypass",
+}
 """Fields whose words the format fixes, and names of numbers."""
 MEMBERS = ("versions", "variables", "losses", "metrics", "layers", "throttled_seconds")
 """Objects whose keys are free, too."""
@@ -73,12 +85,15 @@ def hostile_spec(**changes: Any) -> ExperimentSpec:
         "name": short("name"),
         "model": ModelSpec(source=hostile("model") + "/x"),
         "data": DataSpec(
-            source=hostile("data") + ".csv", num_train_samples=320, num_eval_samples=200,
-            text_column=hostile("text_column"), label_column=hostile("label_column"),
+            source=hostile("data") + ".csv",
+            num_train_samples=320,
+            num_eval_samples=200,
+            text_column=hostile("text_column"),
+            label_column=hostile("label_column"),
         ),
         "backends": ("inductor", BACKEND),
         **changes,
-    }  # fmt: skip
+    }
     return experiment_spec(**given)
 
 
@@ -98,16 +113,32 @@ def _train(folder: DataDir) -> None:
     for label in ("baseline", "control", "inductor", BACKEND):
         run = Recording(folder.runs, label, spec, EXPERIMENTS["train"]).claim()
         run.start(
-            environment={"cpu_threads": 2, "cpu_threads_reason": "x", "notes": ["x"], "cuda": "x",
-                         "platform": "x", "cpu_model": "x", "driver": "x"},
-            task="x", labels=["a", "b"], notes=["x", "y"],
-        )  # fmt: skip
+            environment={
+                "cpu_threads": 2,
+                "cpu_threads_reason": "x",
+                "notes": ["x"],
+                "cuda": "x",
+                "platform": "x",
+                "cpu_model": "x",
+                "driver": "x",
+            },
+            task="x",
+            labels=["a", "b"],
+            notes=["x", "y"],
+        )
         for kind, fields in _everything():
             run.log.append(kind, **fields)
         run.blocks([0.1, 0.1, 0.1, 0.1], falling_losses(40), 2.0)
-        run.device(processes=[{"pid": 1, "name": "x", "memory_bytes": 10}], cpus=2,
-                   throttle_reasons=["x"], throttled_seconds={"x": 1.0}, wall_seconds=1.0,
-                   own_cpu_seconds=0.1, busy_cpu_seconds=1.9, load_average=3.0)  # fmt: skip
+        run.device(
+            processes=[{"pid": 1, "name": "x", "memory_bytes": 10}],
+            cpus=2,
+            throttle_reasons=["x"],
+            throttled_seconds={"x": 1.0},
+            wall_seconds=1.0,
+            own_cpu_seconds=0.1,
+            busy_cpu_seconds=1.9,
+            load_average=3.0,
+        )
         run.evaluation(0.5, split="validation", compiled=False, metrics={"accuracy": 0.5, "x": 1.0})
         run.checkpoint(value=0.5)
         run.log.append("resumed", step=40, file="x", attempt=2)
@@ -133,22 +164,36 @@ def _everything() -> list[tuple[str, dict[str, Any]]]:
         ("compile_metrics", {**at, **frame, "recompile_reason": "x", "failure": "x"}),
         ("compile_cache", {**at, "layers": {"x": {"hit": 1, "miss": 1, "bypass": 0}}}),
         ("graph_break", {**at, "reason": "x", "location": "x", "stopped_at": "x", "count": 1}),
-        ("gradient_statistics", {"step": 0, "tensors": [
-            {"name": "x", "norm": 1.0, "mean": 0.0, "deviation": 1.0, "largest": 1.0, "zeros": 0.0},
-        ]}),
+        (
+            "gradient_statistics",
+            {
+                "step": 0,
+                "tensors": [
+                    {
+                        "name": "x",
+                        "norm": 1.0,
+                        "mean": 0.0,
+                        "deviation": 1.0,
+                        "largest": 1.0,
+                        "zeros": 0.0,
+                    }
+                ],
+            },
+        ),
         ("value", {"step": 1, "name": "x", "value": 1.0}),
         ("value", {"step": 9, "name": "x", "value": 2.0}),
         ("source", {"source": "x", "file": "x", "sha256": "x"}),
         ("prediction", {"split": "validation", "file": "x", "num_samples": 5}),
-    ]  # fmt: skip
+    ]
 
 
 def _failed(folder: DataDir) -> None:
     spec = hostile_spec()
     for label in ("baseline", "control", "inductor", BACKEND):
         run = Recording(folder.runs, label, spec, EXPERIMENTS["failed"]).claim().start()
-        run.log.append("error", error="WorkloadError", message="x", traceback="x",
-                       out_of_memory=False)  # fmt: skip
+        run.log.append(
+            "error", error="WorkloadError", message="x", traceback="x", out_of_memory=False
+        )
         run.end(RunState.FAILED, hostile("failed-reason"))
         poison(run.run.events_file)
 
@@ -157,11 +202,29 @@ def _accuracy(folder: DataDir) -> None:
     spec = hostile_spec(scenario="accuracy", accuracy=AccuracySpec(parts=("training",)), controls=0)
     for label in ("baseline", "inductor", BACKEND):
         run = Recording(folder.runs, label, spec, EXPERIMENTS["accuracy"]).claim().start()
-        run.log.append("accuracy", part="training", quantity="gradient", tensor="x", num_elements=2,
-                       max_difference=1.0, rmse=1.0, baseline_rmse=0.1, multiplier=2.0,
-                       tolerance=0.1, scale=1.0, passed=False)  # fmt: skip
-        run.log.append("accuracy_status", part="training", status="fail_accuracy", message="x",
-                       tolerance=0.1, iterations=1, notes=["x"])  # fmt: skip
+        run.log.append(
+            "accuracy",
+            part="training",
+            quantity="gradient",
+            tensor="x",
+            num_elements=2,
+            max_difference=1.0,
+            rmse=1.0,
+            baseline_rmse=0.1,
+            multiplier=2.0,
+            tolerance=0.1,
+            scale=1.0,
+            passed=False,
+        )
+        run.log.append(
+            "accuracy_status",
+            part="training",
+            status="fail_accuracy",
+            message="x",
+            tolerance=0.1,
+            iterations=1,
+            notes=["x"],
+        )
         run.end()
         poison(run.run.events_file)
 

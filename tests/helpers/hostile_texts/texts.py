@@ -25,14 +25,25 @@ TEXTS = (
     f"**bold** *slanted* ~~gone~~ `code` __under__ _score_ http://{HOST}/mixed",
     "$\\frac{1}{2}$ and $$x^2$$ cost $5 or $6",
     ":red[red] :material/home: :material_home: :smile: :streamlit: :help[x] :a :b{c=d}",
-    "# heading", "> quote", "- entry", "+ entry", "1. entry", "2) entry", "---", "===", "***",
+    "# heading",
+    "> quote",
+    "- entry",
+    "+ entry",
+    "1. entry",
+    "2) entry",
+    "---",
+    "===",
+    "***",
     "| a | b | --- | --- |",
     "a -> b <- c -- d >= e ~= f",
     "&lt;b&gt; &amp; &#60;i&#62; &copy;",
     "\\*backslash\\* \\![x](y)",
     "%{x} %{customdata} {} {0} %s",
-    "=HYPERLINK(1)", "+1", "-1", "@sum",
-)  # fmt: skip
+    "=HYPERLINK(1)",
+    "+1",
+    "-1",
+    "@sum",
+)
 """Texts of one line, all of whose characters can be seen."""
 
 ODD = (

@@ -32,9 +32,12 @@ def recorded(name: str) -> Profile:
     # Of a step that its neighbours disturbed, the kernels are believed.
     step_seconds = max(told["step_seconds"], kernels["seconds"].sum())
     return make_profile(
-        kernels, step_seconds, name.partition(".")[2],
-        launches=told["launches"], host_seconds=told["host_seconds"],
-    )  # fmt: skip
+        kernels,
+        step_seconds,
+        name.partition(".")[2],
+        launches=told["launches"],
+        host_seconds=told["host_seconds"],
+    )
 
 
 def make_profile(
@@ -47,10 +50,15 @@ def make_profile(
     """A profile with one turn; `kernels` has name and seconds at least."""
     whole = kernels.reindex(columns=COLUMNS).fillna({"calls": 1.0})
     facts = {
-        "label": label, "seconds": max(step_seconds or 0.0, whole["seconds"].sum()),
-        "busy_seconds": float(whole["seconds"].sum()), "launches": 100.0, "host_seconds": {},
-        "underfilled_seconds": 0.0, "waited_seconds": None, **turn,
-    }  # fmt: skip
+        "label": label,
+        "seconds": max(step_seconds or 0.0, whole["seconds"].sum()),
+        "busy_seconds": float(whole["seconds"].sum()),
+        "launches": 100.0,
+        "host_seconds": {},
+        "underfilled_seconds": 0.0,
+        "waited_seconds": None,
+        **turn,
+    }
     profile = Profile(
         label=label,
         step_seconds=step_seconds,
@@ -72,13 +80,17 @@ def case_of(
     label = "baseline" if baseline is None else spec.variants[-1].label
     variant, text = variant_of(spec, label)
     return Case(
-        spec=spec, variant=variant, text=text, profile=replace(run, label=label),
-        baseline=baseline, workload={},
+        spec=spec,
+        variant=variant,
+        text=text,
+        profile=replace(run, label=label),
+        baseline=baseline,
+        workload={},
         breaks=pd.DataFrame(columns=["location", "reason", "count"]),
         frames=pd.DataFrame(
             columns=["compile_id", "file", "function", "total_seconds", "recompile_reason"]
         ),
-    )  # fmt: skip
+    )
 
 
 def _read(name: str) -> dict[str, Any]:

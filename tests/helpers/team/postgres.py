@@ -54,13 +54,31 @@ class Postgres:
         secret = self._folder / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
-        self._run("initdb", "-D", str(self._folder / "data"), "-U", USER, "-A", "scram-sha-256",
-                  f"--pwfile={secret}", "--no-sync")  # fmt: skip
+        self._run(
+            "initdb",
+            "-D",
+            str(self._folder / "data"),
+            "-U",
+            USER,
+            "-A",
+            "scram-sha-256",
+            f"--pwfile={secret}",
+            "--no-sync",
+        )
 
     def start(self) -> None:
         options = f"-p {self.port} -k {self._folder} -h 127.0.0.1"
-        self._run("pg_ctl", "-D", str(self._folder / "data"), "-w", "-o", options,
-                  "-l", str(self._folder / "log"), "start")  # fmt: skip
+        self._run(
+            "pg_ctl",
+            "-D",
+            str(self._folder / "data"),
+            "-w",
+            "-o",
+            options,
+            "-l",
+            str(self._folder / "log"),
+            "start",
+        )
 
     def stop(self, mode: str = "fast") -> None:
         self._run("pg_ctl", "-D", str(self._folder / "data"), "-w", "-m", mode, "stop")
@@ -81,15 +99,20 @@ class Postgres:
         return subprocess.run(
             [self._programs / program, *where, *arguments],
             env={**os.environ, "PGPASSWORD": PASSWORD},
-            check=True, capture_output=True, text=True,
-        ).stdout  # fmt: skip
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
             [self._programs / program, *arguments],
-            user=self._user, cwd=self._folder, check=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            user=self._user,
+            cwd=self._folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 @contextmanager

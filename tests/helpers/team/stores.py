@@ -31,8 +31,10 @@ def contents(store: Store) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of all tables of runs and events, in an order of their own."""
     for (experiment_id,) in store.rows("SELECT DISTINCT experiment_id FROM runs"):
         store.number_of(experiment_id)
-    return {table: _rows(store, table)
-            for table in ("runs", "progress", "labels", *EVENT_TABLES.values())}  # fmt: skip
+    return {
+        table: _rows(store, table)
+        for table in ("runs", "progress", "labels", *EVENT_TABLES.values())
+    }
 
 
 def _rows(store: Store, table: str) -> list[tuple[Any, ...]]:

@@ -68,8 +68,16 @@ def test_a_name_that_is_a_pattern_is_the_file_of_that_name(tmp_path: Path, name:
         table(tmp_path / other, ["wrong"] * 10)
     table(tmp_path / name)
     check(tmp_path / name)
-    samples = choose_texts(spec("text_classification", data=tmp_path / name, num_train_samples=6,
-                                num_eval_samples=4, num_test_samples=0).data, seed=0)  # fmt: skip
+    samples = choose_texts(
+        spec(
+            "text_classification",
+            data=tmp_path / name,
+            num_train_samples=6,
+            num_eval_samples=4,
+            num_test_samples=0,
+        ).data,
+        seed=0,
+    )
     assert {*samples["train"].samples, *samples["validation"].samples} == set(LETTERS)
 
 
@@ -126,8 +134,10 @@ def test_a_pipe_that_took_a_files_place_keeps_nobody_waiting(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe.csv")
     answer = subprocess.run(
         [sys.executable, "-m", "breakeven.runner.worker.data.head", str(tmp_path / "pipe.csv")],
-        cwd=PROJECT_ROOT, capture_output=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+    )
     assert "is not a regular file" in json.loads(answer.stdout)["error"]
 
 
@@ -176,8 +186,10 @@ def test_columns_rows_and_their_number_are_told_for_every_kind_of_file(
     path = table(tmp_path / f"a{suffix}", stars=[1, 2] * 5)
     head = read_head(str(path))
     assert [(column.name, column.kind) for column in head.columns] == [
-        ("text", "text"), ("label", "text"), ("stars", "number"),
-    ]  # fmt: skip
+        ("text", "text"),
+        ("label", "text"),
+        ("stars", "number"),
+    ]
     assert head.rows[:2] == (("a", "x", "1"), ("b", "y", "2")) and len(head.rows) == 5
     assert (head.num_read, head.num_rows, head.is_whole) == (10, 10, True)
     label = head.column("label")
@@ -191,8 +203,13 @@ def test_a_packed_file_is_unpacked(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(gzip.compress(plain))
     assert read_head(str(tmp_path / name)).num_rows == 10
     check(tmp_path / name)
-    of = spec("text_classification", data=tmp_path / name, num_train_samples=8, num_eval_samples=2,
-              num_test_samples=0)  # fmt: skip
+    of = spec(
+        "text_classification",
+        data=tmp_path / name,
+        num_train_samples=8,
+        num_eval_samples=2,
+        num_test_samples=0,
+    )
     assert len(choose_texts(of.data, seed=0)["train"].samples) == 8
 
 
@@ -254,12 +271,18 @@ def test_a_file_is_read_again_only_when_it_has_changed(
         ({"label_column": "text"}, "data.label_column", "is also the text column"),
         ({"label_column": "id"}, "data.label_column", "10 different labels in 10 rows"),
         ({"label_column": "same"}, "data.label_column", "every row has the same label"),
-        ({"label_column": "gaps", "num_train_samples": 8}, "data.label_column",
-         "8 of 10 rows have no label"),
-        ({"num_train_samples": 9}, "data.num_train_samples",
-         "9 train + 2 evaluation samples are more than the 10 rows of a.csv"),
+        (
+            {"label_column": "gaps", "num_train_samples": 8},
+            "data.label_column",
+            "8 of 10 rows have no label",
+        ),
+        (
+            {"num_train_samples": 9},
+            "data.num_train_samples",
+            "9 train + 2 evaluation samples are more than the 10 rows of a.csv",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_file_cannot_give_is_refused_by_its_field(
     tmp_path: Path, changes: dict[str, Any], field: str, said: str
 ) -> None:
@@ -327,6 +350,9 @@ def test_the_process_that_reads_is_light(tmp_path: Path) -> None:
     )
     answer = subprocess.run(
         [sys.executable, "-c", code, str(table(tmp_path / "a.csv"))],
-        cwd=PROJECT_ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert not {"torch", "transformers", "datasets"} & set(answer.stdout.split())

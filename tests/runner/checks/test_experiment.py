@@ -19,14 +19,22 @@ pytestmark = pytest.mark.heavy
 @pytest.mark.parametrize(
     ("task", "changes", "field", "said"),
     [
-        ("image_classification", {"model": "builtin:bert-tiny"}, "model.source",
-         "(BERT, 2 layers of 128, random weights) does not fit task = 'image_classification'"),
+        (
+            "image_classification",
+            {"model": "builtin:bert-tiny"},
+            "model.source",
+            "(BERT, 2 layers of 128, random weights) does not fit task = 'image_classification'",
+        ),
         ("text_classification", {"data": "builtin:digits"}, "data.source", "takes builtin:reviews"),
         ("causal_lm", {"model": "net.py:make"}, "model.source", "a function in a Python file"),
-        ("custom", {"model": "net.py:make", "data": "builtin:reviews"}, "data.source",
-         "takes functions in Python files"),
+        (
+            "custom",
+            {"model": "net.py:make", "data": "builtin:reviews"},
+            "data.source",
+            "takes functions in Python files",
+        ),
     ],
-)  # fmt: skip
+)
 def test_sources_that_do_not_fit_the_task_are_refused(
     task: str, changes: dict[str, Any], field: str, said: str
 ) -> None:

@@ -12,14 +12,20 @@ from breakeven.runner.specs.investigations import investigation
 
 CASE = Path("/home/me/case")
 SCRIPT = ExperimentSpec(
-    name="train.py", task="script", backends=("inductor", "aot_eager"),
-    model=ModelSpec(source=f"script:{CASE}/train.py"), data=DataSpec(source="script"),
+    name="train.py",
+    task="script",
+    backends=("inductor", "aot_eager"),
+    model=ModelSpec(source=f"script:{CASE}/train.py"),
+    data=DataSpec(source="script"),
     script=ScriptSpec(arguments=("--lr", "0.1")),
-)  # fmt: skip
+)
 MODEL = ExperimentSpec(
-    name="net", task="custom", model=ModelSpec(source=f"{CASE}/net.py:make"),
-    data=DataSpec(source=f"{CASE}/net.py:samples"), callbacks=(f"{CASE}/hooks.py:Count",),
-)  # fmt: skip
+    name="net",
+    task="custom",
+    model=ModelSpec(source=f"{CASE}/net.py:make"),
+    data=DataSpec(source=f"{CASE}/net.py:samples"),
+    callbacks=(f"{CASE}/hooks.py:Count",),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +53,11 @@ def test_an_investigation_of_what_this_account_ran_has_its_folders(spec: Experim
         replace(SCRIPT, environments=("other=/home/me/evil/bin/python",)),
         replace(MODEL, callbacks=(f"{CASE}/evil.py:Count",)),
         replace(MODEL, data=DataSpec(source=f"{CASE}/net.py:evil")),
-        replace(MODEL, task="text_classification", model=ModelSpec(), data=DataSpec(),
-                callbacks=()),
+        replace(
+            MODEL, task="text_classification", model=ModelSpec(), data=DataSpec(), callbacks=()
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_code_arguments_or_folders_have_none_even_beside_what_was_run(
     other: ExperimentSpec,
 ) -> None:
@@ -63,8 +70,12 @@ def test_two_commands_together_allow_no_third(state: Path) -> None:
     """The model of one command and the callback of another were never run together."""
     bare = replace(MODEL, callbacks=())
     remember(bare, [CASE])
-    remember(replace(MODEL, model=ModelSpec(source="/tmp/b.py:make"),
-                     data=DataSpec(source="/tmp/b.py:data")), [Path("/tmp")])  # fmt: skip
+    remember(
+        replace(
+            MODEL, model=ModelSpec(source="/tmp/b.py:make"), data=DataSpec(source="/tmp/b.py:data")
+        ),
+        [Path("/tmp")],
+    )
     assert folders_for(bare) == [CASE] and folders_for(MODEL) == []
 
 

@@ -23,36 +23,69 @@ def asked(backends: tuple[str, ...] = (), **training: Any) -> ExperimentSpec:
 @pytest.mark.parametrize(
     ("spec", "field", "said"),
     [
-        (asked(optimizer_options={"wieght_decay": 0.1}), "training.optimizer_options",
-         "do not fit torch.optim.Adam: Adam.__init__() got an unexpected keyword argument"),
+        (
+            asked(optimizer_options={"wieght_decay": 0.1}),
+            "training.optimizer_options",
+            "do not fit torch.optim.Adam: Adam.__init__() got an unexpected keyword argument",
+        ),
         (asked(optimizer_options={"betas": (0.9,)}), "training.optimizer_options", "torch refuses"),
-        (asked(optimizer_options={"betas": (0.9, 2.0)}), "training.optimizer_options",
-         "Invalid beta parameter at index 1"),
-        (asked(optimizer="SGD", optimizer_options={"nesterov": True}),
-         "training.optimizer_options", "Nesterov momentum requires a momentum"),
-        (asked(optimizer_options={"capturable": True}), "training.optimizer_options",
-         "supported devices"),
-        (asked(parameter_groups=("a.*:lr=0.1", "b.*:optimizer=SGD+momentum=-1")),
-         "training.parameter_groups", "Invalid momentum value: -1"),
-        (asked(parameter_groups=("a.*:optimizer=Nope",)), "training.parameter_groups",
-         "torch.optim has no such optimizer"),
+        (
+            asked(optimizer_options={"betas": (0.9, 2.0)}),
+            "training.optimizer_options",
+            "Invalid beta parameter at index 1",
+        ),
+        (
+            asked(optimizer="SGD", optimizer_options={"nesterov": True}),
+            "training.optimizer_options",
+            "Nesterov momentum requires a momentum",
+        ),
+        (
+            asked(optimizer_options={"capturable": True}),
+            "training.optimizer_options",
+            "supported devices",
+        ),
+        (
+            asked(parameter_groups=("a.*:lr=0.1", "b.*:optimizer=SGD+momentum=-1")),
+            "training.parameter_groups",
+            "Invalid momentum value: -1",
+        ),
+        (
+            asked(parameter_groups=("a.*:optimizer=Nope",)),
+            "training.parameter_groups",
+            "torch.optim has no such optimizer",
+        ),
         (asked(scheduler="step"), "training.scheduler_options", "argument: 'step_size'"),
-        (asked(scheduler="step", scheduler_options={"step_size": 0}),
-         "training.scheduler_options", "torch refuses it"),
-        (asked(scheduler="plateau", scheduler_options={"factor": 2}),
-         "training.scheduler_options", "Factor should be < 1.0"),
+        (
+            asked(scheduler="step", scheduler_options={"step_size": 0}),
+            "training.scheduler_options",
+            "torch refuses it",
+        ),
+        (
+            asked(scheduler="plateau", scheduler_options={"factor": 2}),
+            "training.scheduler_options",
+            "Factor should be < 1.0",
+        ),
         (asked(losses=("CrossEntropyLos",)), "training.losses", "did you mean 'CrossEntropyLoss'"),
-        (asked(losses=("model", "CrossEntropyLoss:label_smoothing=2")), "training.losses",
-         "label_smoothing"),
+        (
+            asked(losses=("model", "CrossEntropyLoss:label_smoothing=2")),
+            "training.losses",
+            "label_smoothing",
+        ),
         (asked(losses=("MSELoss",)), "training.losses", "whole-number labels"),
         (asked(("inductor:epilogue_fusoin=false",)), "backends", "did you mean 'epilogue_fusion'"),
         (asked(("inductor:epilogue_fusion=maybe",)), "backends", "got str should be bool"),
-        (asked(("inductor:triton.cudagraph=true",)), "backends",
-         "did you mean 'triton.cudagraphs'"),
-        (asked(("inductor:mode=max-autotune+triton.cudagraphs=2",)), "backends",
-         "got int should be bool"),
+        (
+            asked(("inductor:triton.cudagraph=true",)),
+            "backends",
+            "did you mean 'triton.cudagraphs'",
+        ),
+        (
+            asked(("inductor:mode=max-autotune+triton.cudagraphs=2",)),
+            "backends",
+            "got int should be bool",
+        ),
     ],
-)  # fmt: skip
+)
 def test_torch_refuses_a_setting_by_its_field(spec: ExperimentSpec, field: str, said: str) -> None:
     refused = first_refused(spec)
     assert refused["field"] == field and said in refused["rule"], refused
@@ -93,8 +126,10 @@ def test_form_and_command_line_ask_torch_in_another_process_once() -> None:
     assert answers.hits >= 1 and answers.currsize >= 1
 
 
-@pytest.mark.parametrize("setting", ["loader_workers=8", "batch_times=16", "optimizer=fused",
-                                     "optimize_ddp=no_optimization"])  # fmt: skip
+@pytest.mark.parametrize(
+    "setting",
+    ["loader_workers=8", "batch_times=16", "optimizer=fused", "optimize_ddp=no_optimization"],
+)
 def test_an_inductor_option_is_asked_about_without_settings_of_breakeven(setting: str) -> None:
     """The settings that torch checks belong to no script, no data and no devices."""
     script = ModelSpec(source="script:/x/train.py")

@@ -137,9 +137,13 @@ def test_every_file_is_copied_once_with_its_hash(tmp_path: Path, folder: Path) -
 
 
 def script(file: Path, **changes: object) -> ExperimentSpec:
-    return ExperimentSpec(name="mine", task="script", model=ModelSpec(source=f"script:{file}"),
-                          data=DataSpec(source="script"),
-                          script=ScriptSpec(**changes))  # type: ignore[arg-type]  # fmt: skip
+    return ExperimentSpec(
+        name="mine",
+        task="script",
+        model=ModelSpec(source=f"script:{file}"),
+        data=DataSpec(source="script"),
+        script=ScriptSpec(**changes),
+    )  # type: ignore[arg-type]
 
 
 def test_a_script_that_says_where_steps_end_may_start(folder: Path) -> None:

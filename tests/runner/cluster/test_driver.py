@@ -104,8 +104,10 @@ def driving(data_dir: DataDir, engine: LocalEngine, **how: Any) -> Callable[[], 
 
 
 def steps_of(data_dir: DataDir, key: str) -> dict[str, list[int]]:
-    return {label: [event["step"] for event in events(run, "step")]
-            for label, run in run_dirs(data_dir, key).items()}  # fmt: skip
+    return {
+        label: [event["step"] for event in events(run, "step")]
+        for label, run in run_dirs(data_dir, key).items()
+    }
 
 
 def test_experiments_go_to_machines_and_come_home_whole_while_the_driver_is_told_to_work(
@@ -186,8 +188,7 @@ def test_with_checkpoints_of_all_runs_it_goes_on_from_them(data_dir: DataDir) ->
         run.checkpoints.mkdir(parents=True)
         (run.checkpoints / "step-10.pt").write_bytes(b"weights")
     wait_until(lambda: all(run.has_checkpoint for run in run_dirs(data_dir, key).values()))
-    before = {label: run.events_file.read_bytes()
-              for label, run in run_dirs(data_dir, key).items()}  # fmt: skip
+    before = {label: run.events_file.read_bytes() for label, run in run_dirs(data_dir, key).items()}
     engine.jobs[f"{key}.1"].is_cut = True
     wait_until(lambda: f"{key}.2" in engine.jobs)
     second = engine.jobs[f"{key}.2"].host._data_dir

@@ -66,8 +66,14 @@ def test_the_end_comes_after_all_else_and_what_the_supervisor_at_home_writes_nev
     (there.checkpoints / "step-20.pt.tmp").write_bytes(b"half")
     there.compile_cache.mkdir()
     (there.path / "source").mkdir()
-    for path in ("exit.json", "claim.json", "spec.json", "cancel", "compile-cache/big",
-                 "source/model.py"):  # fmt: skip
+    for path in (
+        "exit.json",
+        "claim.json",
+        "spec.json",
+        "cancel",
+        "compile-cache/big",
+        "source/model.py",
+    ):
         (there.path / path).write_text("{}")
     known: dict[str, HomeFile] = {}
     came = [path for _ in range(9) for path in bring(there, home, known, 10)]
@@ -76,8 +82,11 @@ def test_the_end_comes_after_all_else_and_what_the_supervisor_at_home_writes_nev
     assert came[-1] == "exit.json"
     assert (home.path / checkpoint).read_bytes() == b"c" * 25
     assert sorted(file.name for file in home.path.rglob("*") if file.is_file()) == [
-        "events.jsonl", "exit.json", "model.py", "step-10.pt",
-    ]  # fmt: skip
+        "events.jsonl",
+        "exit.json",
+        "model.py",
+        "step-10.pt",
+    ]
 
 
 def test_a_checkpoint_that_is_written_anew_on_its_way_never_comes_home_mixed(
@@ -112,10 +121,18 @@ def test_no_checkpoint_comes_before_the_steps_that_led_to_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "path",
     [
-        "../other/exit.json", "spec.json", "a/../../x", "/etc/passwd", "./spec.json", "", ".",
-        "attempts/1/claim.json", "compile-cache/inductor/a.py", "work/train.py",
+        "../other/exit.json",
+        "spec.json",
+        "a/../../x",
+        "/etc/passwd",
+        "./spec.json",
+        "",
+        ".",
+        "attempts/1/claim.json",
+        "compile-cache/inductor/a.py",
+        "work/train.py",
     ],
-)  # fmt: skip
+)
 def test_a_part_that_leads_out_of_the_folder_or_belongs_to_home_is_refused(
     tmp_path: Path, path: str
 ) -> None:

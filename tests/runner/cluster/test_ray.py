@@ -68,8 +68,14 @@ class Drivers:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self, patience: float = 600.0) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", DRIVE, str(self._data_dir.path), self._address,
-                   str(patience)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-c",
+            DRIVE,
+            str(self._data_dir.path),
+            self._address,
+            str(patience),
+        ]
         self._data_dir.path.mkdir(exist_ok=True)
         with self._data_dir.supervisor_log.open("ab") as log:
             self.started.append(subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=log, stderr=log))
@@ -118,11 +124,13 @@ def test_a_node_that_dies_between_listing_and_starting_has_left_the_cluster(
     try:
         node = cluster.add_node(num_cpus=1)
         alive = {node.node_id: True}
-        wait_until(lambda: alive.items() <= {
-            one["NodeID"]: one["Alive"] for one in ray.nodes()}.items())  # fmt: skip
+        wait_until(
+            lambda: alive.items() <= {one["NodeID"]: one["Alive"] for one in ray.nodes()}.items()
+        )
         cluster.remove_node(node)
-        wait_until(lambda: not any(
-            one["Alive"] for one in ray.nodes() if one["NodeID"] == node.node_id))  # fmt: skip
+        wait_until(
+            lambda: not any(one["Alive"] for one in ray.nodes() if one["NodeID"] == node.node_id)
+        )
         place = Place(devices=("cpu",), cpus=frozenset({0}))
         with pytest.raises(JobLost, match="has left the cluster"):
             engine.start("key.1", node.node_id, place, {})
@@ -148,8 +156,11 @@ def test_a_suite_goes_through_three_nodes_although_one_is_killed(
         return [key for key in keys if RunState.RUNNING in states(data_dir, key).values()]
 
     wait_until(lambda: len(at_work()) == 3)
-    wait_until(lambda: any(events(run, "block") for key in at_work()
-                           for run in run_dirs(data_dir, key).values()))  # fmt: skip
+    wait_until(
+        lambda: any(
+            events(run, "block") for key in at_work() for run in run_dirs(data_dir, key).values()
+        )
+    )
     time.sleep(2)
     kill_machine(nodes[1])
     began = time.monotonic()
@@ -159,11 +170,15 @@ def test_a_suite_goes_through_three_nodes_although_one_is_killed(
     for key in keys:
         check_whole(data_dir, key, steps[key])
     assert witness.wrong == [] and witness.num_looks > 20
-    again = [key for key in keys
-             if any(run.attempt > 1 for run in run_dirs(data_dir, key).values())]  # fmt: skip
+    again = [
+        key for key in keys if any(run.attempt > 1 for run in run_dirs(data_dir, key).values())
+    ]
     assert len(again) == 1, "that of the lost node"
-    lost = [run.attempts / "1" / "exit.json" for run in run_dirs(data_dir, again[0]).values()
-            if (run.attempts / "1" / "exit.json").exists()]  # fmt: skip
+    lost = [
+        run.attempts / "1" / "exit.json"
+        for run in run_dirs(data_dir, again[0]).values()
+        if (run.attempts / "1" / "exit.json").exists()
+    ]
     assert lost and all("was lost; it begins anew elsewhere" in file.read_text() for file in lost)
     told_alive = witness.seconds_told_alive(again[0], began)
     assert told_alive < MOST_SECONDS_TOLD_ALIVE

@@ -110,9 +110,14 @@ def test_each_job_asks_for_its_own_devices_and_a_refused_one_is_an_error_of_its_
         start("refused", "cuda:0")
     assert not (data_dir.path / "cluster" / "refused.1").exists()
     start("none", "cpu")
-    asked = [[line.removeprefix("#SBATCH --") for line in file.read_text().splitlines()
-              if "--gpus" in line or "--job-name" in line or "--partition" in line]
-             for file in sorted(slurm.iterdir())]  # fmt: skip
+    asked = [
+        [
+            line.removeprefix("#SBATCH --")
+            for line in file.read_text().splitlines()
+            if "--gpus" in line or "--job-name" in line or "--partition" in line
+        ]
+        for file in sorted(slurm.iterdir())
+    ]
     assert [sorted(job) for job in asked] == [
         ["gpus-per-node=4", "job-name=breakeven-four.1", "partition=night"],
         ["job-name=breakeven-none.1", "partition=night"],
@@ -153,8 +158,7 @@ def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: S
     job = (data_dir.path / "cluster" / f"{keys[0]}.1" / "job").read_text()
     variable = "SLURM_JOB_ID" if CLUSTER == "slurm" else "SUBMITIT_LOCAL_JOB_ID"
     mark = f"{variable}={job}\0".encode()
-    doomed = [pid for pid in jobs_of(data_dir)
-              if mark in Path(f"/proc/{pid}/environ").read_bytes()]  # fmt: skip
+    doomed = [pid for pid in jobs_of(data_dir) if mark in Path(f"/proc/{pid}/environ").read_bytes()]
     assert doomed
     for pid in doomed:
         os.kill(pid, signal.SIGKILL)

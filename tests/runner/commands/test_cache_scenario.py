@@ -39,10 +39,15 @@ def experiment(**changes: object) -> ExperimentSpec:
 
 def test_every_backend_has_a_cold_and_a_warm_run_per_repeat_and_no_control() -> None:
     spec = experiment(backends=("eager", "inductor:scope=blocks"), cache=CacheSpec(repeats=2))
-    assert [variant.label for variant in spec.variants] == ["baseline", *(
-        f"{backend}-{cache}-{repeat}" for backend in ("eager", "inductor-blocks")
-        for repeat in (1, 2) for cache in ("cold", "warm")
-    )]  # fmt: skip
+    assert [variant.label for variant in spec.variants] == [
+        "baseline",
+        *(
+            f"{backend}-{cache}-{repeat}"
+            for backend in ("eager", "inductor-blocks")
+            for repeat in (1, 2)
+            for cache in ("cold", "warm")
+        ),
+    ]
     assert {variant.cache for variant in spec.variants if "warm" in variant.label} == {"warm"}
     assert not spec.takes_turns and spec.num_steps == 20 and spec.evaluates == "never"
     assert ExperimentSpec.from_json(spec.to_json()) == spec

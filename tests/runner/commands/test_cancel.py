@@ -22,8 +22,11 @@ def queued(data_dir: DataDir) -> list[str]:
 
 def cancelled(data_dir: DataDir, ids: list[str]) -> list[str]:
     """Those of which every run was cancelled."""
-    return [one for one in ids if {run.state for run in find_experiment(data_dir, one).runs}
-            == {RunState.CANCELLED}]  # fmt: skip
+    return [
+        one
+        for one in ids
+        if {run.state for run in find_experiment(data_dir, one).runs} == {RunState.CANCELLED}
+    ]
 
 
 def cancel(data_dir: DataDir, *arguments: str) -> int:

@@ -24,12 +24,21 @@ from tests.runner.supervision.supervised import commands_here
 pytestmark = pytest.mark.heavy
 
 NET = (
-    "--task=custom", f"--model={FAULTS / 'relu_net.py'}:ReluNet",
-    f"--data={FAULTS / 'relu_net.py'}:samples", f"--allow-code={FAULTS}",
-    "--loss=CrossEntropyLoss", "--train-samples=640", "--eval-samples=200", "--epochs=2",
-    "--batch-size=16", "--learning-rate=0.3", "--block-steps=10", "--cpu-threads=1",
-    "--optimizer=SGD", "--profile-steps=0",
-)  # fmt: skip
+    "--task=custom",
+    f"--model={FAULTS / 'relu_net.py'}:ReluNet",
+    f"--data={FAULTS / 'relu_net.py'}:samples",
+    f"--allow-code={FAULTS}",
+    "--loss=CrossEntropyLoss",
+    "--train-samples=640",
+    "--eval-samples=200",
+    "--epochs=2",
+    "--batch-size=16",
+    "--learning-rate=0.3",
+    "--block-steps=10",
+    "--cpu-threads=1",
+    "--optimizer=SGD",
+    "--profile-steps=0",
+)
 WITH_PLANTED = replace(MACHINE, debug_backends=(*MACHINE.debug_backends, *PLANTED))
 HOOKS = """
 class Count:
@@ -71,10 +80,14 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     (folder / "data").mkdir()
     keep(DataDir(folder / "data"), WITH_PLANTED)
     return command_line(
-        folder / "data", "compare", "--backends=zeroed_gradients",
-        f"--callback={folder / 'code' / 'hooks.py'}:Count", f"--allow-code={folder / 'code'}",
-        "--fail-if=compile>0.001", *NET,
-    )  # fmt: skip
+        folder / "data",
+        "compare",
+        "--backends=zeroed_gradients",
+        f"--callback={folder / 'code' / 'hooks.py'}:Count",
+        f"--allow-code={folder / 'code'}",
+        "--fail-if=compile>0.001",
+        *NET,
+    )
 
 
 def test_a_real_comparison_trains_every_run_and_finds_dead_gradients_within_20_steps(

@@ -114,9 +114,11 @@ def test_environments_are_named_by_path_by_folder_and_by_name(tmp_path: Path) ->
     (kept / "requirements.txt").write_text("torch==2.11.0\n")
     venv = tmp_path / "venv"
     assert resolved(data_dir, [f"a={venv}", f"b={venv}/bin/python", "kept,own"]) == [
-        f"a={venv}/bin/python", f"b={venv}/bin/python", f"kept={kept}/bin/python",
+        f"a={venv}/bin/python",
+        f"b={venv}/bin/python",
+        f"kept={kept}/bin/python",
         f"{OWN}={sys.executable}",
-    ]  # fmt: skip
+    ]
     with pytest.raises(InvalidSpec, match=r"is no environment of .*kept"):
         resolved(data_dir, ["kpet"])
     with pytest.raises(InvalidSpec, match="neither a Python, nor a file of requirements"):
@@ -145,8 +147,10 @@ def wheel(index: Path, name: str, version: str, files: dict[str, str], needs: st
         for file, text in files.items():
             archive.writestr(file, text)
         archive.writestr(f"{about}/METADATA", metadata + (needs and f"Requires-Dist: {needs}\n"))
-        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\n"
-                         "Root-Is-Purelib: true\nTag: py3-none-any\n")  # fmt: skip
+        archive.writestr(
+            f"{about}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         archive.writestr(f"{about}/RECORD", "")
 
 
@@ -201,19 +205,25 @@ def test_an_environment_that_cannot_be_made_leaves_nothing(
         ({"environments": ("no path",)}, "must read NAME=PATH"),
         ({"environments": ("a=/x/python",), "scenario": "cache"}, "'train' and 'speed' alone"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_is_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidSpec, match=words):
         ExperimentSpec.from_dict({"name": "x", **changes})
 
 
 def test_every_environment_gets_all_runs_of_every_repeat() -> None:
-    spec = ExperimentSpec(name="x", scenario="speed", environments=("a=/x/python", "b=/y/python"),
-                          speed=SpeedSpec(repeats=2))  # fmt: skip
+    spec = ExperimentSpec(
+        name="x",
+        scenario="speed",
+        environments=("a=/x/python", "b=/y/python"),
+        speed=SpeedSpec(repeats=2),
+    )
     assert [one.label for one in spec.variants] == [
-        f"{run}@{name}-{repeat}" for repeat in (1, 2) for name in ("a", "b")
+        f"{run}@{name}-{repeat}"
+        for repeat in (1, 2)
+        for name in ("a", "b")
         for run in ("baseline", "control", "inductor")
-    ]  # fmt: skip
+    ]
     assert (
         spec.environment_by_label["inductor@b"] == spec.environment_by_label["inductor@b-2"] == "b"
     )

@@ -175,8 +175,10 @@ def help_text() -> str:
 def test_a_field_that_few_need_is_set_by_its_path_and_not_listed(path: str, help_text: str) -> None:
     field = FIELDS[path]
     values = CHANGED[path] if field.prompt.several and not field.prompt.words else [CHANGED[path]]
-    texts = [text if field.prompt.several and not field.prompt.words else field.written(text)
-             for text in values]  # fmt: skip
+    texts = [
+        text if field.prompt.several and not field.prompt.words else field.written(text)
+        for text in values
+    ]
     needed = [argument for argument in write_spec(with_changes(path)) if path not in argument]
     found = read(*needed, *(f"--set={path}={text}" for text in texts))
     assert field.value_in(found) == CHANGED[path]

@@ -20,10 +20,17 @@ def test_command_lines_whose_reader_is_gone_end_quietly(data_dir: DataDir) -> No
     place = f"--data-folder={data_dir.path}"
     # What a shell says of a program that SIGPIPE ended: 128 + 13; argparse itself says nothing of a
     # help that nobody reads.
-    expected = {("list", "--runs", place): 141, ("show", EXPERIMENT_ID, place): 141,
-                ("compare", "--help"): 0}  # fmt: skip
+    expected = {
+        ("list", "--runs", place): 141,
+        ("show", EXPERIMENT_ID, place): 141,
+        ("compare", "--help"): 0,
+    }
     for arguments, status in expected.items():
-        ended = subprocess.run([sys.executable, "-m", "breakeven", *arguments], stdout=writes,
-                               stderr=subprocess.PIPE, cwd=PROJECT_ROOT)  # fmt: skip
+        ended = subprocess.run(
+            [sys.executable, "-m", "breakeven", *arguments],
+            stdout=writes,
+            stderr=subprocess.PIPE,
+            cwd=PROJECT_ROOT,
+        )
         assert (ended.returncode, ended.stderr) == (status, b""), arguments
     os.close(writes)

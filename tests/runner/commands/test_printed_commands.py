@@ -26,11 +26,18 @@ VALUE = "7"
 LEFT_OUT = re.compile(r"\[[^\[\]]*\]|\.\.\.")
 """What a usage leaves to the reader."""
 EXAMPLES = {
-    "EXPERIMENT": VALUE, "RUN": VALUE, "SUITE": "timm", "FILE": "train.py",
-    "FOLDER": ".", "NAME": "x", "TIME": "30m", "ID": VALUE, "LENGTH": "7 steps",
+    "EXPERIMENT": VALUE,
+    "RUN": VALUE,
+    "SUITE": "timm",
+    "FILE": "train.py",
+    "FOLDER": ".",
+    "NAME": "x",
+    "TIME": "30m",
+    "ID": VALUE,
+    "LENGTH": "7 steps",
     "NAME=PYTHON": "x=python",
     "NAME=REQUIREMENTS": "x=torch",
-}  # fmt: skip
+}
 
 
 class Printed(NamedTuple):
@@ -45,14 +52,20 @@ def of_sources() -> Iterator[Printed]:
     for part in ("runner", "storage", "views", "breakeven"):
         for file in sorted((PROJECT_ROOT / part).rglob("*.py")):
             tree = ast.parse(file.read_text())
-            inner = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
-                     for value in node.values}  # fmt: skip
+            inner = {
+                id(value)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.JoinedStr)
+                for value in node.values
+            }
             docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
             for node in ast.walk(tree):
                 if id(node) in inner or id(node) in docs:
                     continue
-                yield from (Printed(command, str(file.relative_to(PROJECT_ROOT)))
-                            for command in commands_in(text_of(node)))  # fmt: skip
+                yield from (
+                    Printed(command, str(file.relative_to(PROJECT_ROOT)))
+                    for command in commands_in(text_of(node))
+                )
 
 
 def text_of(node: ast.AST) -> str:
@@ -97,8 +110,12 @@ def unreadable(command: str) -> str:
     """Why `breakeven` cannot read a command; empty if it can."""
     text = LEFT_OUT.sub("", LEFT_OUT.sub("", command.partition(" | ")[0]))
     words = [EXAMPLES.get(word, word) for word in shlex.split(text)][1:]
-    words = [f"{name}={EXAMPLES.get(value, value)}" if (name := word.partition("=")[0]) != word
-             and (value := word.partition("=")[2]) else word for word in words]  # fmt: skip
+    words = [
+        f"{name}={EXAMPLES.get(value, value)}"
+        if (name := word.partition("=")[0]) != word and (value := word.partition("=")[2])
+        else word
+        for word in words
+    ]
     ours, _ = cli.split_at_dashes(words)
     if not ours or ours[0] in ("--help", VALUE, "{0}"):  # a command that only a run knows
         return ""
@@ -123,8 +140,11 @@ def is_whole(command: str, why: str) -> bool:
 def test_every_printed_command_can_be_read(printed: type[Iterator[Printed]]) -> None:
     commands = sorted({*printed()})
     assert len(commands) > 20
-    faults = {f"{one.file}: {one.command}": why for one in commands
-              if (why := unreadable(one.command)) and is_whole(one.command, why)}  # fmt: skip
+    faults = {
+        f"{one.file}: {one.command}": why
+        for one in commands
+        if (why := unreadable(one.command)) and is_whole(one.command, why)
+    }
     assert not faults
 
 
@@ -145,10 +165,15 @@ def test_a_command_that_nobody_could_type_is_noticed(command: str) -> None:
 
 
 def test_commands_are_found_in_sentences_of_every_form() -> None:
-    texts = ("to find the cause: breakeven investigate 7.x", "say `breakeven list` now",
-             "cd x && breakeven show 7 --diff | git apply",
-             "first `breakeven queue\n next 7`")  # fmt: skip
+    texts = (
+        "to find the cause: breakeven investigate 7.x",
+        "say `breakeven list` now",
+        "cd x && breakeven show 7 --diff | git apply",
+        "first `breakeven queue\n next 7`",
+    )
     assert [commands_in(text) for text in texts] == [
-        ["breakeven investigate 7.x"], ["breakeven list"], ["breakeven show 7 --diff"],
+        ["breakeven investigate 7.x"],
+        ["breakeven list"],
+        ["breakeven show 7 --diff"],
         ["breakeven queue next 7"],
-    ]  # fmt: skip
+    ]

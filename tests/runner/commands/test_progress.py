@@ -18,12 +18,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.folders.states import Claim, Exit, RunState
-from breakeven.runner.specs.experiment import (
-    DataSpec,
-    EvaluationSpec,
-    ExperimentSpec,
-    ModelSpec,
-)
+from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.investigations import investigation
 from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_TASK
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -41,8 +36,9 @@ def test_an_investigation_counts_trials_and_names_the_last_one(tmp_path: Path) -
     spec = investigation(experiment_spec(), EXPERIMENT_ID, "inductor", "raises")
     run = Recording(tmp_path, "inductor", spec)
     for number, (what, outcome) in enumerate([("no compiler", "passes"), ("eager", "raises")], 1):
-        run.log.append("investigation_trial", number=number, stage="stages", what=what,
-                       outcome=outcome)  # fmt: skip
+        run.log.append(
+            "investigation_trial", number=number, stage="stages", what=what, outcome=outcome
+        )
     run.log.flush()
     line = waiting._line("inductor", progress(run))
     assert "    2 trials" in line
@@ -52,11 +48,21 @@ def test_an_investigation_counts_trials_and_names_the_last_one(tmp_path: Path) -
 def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:
     run, now = Recording(tmp_path, "inductor"), time.time()
     # 100 s of one graph with another within it, and a third that goes on for 20 s.
-    for ago, kind, number in ((150, "started", "0/0"), (140, "started", "0/1"),
-                              (130, "ended", "0/1"), (50, "ended", "0/0"),
-                              (20, "started", "1/0")):  # fmt: skip
-        run.log.append(f"compile_{kind}", time=now - ago, step=0, trigger="DYNAMO",
-                       compile_id=number, seconds=30.0)  # fmt: skip
+    for ago, kind, number in (
+        (150, "started", "0/0"),
+        (140, "started", "0/1"),
+        (130, "ended", "0/1"),
+        (50, "ended", "0/0"),
+        (20, "started", "1/0"),
+    ):
+        run.log.append(
+            f"compile_{kind}",
+            time=now - ago,
+            step=0,
+            trigger="DYNAMO",
+            compile_id=number,
+            seconds=30.0,
+        )
     run.log.flush()
     found = progress(run)
     found.state = RunState.RUNNING
@@ -66,14 +72,19 @@ def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("splits", "evaluations", "held_out"),
     [
-        (("train", "validation"),
-         [(0.75, {"split": "train", "compiled": False}),
-          (0.25, {"split": "train", "compiled": True}),
-          (0.5, {"split": "validation", "compiled": False})], ("accuracy", 0.75)),
+        (
+            ("train", "validation"),
+            [
+                (0.75, {"split": "train", "compiled": False}),
+                (0.25, {"split": "train", "compiled": True}),
+                (0.5, {"split": "validation", "compiled": False}),
+            ],
+            ("accuracy", 0.75),
+        ),
         (("validation",), [(None, {"split": "validation", "compiled": False})], ("loss", 0.5)),
         (("validation",), [(0.8, {})], ("accuracy", 0.8)),  # of a journal without splits
     ],
-)  # fmt: skip
+)
 def test_the_first_split_that_is_evaluated_counts_and_the_weights_without_a_compiler(
     tmp_path: Path, splits: tuple[str, ...], evaluations: list[Any], held_out: tuple[str, float]
 ) -> None:
@@ -121,9 +132,11 @@ def test_lines_wider_than_the_terminal_are_drawn_over_in_all_their_rows(
 
 
 def lines_of_a_log(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    data_dir: DataDir,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     moments: Iterator[object],
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """What `watch` prints into a log, if it looks after each of these moments and after the last
     one the runs have ended."""
 
@@ -163,10 +176,14 @@ def test_a_log_gets_a_line_for_each_quarter_however_many_turns_there_are(
 
     lines = lines_of_a_log(data_dir, monkeypatch, capsys, moments())
     assert [line.split()[2:4] for line in lines] == [
-        ["0/400", "queued"], ["10/400", "training"], ["100/400", "training"],
-        ["200/400", "training"], ["300/400", "training"], ["400/400", "training"],
+        ["0/400", "queued"],
+        ["10/400", "training"],
+        ["100/400", "training"],
+        ["200/400", "training"],
+        ["300/400", "training"],
+        ["400/400", "training"],
         ["400/400", "finished"],
-    ]  # fmt: skip
+    ]
 
 
 def test_a_log_of_unknown_length_gets_a_line_whenever_the_steps_have_doubled(
@@ -245,8 +262,9 @@ def test_the_process_that_prints_the_table_starts_while_runs_end_and_prints_it_t
 
 @pytest.mark.heavy
 def test_a_process_that_gets_no_command_ends_without_a_word() -> None:
-    ended = subprocess.run([sys.executable, "-m", "breakeven.storage", "-"], input="", text=True,
-                           capture_output=True)  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-m", "breakeven.storage", "-"], input="", text=True, capture_output=True
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
@@ -280,9 +298,7 @@ def test_resume_refuses_where_no_run_left_a_checkpoint(
     assert "checkpoint" in capsys.readouterr().err
 
 
-def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(
-    data_dir: DataDir,
-) -> None:
+def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(data_dir: DataDir) -> None:
     earlier, mine = (submit(data_dir, experiment_spec(name=name)) for name in ("earlier", "mine"))
 
     def ahead(experiment_id: str = mine) -> list[str]:

@@ -32,9 +32,12 @@ def queued(data_dir: DataDir, *words: str) -> list[Experiment]:
 
 @pytest.mark.parametrize(
     "words",
-    [("submit",), ("submit", "--backends=inductor:mode=max-autotune"), ("suite", "huggingface",
-     *MODELS)],
-)  # fmt: skip
+    [
+        ("submit",),
+        ("submit", "--backends=inductor:mode=max-autotune"),
+        ("suite", "huggingface", *MODELS),
+    ],
+)
 def test_what_torch_was_never_called_for_is_queued_at_once_and_checked_by_the_baseline(
     data_dir: DataDir, words: tuple[str, ...]
 ) -> None:
@@ -73,8 +76,9 @@ def test_a_backend_of_ones_own_and_a_copy_of_a_waiting_experiment_are_checked_as
     data_dir: DataDir,
 ) -> None:
     (one,) = queued(data_dir, "submit", "--backends=zzzz")
-    assert cli.main(["queue", "duplicate", one.experiment_id,
-                     f"--data-folder={data_dir.path}"]) == 0  # fmt: skip
+    assert (
+        cli.main(["queue", "duplicate", one.experiment_id, f"--data-folder={data_dir.path}"]) == 0
+    )
     assert [one.runs[0].is_unchecked for one in experiments(data_dir)] == [True, True]
 
 
@@ -89,9 +93,12 @@ def test_a_backend_of_ones_own_and_a_copy_of_a_waiting_experiment_are_checked_as
     ],
 )
 def test_without_torch_a_gpu_is_likely_that_is_there_and_that_torch_was_built_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: tuple[str, ...], built_for: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seen: tuple[str, ...],
+    built_for: str,
     device: str,
-) -> None:  # fmt: skip
+) -> None:
     (tmp_path / "version.py").write_text(f"__version__ = '2'\n{built_for}\n")
     found = type("Found", (), {"origin": str(tmp_path / "__init__.py")})
     monkeypatch.setattr(capabilities, "find_spec", lambda name: found if name == "torch" else None)

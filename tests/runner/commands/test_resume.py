@@ -85,11 +85,20 @@ def experiment(**changes: Any) -> ExperimentSpec:
             "controls": 0,
             "task": "custom",
             "model": ModelSpec(source=f"{FAULTS / 'relu_net.py'}:ReluNet"),
-            "data": DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=104,
-                             num_eval_samples=8),
-            "training": TrainingSpec(batch_size=4, max_steps=NUM_STEPS, epochs=3, seed=3,
-                                     learning_rate=1e-3, scheduler="cosine",
-                                     losses=("CrossEntropyLoss",)),
+            "data": DataSpec(
+                source=f"{FAULTS / 'relu_net.py'}:samples",
+                num_train_samples=104,
+                num_eval_samples=8,
+            ),
+            "training": TrainingSpec(
+                batch_size=4,
+                max_steps=NUM_STEPS,
+                epochs=3,
+                seed=3,
+                learning_rate=1e-3,
+                scheduler="cosine",
+                losses=("CrossEntropyLoss",),
+            ),
             "evaluation": EvaluationSpec(when="end"),
             "checkpoints": CheckpointSpec(every=7, unit="steps"),
             "block_steps": 5,
@@ -97,7 +106,7 @@ def experiment(**changes: Any) -> ExperimentSpec:
             "profile_steps": 0,
             **changes,
         }
-    )  # fmt: skip
+    )
 
 
 def only_run(data_dir: DataDir, spec: ExperimentSpec) -> RunDir:
@@ -207,10 +216,14 @@ def test_why_nothing_can_go_on_is_said_as_it_is(
     data_dir: DataDir, checkpoints: CheckpointSpec, states: list[RunState], words: str
 ) -> None:
     spec = ExperimentSpec(
-        name="trial", backends=(), controls=0, checkpoints=checkpoints,
-        data=DataSpec(num_train_samples=8), training=TrainingSpec(batch_size=4, epochs=4),
+        name="trial",
+        backends=(),
+        controls=0,
+        checkpoints=checkpoints,
+        data=DataSpec(num_train_samples=8),
+        training=TrainingSpec(batch_size=4, epochs=4),
         block_steps=1,
-    )  # fmt: skip
+    )
     found = find_experiment(data_dir, submit(data_dir, spec))
     for run, state in zip(found.runs, states, strict=False):
         run.write_exit(Exit.now(state, "as the test says", 1))

@@ -30,8 +30,18 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_what_stands_behind_the_dashes_is_the_scripts(script: Path) -> None:
-    spec = read(str(script), "--backends", "eager,inductor", "--steps", "50",
-                "--", "--steps", "7", "--", "-v")  # fmt: skip
+    spec = read(
+        str(script),
+        "--backends",
+        "eager,inductor",
+        "--steps",
+        "50",
+        "--",
+        "--steps",
+        "7",
+        "--",
+        "-v",
+    )
     assert spec.script.arguments == ("--steps", "7", "--", "-v") and spec.script.steps == 50
     assert spec.backends == ("eager", "inductor") and spec.name == "train.py"
     assert spec.model.script == str(script) and spec.subject == "train.py --steps 7 -- -v"

@@ -47,11 +47,20 @@ def tuned(folder: Path, *options: str) -> tuple[int, list[str]]:
     """Exit status, and the scenarios of the experiments that were made."""
     data_dir = DataDir(folder)
     keep(data_dir, MACHINE)
-    status = main([
-        "tune", f"--data-folder={folder}", "--device=cpu", "--train-samples=50", "--batch-size=1",
-        "--block-steps=2", "--set=speed.batches=2", "--set=speed.warm_up_blocks=1",
-        "--set=more_controls=0", *options,
-    ])  # fmt: skip
+    status = main(
+        [
+            "tune",
+            f"--data-folder={folder}",
+            "--device=cpu",
+            "--train-samples=50",
+            "--batch-size=1",
+            "--block-steps=2",
+            "--set=speed.batches=2",
+            "--set=speed.warm_up_blocks=1",
+            "--set=more_controls=0",
+            *options,
+        ]
+    )
     return status, [one.spec.scenario for one in experiments(data_dir)]
 
 
@@ -59,8 +68,9 @@ def test_the_answer_is_confirmed_for_the_planned_length(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], supervised_here: pytest.MonkeyPatch
 ) -> None:
     supervised_here.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
-    status, scenarios = tuned(tmp_path, "--backends=none:optimizer=fused", "--plan=5000",
-                              "--budget=60s")  # fmt: skip
+    status, scenarios = tuned(
+        tmp_path, "--backends=none:optimizer=fused", "--plan=5000", "--budget=60s"
+    )
     shown = capfd.readouterr().out
     # What the fake runs record is too little to show parity.
     assert (status, scenarios) == (4, ["tune", "train"])
@@ -92,13 +102,13 @@ def test_the_command_waits_for_a_supervisor_that_takes_long_to_queue_the_confirm
     # As on a machine without duckdb, where no table comes between search and confirmation.
     patch.setattr(Storage, "run", lambda *arguments: 0)
     patch.setattr(breakeven.runner.commands.waiting, "ensure_supervisor", ensure_supervisor)
-    _, scenarios = tuned(tmp_path, "--backends=none:optimizer=fused", "--plan=5000",
-                         "--budget=60s")  # fmt: skip
+    _, scenarios = tuned(tmp_path, "--backends=none:optimizer=fused", "--plan=5000", "--budget=60s")
     supervisors[0].join()
     assert scenarios == ["tune", "train"]
     assert "to confirm the answer" in capfd.readouterr().out
-    assert all(run.state is RunState.FINISHED
-               for one in experiments(DataDir(tmp_path)) for run in one.runs)  # fmt: skip
+    assert all(
+        run.state is RunState.FINISHED for one in experiments(DataDir(tmp_path)) for run in one.runs
+    )
 
 
 def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
@@ -115,10 +125,15 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
         known = [run for one in experiments(data_dir) for run in one.runs]
         return [run for run in known if run.run_id.partition(".")[2] in labels]
 
-    threads = [threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER)),
-               threading.Thread(target=press_ctrl_c)]  # fmt: skip
-    supervised_here.setattr(breakeven.runner.commands.waiting, "ensure_supervisor",
-                            lambda data_dir: [one.start() for one in threads])  # fmt: skip
+    threads = [
+        threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER)),
+        threading.Thread(target=press_ctrl_c),
+    ]
+    supervised_here.setattr(
+        breakeven.runner.commands.waiting,
+        "ensure_supervisor",
+        lambda data_dir: [one.start() for one in threads],
+    )
     ended = tuned(tmp_path, "--backends=none:optimizer=fused,eager:optimizer=fused", "--plan=5000")
     for one in threads:
         one.join()

@@ -55,9 +55,20 @@ def tuned(folder: Path, when_fused: str, capfd: pytest.CaptureFixture[str]) -> t
     script = folder / "project" / "train.py"
     script.parent.mkdir()
     script.write_text(SCRIPT.format(when_fused=when_fused))
-    main(["tune", str(script), f"--data-folder={folder / 'data'}", "--plan=20000 steps",
-          "--budget=90s", "--backends=none:optimizer=fused", "--block-steps=4", "--device=cpu",
-          "--profile-steps=0", "--cpu-threads=1"])  # fmt: skip
+    main(
+        [
+            "tune",
+            str(script),
+            f"--data-folder={folder / 'data'}",
+            "--plan=20000 steps",
+            "--budget=90s",
+            "--backends=none:optimizer=fused",
+            "--block-steps=4",
+            "--device=cpu",
+            "--profile-steps=0",
+            "--cpu-threads=1",
+        ]
+    )
     return capfd.readouterr().out, script
 
 

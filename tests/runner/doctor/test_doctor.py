@@ -49,8 +49,10 @@ def holder(data_dir: DataDir) -> Iterator["subprocess.Popen[str]"]:
     data_dir.path.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(data_dir.supervisor_lock)],
-        cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout.readline() == "held\n"
     yield process
     process.kill()
@@ -61,8 +63,9 @@ def claimed(data_dir: DataDir, process: ProcessIdentity = GONE, ahead: float = 0
     """Queues an experiment of one run that some process claimed, whose supervisor is gone."""
     experiment_id = submit(data_dir, ExperimentSpec(name="orphan", backends=(), controls=0))
     run = data_dir.run_dir(f"{experiment_id}.baseline")
-    run.write_claim(Claim(host=socket.gethostname(), process=process, supervisor=GONE,
-                          time=time.time() + ahead))  # fmt: skip
+    run.write_claim(
+        Claim(host=socket.gethostname(), process=process, supervisor=GONE, time=time.time() + ahead)
+    )
     return run.run_id
 
 
@@ -79,9 +82,23 @@ def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(
     found = {one["subject"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     unwell = [one for one in found.values() if one["health"] != "ok" and one["subject"] != "Disk"]
     assert not unwell
-    assert {"Python", "Packages", "Notifications", "torch", "Device cpu", "GPU driver", "Disk",
-            "Data folder", "Settings", "Supervisor", "Dashboard", "Orphaned runs",
-            "Orphaned processes", "Run folders", "Journals"} <= found.keys()  # fmt: skip
+    assert {
+        "Python",
+        "Packages",
+        "Notifications",
+        "torch",
+        "Device cpu",
+        "GPU driver",
+        "Disk",
+        "Data folder",
+        "Settings",
+        "Supervisor",
+        "Dashboard",
+        "Orphaned runs",
+        "Orphaned processes",
+        "Run folders",
+        "Journals",
+    } <= found.keys()
     assert "code of inductor computes the same" in found["Device cpu"]["evidence"]
     assert found["Run folders"]["evidence"] == "3 can be read"
 
@@ -187,8 +204,9 @@ def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir, stopped: b
 def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_dir: DataDir) -> None:
     run = data_dir.run_dir(claimed(data_dir))
     sleep = ["sleep", "600"]
-    left = subprocess.Popen(sleep, env={**os.environ, RUN_VARIABLE: str(run.path)},
-                            start_new_session=True)  # fmt: skip
+    left = subprocess.Popen(
+        sleep, env={**os.environ, RUN_VARIABLE: str(run.path)}, start_new_session=True
+    )
     elsewhere = subprocess.Popen(sleep, env={**os.environ, RUN_VARIABLE: f"{run.path}-other"})
     try:
         # `Popen` returns a little before the process has its variables.
@@ -289,9 +307,12 @@ def test_the_command_repairs_what_is_safe_tells_the_rest_and_bundles_without_a_s
     file = tmp_path / "bundle.zip"
     command = [sys.executable, "-m", "breakeven", "doctor", f"--data-folder={data_dir.path}"]
     said = subprocess.run(
-        [*command, "--repair", f"--bundle={file}"], cwd=PROJECT_ROOT, capture_output=True,
-        text=True, env={**os.environ, "SOME_API_TOKEN": CANARY},
-    )  # fmt: skip
+        [*command, "--repair", f"--bundle={file}"],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SOME_API_TOKEN": CANARY},
+    )
     assert said.returncode == 0, said.stdout + said.stderr
     assert "Orphaned runs: 1 recorded as ended" in said.stderr
     assert lost.is_recorded

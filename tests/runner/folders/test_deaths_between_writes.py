@@ -173,8 +173,9 @@ class DataFolder(RuleBasedStateMachine):
             for experiment in queue_order.startable(self.data_dir)[:1]:
                 for run in experiment.runs:
                     if run.state is RunState.QUEUED:
-                        run.write_claim(Claim(host=os.uname().nodename, process=GONE,
-                                              supervisor=GONE, time=1.0))  # fmt: skip
+                        run.write_claim(
+                            Claim(host=os.uname().nodename, process=GONE, supervisor=GONE, time=1.0)
+                        )
                         self.write(run)
 
         self.do(after, act)
@@ -182,8 +183,10 @@ class DataFolder(RuleBasedStateMachine):
     def write(self, run: RunDir) -> None:
         number = len(self.rows)
         with run.events_file.open("a") as journal:
-            journal.write(json.dumps({"v": 1, "seq": number, "kind": "step", "time": 1.0,
-                                      "mark": number}) + "\n")  # fmt: skip
+            journal.write(
+                json.dumps({"v": 1, "seq": number, "kind": "step", "time": 1.0, "mark": number})
+                + "\n"
+            )
         self.rows[run.run_id, number] += 1
 
     @rule(after=DEATHS, pick=PICKS, end=st.sampled_from(ENDS), has_checkpoint=st.booleans())
@@ -205,16 +208,18 @@ class DataFolder(RuleBasedStateMachine):
         """The next supervisor closes or reopens what an earlier one left."""
         if self.do(after, lambda: close_orphans(self.data_dir, ExitRecords())):
             states = [run.state for run in self.data_dir.run_dirs()]
-            assert all(run.is_recorded for run in self.data_dir.run_dirs()
-                       if run.state is RunState.LOST), states  # fmt: skip
+            assert all(
+                run.is_recorded for run in self.data_dir.run_dirs() if run.state is RunState.LOST
+            ), states
 
     @rule()
     def rebuild(self) -> None:
         """The index is made anew from the folders: as many rows as the journals that count have."""
         with Store.in_memory(self.data_dir) as store:
             ((runs,),) = store.rows("SELECT count(*) FROM runs")
-        assert runs == len({run.run_id for run in self.data_dir.run_dirs()
-                            if run.spec_file.exists()})  # fmt: skip
+        assert runs == len(
+            {run.run_id for run in self.data_dir.run_dirs() if run.spec_file.exists()}
+        )
 
     # What holds at any time
 

@@ -40,8 +40,10 @@ def test_labels_lie_in_the_folder_of_the_first_run_and_travel_with_it(
     first = copy.run_dir(f"{EXPERIMENT_ID}.baseline")
     assert first.read_labels() == Labels(name="Nightly", tags=("paper", "b"))
     assert [run.labels_file.exists() for run in find_experiment(copy, EXPERIMENT_ID).runs] == [
-        True, False, False,
-    ]  # fmt: skip
+        True,
+        False,
+        False,
+    ]
 
 
 def test_no_label_of_several_writers_is_lost(recorded: DataDir) -> None:
@@ -111,8 +113,11 @@ def test_what_waits_and_what_comes_with_breakeven_is_not_changed(data_dir: DataD
 
 def test_what_was_deleted_comes_back_whole(recorded: DataDir) -> None:
     def content() -> dict[str, bytes]:
-        return {str(file.relative_to(recorded.runs)): file.read_bytes()
-                for file in recorded.runs.rglob("*.*") if file.is_file()}  # fmt: skip
+        return {
+            str(file.relative_to(recorded.runs)): file.read_bytes()
+            for file in recorded.runs.rglob("*.*")
+            if file.is_file()
+        }
 
     before = content()
     assert len(before) > 9

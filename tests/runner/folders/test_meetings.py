@@ -9,8 +9,9 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import KEPT_SECONDS, Meeting, Meetings, wait_for_others
 
-MEETING = Meeting(run_id="x.baseline", attempt=1, nodes=3, address="here", port=4711,
-                  devices=("cuda:0", "cuda:1"))  # fmt: skip
+MEETING = Meeting(
+    run_id="x.baseline", attempt=1, nodes=3, address="here", port=4711, devices=("cuda:0", "cuda:1")
+)
 
 
 def test_a_meeting_is_found_as_it_was_called_until_it_is_over(data_dir: DataDir) -> None:

@@ -70,7 +70,7 @@ def test_a_run_goes_on_where_it_was_last_put_and_its_specification_stays(data_di
         ({}, ("cpu", "cpu"), "dp", "copies the model from one CUDA device"),
         ({"parallel": "fsdp"}, ("cuda:0", "cpu"), None, "must all be of one kind|another kind"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_go_on_elsewhere_is_refused_with_the_reason(
     asked: dict[str, Any], devices: tuple[str, ...], parallel: str | None, words: str
 ) -> None:

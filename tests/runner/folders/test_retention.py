@@ -56,8 +56,9 @@ def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_th
     assert whats(store, size - trash - 100 * KB - 1)[2:] == [f"checkpoints of {SECOND}"]
     everything = plan_removals(store, 0)
     assert [removal.what for removal in everything.removals][3:] == [
-        f"artifacts of {FIRST}", f"artifacts of {SECOND}",
-    ]  # fmt: skip
+        f"artifacts of {FIRST}",
+        f"artifacts of {SECOND}",
+    ]
     assert not everything.is_enough
     assert everything.bytes_after == size - trash - (100 + 200 + 50 + 60) * KB
 
@@ -94,8 +95,9 @@ def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
     def stands() -> dict[str, tuple[int, int, bytes]]:
         return {
             str(file): (file.stat().st_ino, file.stat().st_mtime_ns, file.read_bytes())
-            for file in store.runs.glob(f"{oldest}.*/**/*") if file.is_file()
-        }  # fmt: skip
+            for file in store.runs.glob(f"{oldest}.*/**/*")
+            if file.is_file()
+        }
 
     before = stands()
     assert len([name for name in before if "artifacts" in name]) == 2 * len(

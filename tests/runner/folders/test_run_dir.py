@@ -112,9 +112,11 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_holder(tmp_path: Path) -> No
         "assert FileLock(Path(sys.argv[1])).try_acquire(); print('held', flush=True); input()"
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[3],
-    )  # fmt: skip
+    )
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
     assert is_locked(path) and not FileLock(path).try_acquire()
     holder.kill()
@@ -122,9 +124,7 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_holder(tmp_path: Path) -> No
     assert not is_locked(path)
 
 
-def test_a_checkpoint_of_several_ranks_that_was_not_written_to_its_end_is_none(
-    run: RunDir,
-) -> None:
+def test_a_checkpoint_of_several_ranks_that_was_not_written_to_its_end_is_none(run: RunDir) -> None:
     partial = run.checkpoints / "step-00000020.tmp"
     partial.mkdir(parents=True)
     (partial / "__0_0.distcp").write_bytes(b"half")

@@ -12,9 +12,12 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpe
 from tests.helpers.journals import Recording
 
 WORK = ExperimentSpec(
-    name="train.py", task="script", model=ModelSpec(source="script:/home/me/train.py"),
-    data=DataSpec(source="script"), backends=("inductor",),
-)  # fmt: skip
+    name="train.py",
+    task="script",
+    model=ModelSpec(source="script:/home/me/train.py"),
+    data=DataSpec(source="script"),
+    backends=("inductor",),
+)
 SEARCH = search_spec(WORK, steps=20_000)
 
 

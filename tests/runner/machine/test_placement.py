@@ -47,8 +47,9 @@ def test_on_the_cpu_one_follows_the_other_unless_they_name_cpus_apart() -> None:
 def test_experiments_on_two_devices_begin_together_each_with_its_own_cpus() -> None:
     found = plan([request("a", "cuda:1"), request("b", "cuda:0")], {}, TWO_GPUS).begins
     assert {key: place.cpus for key, place in found.items()} == {
-        "a": frozenset(range(4, 8)), "b": frozenset(range(4)),
-    }  # fmt: skip
+        "a": frozenset(range(4, 8)),
+        "b": frozenset(range(4)),
+    }
 
 
 def test_any_device_is_the_first_that_is_free() -> None:
@@ -89,14 +90,21 @@ def test_on_several_machines_each_goes_where_least_is_and_what_waits_keeps_all_o
     no_gpu = Machine(cpus=frozenset(range(4)), is_known=True)
     machines = {"one": TWO_GPUS, "two": TWO_GPUS, "three": no_gpu}
     assert not has_room(request("a", "cuda"), no_gpu) and has_room(request("e"), no_gpu)
-    queue = [request("a", "cuda"), request("b", "cuda"), request("c", "cuda", "cuda"),
-             request("d", "cuda"), request("e")]  # fmt: skip
+    queue = [
+        request("a", "cuda"),
+        request("b", "cuda"),
+        request("c", "cuda", "cuda"),
+        request("d", "cuda"),
+        request("e"),
+    ]
     found = plan_nodes(queue[:2], {}, machines)
     assert {key: allocation.node for key, allocation in found.items()} == {"a": "one", "b": "two"}
     both = plan_nodes(queue, {}, machines)
     assert {key: allocation.node for key, allocation in both.items()} == {
-        "a": "one", "b": "two", "e": "three",
-    }, "whoever needs no GPU fills the gap"  # fmt: skip
+        "a": "one",
+        "b": "two",
+        "e": "three",
+    }, "whoever needs no GPU fills the gap"
     del machines["three"]
     assert list(plan_nodes(queue[:3], {}, machines)) == ["a", "b"]
     after = plan_nodes(queue[2:], {"a": found["a"]}, machines)
@@ -107,10 +115,19 @@ MACHINE = Machine(
     cpus=frozenset(range(8)),
     shares={f"cuda:{gpu}": frozenset({2 * gpu, 2 * gpu + 1}) for gpu in range(3)},
 )
-DEVICES = st.sampled_from([
-    ("cpu",), ("cuda",), ("cuda:0",), ("cuda:1",), ("cuda:2",), ("cuda", "cuda"),
-    ("cuda:1", "cuda"), ("cuda:0", "cuda:2"), ("cuda", "cuda", "cuda"),
-])  # fmt: skip
+DEVICES = st.sampled_from(
+    [
+        ("cpu",),
+        ("cuda",),
+        ("cuda:0",),
+        ("cuda:1",),
+        ("cuda:2",),
+        ("cuda", "cuda"),
+        ("cuda:1", "cuda"),
+        ("cuda:0", "cuda:2"),
+        ("cuda", "cuda", "cuda"),
+    ]
+)
 CPUS = st.none() | st.frozensets(st.integers(0, 7), min_size=1, max_size=3)
 JOBS = st.lists(
     st.tuples(DEVICES, CPUS, st.integers(0, 9).map(lambda one: one == 0), st.integers(1, 9)),

@@ -19,8 +19,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Torch's own in a temporary folder of the test's, which is not made yet."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM",
-                     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):  # fmt: skip
+    for variable in (
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "TOKENIZERS_PARALLELISM",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+    ):
         monkeypatch.setenv(variable, os.environ.get(variable, ""))
     return tmp_path / name_of_torchs()
 

@@ -42,8 +42,9 @@ def test_threads_of_one_core_stay_together_and_devices_get_cores_of_their_node(
     nodes = numa_nodes(folder)
     assert nodes == {0: {0, 1, 4, 5}, 1: {2, 3, 6, 7}}
     assert shares({"cuda:0": 1, "cuda:1": 0}, found, nodes) == {
-        "cuda:0": {2, 3, 6, 7}, "cuda:1": {0, 1, 4, 5},
-    }  # fmt: skip
+        "cuda:0": {2, 3, 6, 7},
+        "cuda:1": {0, 1, 4, 5},
+    }
     both_at_one = shares({"cuda:0": 0, "cuda:1": 0}, found, nodes)
     assert both_at_one == {"cuda:0": {0, 4}, "cuda:1": {1, 5}}
     unknown = shares({"cuda:0": None, "cuda:1": 0}, found, nodes)

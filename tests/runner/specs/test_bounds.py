@@ -34,8 +34,11 @@ NUMERIC = [
 
 def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
     asked = {path for path, field in FIELDS.items() if field.kind in (int, float)}
-    others = {kind._path + name for kind, name in NUMERIC  # type: ignore[attr-defined]
-              if kind in (Variant, AddedRounds, TuneSpec, InvestigationSpec)}  # fmt: skip
+    others = {
+        kind._path + name
+        for kind, name in NUMERIC  # type: ignore[attr-defined]
+        if kind in (Variant, AddedRounds, TuneSpec, InvestigationSpec)
+    }
     found = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
     assert found == asked | others and len(NUMERIC) == len(found) > 30
     assert set(specifications()) >= {ExperimentSpec, RunSpec, Variant}
@@ -51,13 +54,26 @@ def test_every_number_has_a_range_with_a_reason_around_its_default(kind: type, n
 
 HUGE: list[Any] = [10**19, 10**400, -(10**400), 1e300, -1e300, math.inf, math.nan]
 JUST_BEYOND = {
-    "training.batch_size": 0, "training.learning_rate": 0.0, "training.max_steps": 0,
-    "training.clip_value": 0.0, "training.clip_norm": 0.0, "training.warmup_steps": -1,
-    "training.seed": 2**32, "data.num_eval_samples": 0, "data.num_test_samples": -1,
-    "data.sequence_length": 3, "block_steps": 0, "controls": 21, "cpu_threads": 4097,
-    "evaluation.every": 0, "stopping.patience": 0, "stopping.min_delta": -0.1,
-    "checkpoints.every": 0, "checkpoints.keep_last": 0, "speed.target_width": 1.5,
-}  # fmt: skip
+    "training.batch_size": 0,
+    "training.learning_rate": 0.0,
+    "training.max_steps": 0,
+    "training.clip_value": 0.0,
+    "training.clip_norm": 0.0,
+    "training.warmup_steps": -1,
+    "training.seed": 2**32,
+    "data.num_eval_samples": 0,
+    "data.num_test_samples": -1,
+    "data.sequence_length": 3,
+    "block_steps": 0,
+    "controls": 21,
+    "cpu_threads": 4097,
+    "evaluation.every": 0,
+    "stopping.patience": 0,
+    "stopping.min_delta": -0.1,
+    "checkpoints.every": 0,
+    "checkpoints.keep_last": 0,
+    "speed.target_width": 1.5,
+}
 
 
 @pytest.mark.parametrize(
@@ -103,14 +119,20 @@ def test_json_of_a_stranger_is_refused_with_words(content: str, said: str) -> No
         (lambda: TrainingSpec(losses=("1e300*model",)), "a weight within the range of float32"),
         (lambda: TrainingSpec(parameter_groups=("*:lr=1e9",)), "and at most 10,000"),
         # 1,000 samples in batches of 8 are 125 steps.
-        (lambda: ExperimentSpec(name="x", training=TrainingSpec(epochs=10**7)),
-         "makes 1,250,000,000 steps and must make at most 100,000,000"),
-        (lambda: ExperimentSpec(name="x", backends=tuple(f"b{i}" for i in range(65))),
-         "at most 64: each is a process"),
-        (lambda: Variant(label="b" * 151, role="backend", backend="eager"),
-         "at most 150 bytes: it names the run's folder"),
+        (
+            lambda: ExperimentSpec(name="x", training=TrainingSpec(epochs=10**7)),
+            "makes 1,250,000,000 steps and must make at most 100,000,000",
+        ),
+        (
+            lambda: ExperimentSpec(name="x", backends=tuple(f"b{i}" for i in range(65))),
+            "at most 64: each is a process",
+        ),
+        (
+            lambda: Variant(label="b" * 151, role="backend", backend="eager"),
+            "at most 150 bytes: it names the run's folder",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_too_much_is_refused_with_the_reason(make: Any, said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
         make()

@@ -33,19 +33,28 @@ def test_coarser_rounding_is_tried_on_cuda_if_the_precision_may_change(
     precision: str, allow: tuple[str, ...], device: str, tried: set[str]
 ) -> None:
     spec = replace(
-        SEARCH, devices=(device,), training=replace(SEARCH.training, precision=precision),
+        SEARCH,
+        devices=(device,),
+        training=replace(SEARCH.training, precision=precision),
         tune=replace(SEARCH.tune, allow=allow),
-    )  # fmt: skip
-    found = {name for name in ("tf32", "math_attention")
-             if any(f"{name}=" in text for text in candidates(spec))}  # fmt: skip
+    )
+    found = {
+        name
+        for name in ("tf32", "math_attention")
+        if any(f"{name}=" in text for text in candidates(spec))
+    }
     assert found == tried
 
 
 def test_larger_batches_are_tried_where_they_are_allowed_and_fit_the_samples() -> None:
     def sizes(allow: tuple[str, ...], **training: int) -> set[str]:
-        spec = replace(SEARCH, data=DataSpec(num_train_samples=100), speed=SpeedSpec(batches=1),
-                       training=replace(SEARCH.training, batch_size=8, **training),
-                       tune=replace(SEARCH.tune, allow=allow))  # fmt: skip
+        spec = replace(
+            SEARCH,
+            data=DataSpec(num_train_samples=100),
+            speed=SpeedSpec(batches=1),
+            training=replace(SEARCH.training, batch_size=8, **training),
+            tune=replace(SEARCH.tune, allow=allow),
+        )
         assert ("larger batches" in untried(spec)) == ("batch" not in allow)
         accepted = replace(spec, backends=candidates(spec))
         return {str(one.batch_times) for one in accepted.candidates} - {"1"}

@@ -24,9 +24,11 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.specs.workload import known_as, usual_name
 
 SCRIPT: dict[str, Any] = {
-    "task": "script", "model": ModelSpec(source="script:/home/me/train.py"),
-    "data": DataSpec(source="script"), "backends": (),
-}  # fmt: skip
+    "task": "script",
+    "model": ModelSpec(source="script:/home/me/train.py"),
+    "data": DataSpec(source="script"),
+    "backends": (),
+}
 
 
 def experiment(**changes: Any) -> ExperimentSpec:
@@ -115,8 +117,10 @@ def test_a_bad_field_is_refused_with_its_value_and_rule(field: str, value: Any, 
         (lambda: ModelSpec(source="builtin:gpt"), "builtin:bert-tiny"),
         (lambda: specs.ScriptSpec(folder="here"), "full path"),
         (lambda: Variant(label="a/b", role="backend", backend="eager"), "letters, digits"),
-        (lambda: Variant(label="a", role="baseline", backend="eager"),
-         "must be null unless the role is 'backend'"),
+        (
+            lambda: Variant(label="a", role="baseline", backend="eager"),
+            "must be null unless the role is 'backend'",
+        ),
         (lambda: TrainingSpec(optimizer_options={"betas": [0.9, 0.99]}), "named values"),
         (lambda: TrainingSpec(warmup_steps=5, scheduler="plateau"), "which has no warm-up"),
         (lambda: TrainingSpec(warmup_steps=5, scheduler="step"), "which has no warm-up"),
@@ -124,11 +128,16 @@ def test_a_bad_field_is_refused_with_its_value_and_rule(field: str, value: Any, 
         (lambda: EvaluationSpec(splits=("test", "test")), "must not name a split twice"),
         (lambda: EvaluationSpec(splits=()), "at least one of train, validation, test"),
         (lambda: EvaluationSpec(metric="bleu"), "one of"),  # type: ignore[arg-type]
-        (lambda: RunSpec(experiment_id="x", experiment=experiment(),
-                         variant=Variant(label="tvm", role="backend", backend="tvm")),
-         "one of the experiment's own variants"),
+        (
+            lambda: RunSpec(
+                experiment_id="x",
+                experiment=experiment(),
+                variant=Variant(label="tvm", role="backend", backend="tvm"),
+            ),
+            "one of the experiment's own variants",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_bad_part_is_refused(make: Any, rule: str) -> None:
     with pytest.raises(InvalidSpec, match=rule):
         make()
@@ -241,29 +250,36 @@ def test_a_data_source_says_by_its_form_what_it_is(
 
 def test_all_code_of_ones_own_is_listed_in_one_place() -> None:
     spec = experiment(
-        model=ModelSpec(source="mine.py:net"), data=DataSpec(source="mine.py:samples"),
+        model=ModelSpec(source="mine.py:net"),
+        data=DataSpec(source="mine.py:samples"),
         callbacks=("hooks.py:Mine",),
         backends=("/my/own.py:compile", "thunder.dynamo:Compiler", "inductor"),
-    )  # fmt: skip
+    )
     assert sorted(spec.user_code) == [
-        "/my/own.py:compile", "hooks.py:Mine", "mine.py:net", "mine.py:samples"
-    ]  # fmt: skip
+        "/my/own.py:compile",
+        "hooks.py:Mine",
+        "mine.py:net",
+        "mine.py:samples",
+    ]
     assert experiment(**SCRIPT).user_code == ("/home/me/train.py",)
     assert experiment().user_code == ()
 
 
 def larger(times: int, **changes: Any) -> ExperimentSpec:
     """100 samples in batches of 4: 25 steps an epoch."""
-    usual = {"training": TrainingSpec(batch_size=4, warmup_steps=10),
-             "data": DataSpec(num_train_samples=100)}  # fmt: skip
+    usual = {
+        "training": TrainingSpec(batch_size=4, warmup_steps=10),
+        "data": DataSpec(num_train_samples=100),
+    }
     return experiment(backends=(f"none:batch_times={times}",), **{**usual, **changes})
 
 
 def test_a_run_with_larger_batches_makes_as_many_times_fewer_steps() -> None:
     spec = larger(8, speed=specs.SpeedSpec(batches=8))
     baseline, _, variant = spec.variants
-    whole, work = (RunSpec(experiment_id="x", experiment=spec, variant=one).work
-                   for one in (baseline, variant))  # fmt: skip
+    whole, work = (
+        RunSpec(experiment_id="x", experiment=spec, variant=one).work for one in (baseline, variant)
+    )
     assert whole == spec
     assert (work.training.batch_size, work.training.warmup_steps) == (32, 1)
     # 100 samples are 3 batches of 32; 10 steps of a turn are one step of eight times as many.
@@ -299,10 +315,14 @@ def test_larger_batches_are_refused_where_nothing_could_judge_them(
         ("model", "model", 1, {}),
         ("0.5*model", "model", 0.5, {}),
         ("1e-3*MSELoss", "MSELoss", 0.001, {}),
-        ("2*CrossEntropyLoss:label_smoothing=0.1+weight=(1,2)", "CrossEntropyLoss", 2,
-         {"label_smoothing": 0.1, "weight": (1, 2)}),
+        (
+            "2*CrossEntropyLoss:label_smoothing=0.1+weight=(1,2)",
+            "CrossEntropyLoss",
+            2,
+            {"label_smoothing": 0.1, "weight": (1, 2)},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_loss_is_written_with_its_weight_and_settings(
     text: str, name: str, weight: float, options: dict[str, Any]
 ) -> None:
@@ -330,9 +350,10 @@ def test_a_loss_that_cannot_be_is_refused(losses: tuple[str, ...], rule: str) ->
 
 def test_a_parameter_group_is_a_pattern_with_settings() -> None:
     assert parse_parameter_group("classifier.*:optimizer=SGD+lr=0.01+momentum=0.9") == (
-        ParameterGroup(pattern="classifier.*", optimizer="SGD", learning_rate=0.01,
-                       options={"momentum": 0.9})
-    )  # fmt: skip
+        ParameterGroup(
+            pattern="classifier.*", optimizer="SGD", learning_rate=0.01, options={"momentum": 0.9}
+        )
+    )
     assert parse_parameter_group("*.bias:lr=1") == ParameterGroup(
         pattern="*.bias", optimizer=None, learning_rate=1.0, options={}
     )

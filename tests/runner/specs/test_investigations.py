@@ -11,13 +11,15 @@ from breakeven.runner.specs.investigations import investigation, timed_again
 from breakeven.runner.specs.training import TrainingSpec
 from tests.helpers.journals import experiment_spec
 
-ASKED = ExperimentSpec.from_dict({
-    "name": "nightly",
-    "backends": ["eager", "inductor:mode=max-autotune", "cudagraphs"],
-    "training": {"batch_size": 4, "last_batch": "drop", "seed": 7},
-    "data": {"num_train_samples": 32},
-    "suite_run": "20261126-1",
-})  # fmt: skip
+ASKED = ExperimentSpec.from_dict(
+    {
+        "name": "nightly",
+        "backends": ["eager", "inductor:mode=max-autotune", "cudagraphs"],
+        "training": {"batch_size": 4, "last_batch": "drop", "seed": 7},
+        "data": {"num_train_samples": 32},
+        "suite_run": "20261126-1",
+    }
+)
 LABEL = "inductor-max-autotune"
 
 
@@ -66,7 +68,7 @@ def test_a_run_that_makes_forward_passes_is_investigated_by_forward_passes() -> 
         ({}, "onnx", "no run 'onnx'"),
         ({"devices": ("cpu", "cpu")}, LABEL, "must name one device for an investigation"),
     ],
-)  # fmt: skip
+)
 def test_a_run_that_cannot_be_investigated_is_refused_in_a_sentence(
     changes: dict[str, Any], label: str, why: str
 ) -> None:
@@ -93,20 +95,31 @@ def test_a_specification_that_is_no_investigation_is_refused(
 
 
 RECORDED = experiment_spec(
-    backends=("eager", "inductor:scope=forward", "cudagraphs"), controls=2, suite_run="nightly",
-    fallback_of="earlier", schedule="sequential",
+    backends=("eager", "inductor:scope=forward", "cudagraphs"),
+    controls=2,
+    suite_run="nightly",
+    fallback_of="earlier",
+    schedule="sequential",
     training=TrainingSpec(batch_size=8, seed=7, learning_rate=0.5),
-)  # fmt: skip
+)
 
 
 def test_it_has_that_backend_baseline_and_controls_and_the_same_settings():
     made = timed_again(RECORDED, "inductor-forward")
     assert [one.label for one in made.variants] == [
-        "baseline", "control", "control-2", "inductor-forward"
-    ]  # fmt: skip
+        "baseline",
+        "control",
+        "control-2",
+        "inductor-forward",
+    ]
     assert made.suite_run is None and made.fallback_of is None
-    same = replace(made, backends=RECORDED.backends, suite_run="nightly",
-                   fallback_of="earlier", model=RECORDED.model)  # fmt: skip
+    same = replace(
+        made,
+        backends=RECORDED.backends,
+        suite_run="nightly",
+        fallback_of="earlier",
+        model=RECORDED.model,
+    )
     assert same == RECORDED
 
 
@@ -142,10 +155,9 @@ def test_repeats_are_measured_again_together_and_beside_a_control(
     ("spec", "label", "why"),
     [
         (RECORDED, "inductr", "no run 'inductr'; there are baseline, control"),
-        (experiment_spec(scenario="cache"), "inductor-cold-1",
-         r"'cache' times no run"),
+        (experiment_spec(scenario="cache"), "inductor-cold-1", r"'cache' times no run"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_measured_again_is_refused_with_what_to_do(
     spec: ExperimentSpec, label: str, why: str
 ):

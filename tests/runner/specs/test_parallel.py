@@ -36,33 +36,50 @@ def test_several_devices_of_a_kind_are_one_run_of_as_many_ranks() -> None:
         ({"devices": ("cpu",) * 65}, "devices = .*must be at most 64"),
         ({"devices": CUDA, "parallel": "dp"}, "runs copies of the model in threads"),
         ({"backends": ("inductor:scope=forward+fullgraph=true",)}, "choose scope=blocks"),
-        ({"devices": CUDA, "parallel": "fsdp", "training": TrainingSpec(precision="fp16")},
-         "precision = 'fp16': does not work with"),
-        ({"training": TrainingSpec(batch_size=8, last_batch="pad"),
-          "data": DataSpec(num_train_samples=20)}, "last_batch = 'pad': must be 'drop'"),
+        (
+            {"devices": CUDA, "parallel": "fsdp", "training": TrainingSpec(precision="fp16")},
+            "precision = 'fp16': does not work with",
+        ),
+        (
+            {
+                "training": TrainingSpec(batch_size=8, last_batch="pad"),
+                "data": DataSpec(num_train_samples=20),
+            },
+            "last_batch = 'pad': must be 'drop'",
+        ),
         ({"parallel": "dp"}, "parallel = 'dp': .*on CPUs choose 'ddp' or 'fsdp'"),
         ({"scenario": "accuracy"}, "devices = .*compares tensors of one batch"),
         ({"scenario": "speed", "speed": SpeedSpec(part="inference")}, "for inference"),
         ({"scenario": "cache", "cache": CacheSpec(part="inference")}, "for inference"),
         ({"training": TrainingSpec(batch_size=7)}, "batch_size = 7: must be a multiple of 2"),
-        ({"training": TrainingSpec(batch_size=8, last_batch="dynamic"),
-          "data": DataSpec(num_train_samples=21)},
-         "last_batch = 'dynamic': must be 'drop' or 'pad': 2 devices cannot share a batch of 5"),
+        (
+            {
+                "training": TrainingSpec(batch_size=8, last_batch="dynamic"),
+                "data": DataSpec(num_train_samples=21),
+            },
+            "last_batch = 'dynamic': must be 'drop' or 'pad': 2 devices cannot share a batch of 5",
+        ),
         ({"devices": ("cpu", "cuda:0")}, "all be of one kind"),
         ({**MANY, "training": TrainingSpec(batch_size=6)}, "multiple of 4"),
         ({**MANY, "parallel": "dp"}, "'ddp' or 'fsdp' on several machines"),
         ({**MANY, "scenario": "accuracy"}, "compares no runs"),
         ({**MANY, "nodes": 33}, "at most 64 devices in all"),
-        ({"backends": ("inductor:optimize_ddp=python_reducer_without_compiled_forward",)},
-         "DistributedDataParallel does not support"),
+        (
+            {"backends": ("inductor:optimize_ddp=python_reducer_without_compiled_forward",)},
+            "DistributedDataParallel does not support",
+        ),
         ({"backends": ("inductor:optimize_ddp=fast",)}, "optimize_ddp"),
         ({"parallel": "fsdp", "backends": ("inductor:optimize_ddp=python_reducer",)}, "with 'ddp'"),
-        ({"devices": ("cpu",), "backends": ("inductor:optimize_ddp=no_optimization",)},
-         "several devices"),
-        ({"backends": ("inductor:optimize_ddp=no_optimization+scope=forward+fullgraph=true",)},
-         "one graph"),
+        (
+            {"devices": ("cpu",), "backends": ("inductor:optimize_ddp=no_optimization",)},
+            "several devices",
+        ),
+        (
+            {"backends": ("inductor:optimize_ddp=no_optimization+scope=forward+fullgraph=true",)},
+            "one graph",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_several_devices_cannot_do_is_refused_with_its_reason(
     changes: dict[str, Any], rule: str
 ) -> None:

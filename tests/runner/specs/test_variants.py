@@ -13,19 +13,26 @@ from breakeven.runner.specs.variants import Variant, parse_backend
         ("inductor", "inductor", {}),
         ("baseline", "backend-baseline", {}),
         ("inductor:mode=max-autotune", "inductor-max-autotune", {"mode": "max-autotune"}),
-        ("eager:scope=forward+fullgraph=true", "eager-forward-fullgraph_true",
-         {"scope": "forward", "fullgraph": True}),
+        (
+            "eager:scope=forward+fullgraph=true",
+            "eager-forward-fullgraph_true",
+            {"scope": "forward", "fullgraph": True},
+        ),
         ("aot_eager:fullgraph=false", "aot_eager-fullgraph_false", {"allows_breaks": True}),
         ("aot_eager:dynamic=false", "aot_eager-dynamic_false", {"dynamic": False}),
         ("eager:batch_times=4", "eager-batch_times_4", {"batch_times": 4}),
-        ("inductor:epilogue_fusion=false+max_fusion_size=8",
-         "inductor-epilogue_fusion_false-max_fusion_size_8",
-         {"options": {"epilogue_fusion": False, "max_fusion_size": 8}}),
-        ("inductor:mode=max-autotune+triton.cudagraphs=false",
-         "inductor-max-autotune-triton.cudagraphs_false",
-         {"mode": "max-autotune", "options": {"triton.cudagraphs": False}}),
+        (
+            "inductor:epilogue_fusion=false+max_fusion_size=8",
+            "inductor-epilogue_fusion_false-max_fusion_size_8",
+            {"options": {"epilogue_fusion": False, "max_fusion_size": 8}},
+        ),
+        (
+            "inductor:mode=max-autotune+triton.cudagraphs=false",
+            "inductor-max-autotune-triton.cudagraphs_false",
+            {"mode": "max-autotune", "options": {"triton.cudagraphs": False}},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_backend_is_written_with_its_settings(
     text: str, label: str, settings: dict[str, object]
 ) -> None:
@@ -36,13 +43,17 @@ def test_a_backend_is_written_with_its_settings(
 @pytest.mark.parametrize(
     ("text", "backend", "label", "scope"),
     [
-        ("thunder.dynamo:Compiler", "thunder.dynamo:Compiler", "thunder.dynamo.Compiler",
-         "iteration"),
+        (
+            "thunder.dynamo:Compiler",
+            "thunder.dynamo:Compiler",
+            "thunder.dynamo.Compiler",
+            "iteration",
+        ),
         ("a.b:c:scope=forward", "a.b:c", "a.b.c-forward", "forward"),
         ("/my code/own.py:go:scope=forward", "/my code/own.py:go", "own.go-forward", "forward"),
         ("a.b:scope=forward", "a.b", "a.b-forward", "forward"),
     ],
-)  # fmt: skip
+)
 def test_a_backend_is_named_by_path_if_a_name_without_a_value_follows_the_colon(
     text: str, backend: str, label: str, scope: str
 ) -> None:
@@ -90,7 +101,7 @@ def test_settings_that_cannot_be_are_refused_with_the_whole_text(text: str, rule
         "inductor:trace.path=/tmp/Bäume und Wälder [neu]",
         "__:dynamic=true",
     ],
-)  # fmt: skip
+)
 def test_a_label_can_name_a_folder_whatever_the_settings_are(text: str) -> None:
     spec = ExperimentSpec(name="trial", backends=(text,), controls=0)
     assert re.fullmatch(r"[A-Za-z0-9][\w.-]{,109}", spec.variants[1].label)

@@ -53,10 +53,14 @@ def test_every_combination_is_an_experiment_of_its_own_that_names_every_backend(
     found = cells(f"--models={NAMED}", "--precision=float32,bf16", "--backends=eager,inductor")
     assert len(found) == len({cell.name for cell in found}) == 2 * 2 * 2 * 2
     combinations = {
-        (cell.model.source, cell.training.precision, cell.scenario,
-         cell.speed.part if cell.scenario == "speed" else cell.accuracy.parts[0])
+        (
+            cell.model.source,
+            cell.training.precision,
+            cell.scenario,
+            cell.speed.part if cell.scenario == "speed" else cell.accuracy.parts[0],
+        )
         for cell in found
-    }  # fmt: skip
+    }
     assert len(combinations) == 16
     assert {cell.backends for cell in found} == {("eager", "inductor")}
     assert {cell.suite_run for cell in found} == {"r"}
@@ -76,15 +80,18 @@ def test_speed_takes_the_whole_batch_and_accuracy_one_sample_at_the_harness_tole
     assert [cell.accuracy.tolerance for cell in cells(*asked, "--device=cuda:0")] == [4e-3]
 
 
-@pytest.mark.parametrize(("suite", "model", "device", "expected"), [
-    ("huggingface", "MobileBertForMaskedLM", "cpu", {"accuracy": "none", "speed": "none"}),
-    ("huggingface", "OPTForCausalLM", "cpu", {"accuracy": "SGD", "speed": "SGD"}),
-    ("huggingface", "BertForMaskedLM", "cuda:0", {"accuracy": "Adam", "speed": "Adam"}),
-    ("timm", "ghostnet_100", "cuda:0", {"accuracy": "SGD", "speed": "SGD"}),
-    ("timm", "vit_base_patch14_dinov2.lvd142m", "cuda:0", {"accuracy": "SGD", "speed": "Adam"}),
-    ("timm", "vit_base_patch14_dinov2.lvd142m", "cpu", {"accuracy": "Adam", "speed": "Adam"}),
-    ("torchbench", "resnet18", "cpu", {"accuracy": "SGD", "speed": "SGD"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("suite", "model", "device", "expected"),
+    [
+        ("huggingface", "MobileBertForMaskedLM", "cpu", {"accuracy": "none", "speed": "none"}),
+        ("huggingface", "OPTForCausalLM", "cpu", {"accuracy": "SGD", "speed": "SGD"}),
+        ("huggingface", "BertForMaskedLM", "cuda:0", {"accuracy": "Adam", "speed": "Adam"}),
+        ("timm", "ghostnet_100", "cuda:0", {"accuracy": "SGD", "speed": "SGD"}),
+        ("timm", "vit_base_patch14_dinov2.lvd142m", "cuda:0", {"accuracy": "SGD", "speed": "Adam"}),
+        ("timm", "vit_base_patch14_dinov2.lvd142m", "cpu", {"accuracy": "Adam", "speed": "Adam"}),
+        ("torchbench", "resnet18", "cpu", {"accuracy": "SGD", "speed": "SGD"}),
+    ],
+)
 def test_a_model_is_trained_by_the_optimizer_of_the_harness(
     suite: str, model: str, device: str, expected: dict[str, str]
 ) -> None:
@@ -138,9 +145,15 @@ def test_cachebench_times_compiling_cold_and_warm() -> None:
     for cell in found:
         names[cell.cache.part].append(cell.model.source.partition(":")[2])
     assert names["inference"] == [
-        "nanogpt", "BERT_pytorch", "resnet50", "moco", "llama",
-        "AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification",
-    ]  # fmt: skip
+        "nanogpt",
+        "BERT_pytorch",
+        "resnet50",
+        "moco",
+        "llama",
+        "AllenaiLongformerBase",
+        "BertForMaskedLM",
+        "GPT2ForSequenceClassification",
+    ]
     assert set(names["inference"]) - set(names["training"]) == {"llama"}, "made for inference only"
 
 
@@ -168,12 +181,16 @@ def test_what_cannot_be_is_refused_with_its_name(arguments: Sequence[str], said:
         ({"task": "suite"}, "must be a model of a benchmark suite"),
         ({"model": {"source": "timm:resnet18"}}, "and only then"),
         ({"data": {"source": "builtin:random"}}, "and only then"),
-        ({"task": "suite", "model": {"source": "timm:resnet18/2"}},
-         "must be a name such as timm:resnet18"),
-        ({"task": "suite", "model": {"source": "huggingface:a b"}},
-         "must be a name such as huggingface:Bert"),
+        (
+            {"task": "suite", "model": {"source": "timm:resnet18/2"}},
+            "must be a name such as timm:resnet18",
+        ),
+        (
+            {"task": "suite", "model": {"source": "huggingface:a b"}},
+            "must be a name such as huggingface:Bert",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_suite_model_stands_with_its_task_and_random_samples(
     changes: dict[str, Spec], said: str
 ) -> None:
@@ -192,9 +209,17 @@ def data_dir(tmp_path: Path) -> DataDir:
 
 def command(data_dir: DataDir, *arguments: str) -> int:
     return cli.main(
-        ["suite", "huggingface", f"--data-folder={data_dir.path}", "--run=nightly",
-         "--backends=eager", "--scenarios=speed", "--parts=training", *arguments]
-    )  # fmt: skip
+        [
+            "suite",
+            "huggingface",
+            f"--data-folder={data_dir.path}",
+            "--run=nightly",
+            "--backends=eager",
+            "--scenarios=speed",
+            "--parts=training",
+            *arguments,
+        ]
+    )
 
 
 def end_all(data_dir: DataDir, experiment_id: str, state: RunState) -> None:

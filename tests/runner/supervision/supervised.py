@@ -41,8 +41,9 @@ def supervisor_of(tmp_path: Path) -> Iterator[Callable[[DataDir], "subprocess.Po
     def start(data_dir: DataDir) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-c", SUPERVISE, str(data_dir.path), *fake_worker.COMMAND]
         with (tmp_path / "said").open("w") as said:
-            started.append(subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=said,
-                                            start_new_session=True))  # fmt: skip
+            started.append(
+                subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=said, start_new_session=True)
+            )
         return started[-1]
 
     yield start

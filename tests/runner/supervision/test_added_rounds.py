@@ -58,8 +58,16 @@ def facts(data_dir: DataDir, experiment: Experiment) -> list[Any]:
     """What the training came to, which rounds do not touch."""
     with Store.in_memory(data_dir) as store:
         results = compare(store, experiment.experiment_id).results
-    return [(one.state, one.parity, one.measured.metrics, one.value("final_loss"),
-             one.value("compile_seconds")) for one in results]  # fmt: skip
+    return [
+        (
+            one.state,
+            one.parity,
+            one.measured.metrics,
+            one.value("final_loss"),
+            one.value("compile_seconds"),
+        )
+        for one in results
+    ]
 
 
 def trained(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
@@ -84,15 +92,24 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
     monkeypatch.setenv(CODE_VARIABLE, f"{tmp_path}:{FAULTS}")
     net = tmp_path / "net.py"
     net.write_text(NET)
-    data = DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=80,
-                    num_eval_samples=8)  # fmt: skip
-    training = TrainingSpec(batch_size=4, max_steps=40, learning_rate=1e-3,
-                            losses=("CrossEntropyLoss",))  # fmt: skip
+    data = DataSpec(
+        source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=80, num_eval_samples=8
+    )
+    training = TrainingSpec(
+        batch_size=4, max_steps=40, learning_rate=1e-3, losses=("CrossEntropyLoss",)
+    )
     spec = ExperimentSpec(
-        name="trial", backends=("eager:scope=forward",), controls=0, task="custom",
-        model=ModelSpec(source=f"{net}:Net"), data=data, training=training,
-        block_steps=5, cpu_threads=1, profile_steps=0,
-    )  # fmt: skip
+        name="trial",
+        backends=("eager:scope=forward",),
+        controls=0,
+        task="custom",
+        model=ModelSpec(source=f"{net}:Net"),
+        data=data,
+        training=training,
+        block_steps=5,
+        cpu_threads=1,
+        profile_steps=0,
+    )
     experiment = trained(data_dir, spec)
     before = {run: run.events_file.read_bytes() for run in experiment.runs}
     known = facts(data_dir, experiment)
@@ -169,10 +186,16 @@ def test_further_processes_of_a_script_add_rounds(
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     spec = ExperimentSpec(
-        name="trial", backends=("eager",), controls=0, task="script",
-        model=ModelSpec(source=f"script:{script}"), data=DataSpec(source="script"),
-        block_steps=5, cpu_threads=1, profile_steps=0,
-    )  # fmt: skip
+        name="trial",
+        backends=("eager",),
+        controls=0,
+        task="script",
+        model=ModelSpec(source=f"script:{script}"),
+        data=DataSpec(source="script"),
+        block_steps=5,
+        cpu_threads=1,
+        profile_steps=0,
+    )
     experiment_id = submit(data_dir, spec)
     supervise(data_dir)
     experiment = find_experiment(data_dir, experiment_id)
@@ -276,8 +299,12 @@ def test_runs_of_all_environments_can_run_again_whatever_torch_is_installed_here
 ) -> None:
     experiment = recorded(data_dir, "1.0.0", environments=("a=/a/python", "b=/b/python"))
     assert add_rounds(experiment, ["inductor@b"], SOON) == [
-        "baseline@a", "control@a", "baseline@b", "control@b", "inductor@b"
-    ]  # fmt: skip
+        "baseline@a",
+        "control@a",
+        "baseline@b",
+        "control@b",
+        "inductor@b",
+    ]
 
 
 @pytest.mark.parametrize(

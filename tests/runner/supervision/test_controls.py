@@ -85,19 +85,31 @@ def test_in_bf16_one_control_calls_nothing_a_fault_below_twenty_times_what_it_st
 
 @pytest.mark.parametrize(
     ("precision", "off", "most_seconds", "takes_one"),
-    [("bf16", 0.006, 20.0, True), ("float32", 0.006, 20.0, False), ("float32", 0.4, 20.0, True),
-     ("float32", 2.0, 20.0, False), ("bf16", 0.006, 19.9, False)],
-)  # fmt: skip
+    [
+        ("bf16", 0.006, 20.0, True),
+        ("float32", 0.006, 20.0, False),
+        ("float32", 0.4, 20.0, True),
+        ("float32", 2.0, 20.0, False),
+        ("bf16", 0.006, 19.9, False),
+    ],
+)
 def test_a_backend_takes_one_that_lies_off_too_little_to_call_it_a_fault_if_nobody_waits_long(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch,
-    precision: str, off: float, most_seconds: float, takes_one: bool,
-) -> None:  # fmt: skip
+    data_dir: DataDir,
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+    off: float,
+    most_seconds: float,
+    takes_one: bool,
+) -> None:
     """Half width 4 x 0.001 in bf16, 10 x 0.001 in float32, which the specification names. A control
     takes 20 s."""
     monkeypatch.setattr(controls, "MAX_SECONDS", most_seconds)
     runs = []
-    for label, role, by in (("baseline", "baseline", 0.0), ("control", "control", 0.001),
-                            ("inductor", "backend", off)):  # fmt: skip
+    for label, role, by in (
+        ("baseline", "baseline", 0.0),
+        ("control", "control", 0.001),
+        ("inductor", "backend", off),
+    ):
         run = Recording(data_dir.runs, label).claim().start(precision=precision)
         run.blocks([0.2] * 10, [*raised(by, 0 if by < 0.1 else 70).values()])
         runs.append((role, run.end()))
@@ -136,8 +148,11 @@ def test_windows_that_may_break_parity_take_one(
     """The differences are 3 % of what was learned."""
     late = {step: loss + off * (step >= 84) for step, loss in FALLS.items()}
     runs = []
-    for label, role, losses in (("baseline", "baseline", FALLS), ("control", "control", WAVES),
-                                ("inductor", "backend", late)):  # fmt: skip
+    for label, role, losses in (
+        ("baseline", "baseline", FALLS),
+        ("control", "control", WAVES),
+        ("inductor", "backend", late),
+    ):
         run = Recording(data_dir.runs, label).claim().start()
         run.blocks([0.2] * 10, [*losses.values()])
         runs.append((role, run.end()))
@@ -157,8 +172,9 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
     runs = run_dirs(data_dir, experiment_id)
     assert states_of(runs) == dict.fromkeys([*alone, "control-2", "control-3"], RunState.FINISHED)
     ends = [max(event["time"] for event in events(runs[label], "step")) for label in alone]
-    first, second = (events(runs[label], "block")[0]["began"]
-                     for label in ("control-2", "control-3"))  # fmt: skip
+    first, second = (
+        events(runs[label], "block")[0]["began"] for label in ("control-2", "control-3")
+    )
     assert max(ends) < first < second
     (shown,) = listed(data_dir)
     assert [label for label, _, _ in shown.runs] == list(runs)
@@ -193,10 +209,15 @@ def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: Data
         name: [(role, run.run_id) for role, run in judged_in(spec, name, runs)] for name in "ab"
     }
     assert judged == {
-        "a": [("baseline", "x.baseline@a"), ("control", "x.control@a"), ("backend", "x.eager@a"),
-              ("backend", "x.baseline@b"), ("backend", "x.eager@b")],
+        "a": [
+            ("baseline", "x.baseline@a"),
+            ("control", "x.control@a"),
+            ("backend", "x.eager@a"),
+            ("backend", "x.baseline@b"),
+            ("backend", "x.eager@b"),
+        ],
         "b": [("baseline", "x.baseline@b"), ("control", "x.control@b"), ("backend", "x.eager@b")],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.heavy

@@ -59,9 +59,11 @@ def submit_slow(data_dir: DataDir) -> list[RunDir]:
 
 
 def has_begun(run: RunDir) -> bool:
-    return run.claim_file.exists() and run.events_file.exists() and (
-        run.events_file.stat().st_size > 1000
-    )  # fmt: skip
+    return (
+        run.claim_file.exists()
+        and run.events_file.exists()
+        and (run.events_file.stat().st_size > 1000)
+    )
 
 
 def test_how_a_run_ended_is_recorded_once_there_is_room(
@@ -157,11 +159,15 @@ def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk
 ) -> None:
     (disk / "filler").write_bytes(bytes(8 * 2**20))
     spec = specs.ExperimentSpec(
-        name="full", backends=(), controls=0,
+        name="full",
+        backends=(),
+        controls=0,
         data=specs.DataSpec(num_train_samples=64, num_eval_samples=8, sequence_length=16),
         training=specs.TrainingSpec(batch_size=8, optimizer="AdamW"),
-        checkpoints=specs.CheckpointSpec(every=2, unit="steps"), block_steps=2, cpu_threads=1,
-    )  # fmt: skip
+        checkpoints=specs.CheckpointSpec(every=2, unit="steps"),
+        block_steps=2,
+        cpu_threads=1,
+    )
     run_spec = specs.RunSpec(experiment_id="full", experiment=spec, variant=spec.variants[0])
     run = RunDir(disk / "runs" / run_spec.run_id)
     run.write_spec(run_spec)

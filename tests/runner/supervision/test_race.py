@@ -85,8 +85,13 @@ def test_compilers_start_with_a_fused_optimizer_until_it_fails_or_is_slower(
         share = {None: 1.0, "inductor": 0.5, "cudagraphs": 0.7}[variant.backend]
         return 1.0, share * (fused or 1.0 if variant.optimizer == "fused" else 1.0)
 
-    spec = on_cuda("none:optimizer=fused", "inductor", "inductor:optimizer=fused", "cudagraphs",
-                   "cudagraphs:optimizer=fused")  # fmt: skip
+    spec = on_cuda(
+        "none:optimizer=fused",
+        "inductor",
+        "inductor:optimizer=fused",
+        "cudagraphs",
+        "cudagraphs:optimizer=fused",
+    )
     track = raced(replace(spec, tune=search().tune), speed)
     if fused is None:
         track.dies = {one for one in labels(spec.candidates) if one.endswith("fused")}
@@ -388,8 +393,14 @@ def test_processes_that_load_data_are_tried_where_steps_wait_for_data(
 def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_compiler() -> None:
     """The budget ends before the combination joins. Two rounds suffice for a finalist that is
     clearly ahead, and to end its rivals."""
-    spec = search(("none:optimizer=for_loop", "none:optimizer=foreach", "inductor",
-                   "inductor:optimizer=foreach"))  # fmt: skip
+    spec = search(
+        (
+            "none:optimizer=for_loop",
+            "none:optimizer=foreach",
+            "inductor",
+            "inductor:optimizer=foreach",
+        )
+    )
     forms = {None: 1.0, "for_loop": 0.75, "foreach": 0.7}
 
     def speed(variant: Variant) -> tuple[float, float]:
@@ -448,8 +459,11 @@ def test_candidates_that_compile_together_fill_a_group_with_neighbours_of_the_fi
     assert joining(together(at_once=1)) == first
     assert joining(together()) == [*first, f"{graphs}-forward-fused", f"{graphs}-blocks-fused"]
     # The device waits for a tenth of a step: CUDA graphs alone could save much less than Inductor.
-    assert joining(together(utilization=0.9))[:3] == [f"{graphs}-fused", "inductor-fused",
-                                                       "none-fused"]  # fmt: skip
+    assert joining(together(utilization=0.9))[:3] == [
+        f"{graphs}-fused",
+        "inductor-fused",
+        "none-fused",
+    ]
 
 
 def test_a_candidate_comes_after_itself_with_cuda_graphs_also_if_these_fail() -> None:
@@ -549,9 +563,14 @@ def test_whatever_joins_together_fails_or_loses_the_search_ends_with_a_sound_ans
 
 @pytest.mark.parametrize(
     ("share", "rounds", "winner", "are_decided"),
-    [(0.80, 4, "inductor", True), (0.815, 4, "baseline", True),
-     (0.80, 3, "inductor", True), (0.815, 3, "baseline", True), (0.5, 2, "baseline", False)],
-)  # fmt: skip
+    [
+        (0.80, 4, "inductor", True),
+        (0.815, 4, "baseline", True),
+        (0.80, 3, "inductor", True),
+        (0.815, 3, "baseline", True),
+        (0.5, 2, "baseline", False),
+    ],
+)
 def test_a_clear_winner_is_the_best_after_few_rounds_and_ends_what_is_slower(
     share: float, rounds: int, winner: str, *, are_decided: bool
 ) -> None:
@@ -655,8 +674,14 @@ def test_the_finalists_are_the_two_best_of_different_kinds() -> None:
 def test_what_is_about_to_win_is_combined_before_it_has_surely_won() -> None:
     """One form of the optimizer has surely won, the other takes half of its time, but in too noisy
     rounds for a decision. The next candidate has the other form."""
-    spec = search(("none:optimizer=foreach", "none:optimizer=fused", "inductor:optimizer=foreach",
-                   "inductor:optimizer=fused"))  # fmt: skip
+    spec = search(
+        (
+            "none:optimizer=foreach",
+            "none:optimizer=fused",
+            "inductor:optimizer=foreach",
+            "inductor:optimizer=fused",
+        )
+    )
     race = Race(replace(spec, tune=replace(spec.tune, at_once=2)))
     for variant in (*spec.variants, *spec.candidates[:2]):
         race.add(variant)
@@ -673,10 +698,13 @@ def test_only_the_baseline_and_the_best_are_profiled_when_a_search_ends() -> Non
     over = Ending(cause="seconds", target_width=0.1, budget=9.0)
     lost = Ending(cause="loses", target_width=0.1, budget=9.0, to="inductor")
     decision = Decision(over=over, dropped={"eager": lost}, best="inductor")
-    endings = {label: decision.ending(label)
-               for label in ("baseline", "control", "inductor", "aot_eager", "eager")}  # fmt: skip
+    endings = {
+        label: decision.ending(label)
+        for label in ("baseline", "control", "inductor", "aot_eager", "eager")
+    }
     assert {label for label, one in endings.items() if one and one.is_profiled} == {
-        "baseline", "inductor",
-    }  # fmt: skip
+        "baseline",
+        "inductor",
+    }
     assert endings["eager"] is not None and endings["eager"].cause == "loses"
     assert Decision(dropped={"eager": lost}).ending("inductor") is None

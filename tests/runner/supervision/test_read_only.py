@@ -51,8 +51,12 @@ def freeze(data_dir: DataDir) -> None:
 
 
 def command(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*before, sys.executable, "-m", *arguments], cwd=PROJECT_ROOT,
-                          capture_output=True, text=True)  # fmt: skip
+    return subprocess.run(
+        [*before, sys.executable, "-m", *arguments],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_commands_on_a_read_only_data_folder_answer_or_say_so_in_a_sentence(

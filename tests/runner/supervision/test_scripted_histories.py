@@ -105,8 +105,12 @@ def test_a_round_has_a_turn_of_each_run_in_an_order_by_the_seed_and_in_the_first
     orders = []
     for number, seed in enumerate((1, 1, 2)):
         with scripted(tmp_path / str(number)) as script:
-            script.submit(backends=backends, controls=1, data=DataSpec(num_train_samples=60),
-                          training=TrainingSpec(batch_size=1, seed=seed))  # fmt: skip
+            script.submit(
+                backends=backends,
+                controls=1,
+                data=DataSpec(num_train_samples=60),
+                training=TrainingSpec(batch_size=1, seed=seed),
+            )
             script.kernel.run()
             assert set(script.states().values()) == FINISHED
             blocks = [events(run, "block") for run in script.runs().values()]

@@ -33,16 +33,24 @@ from tests.runner.supervision import test_supervisor as fake
 from tests.runner.supervision.supervised import impatience as impatience
 
 pytestmark = pytest.mark.heavy
-SCRIPT = {"task": "script", "model": specs.ModelSpec(source="script:/home/me/train.py"),
-          "data": specs.DataSpec(source="script")}  # fmt: skip
+SCRIPT = {
+    "task": "script",
+    "model": specs.ModelSpec(source="script:/home/me/train.py"),
+    "data": specs.DataSpec(source="script"),
+}
 
 
 def search(*backends: str, steps: int = 10_000, seconds: float = 60.0) -> specs.ExperimentSpec:
     return fake.experiment(
-        *backends, steps=40, scenario="tune", block_steps=2, controls=1, more_controls=0,
+        *backends,
+        steps=40,
+        scenario="tune",
+        block_steps=2,
+        controls=1,
+        more_controls=0,
         speed=specs.SpeedSpec(batches=2, warm_up_blocks=1),
         tune=specs.TuneSpec(steps=steps, max_seconds=seconds),
-    )  # fmt: skip
+    )
 
 
 def ran(
@@ -165,8 +173,10 @@ def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compu
     claim = runs["none-foreach"].read_claim()
     assert claim is not None and claim.process.pid in {one.process.pid for one in reserves}
     assert are_claimed and all(are_claimed)
-    losses = {label: [step["loss"] for step in fake.events(run, "step")][:8]
-              for label, run in runs.items()}  # fmt: skip
+    losses = {
+        label: [step["loss"] for step in fake.events(run, "step")][:8]
+        for label, run in runs.items()
+    }
     assert losses["none-foreach"] == losses["baseline"]
     for label, run in runs.items():
         (environment,) = fake.events(run, "environment")
@@ -240,8 +250,13 @@ def test_a_process_in_reserve_leaves_the_choice_of_its_gpu_to_the_run(data_dir: 
         "print(os.environ['CUDA_VISIBLE_DEVICES'])"
     )
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "3,5"}
-    said = subprocess.run([sys.executable, "-c", program, str(baseline.path)], text=True,
-                          env=environment, capture_output=True, check=True)  # fmt: skip
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(baseline.path)],
+        text=True,
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
     assert said.stdout == "3,5\n"
 
 

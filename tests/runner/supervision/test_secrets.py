@@ -70,9 +70,11 @@ def layers(content: bytes) -> Iterator[bytes]:
 def files_with(folder: Path, *words: str) -> list[str]:
     """Every file in which one of the words stands, however it is packed."""
     return [
-        file.name for file in folder.rglob("*") if file.is_file()
+        file.name
+        for file in folder.rglob("*")
+        if file.is_file()
         if any(word.encode() in layer for layer in layers(file.read_bytes()) for word in words)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +85,36 @@ def spied(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     code.mkdir()
     (code / "spy.py").write_text(HOSTILE)
     data_dir = DataDir(folder / "data")
-    environment = {**os.environ, "HF_TOKEN": PASSED, "CLOUD_SECRET_KEY": WITHHELD,
-                   "MY_DATA_ROOT": "/somewhere", "BREAKEVEN_PASS": "HF_TOKEN",
-                   "BREAKEVEN_CODE": f"{code}:{FAULTS}"}  # fmt: skip
+    environment = {
+        **os.environ,
+        "HF_TOKEN": PASSED,
+        "CLOUD_SECRET_KEY": WITHHELD,
+        "MY_DATA_ROOT": "/somewhere",
+        "BREAKEVEN_PASS": "HF_TOKEN",
+        "BREAKEVEN_CODE": f"{code}:{FAULTS}",
+    }
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("BREAKEVEN_CODE", f"{code}:{FAULTS}")
-        experiment_id = submit(data_dir, ExperimentSpec(
-            name="spied", backends=(), controls=0, callbacks=(f"{code}/spy.py:Spy",),
-            **NET, training=TrainingSpec(batch_size=4),
-        ))  # fmt: skip
+        experiment_id = submit(
+            data_dir,
+            ExperimentSpec(
+                name="spied",
+                backends=(),
+                controls=0,
+                callbacks=(f"{code}/spy.py:Spy",),
+                **NET,
+                training=TrainingSpec(batch_size=4),
+            ),
+        )
     with (data_dir.path / "supervisor.log").open("w") as output:
-        subprocess.run([sys.executable, "-c", SUPERVISE, str(data_dir.path)], cwd=PROJECT_ROOT,
-                       env=environment, stdout=output, stderr=output, check=True)  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-c", SUPERVISE, str(data_dir.path)],
+            cwd=PROJECT_ROOT,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            check=True,
+        )
     return data_dir.run_dir(f"{experiment_id}.baseline")
 
 
@@ -127,8 +147,10 @@ def test_nothing_that_leaves_the_machine_has_a_secret(
         (out / "report.html").write_text(report_of(store, [asked]))
         told = content(store, asked)
         (out / "all.zip").write_bytes(everything(store, told, pictures=()))
-        for name, table in (("runs", queries.list_runs(store, asked)),
-                            ("experiments", queries.list_experiments(store))):  # fmt: skip
+        for name, table in (
+            ("runs", queries.list_runs(store, asked)),
+            ("experiments", queries.list_experiments(store)),
+        ):
             for kind in TABLE_FORMATS.values():
                 (out / f"{name}.{kind.suffix}").write_bytes(kind.to_bytes(table))
     (out / "runs.zip").write_bytes(pack([spied.path]))
@@ -152,11 +174,18 @@ def test_a_specification_with_a_secret_is_refused_and_the_refusal_does_not_tell_
 
 def test_a_run_gets_what_a_training_needs_and_secrets_only_by_name() -> None:
     environment = {
-        "PATH": "/bin", "LD_LIBRARY_PATH": "/lib", "CUDA_VISIBLE_DEVICES": "0", "HF_HOME": "/hub",
-        "OMP_NUM_THREADS": "2", "https_proxy": "http://proxy", "HF_TOKEN": PASSED,
-        "AWS_SECRET_ACCESS_KEY": "x", "MY_ROOT": "/data", "OTHER": "1",
+        "PATH": "/bin",
+        "LD_LIBRARY_PATH": "/lib",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "HF_HOME": "/hub",
+        "OMP_NUM_THREADS": "2",
+        "https_proxy": "http://proxy",
+        "HF_TOKEN": PASSED,
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "MY_ROOT": "/data",
+        "OTHER": "1",
         "BREAKEVEN_PASS": "MY_ROOT, AWS_SECRET_ACCESS_KEY",
-    }  # fmt: skip
+    }
     assert withheld(environment) == ["HF_TOKEN", "OTHER"]
     assert for_runs(environment) == {
         **{name: value for name, value in environment.items() if name not in ("HF_TOKEN", "OTHER")},

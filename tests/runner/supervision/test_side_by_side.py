@@ -92,8 +92,10 @@ def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_r
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
     monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: None)
-    keys = [submit(data_dir, fake.experiment("slow", steps=4, devices=(device,)))
-            for device in ("cuda:0", "cuda:1", "cuda")]  # fmt: skip
+    keys = [
+        submit(data_dir, fake.experiment("slow", steps=4, devices=(device,)))
+        for device in ("cuda:0", "cuda:1", "cuda")
+    ]
     worked_off(data_dir, *keys)
     places: dict[str, list[tuple[float, float]]] = {}
     for key in keys:
@@ -184,5 +186,6 @@ def test_those_that_compile_do_so_side_by_side_only_if_asked_and_only_in_the_fir
     apart = [blocks[0] for label, blocks in found.items() if not label.startswith("slow")]
     apart += [blocks[1] for blocks in found.values()]
     every = [block for blocks in found.values() for block in blocks]
-    assert not [(one, other) for one in apart for other in every
-                if one != other and overlap(one, other)]  # fmt: skip
+    assert not [
+        (one, other) for one in apart for other in every if one != other and overlap(one, other)
+    ]

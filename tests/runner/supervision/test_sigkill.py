@@ -41,8 +41,14 @@ def test_sigkill_of_the_supervisor_ends_a_compilation_with_all_its_children(
     data_dir: DataDir,
 ) -> None:
     data = DataSpec(num_train_samples=400, num_eval_samples=20, sequence_length=16)
-    spec = ExperimentSpec(name="trial", backends=("inductor",), controls=0, data=data,
-                          training=TrainingSpec(batch_size=4, seed=1), block_steps=2)  # fmt: skip
+    spec = ExperimentSpec(
+        name="trial",
+        backends=("inductor",),
+        controls=0,
+        data=data,
+        training=TrainingSpec(batch_size=4, seed=1),
+        block_steps=2,
+    )
     experiment_id = submit(data_dir, spec)
     runs = find_experiment(data_dir, experiment_id).runs
     ensure_supervisor(data_dir)

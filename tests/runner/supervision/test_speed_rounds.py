@@ -27,8 +27,14 @@ pytestmark = pytest.mark.heavy
 def experiment(*backends: str, controls: int = 0, repeats: int = 1, **speed: Any) -> ExperimentSpec:
     """Blocks of 2 steps, 1 warm-up block, 6 to 15 rounds."""
     fields = {"batches": 2, "warm_up_blocks": 1, "min_rounds": 6, "max_rounds": 15, **speed}
-    return fake.experiment(*backends, steps=20, scenario="speed", block_steps=2, controls=controls,
-                           speed=SpeedSpec(repeats=repeats, **fields))  # fmt: skip
+    return fake.experiment(
+        *backends,
+        steps=20,
+        scenario="speed",
+        block_steps=2,
+        controls=controls,
+        speed=SpeedSpec(repeats=repeats, **fields),
+    )
 
 
 def raced(data_dir: DataDir, spec: ExperimentSpec) -> dict[str, RunDir]:
@@ -119,8 +125,13 @@ def test_a_speed_experiment_from_submission_to_verdict(
     monkeypatch.setenv(CODE_VARIABLE, str(FAULTS))
     changes = {**NET, "data": replace(NET["data"], num_train_samples=8, num_eval_samples=2)}
     speed = SpeedSpec(part="inference", batches=2, min_rounds=6, max_rounds=8, target_width=1e-6)
-    spec = replace(experiment("eager"), **changes, speed=speed, cpu_threads=1,
-                   training=TrainingSpec(batch_size=2))  # fmt: skip
+    spec = replace(
+        experiment("eager"),
+        **changes,
+        speed=speed,
+        cpu_threads=1,
+        training=TrainingSpec(batch_size=2),
+    )
     experiment_id = submit(data_dir, spec)
     supervise(data_dir)
     with Store.in_memory(data_dir) as store:

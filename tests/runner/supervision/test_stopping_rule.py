@@ -67,18 +67,22 @@ WIDE = "; intervals are wider than the requested 5 %: eager 10 %"
         ({"min_rounds": 11}, STEADY, STEADY, 11, NARROW),
         # The next round is the last: 30 in all.
         ({}, STEADY, RESTLESS, 29, f"the budget of 30 rounds is spent{WIDE}"),
-        ({}, RESTLESS, STEADY, 29, f"the budget of 30 rounds is spent{WIDE}".replace(
-            "eager", "control")),
+        (
+            {},
+            RESTLESS,
+            STEADY,
+            29,
+            f"the budget of 30 rounds is spent{WIDE}".replace("eager", "control"),
+        ),
         # All runs together: 3.0 s and 3.1 s in turns are 21.4 s after 7 rounds, 24.4 s after 8.
         ({"max_seconds": 24.0}, STEADY, RESTLESS, 8, "the budget of 24 s is spent"),
-        ({"min_rounds": 30}, STEADY, STEADY, 29,
-         f"the budget of 30 rounds is spent, and {NARROW}"),
+        ({"min_rounds": 30}, STEADY, STEADY, 29, f"the budget of 30 rounds is spent, and {NARROW}"),
         # Looks lie farther and farther apart. Four of the rounds are long. The interval leaves out
         # 3 of 15 rounds at each end, and 4 of 18 (of 17 as well): the looks come after 6, 8, 10,
         # 12, 15 and 18 rounds.
         ({}, STEADY, [*[1.0, 1.5] * 4, *STEADY], 18, NARROW),
     ],
-)  # fmt: skip
+)
 def test_measuring_ends_once_every_interval_is_narrow_or_the_budget_is_spent(
     budget: dict[str, float], control: list[float], eager: list[float], rounds: int, reason: str
 ) -> None:

@@ -210,9 +210,13 @@ def test_what_needs_more_memory_than_there_is_ends_alone(data_dir: DataDir) -> N
 @pytest.mark.parametrize(
     ("asked", "allocated", "is_too_much"),
     # Of 79.11 GiB; what other processes hold does not count.
-    [("20.00 GiB", "70.50 GiB", True), ("20.00 GiB", "50.00 GiB", False),
-     ("80.00 GiB", "512.00 KiB", True), ("2.00 MiB", "79.10 GiB", False)],
-)  # fmt: skip
+    [
+        ("20.00 GiB", "70.50 GiB", True),
+        ("20.00 GiB", "50.00 GiB", False),
+        ("80.00 GiB", "512.00 KiB", True),
+        ("2.00 MiB", "79.10 GiB", False),
+    ],
+)
 def test_an_error_of_a_device_says_whether_its_memory_would_suffice_for_the_run_alone(
     tmp_path: Path, asked: str, allocated: str, is_too_much: bool
 ) -> None:
@@ -366,14 +370,19 @@ def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
     runs.pop("eager-cold-3").write_exit(Exit.now(RunState.FINISHED, "all steps done", 0))
     supervise(data_dir, FAKE_WORKER)
     found = {
-        label: one["found_in_cache"] for label, run in runs.items()
-        for one in events(run, "phase") if one["phase"] == "waiting"
-    }  # fmt: skip
+        label: one["found_in_cache"]
+        for label, run in runs.items()
+        for one in events(run, "phase")
+        if one["phase"] == "waiting"
+    }
     assert found == {
-        "baseline": [], "eager-cold-1": [], "eager-warm-1": ["eager-cold-1"],
-        "eager-cold-2": [], "eager-warm-2": ["eager-cold-2"],
+        "baseline": [],
+        "eager-cold-1": [],
+        "eager-warm-1": ["eager-cold-1"],
+        "eager-cold-2": [],
+        "eager-warm-2": ["eager-cold-2"],
         "eager-warm-3": [],  # the cold one ended elsewhere
-    }  # fmt: skip
+    }
     assert not any(run.compile_cache.exists() for run in runs.values())
 
 
@@ -381,8 +390,9 @@ def test_the_queue_is_worked_off_in_its_order_without_what_is_held_until_it_is_l
     data_dir: DataDir,
 ) -> None:
     """A higher priority comes first, and a move by hand before it."""
-    held, low, high, moved = (submit(data_dir, experiment(steps=10, priority=priority))
-                              for priority in (0, 0, 5, -5))  # fmt: skip
+    held, low, high, moved = (
+        submit(data_dir, experiment(steps=10, priority=priority)) for priority in (0, 0, 5, -5)
+    )
     queue_order.move(data_dir, moved)
     queue_order.hold(data_dir, held)
     order = [one.experiment_id for one in queue_order.startable(data_dir)]

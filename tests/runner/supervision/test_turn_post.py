@@ -38,9 +38,19 @@ def test_an_answer_to_an_earlier_turn_hands_back_none_and_one_in_two_parts_is_he
 
 
 @pytest.mark.parametrize(
-    "line", [b"\n", b"hello\n", b"[]\n", b"null\n", b"{}\n", b'{"say": []}\n', b"\xff\n",
-             b'{"say": "done"}\n', b"[" * 100_000 + b"\n"]
-)  # fmt: skip
+    "line",
+    [
+        b"\n",
+        b"hello\n",
+        b"[]\n",
+        b"null\n",
+        b"{}\n",
+        b'{"say": []}\n',
+        b"\xff\n",
+        b'{"say": "done"}\n',
+        b"[" * 100_000 + b"\n",
+    ],
+)
 def test_what_is_no_word_changes_nothing(post: TurnPost, line: bytes) -> None:
     post.give(Turn(round=0, position=0))
     os.set_blocking(post.run_fds[1], False)

@@ -39,8 +39,11 @@ class Witness:
 
     def seconds_told_alive(self, key: str, since: float) -> float:
         """How long after that moment the first attempt was still told to be running."""
-        alive = [at - since for at, states, attempt in self.told[key]
-                 if at > since and attempt == 1 and "running" in states]  # fmt: skip
+        alive = [
+            at - since
+            for at, states, attempt in self.told[key]
+            if at > since and attempt == 1 and "running" in states
+        ]
         return max(alive, default=0.0)
 
     def _watch(self) -> None:

@@ -16,8 +16,13 @@ from breakeven.runner.folders.run_dir import RunDir
 from tests.helpers.waiting import PATIENCE_SECONDS
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["breakeven.runner.worker.session", "tests.runner.worker.forked",
-                              "breakeven.runner.worker.script.running"])  # fmt: skip
+FORKS.set_forkserver_preload(
+    [
+        "breakeven.runner.worker.session",
+        "tests.runner.worker.forked",
+        "breakeven.runner.worker.script.running",
+    ]
+)
 
 
 def start(

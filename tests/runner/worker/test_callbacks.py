@@ -56,12 +56,20 @@ def test_every_hook_is_called_in_its_place_and_sees_what_the_journal_has(
     # An epoch has 6 steps, so the second one does not end.
     found = [(event["name"], event["step"]) for event in of_kind(events, "value")]
     assert found == [
-        ("train_begin", 0), ("epoch_begin", 0), *chain(*steps[:6]), ("epoch_end", 6),
-        *[(name, 6) for name in evaluated], ("epoch_begin", 6), *chain(*steps[6:]),
-        *[(name, 8) for name in evaluated], ("train_end", 8),
-    ]  # fmt: skip
-    seen = {name: [e["value"] for e in of_kind(events, "value") if e["name"] == name]
-            for name in ("batch_end", "evaluation_end")}  # fmt: skip
+        ("train_begin", 0),
+        ("epoch_begin", 0),
+        *chain(*steps[:6]),
+        ("epoch_end", 6),
+        *[(name, 6) for name in evaluated],
+        ("epoch_begin", 6),
+        *chain(*steps[6:]),
+        *[(name, 8) for name in evaluated],
+        ("train_end", 8),
+    ]
+    seen = {
+        name: [e["value"] for e in of_kind(events, "value") if e["name"] == name]
+        for name in ("batch_end", "evaluation_end")
+    }
     assert seen["batch_end"] == [step["loss"] for step in of_kind(events, "step")]
     assert seen["evaluation_end"] == [e["loss"] for e in of_kind(events, "evaluation")]
     source = of_kind(events, "source")[-1]

@@ -32,17 +32,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     # `aot_eager` has all graphs; generated code would take a compiler of C++ half a minute.
     net = WORKLOADS["relu net"]
     spec = replace(
-        net, training=replace(net.training, max_steps=4, optimizer="SGD"), backends=("aot_eager",),
-        evaluation=EvaluationSpec(when="never"), keep_code=True, keep_trace=True,
-    )  # fmt: skip
+        net,
+        training=replace(net.training, max_steps=4, optimizer="SGD"),
+        backends=("aot_eager",),
+        evaluation=EvaluationSpec(when="never"),
+        keep_code=True,
+        keep_trace=True,
+    )
     run_spec = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[-1])
     run = data_dir.run_dir(run_spec.run_id)
     run.write_spec(run_spec)
     done = subprocess.run(
-        [sys.executable, "-m", "breakeven.runner.worker", str(run.path)], cwd=PROJECT_ROOT,
-        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+        [sys.executable, "-m", "breakeven.runner.worker", str(run.path)],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
         env={**os.environ, CODE_VARIABLE: str(FOLDER)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return data_dir
 
@@ -77,8 +84,9 @@ def test_the_trace_opens_in_tlparse(folder: DataDir, tmp_path: Path) -> None:
     assert command, "pip install -r requirements-dev.txt"
     done = subprocess.run(
         [command, str(file), "-o", str(tmp_path / "out"), "--no-browser"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "out" / "index.html").read_text()
     assert "[0/0]" in page and "iterate" in page

@@ -146,8 +146,14 @@ def test_a_data_set_of_single_samples_is_read_as_far_as_needed(own: Path) -> Non
 )
 def test_what_functions_return_must_fit(own: Path, model: str, data: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
-        load_workload(own_spec(own, model, data.replace("untested", "classes"),
-                               num_test_samples=3 * (data == "untested")))  # fmt: skip
+        load_workload(
+            own_spec(
+                own,
+                model,
+                data.replace("untested", "classes"),
+                num_test_samples=3 * (data == "untested"),
+            )
+        )
 
 
 def test_dropout_can_be_taken_from_a_model_of_ones_own_and_no_module_of_torch_keeps_it(
@@ -156,11 +162,13 @@ def test_dropout_can_be_taken_from_a_model_of_ones_own_and_no_module_of_torch_ke
     for dropout, expected in (("off", 0), ("keep", 0.5)):
         model: Any = load_workload(own_spec(own, "net", "classes", dropout=dropout)).model
         assert model.dropout.p == expected
-    model = nn.ModuleList([
-        nn.TransformerEncoderLayer(8, 2, dim_feedforward=8, dropout=0.3, batch_first=True),
-        nn.LSTM(8, 8, num_layers=2, dropout=0.3, batch_first=True),
-        nn.AlphaDropout(0.3),
-    ])  # fmt: skip
+    model = nn.ModuleList(
+        [
+            nn.TransformerEncoderLayer(8, 2, dim_feedforward=8, dropout=0.3, batch_first=True),
+            nn.LSTM(8, 8, num_layers=2, dropout=0.3, batch_first=True),
+            nn.AlphaDropout(0.3),
+        ]
+    )
     switch_off_dropout(model)
     model.train()
     x = torch.randn(2, 3, 8)

@@ -125,9 +125,14 @@ def a_run(spec: ExperimentSpec) -> RunSpec:
     return RunSpec(experiment_id="x", experiment=spec, variant=spec.possible_variants[0])
 
 
-@pytest.mark.parametrize(("places", "parallel", "joules", "num_metered"),
-                         [(("cpu", "cpu"), "ddp", 5.0, 2), (("cpu", "cpu"), "ddp", None, None),
-                          (("cpu",), "ddp", 5.0, None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("places", "parallel", "joules", "num_metered"),
+    [
+        (("cpu", "cpu"), "ddp", 5.0, 2),
+        (("cpu", "cpu"), "ddp", None, None),
+        (("cpu",), "ddp", 5.0, None),
+    ],
+)
 def test_the_energy_of_a_block_is_that_of_all_devices_that_share_the_run(
     places: tuple[str, ...],
     parallel: Parallel,

@@ -49,9 +49,13 @@ def test_a_worker_loads_metrics_with_its_task_sees_the_tokens_of_others_and_does
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The trainer of vocabularies iterates over hash tables that differ between processes."""
-    done = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT_ROOT, capture_output=True,
-                          env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
-                          text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     print_hashes()
     hashes = capsys.readouterr().out.split()

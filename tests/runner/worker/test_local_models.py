@@ -101,14 +101,19 @@ def test_a_local_image_model_on_a_folder_of_images_or_their_paths_in_a_table(
 ) -> None:
     vit, photos = tmp_path / "vit", image_folder(tmp_path / "photos")
     config = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        image_size=16, patch_size=8,
-    )  # fmt: skip
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=16,
+        patch_size=8,
+    )
     transformers.ViTForImageClassification(config).save_pretrained(vit)
     size = {"height": 16, "width": 16}
     transformers.ViTImageProcessorPil(size=size).save_pretrained(vit)
-    loaded = load("image_classification", vit, photos, text_column="image",
-                  **{**SMALL, "num_test_samples": 2})  # fmt: skip
+    loaded = load(
+        "image_classification", vit, photos, text_column="image", **{**SMALL, "num_test_samples": 2}
+    )
     train = loaded.data.train
     pixels = train.inputs["pixel_values"]
     assert pixels.shape == (6, 3, 16, 16)

@@ -146,20 +146,34 @@ def test_at_the_limit_of_compilations_the_line_is_that_of_the_changing_value(
 @pytest.mark.parametrize(
     ("reason", "operator"),
     [
-        ("Skip inlining `torch.compiler.disable()`d function\n  Explanation: Skip inlining "
-         "function <function L.forward>", "torch.compiler.disable"),
-        ("Attempted to call function marked as skipped\n\n  Developer debug context: module: time, "
-         "qualname: sleep, skip reason: <missing reason>", "time.sleep()"),
-        ("Unsupported method call\n  Explanation: Dynamo does not know how to trace method `open` "
-         "of class `Path`", "Path.open()"),
-        ("Dynamic shape operator\n  Explanation: Operator `mine.kept.default`'s output shape "
-         "depends on input Tensor data.", "mine.kept"),
+        (
+            "Skip inlining `torch.compiler.disable()`d function\n  Explanation: Skip inlining "
+            "function <function L.forward>",
+            "torch.compiler.disable",
+        ),
+        (
+            "Attempted to call function marked as skipped\n\n  Developer debug context: module: "
+            "time, "
+            "qualname: sleep, skip reason: <missing reason>",
+            "time.sleep()",
+        ),
+        (
+            "Unsupported method call\n  Explanation: Dynamo does not know how to trace method "
+            "`open` "
+            "of class `Path`",
+            "Path.open()",
+        ),
+        (
+            "Dynamic shape operator\n  Explanation: Operator `mine.kept.default`'s output shape "
+            "depends on input Tensor data.",
+            "mine.kept",
+        ),
         # Torch 2.6 has other words.
         ("dynamic shape operator: aten.nonzero.default; to enable, set", "aten.nonzero"),
         ("builtin: print [<class 'ConstantVariable'>] False", "print()"),
         ("Something that names nothing", None),
     ],
-)  # fmt: skip
+)
 def test_torchs_messages_name_the_operator(reason: str, operator: str | None) -> None:
     assert operator_in(reason) == operator
 
@@ -171,8 +185,7 @@ def test_a_path_of_which_torch_shows_the_end_alone_is_relative_to_the_script() -
         'File "/data/runs/20261128-1.inductor/work/nets/a.py", line 7, in forward'
     )
     assert without_home(reason, home) == (
-        "0/0: s.k == 0  # s.k+=1  # nets/a.py:7 in forward\n"
-        'File "nets/a.py", line 7, in forward'
-    )  # fmt: skip
+        '0/0: s.k == 0  # s.k+=1  # nets/a.py:7 in forward\nFile "nets/a.py", line 7, in forward'
+    )
     elsewhere = "# x * 2  # site-packages/net.py:3 in forward"
     assert without_home(elsewhere, home) == elsewhere

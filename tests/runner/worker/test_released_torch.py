@@ -126,13 +126,14 @@ def test_a_model_of_ones_own_trains(python: Path, tmp_path: Path) -> None:
         task="custom",
         model=specs.ModelSpec(source=f"{net}:Net"),
         data=specs.DataSpec(source=f"{net}:samples", num_train_samples=960, num_eval_samples=10),
-        training=specs.TrainingSpec(batch_size=16, max_steps=60, learning_rate=0.05,
-                              losses=("CrossEntropyLoss",)),
+        training=specs.TrainingSpec(
+            batch_size=16, max_steps=60, learning_rate=0.05, losses=("CrossEntropyLoss",)
+        ),
         evaluation=specs.EvaluationSpec(when="never"),
         block_steps=5,
         cpu_threads=1,
         profile_steps=0,
-    )  # fmt: skip
+    )
     data_dir = DataDir(tmp_path / "data")
     experiment_id = submit(data_dir, spec)
     supervise(data_dir)
@@ -144,8 +145,16 @@ def test_a_script_trains(python: Path, tmp_path: Path, capfd: pytest.CaptureFixt
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     data_dir = DataDir(tmp_path / "data")
-    status = main(["script", str(script), f"--environment=released={python}", "--cpu-threads=1",
-                   "--backends=eager,inductor", f"--data-folder={data_dir.path}"])  # fmt: skip
+    status = main(
+        [
+            "script",
+            str(script),
+            f"--environment=released={python}",
+            "--cpu-threads=1",
+            "--backends=eager,inductor",
+            f"--data-folder={data_dir.path}",
+        ]
+    )
     told = capfd.readouterr().out
     assert status == 0, told
     require_trained(data_dir, told.split()[1], python)

@@ -107,12 +107,14 @@ def test_a_shrunk_model_keeps_the_size_of_its_heads() -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("huggingface:BertForMaskedLMs",
-         r"has no model 'BertForMaskedLMs'; did you mean 'BertForM"),
+        (
+            "huggingface:BertForMaskedLMs",
+            r"has no model 'BertForMaskedLMs'; did you mean 'BertForM",
+        ),
         ("timm:resnet18", "needs the packages timm and torchvision"),
         ("torchbench:resnet18", "needs the package torchbenchmark with this model"),
     ],
-)  # fmt: skip
+)
 def test_a_model_that_is_missing_is_said_with_near_ones_or_what_to_install(
     source: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

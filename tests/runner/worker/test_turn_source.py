@@ -89,9 +89,13 @@ def test_a_run_that_does_not_look_up_leaves_by_itself_and_saves_what_it_has(tmp_
     environment = {**os.environ, TURN_PIPES_VARIABLE: f"{fds[0]},{fds[1]}"}
     saved = tmp_path / "saved"
     process = subprocess.Popen(
-        [sys.executable, "-c", DEAF, str(saved)], env=environment, pass_fds=fds,
-        cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", DEAF, str(saved)],
+        env=environment,
+        pass_fds=fds,
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     post.close_run_ends()
     assert process.stdout is not None and process.stdout.readline() == "listening\n"
     process.terminate()

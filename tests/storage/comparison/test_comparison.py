@@ -36,8 +36,12 @@ SPEC = experiment_spec(num_steps=80, block_steps=10)
 LOSSES = falling_losses(80)
 
 
-def record(data_dir: DataDir, label: str, spec: ExperimentSpec = SPEC,
-           environment: dict[str, Any] | None = None) -> Recording:  # fmt: skip
+def record(
+    data_dir: DataDir,
+    label: str,
+    spec: ExperimentSpec = SPEC,
+    environment: dict[str, Any] | None = None,
+) -> Recording:
     return Recording(data_dir.runs, label, spec).claim().start(environment=environment)
 
 
@@ -92,8 +96,10 @@ def test_what_seven_rounds_tell_of_four_backends(data_dir: DataDir) -> None:
     """The sign test could not tell one that takes thrice as long: 4 x 2 / 2^7 = 0.0625."""
     names = ("inductor", "eager", "aot_eager", "cudagraphs")
     spec = experiment_spec(80, backends=names)
-    rounds = {"inductor": [0.3, 0.2, 0.55, 0.3, 0.21, 0.4, 0.3, 0.25],
-              "eager": [0.1, 0.12, 0.095, 0.13, 0.11, 0.09, 0.14, 0.12]}  # fmt: skip
+    rounds = {
+        "inductor": [0.3, 0.2, 0.55, 0.3, 0.21, 0.4, 0.3, 0.25],
+        "eager": [0.1, 0.12, 0.095, 0.13, 0.11, 0.09, 0.14, 0.12],
+    }
     for label in ("baseline", "control", *names):
         record(data_dir, label, spec).blocks(rounds.get(label, [0.1] * 8), LOSSES).end()
     comparison = compared(data_dir)
@@ -140,8 +146,11 @@ def test_memory_is_that_of_steady_blocks_or_reserved_on_a_device(data_dir: DataD
     found = {one.label: one.measured for one in comparison.results}
     assert found["inductor"].peak_memory_bytes == 600
     assert found["inductor"].compile_peak_memory_bytes == 900
-    needed = {label: (one.peak_memory_bytes, one.allocated_memory_bytes)
-              for label, one in found.items() if label != "inductor"}  # fmt: skip
+    needed = {
+        label: (one.peak_memory_bytes, one.allocated_memory_bytes)
+        for label, one in found.items()
+        if label != "inductor"
+    }
     assert needed == {"baseline": (1500, 600), "control": (None, 100)}
     assert comparison.table()["peak_memory_bytes"].iloc[0] == 1500
 
@@ -152,26 +161,42 @@ def test_graph_breaks_that_several_devices_cause_do_not_count(data_dir: DataDir)
     spec = replace(SPEC, backends=("inductor", "eager"))
     recording = record(data_dir, "inductor", spec).block([3.0], [1.0], compiled=[0])
     for reason, guards in ((None, 7), ("tensor size changed", 5), (None, None)):
-        recording.log.append("compile_metrics", step=0, compile_id="0/0", recompile_reason=reason,
-                             guards=guards)  # fmt: skip
+        recording.log.append(
+            "compile_metrics", step=0, compile_id="0/0", recompile_reason=reason, guards=guards
+        )
     for step, reason, location, count in (
-        (0, "print", "a.py:1", 2), (0, "other", "a.py:9", 1), (1, "print", "a.py:1", 1)
-    ):  # fmt: skip
-        recording.log.append("graph_break", step=step, reason=reason, location=location,
-                             count=count)  # fmt: skip
+        (0, "print", "a.py:1", 2),
+        (0, "other", "a.py:9", 1),
+        (1, "print", "a.py:1", 1),
+    ):
+        recording.log.append(
+            "graph_break", step=step, reason=reason, location=location, count=count
+        )
     recording.log.flush()
     spread = record(data_dir, "eager", spec).block([3.0], [1.0], compiled=[0])
     for reason, stopped_at, count in (
         ("print", "net.py:1", 1),
-        ("DDPOptimizer intentional graph-break (See Note [DDPOptimizer]).",
-         "torch/_dynamo/backends/distributed.py:0", 5),
+        (
+            "DDPOptimizer intentional graph-break (See Note [DDPOptimizer]).",
+            "torch/_dynamo/backends/distributed.py:0",
+            5,
+        ),
         ("Unsupported method call", "torch/nn/parallel/distributed.py:1500", 1),
-        ("skipped: the function `DistributedDataParallel._inside_ddp_forward`",
-         "/usr/lib/python3.12/contextlib.py:105", 2),
+        (
+            "skipped: the function `DistributedDataParallel._inside_ddp_forward`",
+            "/usr/lib/python3.12/contextlib.py:105",
+            2,
+        ),
         ("skipped", "torch/distributed/fsdp/_fully_shard/_fsdp_state.py:60", 1),
-    ):  # fmt: skip
-        spread.log.append("graph_break", step=0, reason=reason, location="net.py:1",
-                          stopped_at=stopped_at, count=count)  # fmt: skip
+    ):
+        spread.log.append(
+            "graph_break",
+            step=0,
+            reason=reason,
+            location="net.py:1",
+            stopped_at=stopped_at,
+            count=count,
+        )
     spread.log.flush()
     comparison = compared(data_dir)
     found = comparison.result_of("inductor").measured
@@ -266,9 +291,15 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     comparison = compared(data_dir)
     assert notes_of(comparison) == ("Dropout is off.",)
     assert [one.kind for one in comparison.warnings] == [
-        "loss not finite", "ended early", "not over", *["different setting"] * 3, "fallback",
-        "sequential", "few rounds", "note",
-    ]  # fmt: skip
+        "loss not finite",
+        "ended early",
+        "not over",
+        *["different setting"] * 3,
+        "fallback",
+        "sequential",
+        "few rounds",
+        "note",
+    ]
     told = warnings_of(comparison)
     assert told[1] == "inductor failed before its first step: exit status 1."
     assert told[2].endswith("are preliminary: eager (queued, 0 of 40 steps).")
@@ -283,9 +314,11 @@ def test_a_terminal_obeys_no_name_and_shows_it_on_one_line(data_dir: DataDir) ->
     spec = replace(SPEC, name="mine\nFAIL all\x1b[2J")
     record_experiment(data_dir.runs, spec)
     with Store.in_memory(data_dir) as store:
-        texts = [report(compare(store, EXPERIMENT_ID)),
-                 explain_report(explain(store, EXPERIMENT_ID)),
-                 correctness_report(replace(spec, scenario="accuracy"), [])]  # fmt: skip
+        texts = [
+            report(compare(store, EXPERIMENT_ID)),
+            explain_report(explain(store, EXPERIMENT_ID)),
+            correctness_report(replace(spec, scenario="accuracy"), []),
+        ]
     assert all(text.startswith(r"mine\nFAIL all\x1b[2J") for text in texts)
 
 
@@ -318,8 +351,12 @@ def test_every_number_has_a_column_of_its_name(finished: Comparison) -> None:
 def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: DataDir) -> None:
     """0.1 / 0.099 = 1.01 is within the margin of 2 %; 3 s / 0.001 s = 3,000 steps."""
     spec = replace(SPEC, backends=("inductor", "eager"))
-    for label, seconds in (("baseline", 0.1), ("control", 0.1), ("inductor", 0.2),
-                           ("eager", 0.099)):  # fmt: skip
+    for label, seconds in (
+        ("baseline", 0.1),
+        ("control", 0.1),
+        ("inductor", 0.2),
+        ("eager", 0.099),
+    ):
         compiling = 3.0 if label in spec.backends else 0.0
         record(data_dir, label, spec).blocks([seconds] * 8, LOSSES, compiling).end()
     comparison = compared(data_dir)
@@ -333,9 +370,11 @@ def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: Dat
 
 
 def test_compiling_that_was_timed_once_is_said_beside_its_break_even(finished: Comparison) -> None:
-    said = ("Compile latency of inductor was measured once: the interval of break-even includes "
-            "the uncertainty of the saving, but not the variation of compile "
-            "latencies.")  # fmt: skip
+    said = (
+        "Compile latency of inductor was measured once: the interval of break-even includes "
+        "the uncertainty of the saving, but not the variation of compile "
+        "latencies."
+    )
     assert said in notes_of(finished) and f"note: {said}" in report(finished)
     assert said == break_even_reason(finished.result_of("inductor"))
 
@@ -377,9 +416,13 @@ def test_the_command_prints_a_table_of_what_is_there(
     ids=["a run did not finish", "parity is broken", "no control", "no backend"],
 )
 def test_the_exit_status_tells_what_a_comparison_comes_to(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str], spec: ExperimentSpec, offset: float,
-    has_timed_out: bool, status: int,
-) -> None:  # fmt: skip
+    data_dir: DataDir,
+    capsys: pytest.CaptureFixture[str],
+    spec: ExperimentSpec,
+    offset: float,
+    has_timed_out: bool,
+    status: int,
+) -> None:
     record_experiment(data_dir.runs, spec, backend_offset=offset)
     if has_timed_out:
         late = Exit.now(RunState.TIMEOUT, "too slow", None)
@@ -391,23 +434,27 @@ def test_the_exit_status_tells_what_a_comparison_comes_to(
 
 FORWARD = {"compile_id": "0/0", "function": "forward", "file": "/home/me/net.py", "line": 6}
 LOOP = "Call to `print`.\n  Explanation: ...\n\ngraph break in loop"
-BEHIND = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7",
-          "graph_ops": None}  # fmt: skip
+BEHIND = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7", "graph_ops": None}
 LIMIT = {"compile_id": "0/8", "failure": "Dynamo recompile limit exceeded\n  Explanation"}
 NOTHING = {**FORWARD, "graph_ops": 0}
 FRAMES: dict[str, list[dict[str, Any]]] = {
     "(net.py:6) without a compiler, because the compiler gave up there: Call to `print`.": [
-        {**FORWARD, "failure": LOOP}, {"compile_id": "1/0", "function": "relu"}],
+        {**FORWARD, "failure": LOOP},
+        {"compile_id": "1/0", "function": "relu"},
+    ],
     "gave up there and compiled nothing else: ": [{**FORWARD, "failure": LOOP}],
     # Before the break at which it was given up there was nothing.
     "compiler gave up there and compiled nothing else: ": [NOTHING, {**BEHIND, "failure": LOOP}],
     "inductor-case_3 runs some calls of forward (net.py:6) without a compiler, because the "
     "compiler gave up there: Dynamo recompile limit exceeded.": [
-        FORWARD, {**FORWARD, "compile_id": "0/1"}, LIMIT],
+        FORWARD,
+        {**FORWARD, "compile_id": "0/1"},
+        LIMIT,
+    ],
     "nothing captured": [NOTHING, BEHIND],
     "captured later": [NOTHING, {**BEHIND, "graph_ops": 4}],
     "operations not counted": [FORWARD],
-}  # fmt: skip
+}
 
 
 def test_what_the_compiler_gave_up_on_or_found_nothing_in_is_named(data_dir: DataDir) -> None:
@@ -439,14 +486,19 @@ def test_what_the_compiler_gave_up_on_or_found_nothing_in_is_named(data_dir: Dat
     ("compiled", "steps", "begins", "ends"),
     [
         # 16 blocks of 10 steps: no frame was compiled after the first step.
-        ([True] * 16, (0,), "inductor kept capturing CUDA graphs until its end, in 32 of 160 steps,"
-         " so it has no steady block. With compiling, a step took 900 ms, the baseline's 200 ms. ",
-         "More steps would hardly help."),
+        (
+            [True] * 16,
+            (0,),
+            "inductor kept capturing CUDA graphs until its end, in 32 of 160 steps,"
+            " so it has no steady block. With compiling, a step took 900 ms, the baseline's 200 "
+            "ms. ",
+            "More steps would hardly help.",
+        ),
         ([True] * 6, (0, 50), "inductor kept compiling code until its end, in 12 of 60 steps", ""),
         ([True] * 5 + [False], (), "Fewer than 6 rounds", "Train for more steps."),
         ([True] * 5, (), "Fewer than 6 rounds", "Train for more steps."),
     ],
-)  # fmt: skip
+)
 def test_a_backend_that_compiles_to_its_end_is_called_that(
     data_dir: DataDir, compiled: list[bool], steps: tuple[int, ...], begins: str, ends: str
 ) -> None:

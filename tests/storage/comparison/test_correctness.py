@@ -87,8 +87,14 @@ def shown(data_dir: DataDir) -> int:
 def test_checks_are_shown(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record(data_dir, "baseline", passing())
     record(data_dir, "eager", passing(), notes=["The model is small."])
-    record(data_dir, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)]),
-                                  "inference": ("pass", [tensor("b")])})  # fmt: skip
+    record(
+        data_dir,
+        "inductor",
+        {
+            "training": ("fail_accuracy", [tensor("a", passed=False)]),
+            "inference": ("pass", [tensor("b")]),
+        },
+    )
     assert shown(data_dir) == 3
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[7:10]] == [

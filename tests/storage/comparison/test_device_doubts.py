@@ -25,17 +25,27 @@ CPU = {"cpu_threads": 2, "usable_cpus": 2}
 CALM_GPU = SAMPLE | {"throttled_seconds": {"power cap": 0.0}, "power_watts": 400.0}
 # In a block of one second on two CPUs the run itself uses one.
 CALM_CPU = {
-    "wall_seconds": 1.0, "cpus": 2, "own_cpu_seconds": 1.0, "busy_cpu_seconds": 1.02,
-    "stolen_cpu_seconds": 0.0, "throttled_periods": 0, "cpu_frequency_mhz": 3000.0, "processes": [],
-}  # fmt: skip
+    "wall_seconds": 1.0,
+    "cpus": 2,
+    "own_cpu_seconds": 1.0,
+    "busy_cpu_seconds": 1.02,
+    "stolen_cpu_seconds": 0.0,
+    "throttled_periods": 0,
+    "cpu_frequency_mhz": 3000.0,
+    "processes": [],
+}
 Sample = Callable[[int], dict[str, Any]]
 """Number of the block to the fields of its sample."""
 
 
 def record(
-    folder: Path, environment: dict[str, Any], samples: dict[str, Sample],
-    before: dict[str, Any] | None = None, spec: ExperimentSpec = SPEC, **own: dict[str, Any],
-) -> DataDir:  # fmt: skip
+    folder: Path,
+    environment: dict[str, Any],
+    samples: dict[str, Sample],
+    before: dict[str, Any] | None = None,
+    spec: ExperimentSpec = SPEC,
+    **own: dict[str, Any],
+) -> DataDir:
     """Runs of eleven blocks each: ten steady ones after the first. `own`: by label, what is special
     about the environment of a run."""
     data_dir = DataDir(folder / "data")
@@ -47,8 +57,9 @@ def record(
             recording.device(**before)
         for block in range(11):
             compiles = label != "baseline" and block == 0
-            recording.block([0.1] * 10, losses[block * 10 : block * 10 + 10],
-                            compiled=[0] if compiles else ())  # fmt: skip
+            recording.block(
+                [0.1] * 10, losses[block * 10 : block * 10 + 10], compiled=[0] if compiles else ()
+            )
             recording.device(**sample(block))
         recording.end()
     return data_dir
@@ -116,14 +127,19 @@ def test_throttling_counts_at_the_end_of_a_block_and_within_it(tmp_path: Path) -
     in_blocks = "in 2 of 10 steady blocks (power cap, thermal slowdown)."
     assert found(comparison, f"The device throttled its clocks: inductor {in_blocks}")
     assert [doubts_of(one) for one in comparison.results] == [
-        (), (f"The device throttled its clocks: {in_blocks}",)
-    ]  # fmt: skip
+        (),
+        (f"The device throttled its clocks: {in_blocks}",),
+    ]
 
 
 def test_a_device_may_tell_only_some_of_why_it_throttles(tmp_path: Path) -> None:
     capped = {"power cap": 0.5}
-    told = [(None, None, None), ([], None, []), (None, capped, ["power cap"]),
-            (["power cap"], capped, ["power cap"])]  # fmt: skip
+    told = [
+        (None, None, None),
+        ([], None, []),
+        (None, capped, ["power cap"]),
+        (["power cap"], capped, ["power cap"]),
+    ]
 
     def sample(block: int) -> dict[str, Any]:
         reasons, seconds, _ = told[block % 4]
@@ -143,32 +159,43 @@ LOOKED = CALM_GPU | {"processes": [PYTHON], "throttled_periods": 1}
 SAID: dict[str, tuple[Any, ...]] = {
     # Of 10 steady blocks 4 have half of the CPU time taken: 4 x 1.0 of 20 seconds are 20 %.
     "processes on the CPU count over all steady blocks together": (
-        CPU, lambda block: TAKEN if block == 5 else CALM_CPU | {"busy_cpu_seconds": 1.0},
+        CPU,
+        lambda block: TAKEN if block == 5 else CALM_CPU | {"busy_cpu_seconds": 1.0},
         lambda block: TAKEN if block in (0, 3, 5, 7, 9) else CALM_CPU | {"busy_cpu_seconds": 1.0},
         "Other processes took CPU time while steady blocks ran: inductor 20.0 % of 2 CPUs; "
         "seen: make (pid 12). End them",
     ),
     # Every other block had no time for that.
     "samples that looked for processes and quotas": (
-        CUDA, always(**CALM_GPU), lambda block: LOOKED if block == 4 else UNLOOKED,
+        CUDA,
+        always(**CALM_GPU),
+        lambda block: LOOKED if block == 4 else UNLOOKED,
         "Other processes were on the device: inductor in 1 of 1 samples; seen",
-        "The CPU quota of the container throttled runs: inductor in 1 of 1 steady blocks."),
+        "The CPU quota of the container throttled runs: inductor in 1 of 1 steady blocks.",
+    ),
     "another clock": (
-        CUDA, always(**CALM_GPU), always(**CALM_GPU | {"sm_clock_mhz": 1881}),
+        CUDA,
+        always(**CALM_GPU),
+        always(**CALM_GPU | {"sm_clock_mhz": 1881}),
         "The device's clock differed from the baseline's: inductor 1,881 MHz against 1,980 MHz "
-        "(-5.0 %)"),
+        "(-5.0 %)",
+    ),
     "stolen time, a quota, another frequency, more threads than CPUs": (
-        CPU | {"cpu_threads": 4}, always(**CALM_CPU),
-        always(**CALM_CPU | {"stolen_cpu_seconds": 0.1, "throttled_periods": 3,
-                             "cpu_frequency_mhz": 2400.0}),
+        CPU | {"cpu_threads": 4},
+        always(**CALM_CPU),
+        always(
+            **CALM_CPU
+            | {"stolen_cpu_seconds": 0.1, "throttled_periods": 3, "cpu_frequency_mhz": 2400.0}
+        ),
         "The host of this virtual machine gave CPU time to others while steady blocks ran: "
         "inductor 5.0 % of the CPU time.",
         "The CPU quota of the container throttled runs: inductor in 10 of 10 steady blocks.",
         "The CPU's frequency differed from the baseline's: inductor 2,400 MHz against "
         "3,000 MHz (-20.0 %).",
         "There were more threads than CPUs that the run may use: baseline and inductor 4 threads "
-        "on 2 CPUs"),
-}  # fmt: skip
+        "on 2 CPUs",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", SAID)
@@ -184,9 +211,11 @@ def test_what_no_number_of_a_gpu_rests_on_is_not_mentioned(tmp_path: Path) -> No
     server."""
     spec, labels = cases(3)
     first = {"throttle_reasons": ["power cap"]}
-    seen = (lambda block: CALM_GPU | (first if block == 0 else {}),
-            always(**CALM_GPU | {"sm_clock_mhz": 1950}),
-            always(**CALM_CPU | CALM_GPU | {"busy_cpu_seconds": 2.0}))  # fmt: skip
+    seen = (
+        lambda block: CALM_GPU | (first if block == 0 else {}),
+        always(**CALM_GPU | {"sm_clock_mhz": 1950}),
+        always(**CALM_CPU | CALM_GPU | {"busy_cpu_seconds": 2.0}),
+    )
     samples = {"baseline": always(**CALM_GPU), **dict(zip(labels, seen, strict=True))}
     comparison = compared(record(tmp_path, CUDA, samples, spec=spec))
     (told,) = warnings_of(comparison)
@@ -196,8 +225,10 @@ def test_what_no_number_of_a_gpu_rests_on_is_not_mentioned(tmp_path: Path) -> No
 
 def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> None:
     shared = CALM_GPU | {"processes": [PYTHON]}
-    samples = {"baseline": always(**CALM_GPU),
-               "inductor": lambda block: shared if block < 5 else CALM_GPU}  # fmt: skip
+    samples = {
+        "baseline": always(**CALM_GPU),
+        "inductor": lambda block: shared if block < 5 else CALM_GPU,
+    }
     comparison = compared(record(tmp_path, CUDA, samples, before=shared))
     # Eleven blocks and the sample before them.
     assert found(

@@ -23,17 +23,25 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, fa
 pytestmark = pytest.mark.heavy
 SPEC = experiment_spec(num_steps=100)
 SCRIPT = ExperimentSpec(
-    name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
-    data=DataSpec(source="script"), backends=("inductor",), block_steps=10,
-)  # fmt: skip
+    name="mine",
+    task="script",
+    model=ModelSpec(source="script:/home/me/train.py"),
+    data=DataSpec(source="script"),
+    backends=("inductor",),
+    block_steps=10,
+)
 LOSSES = falling_losses(100)
 WHY = "ValueError: no label 11"
 
 
 def record(
-    data_dir: DataDir, label: str, steps: int = 100, state: RunState = RunState.FINISHED,
-    spec: ExperimentSpec = SPEC, losses: list[float] | None = None,
-) -> None:  # fmt: skip
+    data_dir: DataDir,
+    label: str,
+    steps: int = 100,
+    state: RunState = RunState.FINISHED,
+    spec: ExperimentSpec = SPEC,
+    losses: list[float] | None = None,
+) -> None:
     """Steps of 0.2 s in blocks of 10, those of inductor of 0.1; the first block never counts."""
     run = Recording(data_dir.runs, label, spec).claim()
     run.start(num_steps=spec.num_steps or (100 if steps == 100 else None))
@@ -196,9 +204,8 @@ def test_of_several_controls_those_count_that_came_to_their_end(data_dir: DataDi
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"profile_steps": 0}, "the experiment has --profile-steps=0"),
-     ({}, "an older version")],
-)  # fmt: skip
+    [({"profile_steps": 0}, "the experiment has --profile-steps=0"), ({}, "an older version")],
+)
 def test_a_missing_profile_is_named(data_dir: DataDir, changes: dict[str, int], said: str) -> None:
     record(data_dir, "baseline", spec=experiment_spec(num_steps=100, **changes))
     with Store.in_memory(data_dir) as store:

@@ -39,9 +39,11 @@ def record(
         for block in range(11):
             seconds = [step_seconds if is_backend else 0.1] * 10
             is_compiled = is_backend and block == 0
-            recording.block([20.0, *seconds[1:]] if is_compiled else seconds,
-                            losses[block * 10 : block * 10 + 10],
-                            compiled=[0] if is_compiled else ())  # fmt: skip
+            recording.block(
+                [20.0, *seconds[1:]] if is_compiled else seconds,
+                losses[block * 10 : block * 10 + 10],
+                compiled=[0] if is_compiled else (),
+            )
             energy = first if block == 0 else steady
             recording.device(**SAMPLE | {"energy_joules": energy, "energy_devices": energy_devices})
         recording.end()
@@ -165,5 +167,6 @@ def test_an_hour_costs_the_price_of_all_devices(tmp_path: Path) -> None:
 def test_if_no_backend_is_faster_an_hour_is_that_without_a_compiler(tmp_path: Path) -> None:
     data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)}, step_seconds=0.1)
     text = for_any_length(data_dir, PRICES)
-    assert text.endswith("Per hour without a compiler: 36,000 steps, 0.400 kWh, 0.200 kg of CO2, "
-                         "2.10 EUR.")  # fmt: skip
+    assert text.endswith(
+        "Per hour without a compiler: 36,000 steps, 0.400 kWh, 0.200 kg of CO2, 2.10 EUR."
+    )

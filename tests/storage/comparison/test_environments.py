@@ -34,10 +34,16 @@ LOSSES = falling_losses(80)
 
 
 def record(
-    data_dir: DataDir, label: str, step_seconds: float | Sequence[float], *,
-    spec: ExperimentSpec = SPEC, offset: float = 0.0, compile_seconds: float = 0.0,
-    torch: str = "2.11.0", **workload: object,
-) -> None:  # fmt: skip
+    data_dir: DataDir,
+    label: str,
+    step_seconds: float | Sequence[float],
+    *,
+    spec: ExperimentSpec = SPEC,
+    offset: float = 0.0,
+    compile_seconds: float = 0.0,
+    torch: str = "2.11.0",
+    **workload: object,
+) -> None:
     each = [step_seconds] * 8 if isinstance(step_seconds, float) else step_seconds
     losses = falling_losses(len(each) * spec.block_steps)
     recording = Recording(data_dir.runs, label, spec).claim()
@@ -47,15 +53,26 @@ def record(
 
 
 def record_in(
-    data_dir: DataDir, name: str, backend: float, baseline: float = 0.2, offset: float = 0.0,
-    own_offset: float = 0.0, compile_seconds: float = 0.0,
-) -> None:  # fmt: skip
+    data_dir: DataDir,
+    name: str,
+    backend: float,
+    baseline: float = 0.2,
+    offset: float = 0.0,
+    own_offset: float = 0.0,
+    compile_seconds: float = 0.0,
+) -> None:
     """The three runs of an environment; `own_offset` of the backend's losses alone."""
     torch = {"old": "2.11.0", "new": "2.13.0"}[name]
     record(data_dir, f"baseline@{name}", baseline, offset=offset, torch=torch)
     record(data_dir, f"control@{name}", baseline, offset=offset + 1e-5, torch=torch)
-    record(data_dir, f"inductor@{name}", backend, offset=offset + own_offset, torch=torch,
-           compile_seconds=compile_seconds)  # fmt: skip
+    record(
+        data_dir,
+        f"inductor@{name}",
+        backend,
+        offset=offset + own_offset,
+        torch=torch,
+        compile_seconds=compile_seconds,
+    )
 
 
 def record_two(
@@ -86,18 +103,20 @@ def test_each_environment_has_a_baseline_and_is_compared_with_the_first(faster: 
     found = compared(faster)
     speedups = {one.label: one.speedup and one.speedup.median for one in found.results}
     assert speedups == {
-        "baseline@old": None, "control@old": pytest.approx(1), "inductor@old": pytest.approx(2),
-        "baseline@new": None, "control@new": pytest.approx(1), "inductor@new": pytest.approx(2.5),
-    }  # fmt: skip
+        "baseline@old": None,
+        "control@old": pytest.approx(1),
+        "inductor@old": pytest.approx(2),
+        "baseline@new": None,
+        "control@new": pytest.approx(1),
+        "inductor@new": pytest.approx(2.5),
+    }
     assert found.baseline == "baseline@old"
     new_baseline = found.baseline_of("inductor@new")
     assert new_baseline.label == "baseline@new"
 
     without, under = found.across
     assert (without.backend, without.verdict) == (None, "same")
-    assert (under.backend, under.environment, under.first_environment) == (
-        "inductor", "new", "old",
-    )  # fmt: skip
+    assert (under.backend, under.environment, under.first_environment) == ("inductor", "new", "old")
     assert under.speedup.median == pytest.approx(1.25)  # 0.1 / 0.08
     assert under.verdict == "faster"
     assert under.parity.verdict == "holds"
@@ -180,8 +199,12 @@ def test_a_missing_environment_leaves_the_other(data_dir: DataDir, missing: str)
 
 
 def test_bridges_start_from_the_baseline_of_the_same_environment(data_dir: DataDir) -> None:
-    for label, seconds in {"baseline@old": 0.2, "inductor@old": 0.1, "baseline@new": 0.4,
-                           "inductor@new": 0.1}.items():  # fmt: skip
+    for label, seconds in {
+        "baseline@old": 0.2,
+        "inductor@old": 0.1,
+        "baseline@new": 0.4,
+        "inductor@new": 0.1,
+    }.items():
         recording = Recording(data_dir.runs, label, SPEC).claim().start()
         recording.blocks([seconds] * 8, LOSSES)
         recording.profile([{"name": "gemm", "seconds": seconds, "work_class": "matmul"}])
@@ -189,8 +212,9 @@ def test_bridges_start_from_the_baseline_of_the_same_environment(data_dir: DataD
     with Store.in_memory(data_dir) as store:
         bridges = explain(store, EXPERIMENT_ID).bridges
     assert {label: one.baseline.label for label, one in bridges.items()} == {
-        "inductor@old": "baseline@old", "inductor@new": "baseline@new",
-    }  # fmt: skip
+        "inductor@old": "baseline@old",
+        "inductor@new": "baseline@new",
+    }
 
 
 @pytest.mark.heavy
@@ -200,8 +224,11 @@ def test_the_gate_limits_slowness(data_dir: DataDir, capsys: pytest.CaptureFixtu
     assert [one.verdict for one in found.across] == ["same", "slower"]
     assert words_of(found).endswith("Under inductor it is slower.")
     said = "FAIL inductor@new: slower-than:old>2: speed 0.67x (0.67 to 0.67) of that in old"
-    for condition, status in {"slower-than:old>2%": 5, "slower-than:old>60%": 0,
-                              "slower-than:new>2%": 2}.items():  # fmt: skip
+    for condition, status in {
+        "slower-than:old>2%": 5,
+        "slower-than:old>60%": 0,
+        "slower-than:new>2%": 2,
+    }.items():
         assert shown(data_dir, f"--fail-if={condition}") == status
         told = capsys.readouterr().out.splitlines()
         assert [one for one in told if one.startswith("FAIL ")] == [said] * (status == 5)
@@ -217,8 +244,9 @@ def test_an_environment_that_learns_something_else_is_not_taken(
     found = compared(data_dir)
     counted, broken = standings(found).counted, standings(found).broken
     assert ([one.label for one in counted], [one.label for one in broken]) == (
-        ["inductor@old"], ["inductor@new"],
-    )  # fmt: skip
+        ["inductor@old"],
+        ["inductor@new"],
+    )
     planned = plan(found, 1_000_000)
     assert planned.best.label == "inductor@old"
     assert "@new** does not count: [at step 0]" in evidence(found, planned)

@@ -54,9 +54,10 @@ ONE, TWO = "20261123-024245-610163-7424", "20261123-024448-939088-2663"
 
 @contextmanager
 def examples() -> Iterator[Store]:
-    with tempfile.TemporaryDirectory() as folder, Store.in_memory(
-        DataDir(Path(folder)), EXAMPLES
-    ) as store:  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Store.in_memory(DataDir(Path(folder)), EXAMPLES) as store,
+    ):
         yield store
 
 
@@ -138,8 +139,9 @@ def differences(expected: Any, found: Any, where: str = "") -> list[str]:
     """Where two things of JSON differ, numbers by more than the tolerance."""
     if isinstance(expected, dict) and isinstance(found, dict):
         names = list(dict.fromkeys([*expected, *found]))
-        pairs = [(name, expected.get(name, "nothing"), found.get(name, "nothing"))
-                 for name in names]  # fmt: skip
+        pairs = [
+            (name, expected.get(name, "nothing"), found.get(name, "nothing")) for name in names
+        ]
     elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         pairs = [
             (str(number), *pair) for number, pair in enumerate(zip(expected, found, strict=True))
@@ -206,8 +208,9 @@ def test_the_row_of_a_search_has_the_parity_of_its_best_candidate(shipped: Store
     compute(shipped, seconds=60.0, only=[SEARCH])
     rows = catalog(shipped).set_index("experiment_id")
     assert rows.loc[SEARCH, ["best", "parity"]].tolist() == [
-        "inductor-reduce-overhead-blocks", "holds",
-    ]  # fmt: skip
+        "inductor-reduce-overhead-blocks",
+        "holds",
+    ]
 
 
 if __name__ == "__main__":

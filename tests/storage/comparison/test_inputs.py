@@ -29,20 +29,29 @@ X = ("x", [1.0])
     ("one", "other", "step"),
     [
         # A state that differs by rounding at first is the model's, whatever becomes of it.
-        ([row(0, "a", ZEROS), row(1, "a", ("h1", [1.0, 0.2])), row(2, "a", ("h2", [1.0, 0.2]))],
-         [row(0, "a", ZEROS), row(1, "a", ("g1", [1.0, 0.2000001])),
-          row(2, "a", ("g2", [7.0, -3.0]))], None),
+        (
+            [row(0, "a", ZEROS), row(1, "a", ("h1", [1.0, 0.2])), row(2, "a", ("h2", [1.0, 0.2]))],
+            [
+                row(0, "a", ZEROS),
+                row(1, "a", ("g1", [1.0, 0.2000001])),
+                row(2, "a", ("g2", [7.0, -3.0])),
+            ],
+            None,
+        ),
         # Other tokens are other data, whatever state came with them.
         ([row(0, "a", STATE), row(1, "b", STATE)], [row(0, "a", STATE), row(1, "x", STATE)], 1),
         # A picture turned round has its mean and size, and other waves.
         ([row(0, "a", STATE)], [row(0, "a", ("turned", [1.0, 0.2, -0.3]))], 0),
         # The one tensor that the model computed excuses no other.
-        ([row(0, "a", ("h", [1.0]), X), row(1, "a", ("h", [1.0]), X)],
-         [row(0, "a", ("g", [1.0001]), X), row(1, "a", ("g", [9.0]), ("y", [2.0]))], 1),
+        (
+            [row(0, "a", ("h", [1.0]), X), row(1, "a", ("h", [1.0]), X)],
+            [row(0, "a", ("g", [1.0001]), X), row(1, "a", ("g", [9.0]), ("y", [2.0]))],
+            1,
+        ),
         # Not a number is close to nothing.
         ([row(0, "a", X)], [row(0, "a", ("y", [float("nan")]))], 0),
     ],
-)  # fmt: skip
+)
 def test_the_first_step_with_other_data_is_found(
     one: list[dict[str, Any]], other: list[dict[str, Any]], step: int | None
 ) -> None:
@@ -118,13 +127,17 @@ def test_of_several_optimizers_only_those_are_compared_that_both_runs_still_have
     assert first_other_settings(one, gone) is None
     fewer = pd.DataFrame({"step": [0], "settings": [{"0.lr": [0.1], "1.lr": [0.3]}]})
     assert first_other_settings(one, fewer) == {
-        "first_step": 0, "last_alike": None, "settings": ["lr"]
-    }  # fmt: skip
+        "first_step": 0,
+        "last_alike": None,
+        "settings": ["lr"],
+    }
 
 
 def states(*torch: str, generator: str = "torch") -> pd.DataFrame:
-    rows = [{"step": step, "random": {"python": "a", "torch": "t", generator: state}}
-            for step, state in enumerate(torch)]  # fmt: skip
+    rows = [
+        {"step": step, "random": {"python": "a", "torch": "t", generator: state}}
+        for step, state in enumerate(torch)
+    ]
     return pd.DataFrame(rows)
 
 

@@ -51,10 +51,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         backends=("inductor:batch_times=2", "none:batch_times=4", "inductor:batch_times=4"),
     )
     for label, times, size, seconds, joules, compiling in (
-        ("baseline", 1, 10, 0.2, 10.0, 0.0), ("control", 1, 10, 0.2, 10.0, 0.0),
-        (TWICE, 2, 5, 0.32, 12.0, 4.0), (FOURFOLD, 4, 2, 0.4, 0.0, 0.0),
+        ("baseline", 1, 10, 0.2, 10.0, 0.0),
+        ("control", 1, 10, 0.2, 10.0, 0.0),
+        (TWICE, 2, 5, 0.32, 12.0, 4.0),
+        (FOURFOLD, 4, 2, 0.4, 0.0, 0.0),
         (BOTH, 4, 1, 0.2, 0.0, 10.0),
-    ):  # fmt: skip
+    ):
         run = begun(data_dir, spec, label, times)
         for number in range(24):
             took = [seconds] * size
@@ -98,8 +100,9 @@ def test_the_plan_is_one_of_samples(comparison: Comparison) -> None:
     assert found.best.label == BOTH
     # 10 s at a gain of 0.05 s for 8 samples, though one has turns of 64 samples and one of 32.
     assert [(one.label, one.from_steps, one.low, one.high) for one in found.choices] == [
-        (FOURFOLD, 0, None, None), (BOTH, *[pytest.approx(200)] * 3),
-    ]  # fmt: skip
+        (FOURFOLD, 0, None, None),
+        (BOTH, *[pytest.approx(200)] * 3),
+    ]
 
 
 def test_losses_are_not_judged(comparison: Comparison) -> None:
@@ -113,8 +116,11 @@ def test_losses_are_not_judged(comparison: Comparison) -> None:
     assert results["control"].training_loss_excess is not None
     assert results[TWICE].training_loss_excess is None
     assert not {one.kind for one in comparison.warnings} & {
-        "different setting", "different lengths", "different sizes", "few rounds",
-    }  # fmt: skip
+        "different setting",
+        "different lengths",
+        "different sizes",
+        "few rounds",
+    }
 
 
 LARGE, LARGER = "none-batch_times_2", "none-batch_times_4"
@@ -143,18 +149,33 @@ def evaluated(
     ("equal", "large", "larger", "told"),
     [
         # 2 sqrt(2 x 0.92 x 0.08 / 200) = 0.054 at 94 and 90 %, 0.067 at 94 and 80 %.
-        ({"accuracy": 0.94, "loss": 1.0}, {"accuracy": 0.90, "loss": 9.0},
-         {"accuracy": 0.80, "loss": 0.5}, "its accuracy is 90.0 % instead of 94.0 %"),
-        ({"accuracy": None, "loss": 1.0}, {"accuracy": None, "loss": 1.04},
-         {"accuracy": None, "loss": 1.06}, "loss is 1.040 instead of 1.000"),
-        ({"accuracy": None, "loss": 1.0}, {"accuracy": None, "loss": 0.2},
-         {"accuracy": None, "loss": math.nan}, "loss is 0.2000 instead of 1.000"),
+        (
+            {"accuracy": 0.94, "loss": 1.0},
+            {"accuracy": 0.90, "loss": 9.0},
+            {"accuracy": 0.80, "loss": 0.5},
+            "its accuracy is 90.0 % instead of 94.0 %",
+        ),
+        (
+            {"accuracy": None, "loss": 1.0},
+            {"accuracy": None, "loss": 1.04},
+            {"accuracy": None, "loss": 1.06},
+            "loss is 1.040 instead of 1.000",
+        ),
+        (
+            {"accuracy": None, "loss": 1.0},
+            {"accuracy": None, "loss": 0.2},
+            {"accuracy": None, "loss": math.nan},
+            "loss is 0.2000 instead of 1.000",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_count(
-    data_dir: DataDir, equal: dict[str, Any], large: dict[str, Any], larger: dict[str, Any],
+    data_dir: DataDir,
+    equal: dict[str, Any],
+    large: dict[str, Any],
+    larger: dict[str, Any],
     told: str,
-) -> None:  # fmt: skip
+) -> None:
     found = evaluated(data_dir, {"baseline": equal, LARGE: large, LARGER: larger})
     assert [one.label for one in standings(found).counted] == [LARGE]
     assert [one.label for one in standings(found).broken] == [LARGER]
@@ -207,7 +228,9 @@ def test_kernels_of_other_sizes_explain_no_difference(store: Store) -> None:
 def test_an_export_has_each_runs_own_batch(store: Store) -> None:
     found = {one["tag"]: one for one in rows(store, EXPERIMENT_ID)}
     assert {label: one["batch_size"] for label, one in found.items()} == {
-        TWICE: 16, FOURFOLD: 32, BOTH: 32,
-    }  # fmt: skip
+        TWICE: 16,
+        FOURFOLD: 32,
+        BOTH: 32,
+    }
     assert found[TWICE]["speedup"] == pytest.approx(1.25)
     assert found[TWICE]["abs_latency"] == pytest.approx(320)

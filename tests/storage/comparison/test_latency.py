@@ -83,8 +83,14 @@ def test_what_saves_nothing_never_pays_off_not_even_on_filled_caches(store: Stor
 
 
 def test_the_interval_of_break_even_reaches_over_all_compile_latencies() -> None:
-    found = ColdWarm(backend="x", cold_seconds=(8.0, 10.0, 12.0), warm_seconds=(2.0, 2.0, 2.0),
-                     gains=(0.25,) * 6, speed_verdict="faster", baseline_seconds=0.75)  # fmt: skip
+    found = ColdWarm(
+        backend="x",
+        cold_seconds=(8.0, 10.0, 12.0),
+        warm_seconds=(2.0, 2.0, 2.0),
+        gains=(0.25,) * 6,
+        speed_verdict="faster",
+        baseline_seconds=0.75,
+    )
     cold = found.cold_break_even
     assert (cold.low, cold.steps, cold.high, cold.num_latencies) == (32.0, 40.0, 48.0, 3)
 
@@ -98,15 +104,25 @@ def test_the_terminal_shows_saved_time(store: Store, capsys: pytest.CaptureFixtu
     command = ["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
     assert main(command) == 0
     said = "filled caches, inductor: 2.00 s instead of 8.00 s, 75.0 % of the compile time saved; "
-    pays = ("break-even cold: inconclusive, the saving may be chance; if it is real, 32 steps; "
-            "warm: inconclusive, the saving may be chance; if it is real, 8 steps")  # fmt: skip
+    pays = (
+        "break-even cold: inconclusive, the saving may be chance; if it is real, 32 steps; "
+        "warm: inconclusive, the saving may be chance; if it is real, 8 steps"
+    )
     printed = capsys.readouterr().out
     assert f"{said}repeats: 1; {pays}" in printed
     assert "warning" not in printed and "parity" not in printed
     assert "control's run folder" not in printed  # this scenario never has one
     header = next(line for line in printed.splitlines() if line.startswith("run "))
-    assert header.split() == ["run", "state", "step", "samples/s", "compile", "memory", "final",
-                              "loss"]  # fmt: skip
+    assert header.split() == [
+        "run",
+        "state",
+        "step",
+        "samples/s",
+        "compile",
+        "memory",
+        "final",
+        "loss",
+    ]
 
 
 def test_a_plan_has_the_first_start_and_later_ones(
@@ -118,8 +134,10 @@ def test_a_plan_has_the_first_start_and_later_ones(
     assert main([*command, "--plan", "1000 steps"]) == 0
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("plan for")]
-    assert lines == ["plan for 1,000 steps: inductor: 8 min 28 s at the first start, 8 min 22 s at "
-                     "later ones with filled caches, 12 min without a compiler."]  # fmt: skip
+    assert lines == [
+        "plan for 1,000 steps: inductor: 8 min 28 s at the first start, 8 min 22 s at "
+        "later ones with filled caches, 12 min without a compiler."
+    ]
 
 
 def test_missing_latencies_are_explained(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,9 +30,16 @@ def dropout(compiled: bool, number: int, share: float) -> dict[str, Any]:
     kept, scale = round(10_000 * (1 - share)), 1 / (1 - share)
     squares = kept * scale**2
     return {
-        "compiled": compiled, "number": number, "operation": "dropout", "p": 0.1, "tried": 10_000,
-        "zeros": 10_000 - kept, "sum": kept * scale, "squares": squares, "backward": squares,
-    }  # fmt: skip
+        "compiled": compiled,
+        "number": number,
+        "operation": "dropout",
+        "p": 0.1,
+        "tried": 10_000,
+        "zeros": 10_000 - kept,
+        "sum": kept * scale,
+        "squares": squares,
+        "backward": squares,
+    }
 
 
 class Recorded(NamedTuple):
@@ -49,8 +56,13 @@ class Recorded(NamedTuple):
 
     def write(self, log: EventLog) -> None:
         draws = [1 + one / 10 for one in EVEN * 2]
-        log.append("random_numbers", same=self.same, num_draws=12, loss_by_draw=draws,
-                   inference_draws=self.inference_draws)  # fmt: skip
+        log.append(
+            "random_numbers",
+            same=self.same,
+            num_draws=12,
+            loss_by_draw=draws,
+            inference_draws=self.inference_draws,
+        )
         if self.rehearsed is None:
             log.append("rehearsal", reason="it draws more than dropout does")
         elif not self.same:
@@ -58,8 +70,11 @@ class Recorded(NamedTuple):
             distances = [(one - other) ** 2 for one, other in combinations(drawn, 2)]
             log.append("redraw", tensor="head.weight", change=1.0, distances=distances)
             perturbed = [loss * 1.00001 for loss in REHEARSED]
-            for form, losses in (("eager", REHEARSED), ("perturbed", perturbed),
-                                 ("compiled", self.rehearsed)):  # fmt: skip
+            for form, losses in (
+                ("eager", REHEARSED),
+                ("perturbed", perturbed),
+                ("compiled", self.rehearsed),
+            ):
                 log.append("rehearsal", form=form, loss_by_step=list(losses))
             log.extend("dropout", [dropout(False, number, 0.1) for number in range(2)])
             log.extend("dropout", [dropout(True, *each) for each in enumerate(self.shares)])
@@ -89,43 +104,85 @@ WRONG = [loss + 0.1 * (step >= 5) for step, loss in enumerate(REHEARSED)]
 HARDLY = [*REHEARSED[:5], REHEARSED[5] + 3e-4, *REHEARSED[6:]]
 JUDGED: dict[str, tuple[dict[str, Any], str, int | None, str]] = {
     "other random numbers alone": (
-        {}, "holds", None,
+        {},
+        "holds",
+        None,
         "it draws other random numbers than without a compiler; without dropout the loss "
-        "stays within 0 x the band over the first 30 of 40 steps"),
+        "stays within 0 x the band over the first 30 of 40 steps",
+    ),
     "wrong arithmetic, though dropout drops as many in rehearsal": (
-        {"rehearsed": [loss + 0.1 for loss in REHEARSED], "shares": (0.1, 0.1)}, "broken", 0, ""),
+        {"rehearsed": [loss + 0.1 for loss in REHEARSED], "shares": (0.1, 0.1)},
+        "broken",
+        0,
+        "",
+    ),
     "no rehearsal": (
-        {"rehearsed": None}, "unknown", None, "no step without random numbers could be compared"),
+        {"rehearsed": None},
+        "unknown",
+        None,
+        "no step without random numbers could be compared",
+    ),
     "the same losses of a backend that draws the same numbers": ({"same": True}, "broken", 0, ""),
     "a backend that is wrong without dropout": (
-        {"rehearsed": WRONG}, "broken", None, "without dropout the loss leaves the band at step 5"),
+        {"rehearsed": WRONG},
+        "broken",
+        None,
+        "without dropout the loss leaves the band at step 5",
+    ),
     "a dropout that drops twice as many is named": (
-        {"shares": (0.1, 0.2)}, "broken", None,
-        ", but dropout 2 of 2 (p = 0.1) drops 20.0 % instead of 10.0 %"),
+        {"shares": (0.1, 0.2)},
+        "broken",
+        None,
+        ", but dropout 2 of 2 (p = 0.1) drops 20.0 % instead of 10.0 %",
+    ),
     "steps in another direction": (
-        {"shift": 100.0}, "broken", None, "change the weights in another direction"),
+        {"shift": 100.0},
+        "broken",
+        None,
+        "change the weights in another direction",
+    ),
     # The baseline's loss falls from 2 to 1.
     "a training that learned nothing may owe that to its numbers": (
-        {"offset": 1.5}, "unknown", None,
-        "but it is not known how far other random numbers alone"),
+        {"offset": 1.5},
+        "unknown",
+        None,
+        "but it is not known how far other random numbers alone",
+    ),
     "so may one that learned more": ({"offset": -1.5}, "unknown", None, ""),
     # Evenly from 2 to 1: the first five have a mean of 2 - 2/79, the last eight of 1 + 3.5/79.
     "a loss worse than nothing by as much as was learned": (
-        {"offset": 15.0}, "broken", 0,
-        "which is higher by more than 2 times all that was learned (1.861)"),
+        {"offset": 15.0},
+        "broken",
+        0,
+        "which is higher by more than 2 times all that was learned (1.861)",
+    ),
     "a loss off by a third of what was learned is not called the same": (
-        {"offset": 0.33}, "unknown", None, "repeat it without dropout (model.dropout = off)"),
+        {"offset": 0.33},
+        "unknown",
+        None,
+        "repeat it without dropout (model.dropout = off)",
+    ),
     # 1e-3 is a tenth of a percent of what other numbers make of a loss, 0.4, and outside the band.
     "losses that agree at first are judged by the band": ({"offset": 1e-3}, "broken", 0, ""),
     "a rehearsal hardly outside its band": (
-        {"rehearsed": HARDLY}, "unknown", None,
-        "without dropout the loss leaves the band at step 5 and is up to 1.5 x the band off"),
+        {"rehearsed": HARDLY},
+        "unknown",
+        None,
+        "without dropout the loss leaves the band at step 5 and is up to 1.5 x the band off",
+    ),
     "a dropout that is wrong beside such a rehearsal": (
-        {"rehearsed": HARDLY, "shares": (0.1, 0.2)}, "broken", None, ""),
+        {"rehearsed": HARDLY, "shares": (0.1, 0.2)},
+        "broken",
+        None,
+        "",
+    ),
     "random numbers in inference, whatever training says": (
-        {"offset": 0.0, "same": True, "inference_draws": True}, "broken", None,
-        "it answers the same samples differently each time"),
-}  # fmt: skip
+        {"offset": 0.0, "same": True, "inference_draws": True},
+        "broken",
+        None,
+        "it answers the same samples differently each time",
+    ),
+}
 
 
 @pytest.fixture(scope="module")

@@ -51,12 +51,16 @@ def test_runs_disagree_where_one_predicts_another_class_than_the_baseline(tmp_pa
     table = disagreements(files, "baseline")
     assert table.to_dict("records") == [
         {
-            "sample": 2, "label": 1,
-            "baseline": 1, "margin of baseline": pytest.approx(1 / 3),
-            "eager": 1, "margin of eager": pytest.approx(1 / 3),
-            "inductor": 0, "margin of inductor": pytest.approx(1 / 2),
+            "sample": 2,
+            "label": 1,
+            "baseline": 1,
+            "margin of baseline": pytest.approx(1 / 3),
+            "eager": 1,
+            "margin of eager": pytest.approx(1 / 3),
+            "inductor": 0,
+            "margin of inductor": pytest.approx(1 / 2),
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_a_compiled_model_may_disagree_with_its_own_weights(tmp_path: Path) -> None:
@@ -64,10 +68,14 @@ def test_a_compiled_model_may_disagree_with_its_own_weights(tmp_path: Path) -> N
     file = write(tmp_path / "a.parquet", [0, 1], [left, right], compiled=[left, left])
     assert inference_disagreements(file).to_dict("records") == [
         {
-            "sample": 1, "label": 1, "prediction": 1, "compiled_prediction": 0,
-            "margin": pytest.approx(1 / 3), "compiled_margin": pytest.approx(1 / 2),
+            "sample": 1,
+            "label": 1,
+            "prediction": 1,
+            "compiled_prediction": 0,
+            "margin": pytest.approx(1 / 3),
+            "compiled_margin": pytest.approx(1 / 2),
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_labels_that_are_no_classes_have_no_confusion(tmp_path: Path) -> None:
@@ -97,9 +105,19 @@ def test_nothing_outside_the_run_folder_is_opened_on_its_word(tmp_path: Path) ->
     (run / "way").symlink_to(tmp_path)
     os.mkfifo(run / "pipe")
     assert not confusion(secret).empty
-    names = ["../secret.parquet", str(tmp_path / "secret.parquet"), "link.parquet", "pipe",
-             "way/secret.parquet", "artifacts/../../secret.parquet", "artifacts", "", "..", "a\0b",
-             "artifacts/" * 5000]  # fmt: skip
+    names = [
+        "../secret.parquet",
+        str(tmp_path / "secret.parquet"),
+        "link.parquet",
+        "pipe",
+        "way/secret.parquet",
+        "artifacts/../../secret.parquet",
+        "artifacts",
+        "",
+        "..",
+        "a\0b",
+        "artifacts/" * 5000,
+    ]
     for name in names:
         with pytest.raises(PredictionsUnreadable):
             confusion(PredictionFile(run, name))
@@ -136,8 +154,12 @@ def lying(file: Path, numbers: int, says: int) -> PredictionFile:
         return bytes([*(one | 128 for one in found[:-1]), found[-1]])
 
     many = pa.ListArray.from_arrays(pa.array([0, numbers]), pa.array(np.zeros(numbers, "f4")))
-    pq.write_table(pa.table({"label": [0], "prediction": [0], "logits": many}), file,
-                   compression="zstd", data_page_size=2**30)  # fmt: skip
+    pq.write_table(
+        pa.table({"label": [0], "prediction": [0], "logits": many}),
+        file,
+        compression="zstd",
+        data_page_size=2**30,
+    )
     content, true = file.read_bytes(), written(numbers)
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     assert true in content[footer:]

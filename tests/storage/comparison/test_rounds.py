@@ -54,8 +54,11 @@ def test_a_block_a_round_needs_no_join(monkeypatch: pytest.MonkeyPatch) -> None:
     sides = []
     for _ in range(2):
         taken = np.sort(draw.choice(400, 300, replace=False))
-        sides.append(blocks([(1, int(one), int(draw.choice([9, 10])), float(draw.random()))
-                             for one in taken]))  # fmt: skip
+        sides.append(
+            blocks(
+                [(1, int(one), int(draw.choice([9, 10])), float(draw.random())) for one in taken]
+            )
+        )
     expected = joined(*sides)
     monkeypatch.setattr(pd.DataFrame, "merge", None)
     assert list(rounds.pair(*sides).itertuples(index=False, name=None)) == expected
@@ -70,8 +73,12 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
     4.303, and 4.303 x 0.231 = 0.994: from 0.93 to 6.81."""
     spec = experiment_spec(num_steps=70, block_steps=10, backends=("eager", "inductor"))
     losses = falling_losses(70)
-    added = {"baseline": (1.0, 1.0), "control": (1.0, 1.0), "inductor": (0.25, 0.5),
-             "eager": (None, 0.5)}  # fmt: skip
+    added = {
+        "baseline": (1.0, 1.0),
+        "control": (1.0, 1.0),
+        "inductor": (0.25, 0.5),
+        "eager": (None, 0.5),
+    }
     for label, seconds in added.items():
         recording = Recording(data_dir.runs, label, spec).claim().start()
         recording.blocks([0.1 if label != "inductor" else 0.05] * 7, losses)
@@ -82,8 +89,12 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
         comparison = compare(store, EXPERIMENT_ID)
         _, runs = load_compared(store, EXPERIMENT_ID)
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
-    assert counts == {"baseline": [6, 6, 6], "control": [6, 6, 6], "eager": [6, 6],
-                      "inductor": [6, 6, 6]}  # fmt: skip
+    assert counts == {
+        "baseline": [6, 6, 6],
+        "control": [6, 6, 6],
+        "eager": [6, 6],
+        "inductor": [6, 6, 6],
+    }
     numbers = {run.label: run.steady_blocks["process"].unique().tolist() for run in runs}
     assert numbers["inductor"] == [1, 2, 3]
     assert numbers["eager"] == [1, 3], "another process than the one that it did not take part in"
@@ -131,8 +142,13 @@ def test_processes_are_told_apart_without_a_baseline(data_dir: DataDir) -> None:
     with Store.in_memory(data_dir) as store:
         _, runs = load_compared(store, EXPERIMENT_ID)
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
-    assert counts == {"baseline@old": [6, 6], "control@old": [6, 6], "inductor@old": [6, 6],
-                      "baseline@new": [], "inductor@new": [6, 6]}  # fmt: skip
+    assert counts == {
+        "baseline@old": [6, 6],
+        "control@old": [6, 6],
+        "inductor@old": [6, 6],
+        "baseline@new": [],
+        "inductor@new": [6, 6],
+    }
 
 
 def test_processes_that_add_rounds_are_numbered_after_all_repeats(data_dir: DataDir) -> None:
@@ -164,6 +180,8 @@ def test_added_rounds_leave_what_the_finished_training_found_out(data_dir: DataD
         _, runs = load_compared(store, EXPERIMENT_ID)
         checked = store.query("FROM random_numbers")
     assert {run.label: run.stop and run.stop.step for run in runs} == {
-        "baseline": 30, "control": 30, "inductor": 30,
-    }  # fmt: skip
+        "baseline": 30,
+        "control": 30,
+        "inductor": 30,
+    }
     assert len(checked) == 3

@@ -15,19 +15,31 @@ from tests.helpers.journals import Recording, falling_losses
 pytestmark = pytest.mark.heavy
 
 SPEC = ExperimentSpec(
-    name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
-    data=DataSpec(source="script"), backends=("inductor",), block_steps=10,
-)  # fmt: skip
+    name="mine",
+    task="script",
+    model=ModelSpec(source="script:/home/me/train.py"),
+    data=DataSpec(source="script"),
+    backends=("inductor",),
+    block_steps=10,
+)
 LOSSES = falling_losses(80)
 ALIKE = {0: "a", 1: "b", 10: "c", 20: "d"}
 TORCH = {"torch": "x", "python": "y", "cuda": "z"}
 
 
 def record(
-    data_dir: DataDir, label: str, inputs: dict[int, str] | None = None, *, offset: float = 0.0,
-    steps: int = 80, compile_seconds: float = 0.0, random: dict[str, str] | None = None,
-    offset_from: int = 0, rates: dict[int, float] | None = None, **workload: Any,
-) -> None:  # fmt: skip
+    data_dir: DataDir,
+    label: str,
+    inputs: dict[int, str] | None = None,
+    *,
+    offset: float = 0.0,
+    steps: int = 80,
+    compile_seconds: float = 0.0,
+    random: dict[str, str] | None = None,
+    offset_from: int = 0,
+    rates: dict[int, float] | None = None,
+    **workload: Any,
+) -> None:
     """A run of 80 steps; `inputs` are hashes by step, `rates` learning rates other than 0.1. Losses
     are higher by `offset` from the step `offset_from` on."""
     run = Recording(data_dir.runs, label, SPEC).claim().start(num_steps=steps, **workload)
@@ -42,9 +54,11 @@ def record(
 
 
 def judged(
-    data_dir: DataDir, inductor: dict[str, Any], control: dict[str, Any] | None = None,
+    data_dir: DataDir,
+    inductor: dict[str, Any],
+    control: dict[str, Any] | None = None,
     **baseline: Any,
-) -> tuple[str, str]:  # fmt: skip
+) -> tuple[str, str]:
     """Verdict of a backend, and why, beside a control that rounds otherwise."""
     record(data_dir, "baseline", **baseline)
     record(data_dir, "control", **{"offset": 1e-5, **(control or {})})
@@ -66,13 +80,21 @@ UNKNOWN: dict[str, Any] = {"inputs": {}}
         ({"precision": "float32"}, {}, {"offset": 0.0015}, "broken"),
         ({"precision": "odd"}, {}, {"offset": 0.0015}, "broken"),
     ],
-    ids=["compiled code draws in its own way", "nobody knows what was given", "bf16", "float32",
-         "a precision that nobody knows"],
-)  # fmt: skip
+    ids=[
+        "compiled code draws in its own way",
+        "nobody knows what was given",
+        "bf16",
+        "float32",
+        "a precision that nobody knows",
+    ],
+)
 def test_what_speaks_neither_for_nor_against_a_backend_leaves_its_losses_to_judge(
-    data_dir: DataDir, baseline: dict[str, Any], control: dict[str, Any],
-    backend: dict[str, Any], verdict: str,
-) -> None:  # fmt: skip
+    data_dir: DataDir,
+    baseline: dict[str, Any],
+    control: dict[str, Any],
+    backend: dict[str, Any],
+    verdict: str,
+) -> None:
     assert judged(data_dir, {"compile_seconds": 1.0, **backend}, control, **baseline)[0] == verdict
 
 
@@ -80,8 +102,16 @@ def test_an_evaluation_of_nobody_knows_how_many_samples_breaks_nothing(data_dir:
     for label, offset in (("baseline", 0.0), ("control", 1e-5), ("inductor", 1e-5)):
         run = Recording(data_dir.runs, label, SPEC).claim().start(num_steps=80)
         run.blocks([0.1] * 8, [loss + offset for loss in LOSSES])
-        run.log.append("evaluation", epoch=0, step=80, split="validation", compiled=False, loss=1.0,
-                       metrics={}, accuracy=None)  # fmt: skip
+        run.log.append(
+            "evaluation",
+            epoch=0,
+            step=80,
+            split="validation",
+            compiled=False,
+            loss=1.0,
+            metrics={},
+            accuracy=None,
+        )
         run.end()
     assert compared(data_dir).results[-1].parity.verdict == "holds"
 
@@ -101,9 +131,7 @@ SLOWER = {10: 0.05, 20: 0.02}
 """A schedule by the clock in a run that compiled for a while."""
 
 
-def test_a_backend_that_trained_with_other_learning_rates_is_not_judged(
-    data_dir: DataDir,
-) -> None:
+def test_a_backend_that_trained_with_other_learning_rates_is_not_judged(data_dir: DataDir) -> None:
     backend = {"rates": {10: 0.06, 20: 0.03}, "offset": 0.5, "offset_from": 10}
     at = {"clock_reads": ["train.py:22"]}
     verdict, why = judged(data_dir, backend, {"rates": SLOWER}, rates=SLOWER, **at)

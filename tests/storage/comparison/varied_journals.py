@@ -26,8 +26,15 @@ def training(data_dir: DataDir) -> None:
         run = Recording(data_dir.runs, variant.label, spec).claim().start(padding_share=0.25)
         compiles = variant.role == "backend"
         if compiles:
-            run.log.append("compile_metrics", step=0, phase="training", compile_id="0/0",
-                           function="f", total_seconds=2.5, guards=random.randrange(9))  # fmt: skip
+            run.log.append(
+                "compile_metrics",
+                step=0,
+                phase="training",
+                compile_id="0/0",
+                function="f",
+                total_seconds=2.5,
+                guards=random.randrange(9),
+            )
             run.log.append("graph_break", step=0, phase="training", reason="print", count=2)
         _blocks(run, mine, BACKENDS.get(variant.label, 1.0), compiles, random)
         run.end()
@@ -50,13 +57,22 @@ def _blocks(
         seconds = [0.2 * factor * math.exp(drift + random.gauss(0, 0.05)) for _ in range(10)]
         is_compiled = compiles and first == 0
         seconds[0] += 3.0 * is_compiled
-        run.block(seconds, losses[first : first + 10], compiled=[0] if is_compiled else (),
-                  peak_memory_bytes=random.randrange(10**9),
-                  reserved_memory_bytes=10**9)  # fmt: skip
-        run.device(wall_seconds=sum(seconds), cpus=2, own_cpu_seconds=1.5 * sum(seconds),
-                   busy_cpu_seconds=(1.55 + 0.3 * random.random()) * sum(seconds),
-                   stolen_cpu_seconds=0.001, cpu_frequency_mhz=2000.0 + random.gauss(0, 200),
-                   temperature_celsius=50 + first / 20)  # fmt: skip
+        run.block(
+            seconds,
+            losses[first : first + 10],
+            compiled=[0] if is_compiled else (),
+            peak_memory_bytes=random.randrange(10**9),
+            reserved_memory_bytes=10**9,
+        )
+        run.device(
+            wall_seconds=sum(seconds),
+            cpus=2,
+            own_cpu_seconds=1.5 * sum(seconds),
+            busy_cpu_seconds=(1.55 + 0.3 * random.random()) * sum(seconds),
+            stolen_cpu_seconds=0.001,
+            cpu_frequency_mhz=2000.0 + random.gauss(0, 200),
+            temperature_celsius=50 + first / 20,
+        )
         if run.num_steps % 100 == 0:
             accuracy, loss = 0.3 + run.num_steps / 500 + random.gauss(0, 0.01), losses[first]
             metrics = {"accuracy": accuracy, "f1": 0.5}
@@ -64,8 +80,13 @@ def _blocks(
                 run.evaluation(accuracy, loss, split=split, metrics=metrics)
             if compiles:
                 wrong = 0.1 if run.run_id.endswith("aot_eager") else 1e-5
-                run.evaluation(accuracy, loss * (1 + wrong), split="validation", compiled=True,
-                               metrics={"accuracy": accuracy})  # fmt: skip
+                run.evaluation(
+                    accuracy,
+                    loss * (1 + wrong),
+                    split="validation",
+                    compiled=True,
+                    metrics={"accuracy": accuracy},
+                )
         if run.run_id.endswith("control") and first == 150 and run._num_blocks < 20:
             run.checkpoint().resume(120)
 

@@ -55,10 +55,15 @@ def test_breaks_pair_by_line(data_dir: DataDir, lines: tuple[int, ...], expected
 def test_kernels_differ_by_name_and_by_how_often_a_step_calls_them(data_dir: DataDir):
     found = {
         row.name: row.values
-        for row in difference(data_dir, (), (), {"gemm": 2, "softmax": 1, "same": 3},
-                              {"gemm": 4, "flash": 1, "same": 3})
+        for row in difference(
+            data_dir,
+            (),
+            (),
+            {"gemm": 2, "softmax": 1, "same": 3},
+            {"gemm": 4, "flash": 1, "same": 3},
+        )
         if row.kind == "kernel"
-    }  # fmt: skip
+    }
     assert found == {
         "gemm": ("2 x a step", "4 x a step"),
         "softmax": ("1 x a step", "\N{EN DASH}"),
@@ -79,8 +84,15 @@ def difference(
     for name, lines, called in (("a", one, kernels), ("b", other, its)):
         run = Recording(folder.runs, "inductor", experiment_spec(), name).claim().start()
         for line in lines:
-            run.log.append("graph_break", step=0, phase="training", reason="print", count=1,
-                           location=f"lib/x.py:{line}", stopped_at="lib/x.py:1")  # fmt: skip
+            run.log.append(
+                "graph_break",
+                step=0,
+                phase="training",
+                reason="print",
+                count=1,
+                location=f"lib/x.py:{line}",
+                stopped_at="lib/x.py:1",
+            )
         for kernel, calls in (called or {}).items():
             run.log.append("profile_kernel", round=1, name=kernel, calls=calls, seconds=0.1)
         run.end()
@@ -91,8 +103,9 @@ def difference(
 def kept(folder: Path, content: str) -> KeptFile:
     folder.mkdir()
     (folder / "code.py").write_text(content)
-    return KeptFile(folder=RunDir(folder), what="code", compile_id=None, file="code.py",
-                    num_bytes=len(content))  # fmt: skip
+    return KeptFile(
+        folder=RunDir(folder), what="code", compile_id=None, file="code.py", num_bytes=len(content)
+    )
 
 
 def test_where_a_cache_lay_is_no_difference(tmp_path: Path) -> None:
@@ -127,11 +140,19 @@ def span(stage: str, start: float, seconds: float, thread: int = 0) -> dict[str,
 def record(data_dir: DataDir, *rows: tuple[str, int, list[dict[str, object]]]) -> Recording:
     run = Recording(data_dir.runs, "inductor").claim().start()
     for number, (compile_id, step, spans) in enumerate(rows):
-        run.log.append("compile_metrics", step=step, phase="training", compile_id=compile_id,
-                       function=f"forward_{number}", file="net.py", line=10 + number,
-                       total_seconds=1.0)  # fmt: skip
-        run.log.append("compile_spans", step=step, phase="training", compile_id=compile_id,
-                       spans=spans)  # fmt: skip
+        run.log.append(
+            "compile_metrics",
+            step=step,
+            phase="training",
+            compile_id=compile_id,
+            function=f"forward_{number}",
+            file="net.py",
+            line=10 + number,
+            total_seconds=1.0,
+        )
+        run.log.append(
+            "compile_spans", step=step, phase="training", compile_id=compile_id, spans=spans
+        )
     run.end()
     return run
 
@@ -153,10 +174,16 @@ def test_time_between_compilations_is_left_out(data_dir: DataDir):
 
 def test_what_no_run_could_have_recorded_is_left_out(data_dir: DataDir):
     spans = [
-        span("dynamo", 1000, 5), span("dynamo", -1, 5), span("dynamo", 1000, -5),
-        span("dynamo", float("inf"), 5), span("dynamo", 1000, float("nan")), span("magic", 1000, 1),
-        {"stage": None}, {"stage": "dynamo", "start": "soon"}, "no span",
-    ]  # fmt: skip
+        span("dynamo", 1000, 5),
+        span("dynamo", -1, 5),
+        span("dynamo", 1000, -5),
+        span("dynamo", float("inf"), 5),
+        span("dynamo", 1000, float("nan")),
+        span("magic", 1000, 1),
+        {"stage": None},
+        {"stage": "dynamo", "start": "soon"},
+        "no span",
+    ]
     run = record(data_dir, ("0/0", 0, spans))  # type: ignore[list-item]
     with Store.in_memory(data_dir) as store:
         found = timeline(store, EXPERIMENT_ID, run.run_id)

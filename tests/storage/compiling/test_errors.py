@@ -75,8 +75,11 @@ def test_the_layer_whose_output_is_wrong_first_is_named(data_dir: DataDir):
     record(data_dir, "inductor", {"training": ("fail_accuracy", [*told[1], *layers])})
     with Store.in_memory(data_dir) as store:
         tensors = queries.accuracy_tensors(store, EXPERIMENT_ID)
-        (check,) = (one for one in checks(store, EXPERIMENT_ID, SPEC)
-                    if one.label == "inductor" and one.part == "training")  # fmt: skip
+        (check,) = (
+            one
+            for one in checks(store, EXPERIMENT_ID, SPEC)
+            if one.label == "inductor" and one.part == "training"
+        )
     data = placed(tensors)
     (one,) = growths(data)
     assert (one.quantity, one.tensor, one.is_beyond) == ("activation", "blocks.1.act", True)

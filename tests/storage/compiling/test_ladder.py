@@ -24,9 +24,15 @@ pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many 
 
 NUM_BLOCKS, BLOCK_STEPS = 12, 10
 SPEC = experiment_spec(NUM_BLOCKS * BLOCK_STEPS, BLOCK_STEPS, backends=ladder_on("cpu"))
-EQUAL = {"baseline": 0.2, "control": 0.2, "eager": 0.2, "aot_eager": 0.2,
-         "aot_eager_decomp_partition": 0.2, "inductor": 0.1,
-         "inductor-max-autotune-no-cudagraphs": 0.1}  # fmt: skip
+EQUAL = {
+    "baseline": 0.2,
+    "control": 0.2,
+    "eager": 0.2,
+    "aot_eager": 0.2,
+    "aot_eager_decomp_partition": 0.2,
+    "inductor": 0.1,
+    "inductor-max-autotune-no-cudagraphs": 0.1,
+}
 """Seconds of a step of each run: only Inductor is faster."""
 
 
@@ -58,8 +64,12 @@ def climb(
 
 
 def test_other_settings_of_a_backend_are_no_rung():
-    for text in ("inductor:scope=forward", "inductor:epilogue_fusion=false", "cudagraphs",
-                 "inductor:math_attention=reduced"):  # fmt: skip
+    for text in (
+        "inductor:scope=forward",
+        "inductor:epilogue_fusion=false",
+        "cudagraphs",
+        "inductor:math_attention=reduced",
+    ):
         assert rung_of(parse_backend(text)) is None
     assert with_ladder(("cudagraphs", "inductor"), "cpu") == (*ladder_on("cpu"), "cudagraphs")
 
@@ -81,17 +91,22 @@ def test_the_option_asks_for_the_whole_ladder_and_for_what_is_named_beside_it():
 @pytest.fixture(scope="module")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Ladder:
     """AOTAutograd costs 50 ms and autotuning 30; Inductor gains 150."""
-    slow = {"aot_eager": 0.25, "aot_eager_decomp_partition": 0.25,
-            "inductor-max-autotune-no-cudagraphs": 0.13}  # fmt: skip
+    slow = {
+        "aot_eager": 0.25,
+        "aot_eager_decomp_partition": 0.25,
+        "inductor-max-autotune-no-cudagraphs": 0.13,
+    }
     return climb(DataDir(tmp_path_factory.mktemp("uneven")), slow)
 
 
 def test_a_rung_is_timed_against_the_rung_below_it(uneven: Ladder):
     assert {one.result.label: one.below for one in uneven.rungs} == {
-        "eager": "baseline", "aot_eager": "eager", "aot_eager_decomp_partition": "aot_eager",
+        "eager": "baseline",
+        "aot_eager": "eager",
+        "aot_eager_decomp_partition": "aot_eager",
         "inductor": "aot_eager_decomp_partition",
         "inductor-max-autotune-no-cudagraphs": "inductor",
-    }  # fmt: skip
+    }
     ratios = [one.over_below.median for one in uneven.rungs if one.over_below]
     assert ratios == pytest.approx([1, 0.8, 1, 2.5, 0.1 / 0.13])
     verdicts = [one.verdict for one in uneven.rungs]

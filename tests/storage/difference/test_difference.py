@@ -44,8 +44,11 @@ def record(
         usual = seconds if variant.role == "backend" else 0.2
         run = Recording(runs, variant.label, spec, experiment_id).claim()
         run.start(environment=environment, **workload)
-        run.blocks(list(usual * random.uniform(0.99, 1.01, 8)), falling_losses(80),
-                   2.0 if variant.role == "backend" else 0.0)  # fmt: skip
+        run.blocks(
+            list(usual * random.uniform(0.99, 1.01, 8)),
+            falling_losses(80),
+            2.0 if variant.role == "backend" else 0.0,
+        )
         run.evaluation(0.8).end()
 
 
@@ -86,30 +89,37 @@ def test_the_p_value_is_that_of_the_interval() -> None:
     ],
 )
 def test_a_verdict_counts_beyond_chance_and_margin(
-    quotient: float, low: float | None, high: float | None, p: float | None, margin: float,
+    quotient: float,
+    low: float | None,
+    high: float | None,
+    p: float | None,
+    margin: float,
     said: str,
-) -> None:  # fmt: skip
+) -> None:
     assert verdict(quotient, low, high, p, margin) == said
 
 
 BASE = replace(experiment_spec(num_steps=80), name="other")
-SMALLER = replace(BASE, training=TrainingSpec(batch_size=4, precision="bf16"),
-                  data=replace(BASE.data, num_train_samples=320))  # fmt: skip
+SMALLER = replace(
+    BASE,
+    training=TrainingSpec(batch_size=4, precision="bf16"),
+    data=replace(BASE.data, num_train_samples=320),
+)
 RECORDED: dict[str, tuple[float, ExperimentSpec, dict[str, Any]]] = {
-    "another machine": (
-        0.16, BASE, {"environment": {"device_name": "Other GPU", "host": "there"}}),
+    "another machine": (0.16, BASE, {"environment": {"device_name": "Other GPU", "host": "there"}}),
     "smaller batches": (
-        0.1, SMALLER,
-        {"environment": {"versions": {"torch": "2.12.0", "transformers": "5.23.0"}}}),
+        0.1,
+        SMALLER,
+        {"environment": {"versions": {"torch": "2.12.0", "transformers": "5.23.0"}}},
+    ),
     "weights": (0.16, BASE, {"weights_sha256": "cc"}),
     "model": (0.1, replace(BASE, model=ModelSpec(source="builtin:bert-base")), {}),
     "equal": (0.1, BASE, {}),
     "data": (0.1, BASE, {"data_sha256": "cc"}),
     "no data": (0.1, BASE, {"data_sha256": None}),
     "parameters": (0.1, BASE, {"num_parameters": 7}),
-    "task": (
-        0.1, replace(BASE, task="causal_lm", model=ModelSpec(source="builtin:gpt2-tiny")), {}),
-}  # fmt: skip
+    "task": (0.1, replace(BASE, task="causal_lm", model=ModelSpec(source="builtin:gpt2-tiny")), {}),
+}
 IDS = dict(zip(RECORDED, OTHERS, strict=True))
 
 

@@ -53,22 +53,32 @@ def times(baseline: float, backend: float) -> dict[str, list[float]]:
 TWO = ("cuda:0", "cuda:1")
 REFUSED: dict[str, tuple[ExperimentSpec, dict[str, str], Refusal]] = {
     "batch": (
-        spec_on(*TWO, batch_size=12), GPU,
-        Refusal(letter="B", obstacle="batch", names=("8", "12"))),
+        spec_on(*TWO, batch_size=12),
+        GPU,
+        Refusal(letter="B", obstacle="batch", names=("8", "12")),
+    ),
     "precision": (
-        spec_on(*TWO, training={"precision": "bf16"}), GPU,
-        Refusal(letter="B", obstacle="setting", names=("training.precision",))),
+        spec_on(*TWO, training={"precision": "bf16"}),
+        GPU,
+        Refusal(letter="B", obstacle="setting", names=("training.precision",)),
+    ),
     "model": (
-        spec_on(*TWO, model=ModelSpec(source="builtin:bert-base")), GPU,
-        Refusal(letter="B", obstacle="work")),
+        spec_on(*TWO, model=ModelSpec(source="builtin:bert-base")),
+        GPU,
+        Refusal(letter="B", obstacle="work"),
+    ),
     "dropout": (
-        spec_on(*TWO, model=ModelSpec(dropout="off")), GPU,
-        Refusal(letter="B", obstacle="dropout")),
+        spec_on(*TWO, model=ModelSpec(dropout="off")),
+        GPU,
+        Refusal(letter="B", obstacle="dropout"),
+    ),
     "device": (
-        spec_on(*TWO), {**GPU, "device_name": "Another GPU"},
-        Refusal(letter="B", obstacle="device")),
+        spec_on(*TWO),
+        {**GPU, "device_name": "Another GPU"},
+        Refusal(letter="B", obstacle="device"),
+    ),
     "cpu": (spec_on("cpu", "cpu"), GPU, Refusal(letter="B", obstacle="cpu")),
-}  # fmt: skip
+}
 NAMES = ("one", "two", "four", "restless one", "restless two", "moved", "fast", *REFUSED)
 IDS = {name: f"202611{day:02d}-093015-123456-7f3a" for day, name in enumerate(NAMES, start=1)}
 
@@ -85,11 +95,20 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     write("two", spec_on(*TWO), times(0.125, 0.1))
     four = spec_on(*TWO, "cuda:2", "cuda:3", batch_size=32, parallel="fsdp")
     write("four", four, times(0.25, 0.1))
-    write("restless one", spec_on("cuda:0"),
-          {"baseline": [9.0, 0.19, 0.2, 0.21, 0.19, 0.2, 0.21, 0.2], "control": [0.2],
-           "backend": [0.19, 0.2, 0.21]})  # fmt: skip
-    write("restless two", spec_on(*TWO),
-          {"baseline": [0.1], "control": [0.1], "backend": [0.095, 0.1, 0.105]})  # fmt: skip
+    write(
+        "restless one",
+        spec_on("cuda:0"),
+        {
+            "baseline": [9.0, 0.19, 0.2, 0.21, 0.19, 0.2, 0.21, 0.2],
+            "control": [0.2],
+            "backend": [0.19, 0.2, 0.21],
+        },
+    )
+    write(
+        "restless two",
+        spec_on(*TWO),
+        {"baseline": [0.1], "control": [0.1], "backend": [0.095, 0.1, 0.105]},
+    )
     write("fast", spec_on(*TWO), times(0.1, 0.1))
     for name, (spec, device, _) in REFUSED.items():
         write(name, spec, times(0.1, 0.1), device=device)

@@ -154,8 +154,10 @@ def test_folders_that_cannot_be_read_are_named_and_break_nothing(data_dir: DataD
         assert "no spec.json" in broken["message"][1]
         runs = queries.list_runs(store, EXPERIMENT_ID).set_index("label")
         assert runs["state"].to_dict() == {
-            "baseline": "finished", "control": "lost", "inductor": "finished"
-        }  # fmt: skip
+            "baseline": "finished",
+            "control": "lost",
+            "inductor": "finished",
+        }
         assert "exit.json cannot be used: time = " in runs.loc["control", "reason"]
         damaged.write_exit(Exit.now(RunState.FINISHED, "repaired", 0))
         shutil.rmtree(data_dir.runs / "notes")
@@ -196,8 +198,11 @@ def test_nothing_is_lost_or_doubled_when_ingest_is_killed(data_dir: DataDir) -> 
     recording = Recording(data_dir.runs, "baseline", spec).start()
     num_blocks = 0
     for attempt in range(2):
-        killed = subprocess.Popen([sys.executable, "-c", INGEST_FOREVER, str(data_dir.path)],
-                                  cwd=ROOT, stdout=subprocess.PIPE)  # fmt: skip
+        killed = subprocess.Popen(
+            [sys.executable, "-c", INGEST_FOREVER, str(data_dir.path)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+        )
         for number in range(10 + attempt):
             recording.block([0.1] * 10, [1.0] * 10)
             num_blocks += 1

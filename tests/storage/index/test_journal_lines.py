@@ -22,8 +22,10 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording
 
 def texts(lines: Lines) -> dict[str, list[bytes]]:
     """Lines by their kind, without their ends."""
-    return {kind: [text.removesuffix("\n").encode() for text in found.to_pylist()]
-            for kind, found in lines.items()}  # fmt: skip
+    return {
+        kind: [text.removesuffix("\n").encode() for text in found.to_pylist()]
+        for kind, found in lines.items()
+    }
 
 
 def test_lines_are_found_by_their_kind_as_the_runner_writes_them(tmp_path: Path) -> None:
@@ -40,8 +42,18 @@ def test_lines_are_found_by_their_kind_as_the_runner_writes_them(tmp_path: Path)
 
 
 STEP = b'{"v":1,"seq":%d,"kind":"step","step":1}'
-NO_EVENTS = (b"", b"17", b"[1]", b'"kind"', b'{"seq":5', b'{"seq":5,"kind":"step",oops}', b"\xff",
-             b'{"seq":5,"kind":3}', b'{"seq":5,"kind":"step"} {}', b'{"seq":5}')  # fmt: skip
+NO_EVENTS = (
+    b"",
+    b"17",
+    b"[1]",
+    b'"kind"',
+    b'{"seq":5',
+    b'{"seq":5,"kind":"step",oops}',
+    b"\xff",
+    b'{"seq":5,"kind":3}',
+    b'{"seq":5,"kind":"step"} {}',
+    b'{"seq":5}',
+)
 
 
 @pytest.mark.parametrize("line", NO_EVENTS)
@@ -85,8 +97,9 @@ def test_no_row_passes_for_another_runs(data_dir: DataDir) -> None:
     foreign = Recording(data_dir.runs, "control")
     claimed = {"experiment": 7, "run_id": f"{EXPERIMENT_ID}.baseline", "filename": "x"}
     for kind in ("step", "block", "error"):
-        foreign.log.append(kind, **claimed, step=0, round=0, first_step=0, num_steps=1,
-                           seconds=1.0, error="e")  # fmt: skip
+        foreign.log.append(
+            kind, **claimed, step=0, round=0, first_step=0, num_steps=1, seconds=1.0, error="e"
+        )
     foreign.log.close()
     with Store.in_memory(data_dir) as store:
         for table in ("steps", "blocks", "errors"):
@@ -130,9 +143,15 @@ def test_true_is_no_number(data_dir: DataDir, value: bool, separators: tuple[str
         {"kind": "step", "step": 3, "loss": value, "seconds": value, "compiled": value},
         {"kind": "step", "step": 4, "losses": {"a": value, "b": 2.0}},
         {"kind": "random_numbers", "time": 1.0, "same": value, "loss_by_draw": [1.0, value]},
-        {"kind": "block", "time": 1.0, "round": 7, "first_step": 3, "num_steps": value,
-         "seconds": 0.1},
-    )  # fmt: skip
+        {
+            "kind": "block",
+            "time": 1.0,
+            "round": 7,
+            "first_step": 3,
+            "num_steps": value,
+            "seconds": 0.1,
+        },
+    )
     seq = len(read_events(run.run.events_file)[0])
     with run.run.events_file.open("a") as journal:
         for number, event in enumerate(odd):
@@ -170,16 +189,45 @@ def of_rows(seq: int) -> list[bytes]:
     step = b'{"v":1,"kind":"step","time":17.5,"epoch":0,"seq":%d,"step":1,"loss":2.5' % seq
     block = b'{"v":1,"kind":"block","time":1e9,"seq":%d,"round":7,"compiled":false' % seq
     return [
-        *[step + end + b"}" for end in (
-            b"", b',"compiled":true', b',"losses":{"a":1.0,"b":null}', b',"loss":"NaN"',
-            b',"losses":{"seq":9}', b',"losses":{"compiled":true}', b',"step":true',
-            b',"seq":%d' % (seq + 5), b',"kind":"block"', b',"s\\u0065q":3', b',"x":1e999',
-            b',"x":-Infinity', b',"x":nan', b',"x":01', b',"x":1.', b',"x":"\xff"', b',"x":[1,]',
-            b',', b',"x":"a\tb"', b',"x":' + b"[" * 2000 + b"]" * 2000, b',"x":' + b"9" * 400,
-            b',"x":"\xc3\xa4"', b',"compiled":1', b' ,"x" : 1 ', b', "x": 1', b"}",
-            b',"x":["a","b"]')],
+        *[
+            step + end + b"}"
+            for end in (
+                b"",
+                b',"compiled":true',
+                b',"losses":{"a":1.0,"b":null}',
+                b',"loss":"NaN"',
+                b',"losses":{"seq":9}',
+                b',"losses":{"compiled":true}',
+                b',"step":true',
+                b',"seq":%d' % (seq + 5),
+                b',"kind":"block"',
+                b',"s\\u0065q":3',
+                b',"x":1e999',
+                b',"x":-Infinity',
+                b',"x":nan',
+                b',"x":01',
+                b',"x":1.',
+                b',"x":"\xff"',
+                b',"x":[1,]',
+                b",",
+                b',"x":"a\tb"',
+                b',"x":' + b"[" * 2000 + b"]" * 2000,
+                b',"x":' + b"9" * 400,
+                b',"x":"\xc3\xa4"',
+                b',"compiled":1',
+                b' ,"x" : 1 ',
+                b', "x": 1',
+                b"}",
+                b',"x":["a","b"]',
+            )
+        ],
         *[block + end + b"}" for end in (b"", b',"warm_up":true', b',"seconds":false')],
-        step, block, step[:20], b"", b"\0" * 30, b"\r",
+        step,
+        block,
+        step[:20],
+        b"",
+        b"\0" * 30,
+        b"\r",
         block.replace(b'"seq":%d' % seq, b'"seq":%d.0' % seq) + b"}",
         block.replace(b'"seq":%d' % seq, b'"seq":0%d' % seq) + b"}",
         block.replace(b'"seq":%d' % seq, b'"seq":-%d' % seq) + b"}",
@@ -191,7 +239,7 @@ def of_rows(seq: int) -> list[bytes]:
         *[(row + b"}").replace(b'1,"kind"', b'1, "kind"') for row in (step, block)],
         b'{"v":1,"kind":"phase","time":1,"seq":%d,"phase":"x"}' % seq,
         b'{"v":1,"kind":"error","time":1,"seq":%d,"out_of_memory":true,"x":true}' % seq,
-    ]  # fmt: skip
+    ]
 
 
 def read_one_by_one(journal: bytes, order: Order) -> dict[str, list[Any]]:
@@ -208,8 +256,10 @@ def test_a_journal_is_read_as_if_line_by_line() -> None:
     """Journals in which lines are torn, repeated, in another order, and of no runner."""
     chance = random.Random(0)
     for length in [1, 2, 3, 8, *[60] * 60]:
-        lines = [chance.choice(of_rows(max(0, place + chance.choice((0, 0, 0, 0, 3, -2)))))
-                 for place in range(length)]  # fmt: skip
+        lines = [
+            chance.choice(of_rows(max(0, place + chance.choice((0, 0, 0, 0, 3, -2)))))
+            for place in range(length)
+        ]
         if chance.random() < 0.3:
             place = chance.randrange(length)
             lines[place:place] = lines[: chance.randrange(length + 1)]

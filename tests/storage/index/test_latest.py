@@ -12,8 +12,15 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 
-OF_THE_MOMENT = ["label", "state", "phase", "phase_started", "compiling_since", "steps_done",
-                 "last_loss"]  # fmt: skip
+OF_THE_MOMENT = [
+    "label",
+    "state",
+    "phase",
+    "phase_started",
+    "compiling_since",
+    "steps_done",
+    "last_loss",
+]
 
 
 @pytest.fixture
@@ -35,8 +42,10 @@ def told(store: Store, *, but: str = "") -> pd.DataFrame:
     columns = [name for name in OF_THE_MOMENT if name != but]
     times = ["phase_started", "compiling_since"]
     frames = (latest, after, queries.latest_runs(store, EXPERIMENT_ID))
-    rounded = [one[columns].assign(**{time: one[time].dt.round("10ms") for time in times})
-               for one in frames]  # fmt: skip
+    rounded = [
+        one[columns].assign(**{time: one[time].dt.round("10ms") for time in times})
+        for one in frames
+    ]
     for other in (rounded[0], rounded[2]):
         pd.testing.assert_frame_equal(other, rounded[1], check_dtype=False)
     return after.set_index("label")

@@ -15,9 +15,11 @@ from breakeven.storage.queries import rows
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 OF_EXPERIMENT = [
-    name for name, found in vars(queries).items() if inspect.isfunction(found)
+    name
+    for name, found in vars(queries).items()
+    if inspect.isfunction(found)
     and list(inspect.signature(found).parameters)[:2] == ["store", "experiment_id"]
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +37,11 @@ def one_of_each(recording: Recording) -> None:
     values = {"BIGINT": 0, "DOUBLE": 1.0, "VARCHAR": "x", "BOOLEAN": True}
     columns = event_columns()
     for kind, table in EVENT_TABLES.items():
-        needed = {name: values.get(type, {}) for name, (type, must) in columns[table].items()
-                  if must and name not in ("seq", "time")}  # fmt: skip
+        needed = {
+            name: values.get(type, {})
+            for name, (type, must) in columns[table].items()
+            if must and name not in ("seq", "time")
+        }
         recording.log.append(kind, **needed)
     recording.log.close()
 
@@ -64,8 +69,11 @@ def plans(store: Store, name: str) -> list[str]:
     store._connection = Listening()  # type: ignore[assignment]
     try:
         ask_for = getattr(queries, name)
-        more = [one for one in list(inspect.signature(ask_for).parameters.values())[2:]
-                if one.default is one.empty]  # fmt: skip
+        more = [
+            one
+            for one in list(inspect.signature(ask_for).parameters.values())[2:]
+            if one.default is one.empty
+        ]
         ask_for(store, EXPERIMENT_ID, *[1] * len(more))
     finally:
         store._connection = ask
@@ -95,8 +103,9 @@ def test_each_table_is_read_by_the_number_of_the_experiment(store: Store, name: 
 
 
 def test_a_query_that_reads_all_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = {table for name in OF_EXPERIMENT for plan in plans(store, name)
-            for table, _ in scans(plan)}  # fmt: skip
+    read = {
+        table for name in OF_EXPERIMENT for plan in plans(store, name) for table, _ in scans(plan)
+    }
     assert len(read) > 18
     monkeypatch.setattr(queries.runs, "MINE", "abs(experiment) = $1")
     found = [picked for plan in plans(store, "losses") for _, picked in scans(plan)]

@@ -97,8 +97,10 @@ def test_long_runs_are_thinned_to_real_points_that_keep_the_extremes(data_dir: D
         frame = queries.losses(store, EXPERIMENT_ID, max_points=100)
         everything = queries.losses(store, EXPERIMENT_ID)
         times = queries.cumulative_times(store, EXPERIMENT_ID, max_points=100)
-        whole = [query(store, EXPERIMENT_ID, max_points=None)
-                 for query in (queries.losses, queries.cumulative_times)]  # fmt: skip
+        whole = [
+            query(store, EXPERIMENT_ID, max_points=None)
+            for query in (queries.losses, queries.cumulative_times)
+        ]
     assert [len(one) for one in whole] == [1010, 1010], "every step of both runs"
     assert list(whole[0].columns) == list(frame.columns)
     assert whole[1]["seconds"].iloc[999] == pytest.approx(100.0)
@@ -139,8 +141,9 @@ def test_later_blocks_without_a_compilation_are_steady(data_dir: DataDir) -> Non
 
 def test_a_run_record_tells_what_ran_where_and_why_it_failed(data_dir: DataDir) -> None:
     recording = Recording(data_dir.runs, "inductor").claim().start(environment={"num_cpus": 2})
-    recording.log.append("error", error="ValueError", message="no", traceback="Trace\nno",
-                         out_of_memory=False)  # fmt: skip
+    recording.log.append(
+        "error", error="ValueError", message="no", traceback="Trace\nno", out_of_memory=False
+    )
     recording.end(RunState.FAILED, "exit status 1")
     with Store.in_memory(data_dir) as store:
         record = queries.run_record(store, recording.run_id)
@@ -209,47 +212,90 @@ DYNAMO = {"step": 0, "phase": "training", "trigger": "DYNAMO", "compile_id": "0/
 RECORDED: dict[str, tuple[str, list[dict[str, Any]], str, list[list[Any]]]] = {
     # A loss without a rate is as journals were before these fields.
     "learning rate and gradient norm may be missing": (
-        "step", [{"step": 0, "loss": 2.0, "learning_rate": 0.0, "gradient_norm": 2.5},
-                 {"step": 1, "loss": 1.0, "learning_rate": 1e-3, "gradient_norm": math.inf},
-                 {"step": 2, "loss": 1.0, "learning_rate": 5e-4, "gradient_norm": None},
-                 {"step": 3, "loss": 1.0}], "step_settings step learning_rate gradient_norm",
-        [[0, 0.0, 2.5], [1, 1e-3, math.inf], [2, 5e-4, math.nan], [3, math.nan, math.nan]]),
+        "step",
+        [
+            {"step": 0, "loss": 2.0, "learning_rate": 0.0, "gradient_norm": 2.5},
+            {"step": 1, "loss": 1.0, "learning_rate": 1e-3, "gradient_norm": math.inf},
+            {"step": 2, "loss": 1.0, "learning_rate": 5e-4, "gradient_norm": None},
+            {"step": 3, "loss": 1.0},
+        ],
+        "step_settings step learning_rate gradient_norm",
+        [[0, 0.0, 2.5], [1, 1e-3, math.inf], [2, 5e-4, math.nan], [3, math.nan, math.nan]],
+    ),
     # Of a single term nothing is recorded apart.
     "the terms of a loss come one by one": (
-        "step", [{"step": 0, "loss": 3.0, "losses": {"model": 2.0, "L1Loss": math.inf}},
-                 {"step": 1, "loss": 3.0, "losses": {"model": 1.0, "L1Loss": math.nan}},
-                 {"step": 2, "loss": 1.0}], "loss_terms label role step name value",
-        [["baseline", "baseline", 0, "L1Loss", math.inf], ["baseline", "baseline", 0, "model", 2.0],
-         ["baseline", "baseline", 1, "L1Loss", math.nan],
-         ["baseline", "baseline", 1, "model", 1.0]]),
+        "step",
+        [
+            {"step": 0, "loss": 3.0, "losses": {"model": 2.0, "L1Loss": math.inf}},
+            {"step": 1, "loss": 3.0, "losses": {"model": 1.0, "L1Loss": math.nan}},
+            {"step": 2, "loss": 1.0},
+        ],
+        "loss_terms label role step name value",
+        [
+            ["baseline", "baseline", 0, "L1Loss", math.inf],
+            ["baseline", "baseline", 0, "model", 2.0],
+            ["baseline", "baseline", 1, "L1Loss", math.nan],
+            ["baseline", "baseline", 1, "model", 1.0],
+        ],
+    ),
     "gradient statistics are a row for each parameter, in the model's order": (
-        "gradient_statistics", [{"step": 0, "tensors": TENSORS}, {"step": 6, "tensors": []}],
+        "gradient_statistics",
+        [{"step": 0, "tensors": TENSORS}, {"step": 6, "tensors": []}],
         "gradient_statistics step name norm mean deviation largest zeros",
-        [[0, "weight", *WEIGHT.values()],
-         [0, "bias", math.nan, math.nan, math.nan, math.nan, 1.0]]),
+        [[0, "weight", *WEIGHT.values()], [0, "bias", math.nan, math.nan, math.nan, math.nan, 1.0]],
+    ),
     "of a number recorded twice at a step the last one counts": (
-        "value", [{"step": step, "name": name, "value": value} for step, name, value in
-                  ((1, "a", 1.0), (2, "a", 2.0), (2, "b", 3.0), (2, "a", math.inf))],
-        "own_values step name value", [[1, "a", 1.0], [2, "a", math.inf], [2, "b", 3.0]]),
+        "value",
+        [
+            {"step": step, "name": name, "value": value}
+            for step, name, value in (
+                (1, "a", 1.0),
+                (2, "a", 2.0),
+                (2, "b", 3.0),
+                (2, "a", math.inf),
+            )
+        ],
+        "own_values step name value",
+        [[1, "a", 1.0], [2, "a", math.inf], [2, "b", 3.0]],
+    ),
     "compilations": (
-        "compile_ended", [{**DYNAMO, "seconds": 2.5}], "compiles step seconds", [[0, 2.5]]),
+        "compile_ended",
+        [{**DYNAMO, "seconds": 2.5}],
+        "compiles step seconds",
+        [[0, 2.5]],
+    ),
     "compile metrics": (
-        "compile_metrics", [{**DYNAMO, "function": "step", "line": 3, "total_seconds": 2.25}],
-        "compile_metrics total_seconds", [[2.25]]),
+        "compile_metrics",
+        [{**DYNAMO, "function": "step", "line": 3, "total_seconds": 2.25}],
+        "compile_metrics total_seconds",
+        [[2.25]],
+    ),
     "graph breaks": (
-        "graph_break", [{"step": 0, "reason": "print", "location": "a.py:3", "count": 2}],
-        "graph_breaks reason location count", [["print", "a.py:3", 2]]),
+        "graph_break",
+        [{"step": 0, "reason": "print", "location": "a.py:3", "count": 2}],
+        "graph_breaks reason location count",
+        [["print", "a.py:3", 2]],
+    ),
     "predictions": (
-        "prediction", [{"split": "test", "file": "artifacts/test.parquet", "num_samples": 20}],
-        "predictions file split num_samples", [["artifacts/test.parquet", "test", 20]]),
+        "prediction",
+        [{"split": "test", "file": "artifacts/test.parquet", "num_samples": 20}],
+        "predictions file split num_samples",
+        [["artifacts/test.parquet", "test", 20]],
+    ),
     # The second one by a resumed process, the third one changed.
     "sources": (
-        "source", [{"source": "my.py:Model", "file": "my.py", "sha256": one}
-                   for one in ("aa", "aa", "bb")], "sources sha256", [["aa"], ["bb"]]),
+        "source",
+        [{"source": "my.py:Model", "file": "my.py", "sha256": one} for one in ("aa", "aa", "bb")],
+        "sources sha256",
+        [["aa"], ["bb"]],
+    ),
     "early ends": (
-        "stopped", [{"step": 10, "reason": "the loss is nan"}], "stops label step reason",
-        [["baseline", 10, "the loss is nan"]]),
-}  # fmt: skip
+        "stopped",
+        [{"step": 10, "reason": "the loss is nan"}],
+        "stops label step reason",
+        [["baseline", 10, "the loss is nan"]],
+    ),
+}
 
 
 @pytest.mark.parametrize("case", RECORDED)

@@ -60,8 +60,13 @@ COPIES: dict[str, Callable[[Lines], Lines]] = {
     # A number that goes back takes out what follows until it is reached again.
     "inductor-case_3": lambda lines: [*lines[:50], *lines[20:]],
 }
-BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs",
-            *(f"inductor:case={number}" for number in (1, 2, 3)))  # fmt: skip
+BACKENDS = (
+    "inductor",
+    "eager",
+    "aot_eager",
+    "cudagraphs",
+    *(f"inductor:case={number}" for number in (1, 2, 3)),
+)
 
 
 def rewritten(run: RunDir, change: Callable[[Lines], Lines]) -> int:
@@ -85,8 +90,12 @@ def numbers(comparison: Comparison) -> tuple[str, ...]:
 
 def doubts(comparison: Comparison) -> dict[str, int]:
     """By run, the number of lines that are told to be left out."""
-    return {label: facts["num_lines"] for one in comparison.warnings
-            if one.kind == "repeated lines" for label, facts in one.runs.items()}  # fmt: skip
+    return {
+        label: facts["num_lines"]
+        for one in comparison.warnings
+        if one.kind == "repeated lines"
+        for label, facts in one.runs.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +128,9 @@ def test_repeated_lines_count_once(data_dir: DataDir, clean: tuple[str, ...]) ->
         comparison = compare(store, EXPERIMENT_ID)
         assert numbers(comparison) == clean
         assert doubts(comparison) == gained
-        (words,) = [str(caution_words(one)) for one in comparison.warnings
-                    if one.kind == "repeated lines"]  # fmt: skip
+        (words,) = [
+            str(caution_words(one)) for one in comparison.warnings if one.kind == "repeated lines"
+        ]
         assert words in report(comparison)
         assert words in comparison_json(comparison)
         assert explain(store, EXPERIMENT_ID).comparison is comparison

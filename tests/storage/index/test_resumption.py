@@ -63,9 +63,14 @@ def test_steps_that_were_done_again_count_once(data_dir: DataDir, read: Read) ->
 @in_any_pieces
 def test_each_resumption_takes_back_what_stands_above(data_dir: DataDir, read: Read) -> None:
     parts = [
-        blocks(9, 8, 7), lambda run: run.resume(20), blocks(6, 5), lambda run: run.resume(30, 3),
-        blocks(4), lambda run: run.resume(30, 4), blocks(3),
-    ]  # fmt: skip
+        blocks(9, 8, 7),
+        lambda run: run.resume(20),
+        blocks(6, 5),
+        lambda run: run.resume(30, 3),
+        blocks(4),
+        lambda run: run.resume(30, 4),
+        blocks(3),
+    ]
     with read(data_dir, parts) as store:
         found = steps(store)
         assert found["loss"].tolist() == [9.0] * 10 + [8.0] * 10 + [6.0] * 10 + [3.0] * 10
@@ -95,12 +100,16 @@ def test_events_after_a_checkpoint_are_taken_back(data_dir: DataDir, read: Read)
 
     parts = [
         lambda run: setattr(run, "captures", False),
-        blocks(3), end_of_block, what_is_compiled, blocks(2), end_of_block,
+        blocks(3),
+        end_of_block,
+        what_is_compiled,
+        blocks(2),
+        end_of_block,
         lambda run: run.stop("enough"),
         lambda run: run.log.append("prediction", split="test", file="artifacts/test.parquet"),
         lambda run: run.log.append("error", error="ValueError", traceback="Trace"),
         lambda run: run.resume(10),
-    ]  # fmt: skip
+    ]
     with read(data_dir, parts) as store:
         for name in ("evaluations", "checkpoints", "own_values", "graph_breaks"):
             assert getattr(queries, name)(store, EXPERIMENT_ID)["step"].tolist() == [10], name
@@ -154,10 +163,13 @@ def test_an_ended_run_that_is_resumed_runs_again(data_dir: DataDir) -> None:
 
 def test_a_checkpoint_is_there_until_a_later_one_removes_it(data_dir: DataDir) -> None:
     parts = [
-        blocks(3), lambda run: run.checkpoint(value=0.5),
-        blocks(2), lambda run: run.checkpoint(removed=[10]),
-        blocks(1), lambda run: run.checkpoint(value=math.nan, removed=[20]),
-    ]  # fmt: skip
+        blocks(3),
+        lambda run: run.checkpoint(value=0.5),
+        blocks(2),
+        lambda run: run.checkpoint(removed=[10]),
+        blocks(1),
+        lambda run: run.checkpoint(value=math.nan, removed=[20]),
+    ]
     with read_at_once(data_dir, parts) as store:
         found = queries.checkpoints(store, EXPERIMENT_ID)
         assert found["step"].tolist() == [10, 20, 30]

@@ -203,8 +203,9 @@ def test_threads_query_rightly_while_another_one_ingests(data_dir: DataDir) -> N
             frame = store.query(sql, [f"{EXPERIMENT_ID}.{label}"])
             assert frame.values.tolist() == [[f"{EXPERIMENT_ID}.{label}", 40]]
             # Steps and their block are committed together.
-            torn = store.query("SELECT (SELECT count(*) FROM steps) - (SELECT sum(num_steps) FROM "
-                               "blocks) AS n")  # fmt: skip
+            torn = store.query(
+                "SELECT (SELECT count(*) FROM steps) - (SELECT sum(num_steps) FROM blocks) AS n"
+            )
             assert torn["n"][0] == 0
             num_answers += 1
         return num_answers

@@ -144,8 +144,9 @@ def test_a_failed_comparison_is_shown(recorded: DataDir, monkeypatch: pytest.Mon
 
 def test_a_broken_backend_is_not_the_best_however_fast() -> None:
     slow = BackendSummary(label="slow", state="finished", speedup=1.1, parity="holds")
-    broken = BackendSummary(label="broken", state="finished", speedup=9.0, parity="broken",
-                            is_wrong=True)  # fmt: skip
+    broken = BackendSummary(
+        label="broken", state="finished", speedup=9.0, parity="broken", is_wrong=True
+    )
     untimed = BackendSummary(label="untimed", state="failed")
     found = Summary(backends=(untimed, broken, slow))
     assert found.best == slow and found.parity == "broken"
@@ -187,8 +188,11 @@ def test_checkpoints_and_artifacts_have_sizes_of_their_own(recorded: DataDir) ->
 def test_imported_results_have_rows_of_what_they_say(recorded: DataDir) -> None:
     imports = recorded.path / "imports"
     imports.mkdir()
-    lines = ["dev,name,batch_size,speedup,abs_latency,compilation_latency",
-             "cuda,BertForMaskedLM,16,1.5,20.0,33.0", "cuda,GPT2,4,0.0,0.0,0.0"]  # fmt: skip
+    lines = [
+        "dev,name,batch_size,speedup,abs_latency,compilation_latency",
+        "cuda,BertForMaskedLM,16,1.5,20.0,33.0",
+        "cuda,GPT2,4,0.0,0.0,0.0",
+    ]
     (imports / "nightly.csv").write_text("\n".join(lines) + "\n")
     with Store.in_memory(recorded) as store:
         assert len(catalog(store)) == 3

@@ -19,17 +19,50 @@ from breakeven.storage.library.catalog import COLUMNS, chosen, facet_counts, sea
 from breakeven.storage.terminal.lists import list_json, list_table
 
 ROWS: list[dict[str, Any]] = [
-    {"name": "Nightly BERT", "model": "bert-base", "device": "NVIDIA H100", "speedup": 1.5,
-     "state": "finished", "tags": ("paper", "gpu"), "backends": ("inductor", "eager"),
-     "verdict": "faster", "batch": 32},
-    {"name": "A digits try", "model": "vit-small", "device": "Test CPU", "speedup": 0.9,
-     "state": "finished", "tags": ("cpu",), "backends": ("inductor",), "verdict": "slower",
-     "batch": 8},
-    {"name": "broken", "model": "bert-base", "device": "Test CPU", "speedup": None,
-     "state": "failed", "tags": (), "backends": ("cudagraphs",), "batch": 8},
-    {"name": "old", "model": "gpt2", "device": "Test CPU", "speedup": 3.0, "archived": True,
-     "state": "finished", "tags": ("paper",), "backends": ("inductor",), "batch": 8},
-]  # fmt: skip
+    {
+        "name": "Nightly BERT",
+        "model": "bert-base",
+        "device": "NVIDIA H100",
+        "speedup": 1.5,
+        "state": "finished",
+        "tags": ("paper", "gpu"),
+        "backends": ("inductor", "eager"),
+        "verdict": "faster",
+        "batch": 32,
+    },
+    {
+        "name": "A digits try",
+        "model": "vit-small",
+        "device": "Test CPU",
+        "speedup": 0.9,
+        "state": "finished",
+        "tags": ("cpu",),
+        "backends": ("inductor",),
+        "verdict": "slower",
+        "batch": 8,
+    },
+    {
+        "name": "broken",
+        "model": "bert-base",
+        "device": "Test CPU",
+        "speedup": None,
+        "state": "failed",
+        "tags": (),
+        "backends": ("cudagraphs",),
+        "batch": 8,
+    },
+    {
+        "name": "old",
+        "model": "gpt2",
+        "device": "Test CPU",
+        "speedup": 3.0,
+        "archived": True,
+        "state": "finished",
+        "tags": ("paper",),
+        "backends": ("inductor",),
+        "batch": 8,
+    },
+]
 
 
 @pytest.fixture
@@ -113,9 +146,19 @@ def test_a_comparison_that_makes_no_sense_is_refused_by_name() -> None:
 def test_options_are_handed_on_as_they_were_given() -> None:
     parser = argparse.ArgumentParser()
     add_list_options(parser)
-    given = ["--model=a, b", "--model=gpt2",
-             "--tag=a", "--tag=b", "--sort=-speedup", "--json", "--",
-             "two words", "-not", "-these two", "speedup>1"]  # fmt: skip
+    given = [
+        "--model=a, b",
+        "--model=gpt2",
+        "--tag=a",
+        "--tag=b",
+        "--sort=-speedup",
+        "--json",
+        "--",
+        "two words",
+        "-not",
+        "-these two",
+        "speedup>1",
+    ]
     options = parser.parse_args(given)
     asked = read_filter(options)
     assert asked.facets == {"model": ("a, b", "gpt2"), "tag": ("a", "b")}

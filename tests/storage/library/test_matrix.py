@@ -10,12 +10,22 @@ from breakeven.storage.library.matrix import ACROSS, MatrixCell, matrix
 from breakeven.views.charts.library import MAX_ACROSS, heat_map
 
 USUAL: dict[str, Any] = {
-    **dict.fromkeys(ACROSS, "x"), "batch": 8, "model": "bert", "state": "finished",
-    "backend": "inductor", "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6,
-    "speed_verdict": "faster", "parity": "holds", "break_even_steps": 40.0,
+    **dict.fromkeys(ACROSS, "x"),
+    "batch": 8,
+    "model": "bert",
+    "state": "finished",
+    "backend": "inductor",
+    "speedup": 1.5,
+    "speedup_low": 1.4,
+    "speedup_high": 1.6,
+    "speed_verdict": "faster",
+    "parity": "holds",
+    "break_even_steps": 40.0,
     "break_even_verdict": "reached",
-    "compile_seconds": 3.0, "peak_memory_bytes": None, "experiment_id": "one",
-}  # fmt: skip
+    "compile_seconds": 3.0,
+    "peak_memory_bytes": None,
+    "experiment_id": "one",
+}
 
 
 def rows(*changes: dict[str, Any]) -> pd.DataFrame:

@@ -93,10 +93,18 @@ def test_a_worse_level_fails_the_gate(slower: DataDir, capsys: pytest.CaptureFix
 
 def series(*values: float) -> Series:
     points = [
-        Point(experiment_id=str(night), name="", submitted=None, value=value, low=None, high=None,
-              parity="holds", versions=dict.fromkeys(VERSIONS))
+        Point(
+            experiment_id=str(night),
+            name="",
+            submitted=None,
+            value=value,
+            low=None,
+            high=None,
+            parity="holds",
+            versions=dict.fromkeys(VERSIONS),
+        )
         for night, value in enumerate(values)
-    ]  # fmt: skip
+    ]
     return Series("speedup", "work", "title", "device", "inductor", tuple(points))
 
 
@@ -142,8 +150,13 @@ def test_the_gate_follows_the_newest_nights(
     assert gate(data_dir, "--fail-if=worse", "--within=3") == 0
     assert gate(data_dir, "--fail-if=failed") == 5
     assert f"the newest experiment ({crashed}) is failed" in capsys.readouterr().out
-    record_experiment(data_dir.runs, replace(SPEC, controls=1), "20261114-093015-123456-7f3a",
-                      backend_offset=0.5, environment=torch)  # fmt: skip
+    record_experiment(
+        data_dir.runs,
+        replace(SPEC, controls=1),
+        "20261114-093015-123456-7f3a",
+        backend_offset=0.5,
+        environment=torch,
+    )
     assert gate(data_dir, "--fail-if=failed") == 0, "a newer one came to its end"
     assert gate(data_dir, "--fail-if=parity") == 5
     assert "breaks parity" in capsys.readouterr().out
@@ -198,8 +211,10 @@ def test_a_backend_that_never_gave_a_number_is_no_backend_that_passes(
     fail(data_dir, crashed, "eager")
     assert gate(data_dir, "--fail-if=failed") == 5
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL"))
-    assert line == (f"FAIL eager: bert-tiny, reviews, float32, batch 8, {device}: the newest "
-                    f"experiment ({crashed}) is failed, so it has no number")  # fmt: skip
+    assert line == (
+        f"FAIL eager: bert-tiny, reviews, float32, batch 8, {device}: the newest "
+        f"experiment ({crashed}) is failed, so it has no number"
+    )
     record_night(data_dir, 3, 0.1)
     assert gate(data_dir, "--fail-if=failed") == 0, "the newest night does not try it"
 

@@ -59,8 +59,10 @@ def test_a_sentence_says_what_was_saved_and_what_was_added(known: Explanation) -
     """80 ms of kernels to 48 is 1.67x; idle goes from 20 to 12 ms."""
     words = str(bridge_words(known.bridges["inductor"], known.own_speedups["inductor"]))
     assert words.startswith("60.0 ms a step, 40.0 ms less than the baseline.")
-    assert ("Saved: 30.0 ms in “elementwise and reductions, not fused”, 10.0 ms in "
-            "“matrix products in bf16”, 8.00 ms in “device idle”.") in words  # fmt: skip
+    assert (
+        "Saved: 30.0 ms in “elementwise and reductions, not fused”, 10.0 ms in "
+        "“matrix products in bf16”, 8.00 ms in “device idle”."
+    ) in words
     assert "Added: 8.00 ms in “fused by the compiler”." in words
     assert "1.67x (1.67 to 1.67)" in words and "on any host" in words
 
@@ -133,8 +135,12 @@ def test_the_command_prints_findings(profiled: DataDir, capsys: pytest.CaptureFi
 def test_impossible_profiles_explain_nothing(data_dir: DataDir) -> None:
     """Of every other experiment the device is the CPU."""
     turns: list[dict[str, Any]] = [
-        {"seconds": 0.0}, {"seconds": math.inf}, {"busy_seconds": -1.0}, {"busy_seconds": math.nan},
-        {"launches": None, "host_seconds": None}]  # fmt: skip
+        {"seconds": 0.0},
+        {"seconds": math.inf},
+        {"busy_seconds": -1.0},
+        {"busy_seconds": math.nan},
+        {"launches": None, "host_seconds": None},
+    ]
     cases = [(0.05, turn) for turn in turns] + [(one, {}) for one in (math.nan, math.inf, -5.0)]
     ids = [f"20261121-0930{number:02d}-123456-7f3a" for number in range(len(cases))]
     devices = itertools.cycle(("cuda", "cpu"))

@@ -83,8 +83,13 @@ def test_kernels_that_leave_the_device_empty_are_found() -> None:
 
 def test_of_a_script_only_backends_can_be_changed_from_here() -> None:
     """Its batches, its precision and its optimizer are its author's: these remedies stay words."""
-    spec = ExperimentSpec(name="mine", task="script", model=ModelSpec(source="script:/train.py"),
-                          data=DataSpec(source="script"), devices=("cuda:0",))  # fmt: skip
+    spec = ExperimentSpec(
+        name="mine",
+        task="script",
+        model=ModelSpec(source="script:/train.py"),
+        data=DataSpec(source="script"),
+        devices=("cuda:0",),
+    )
     empty = make_profile(frame(GEMM), 0.010, underfilled_seconds=0.005)
     found = kinds(replace(case_of(empty), spec=spec))["underfilled"]
     assert found.remedy is None and "at this batch size" in str(finding_words(found))
@@ -96,8 +101,13 @@ def test_of_a_script_only_backends_can_be_changed_from_here() -> None:
 
 def test_graph_breaks_are_found_with_their_lines() -> None:
     case = case_of(recorded(BERT_INDUCTOR), recorded(BERT))
-    breaks = pd.DataFrame({"location": ["train.py:7", "train.py:7", "model.py:9"],
-                           "reason": ["print", "print", "item"], "count": [1, 2, 1]})  # fmt: skip
+    breaks = pd.DataFrame(
+        {
+            "location": ["train.py:7", "train.py:7", "model.py:9"],
+            "reason": ["print", "print", "item"],
+            "count": [1, 2, 1],
+        }
+    )
     found = kinds(replace(case, breaks=breaks))["graph_breaks"]
     assert found.facts["lines"] == ["train.py:7", "model.py:9"]
     assert found.seconds is None, "recorded before it was known what lies between graphs"
@@ -120,9 +130,15 @@ def test_graph_breaks_cost_what_nothing_hides(works_by_itself: bool, cost: float
 
 def test_recompilations_are_found_with_what_they_took() -> None:
     case = case_of(recorded(BERT_INDUCTOR), recorded(BERT))
-    frames = pd.DataFrame({"compile_id": ["0/0", "0/1"], "file": ["a.py", "a.py"],
-                           "function": ["step", "step"], "total_seconds": [9.0, 4.0],
-                           "recompile_reason": [None, "shape changed"]})  # fmt: skip
+    frames = pd.DataFrame(
+        {
+            "compile_id": ["0/0", "0/1"],
+            "file": ["a.py", "a.py"],
+            "function": ["step", "step"],
+            "total_seconds": [9.0, 4.0],
+            "recompile_reason": [None, "shape changed"],
+        }
+    )
     found = kinds(replace(case, frames=frames))["recompiled"]
     assert found.facts["times"] == 1 and found.facts["total_seconds"] == 4.0
     assert "recompiled" not in kinds(case)
@@ -133,8 +149,9 @@ IN_LOOP = f"{BINCOUNT}\n\n*** While handling this ***\n\ngraph break in loop\n"
 
 
 def frames(*rows: dict[str, Any]) -> pd.DataFrame:
-    blank = dict.fromkeys(("compile_id", "file", "function", "recompile_reason", "failure",
-                           "location", "operator"))  # fmt: skip
+    blank = dict.fromkeys(
+        ("compile_id", "file", "function", "recompile_reason", "failure", "location", "operator")
+    )
     return pd.DataFrame([blank | {"total_seconds": 1.0} | row for row in rows])
 
 
@@ -150,10 +167,22 @@ def test_what_the_compiler_gave_up_is_found_without_a_profile_with_line_operator
 ):
     case = without_profile(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
     assert not case.profile.is_known
-    breaks = pd.DataFrame({"location": ["train.py:15"], "reason": [BINCOUNT], "count": [2],
-                           "operator": ["aten.bincount"]})  # fmt: skip
-    given_up = frames({"function": "forward", "failure": IN_LOOP, "location": "train.py:15",
-                       "operator": "aten.bincount"})  # fmt: skip
+    breaks = pd.DataFrame(
+        {
+            "location": ["train.py:15"],
+            "reason": [BINCOUNT],
+            "count": [2],
+            "operator": ["aten.bincount"],
+        }
+    )
+    given_up = frames(
+        {
+            "function": "forward",
+            "failure": IN_LOOP,
+            "location": "train.py:15",
+            "operator": "aten.bincount",
+        }
+    )
     found = kinds(replace(case, frames=given_up, breaks=breaks))
     assert {*found} == {"given_up"}, "the break at the same line is not told again"
     assert str(finding_words(found["given_up"])) == (
@@ -181,13 +210,19 @@ COMMENT = "                      # for group in self.param_groups:  # optim/adam
         ("0/0: tensor 'x' size mismatch at index 0. expected 64, actual 5", "a size", "dynamic"),
         ("0/7: s.k == 7   # s.k+=1  # train.py:22 in forward", "the number s.k", "tensor"),
         ("0/0: GLOBAL_STATE changed: grad_mode ", "the mode of gradients", "evaluation"),
-        ("1/0: tensor 'x' requires_grad mismatch. expected requires_grad=0", "needs gradients",
-         "Nothing"),
-        ("0/3: tensor 'x' dtype mismatch. expected Float, actual Double", "type of a tensor",
-         "Convert"),
+        (
+            "1/0: tensor 'x' requires_grad mismatch. expected requires_grad=0",
+            "needs gradients",
+            "Nothing",
+        ),
+        (
+            "0/3: tensor 'x' dtype mismatch. expected Float, actual Double",
+            "type of a tensor",
+            "Convert",
+        ),
         ("1/1: keys is queries   # alone  # train.py:15 in forward", "identity", "Create"),
     ],
-)  # fmt: skip
+)
 def test_a_recompilation_says_what_changed_and_what_to_do_about_that(
     reason: str, what: str, advice: str
 ) -> None:
@@ -230,8 +265,14 @@ def test_an_optimizer_that_compiles_longer_than_all_else_is_found_with_what_to_d
 
 
 def test_random_numbers_drawn_as_eager_does_are_found_under_inductor() -> None:
-    drawn = ("void fused_dropout_kernel_vec<float>", "aten::native_dropout", "forward", "bf16",
-             12.0, 0.001)  # fmt: skip
+    drawn = (
+        "void fused_dropout_kernel_vec<float>",
+        "aten::native_dropout",
+        "forward",
+        "bf16",
+        12.0,
+        0.001,
+    )
     found = kinds(case_of(make_profile(frame(GEMM, drawn), 0.010), recorded(BERT)))
     remedy = found["random_as_eager"].remedy
     assert remedy is not None and remedy.backend == "inductor:fallback_random=false"
@@ -246,13 +287,19 @@ def test_padding_is_found_from_a_fifth_of_the_tokens_on() -> None:
             ("nvjet_sm90_tst_1", "aten::mm", "forward", "bf16", 10.0, 0.007),
             ("void elementwise_kernel<4>", "aten::add", "backward", None, 10.0, 0.0025),
             ("triton_poi_fused_add_0", None, None, None, 10.0, 0.001),
-            ("void multi_tensor_apply_kernel<Adam>", "aten::_fused_adam_", "optimizer", None, 2.0,
-             0.002),
+            (
+                "void multi_tensor_apply_kernel<Adam>",
+                "aten::_fused_adam_",
+                "optimizer",
+                None,
+                2.0,
+                0.002,
+            ),
             ("void elementwise_kernel<4>", "aten::div_", "optimizer", None, 9.0, 0.001),
             ("Memcpy HtoD (Pinned -> Device)", None, None, None, 2.0, 0.001),
         ),
         0.0428,
-    )  # fmt: skip
+    )
     case = case_of(profile)
     found = kinds(replace(case, workload={"padding_share": 0.743}))["padding"]
     assert found.seconds == pytest.approx(0.743 * 0.0105)
@@ -326,8 +373,14 @@ def test_kernels_that_no_class_knows_are_listed_by_name_the_longest_first() -> N
 def test_an_optimizer_of_many_kernels_is_found_and_a_fused_one_is_not() -> None:
     found = kinds(case_of(recorded(BERT)))["optimizer_unfused"]
     assert found.remedy.fields == (("training.optimizer_options", {"fused": True}),)
-    fused = ("void multi_tensor_apply_kernel<FusedAdamMathFunctor>", "aten::_fused_adam_",
-             "optimizer", None, 2.0, 0.001)  # fmt: skip
+    fused = (
+        "void multi_tensor_apply_kernel<FusedAdamMathFunctor>",
+        "aten::_fused_adam_",
+        "optimizer",
+        None,
+        2.0,
+        0.001,
+    )
     assert "optimizer_unfused" not in kinds(case_of(make_profile(frame(GEMM, fused), 0.010)))
 
 
@@ -342,9 +395,10 @@ def test_the_same_in_several_runs_is_told_once_of_the_one_it_costs_most() -> Non
     baseline = recorded(BERT)
     first = case_of(recorded(BERT_INDUCTOR), baseline)
     second = case_of(
-        recorded("BertForMaskedLM.inductor-reduce-overhead"), baseline,
+        recorded("BertForMaskedLM.inductor-reduce-overhead"),
+        baseline,
         backend="inductor:mode=reduce-overhead",
-    )  # fmt: skip
+    )
     (one,) = (found for found in findings([second, first]) if found.kind == "attention_unfused")
     shares = {case.profile.label: one.share for case in (first, second)}
     assert one.label in shares and len(one.also) == 1

@@ -16,20 +16,37 @@ def recorded(data_dir: DataDir, sent: dict[str, float | None]) -> str:
     spec = replace(experiment_spec(), devices=("cpu", "cpu"))
     run = Recording(data_dir.runs, "baseline", spec, "a").claim().start()
     for round, peaks in enumerate(((100, 70), (90, 80))):
-        rows = [{"rank": rank, "seconds": 1.0, "cpu_seconds": 0.5, "peak_memory_bytes": peak,
-                 "reserved_memory_bytes": None}
-                for rank, peak in enumerate(peaks)]  # fmt: skip
+        rows = [
+            {
+                "rank": rank,
+                "seconds": 1.0,
+                "cpu_seconds": 0.5,
+                "peak_memory_bytes": peak,
+                "reserved_memory_bytes": None,
+            }
+            for rank, peak in enumerate(peaks)
+        ]
         run.log.extend("rank_block", rows, round=round, first_step=10 * round)
     for round, slower in enumerate((0.30, 0.33, 0.90)):
         rows = [
-            {"rank": 0, "compute_seconds": 0.30, "communication_seconds": 0.20,
-             "exposed_seconds": 0.15},
-            {"rank": 1, "compute_seconds": slower, "communication_seconds": 0.10,
-             "exposed_seconds": 0.02},
-        ]  # fmt: skip
+            {
+                "rank": 0,
+                "compute_seconds": 0.30,
+                "communication_seconds": 0.20,
+                "exposed_seconds": 0.15,
+            },
+            {
+                "rank": 1,
+                "compute_seconds": slower,
+                "communication_seconds": 0.10,
+                "exposed_seconds": 0.02,
+            },
+        ]
         run.log.extend("rank_profile", rows, round=10 + round)
-        kinds = [{"rank": 0, "name": name, "calls": 2.0, "sent_bytes": size, "seconds": 0.1}
-                 for name, size in sent.items()]  # fmt: skip
+        kinds = [
+            {"rank": 0, "name": name, "calls": 2.0, "sent_bytes": size, "seconds": 0.1}
+            for name, size in sent.items()
+        ]
         run.log.extend("collective", kinds, round=10 + round)
     run.end()
     return "a"
@@ -74,12 +91,21 @@ def sending(data_dir: DataDir, *exposed: float | None, twice: bool = False) -> P
     run.start(environment={"device_type": "cuda"}).blocks([0.06] * 8, falling_losses(80))
     rows = [{"rank": rank, "seconds": 0.6, "cpu_seconds": 0.5} for rank in range(len(exposed))]
     run.log.extend("rank_block", rows, round=7, first_step=70)
-    told = [{"rank": rank, "compute_seconds": 0.04, "communication_seconds": 0.03,
-             "exposed_seconds": seconds} for rank, seconds in enumerate(exposed)]  # fmt: skip
+    told = [
+        {
+            "rank": rank,
+            "compute_seconds": 0.04,
+            "communication_seconds": 0.03,
+            "exposed_seconds": seconds,
+        }
+        for rank, seconds in enumerate(exposed)
+    ]
     if exposed:
         run.log.extend("rank_profile", told * (2 if twice else 1), round=8)
-    kernels = [{"name": "vectorized_elementwise_kernel", "seconds": 0.03},
-               {"name": NCCL, "seconds": 0.02}]  # fmt: skip
+    kernels = [
+        {"name": "vectorized_elementwise_kernel", "seconds": 0.03},
+        {"name": NCCL, "seconds": 0.02},
+    ]
     run.profile(kernels, underfilled_seconds=0.03, seconds=0.08).end()
     with Store.in_memory(data_dir) as store:
         (found,) = explain(store, EXPERIMENT_ID).profiles

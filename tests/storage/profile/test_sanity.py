@@ -99,8 +99,10 @@ def test_every_surface_withholds_what_cannot_be(data_dir: DataDir) -> None:
         found = explain(store, EXPERIMENT_ID)
         printed, told = explain_report(found), json.loads(explanation_json(found))
         report = content(store, EXPERIMENT_ID).page.why
-    sentence = "baseline: the profile is withheld, because steps took 72.0 ms while they were " \
-               "profiled and 34.1 ms before; run it again where nothing else runs."  # fmt: skip
+    sentence = (
+        "baseline: the profile is withheld, because steps took 72.0 ms while they were "
+        "profiled and 34.1 ms before; run it again where nothing else runs."
+    )
     assert printed.count("withheld") == 1 and sentence in printed
     assert next(one["why_not"] for one in told["profiles"] if "by_class" not in one) == sentence
     assert not told["bridges"] and not found.bridges
@@ -115,9 +117,11 @@ def test_nothing_that_is_shown_is_negative_or_longer_than_the_step(data_dir: Dat
     recorded(data_dir, "cpu", baseline=(0.034, 0.045, 0.044), inductor=(0.030, 0.041, 0.040))
     found = explained(data_dir)
     for one in found.profiles:
-        assert one.step_seconds is None or not one.is_known or (
-            (one.by_class >= 0).all() and one.by_class.sum() == pytest.approx(one.step_seconds)
-        )  # fmt: skip
+        assert (
+            one.step_seconds is None
+            or not one.is_known
+            or ((one.by_class >= 0).all() and one.by_class.sum() == pytest.approx(one.step_seconds))
+        )
     parts = found.bridges["inductor"].parts
     assert (parts[["baseline", "run"]] >= 0).all(axis=None) and IDLE in set(parts["work_class"])
     assert found.findings

@@ -58,7 +58,8 @@ def test_four_equal_backends_are_seldom_told_apart(num_rounds: int, correlation:
         control, *backends = [paired_ratio(baseline, one) for one in others]
         p_holm = holm([one.p_value for one in backends if one])
         floor = noise_floor([control])
-        verdicts = [speed_verdict(one, p, floor)
-                    for one, p in zip(backends, p_holm, strict=True) if one]  # fmt: skip
+        verdicts = [
+            speed_verdict(one, p, floor) for one, p in zip(backends, p_holm, strict=True) if one
+        ]
         wrong += any(one in ("faster", "slower") for one in verdicts)
     assert wrong <= 17  # more come of 5 % in one of fifty

@@ -33,41 +33,76 @@ class Pair(NamedTuple):
 
 
 NONE_WRONG = {
-    "compared": 200, "differing": 3, "wrong": 0, "wrong_classes": 0, "margin": 1e-7,
-    "difference": 2e-7, "tolerance": 1e-6, "ratio": 0.2, "samples": [],
-}  # fmt: skip
+    "compared": 200,
+    "differing": 3,
+    "wrong": 0,
+    "wrong_classes": 0,
+    "margin": 1e-7,
+    "difference": 2e-7,
+    "tolerance": 1e-6,
+    "ratio": 0.2,
+    "samples": [],
+}
 WRONG = {**NONE_WRONG, "wrong": 1, "samples": [17]}
 OTHER_CLASS = {**WRONG, "wrong_classes": 1, "margin": 2.0, "difference": 2.5, "ratio": 2.5e6}
-NOT_FINITE = {**NONE_WRONG, "wrong": 4, "difference": "Infinity", "ratio": "Infinity",
-              "samples": [0, 4, 8]}  # fmt: skip
+NOT_FINITE = {
+    **NONE_WRONG,
+    "wrong": 4,
+    "difference": "Infinity",
+    "ratio": "Infinity",
+    "samples": [0, 4, 8],
+}
 NOT_COMPARED = {"error": "NotImplementedError: no rule"}
 # A model that prefers no class: rounding chooses, and accuracies say nothing beside that.
 ROUNDED = Pair(accuracies=(0.8, 0.2), answers={**NONE_WRONG, "differing": 150})
 CASES: dict[str, tuple[list[Pair], float | None, str, str]] = {
     "an error leaves the accuracies": ([Pair(answers=NOT_COMPARED)], 0.0, "holds", ""),
     "an error leaves other accuracies": (
-        [Pair(accuracies=(0.8, 0.2), answers=NOT_COMPARED)], 0.0, "broken", ""),
+        [Pair(accuracies=(0.8, 0.2), answers=NOT_COMPARED)],
+        0.0,
+        "broken",
+        "",
+    ),
     "undefined answers leave the accuracies": ([Pair(answers={"wrong": None})], 0.0, "holds", ""),
     "undefined answers leave other accuracies": (
-        [Pair(accuracies=(0.8, 0.2), answers={"wrong": None})], 0.0, "broken", ""),
+        [Pair(accuracies=(0.8, 0.2), answers={"wrong": None})],
+        0.0,
+        "broken",
+        "",
+    ),
     "one wrong answer": (
-        [Pair(answers=NONE_WRONG), Pair(answers=OTHER_CLASS)], 0.0, "broken",
+        [Pair(answers=NONE_WRONG), Pair(answers=OTHER_CLASS)],
+        0.0,
+        "broken",
         "but its compiled model answers 1 of 200 targets differently from the same weights without "
         "a compiler at step 80 (sample 17 of the validation split; another class, with logits up "
-        "to 2.5 off, where rounding explains 1e-06): inference is wrong"),
+        "to 2.5 off, where rounding explains 1e-06): inference is wrong",
+    ),
     "answers that were wrong once": (
-        [Pair(answers=NOT_FINITE), Pair(answers=NONE_WRONG)], 0.0, "broken",
+        [Pair(answers=NOT_FINITE), Pair(answers=NONE_WRONG)],
+        0.0,
+        "broken",
         "answers 4 of 200 targets differently from the same weights without a compiler at step 40 "
-        "(samples 0, 4, 8 of the validation split; the same class, but numbers up to not finite"),
+        "(samples 0, 4, 8 of the validation split; the same class, but numbers up to not finite",
+    ),
     "other answers by rounding": ([ROUNDED, ROUNDED], 0.0, "holds", ""),
-    **{f"an entry without {name} is ignored": (
-        [Pair(answers={**WRONG, name: None}), Pair(answers=NONE_WRONG)], 0.0, "holds", "")
-        for name in ("samples", "margin", "compared", "tolerance")},
+    **{
+        f"an entry without {name} is ignored": (
+            [Pair(answers={**WRONG, name: None}), Pair(answers=NONE_WRONG)],
+            0.0,
+            "holds",
+            "",
+        )
+        for name in ("samples", "margin", "compared", "tolerance")
+    },
     "losses alike": ([Pair((1.25, 1.251))], 8e-4, "holds", ""),  # 0.001 / 1.25
     "losses apart": (
-        [Pair((1.25, 1.3))], 0.04, "broken",
+        [Pair((1.25, 1.3))],
+        0.04,
+        "broken",
         ", but its compiled model answers differently from the same weights without a compiler "
-        "(loss 1.3 vs 1.25 at step 80, validation split): inference is wrong"),
+        "(loss 1.3 vs 1.25 at step 80, validation split): inference is wrong",
+    ),
     "compiled alone not finite": ([Pair((1.0, math.nan))], math.inf, "broken", "loss nan vs 1"),
     "uncompiled alone not finite": ([Pair((math.inf, 1.0))], math.inf, "broken", "loss 1 vs inf"),
     "both not finite": ([Pair((math.nan, math.inf))], None, "holds", ""),
@@ -75,10 +110,14 @@ CASES: dict[str, tuple[list[Pair], float | None, str, str]] = {
     "near zero": ([Pair((1e-6, 3e-6))], 1e-4, "holds", ""),
     # Mean share 0.75: 2 x sqrt(2 x 0.75 x 0.25 / 200) = 0.0866 is less than 0.1.
     "right loss and wrong answers": (
-        [Pair(accuracies=(0.8, 0.7))], 0.0, "broken", "accuracy 0.7 vs 0.8"),
+        [Pair(accuracies=(0.8, 0.7))],
+        0.0,
+        "broken",
+        "accuracy 0.7 vs 0.8",
+    ),
     # Mean share 0.76: 0.0854 is more than 0.08.
     "answers that chance explains": ([Pair(accuracies=(0.8, 0.72))], 0.0, "holds", ""),
-}  # fmt: skip
+}
 
 
 def compared_pairs(
@@ -92,8 +131,13 @@ def compared_pairs(
             run.blocks([0.1] * (8 // len(pairs)), LOSSES[run.num_steps :])
             for compiled in (False, True) if pair else ():
                 told = {"answers": pair.answers} if compiled and pair.answers else {}
-                run.evaluation(pair.accuracies[compiled], pair.losses[compiled],
-                               split="validation", compiled=compiled, **told)  # fmt: skip
+                run.evaluation(
+                    pair.accuracies[compiled],
+                    pair.losses[compiled],
+                    split="validation",
+                    compiled=compiled,
+                    **told,
+                )
         run.end()
     return compared(data_dir)
 
@@ -135,9 +179,13 @@ def test_where_answers_were_not_compared_a_note_says_so(judged: Comparison) -> N
 
 def test_a_note_says_that_scripts_evaluate_by_themselves(data_dir: DataDir) -> None:
     spec = ExperimentSpec(
-        name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
-        data=DataSpec(source="script"), backends=("inductor",), block_steps=10,
-    )  # fmt: skip
+        name="mine",
+        task="script",
+        model=ModelSpec(source="script:/home/me/train.py"),
+        data=DataSpec(source="script"),
+        backends=("inductor",),
+        block_steps=10,
+    )
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim().start(num_steps=80)
         run.blocks([0.1] * 8, LOSSES).evaluation(0.8, split="validation", compiled=False).end()
@@ -167,8 +215,9 @@ def evaluated(data_dir: DataDir, losses: Sequence[float], controls: int, **split
 
 
 def test_each_split_and_step_is_compared_to_itself(data_dir: DataDir) -> None:
-    found = evaluated(data_dir, LOSSES, 1, train=(1.0, 1.01), validation=(2.0, 2.1),
-                      test=(None, 9.0))  # fmt: skip
+    found = evaluated(
+        data_dir, LOSSES, 1, train=(1.0, 1.01), validation=(2.0, 2.1), test=(None, 9.0)
+    )
     assert found.inference_gap == pytest.approx(0.05)
     assert "(loss 2.1 vs 2 at step 80, validation split)" in str(parity_words(found.parity))
 
@@ -184,26 +233,39 @@ def test_wrong_inference_is_told_beside_wrong_training(data_dir: DataDir) -> Non
 
 
 def fault_of(
-    losses: tuple[float, float], accuracies: tuple[float, float] = (0.75, 0.75),
-    num_samples: int = 200, first_loss: float = 2.0, precision: Precision = "float32",
-) -> object:  # fmt: skip
+    losses: tuple[float, float],
+    accuracies: tuple[float, float] = (0.75, 0.75),
+    num_samples: int = 200,
+    first_loss: float = 2.0,
+    precision: Precision = "float32",
+) -> object:
     scores = pd.DataFrame(
         [
-            {"step": 80, "split": "validation", "compiled": compiled, "name": name,
-             "value": values[compiled], "num_samples": num_samples}
+            {
+                "step": 80,
+                "split": "validation",
+                "compiled": compiled,
+                "name": name,
+                "value": values[compiled],
+                "num_samples": num_samples,
+            }
             for name, values in (("loss", losses), ("accuracy", accuracies))
             for compiled in (False, True)
         ]
-    )  # fmt: skip
+    )
     answers = pd.DataFrame(columns=[*FIGURES, "samples"])
     return judge_inference(scores, answers, first_loss, precision)[1]
 
 
 @pytest.mark.parametrize(
     ("precision", "within", "beyond"),
-    [("float32", 0.9e-3, 1.1e-3), ("tf32", 3.9e-3, 4.1e-3), ("fp16", 3.9e-3, 4.1e-3),
-     ("bf16", 0.9e-2, 1.1e-2)],
-)  # fmt: skip
+    [
+        ("float32", 0.9e-3, 1.1e-3),
+        ("tf32", 3.9e-3, 4.1e-3),
+        ("fp16", 3.9e-3, 4.1e-3),
+        ("bf16", 0.9e-2, 1.1e-2),
+    ],
+)
 def test_coarse_precision_may_err_more(precision: Precision, within: float, beyond: float) -> None:
     assert fault_of((1.0, 1.0 - within), precision=precision) is None
     assert fault_of((1.0, 1.0 - beyond), precision=precision) is not None

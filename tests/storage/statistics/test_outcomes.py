@@ -22,9 +22,13 @@ from breakeven.storage.statistics.parity import Parity, ParityFinding, doubt_dro
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 
 HOLDS = Parity(
-    verdict="holds", first_step_outside=None, max_ratio_to_band=0.1, steps_compared=100,
-    findings=(), last_step_in_band=19,
-)  # fmt: skip
+    verdict="holds",
+    first_step_outside=None,
+    max_ratio_to_band=0.1,
+    steps_compared=100,
+    findings=(),
+    last_step_in_band=19,
+)
 STEPS = 100
 SO = ParityFinding(kind="outside band", figures={})
 
@@ -40,8 +44,9 @@ def evaluations(*accuracies: float, loss: float = 1.0, num_samples: int = 400) -
     steps = [50, 100][-len(accuracies) :] if accuracies else []
     return pd.DataFrame(
         {"loss": loss, "accuracy": accuracies, "num_samples": num_samples},
-        index=pd.Index(steps, dtype=int), dtype=float,
-    )  # fmt: skip
+        index=pd.Index(steps, dtype=int),
+        dtype=float,
+    )
 
 
 def trainings(
@@ -50,10 +55,16 @@ def trainings(
     """The baseline's losses wave up when the controls' wave down; all were right in 80 %."""
     right = evaluations(0.8, 0.8)
     return Trainings(
-        **{"equals": [(losses(), right), *[(losses(phase=1), right)] * controls],
-           "losses": backend, "evaluations": right if evaluated is None else evaluated,
-           "samples_per_step": 4, "learned": None, "learned_accuracy": None, **known}
-    )  # fmt: skip
+        **{
+            "equals": [(losses(), right), *[(losses(phase=1), right)] * controls],
+            "losses": backend,
+            "evaluations": right if evaluated is None else evaluated,
+            "samples_per_step": 4,
+            "learned": None,
+            "learned_accuracy": None,
+            **known,
+        }
+    )
 
 
 def judged(*of: Any, **more: Any) -> Parity:
@@ -113,16 +124,19 @@ def test_an_equal_training_holds() -> None:
     assert parity_text(parity) == "matches (checked to step 19)"
 
 
-@pytest.mark.parametrize(("backend", "accuracy", "verdict"), [
-    (losses(), 0.9, "holds"),
-    (losses(), 0.89, "unknown"),
-    (losses() + 1e-12, 0.9, "unknown"),
-], ids=["the same", "another evaluation", "another loss"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("backend", "accuracy", "verdict"),
+    [(losses(), 0.9, "holds"), (losses(), 0.89, "unknown"), (losses() + 1e-12, 0.9, "unknown")],
+    ids=["the same", "another evaluation", "another loss"],
+)
 def test_the_baselines_own_numbers_match(backend: pd.Series, accuracy: float, verdict: str) -> None:
     """Equal trainings end at 90, 50 and 20 %, on average 53 %, of which 40 % were learned: 37 % off
     is more than a quarter of that, and less than what equal trainings differ by."""
-    equals = [(losses(), evaluations(0.9)), (losses(phase=1), evaluations(0.5)),
-              (losses(), evaluations(0.2))]  # fmt: skip
+    equals = [
+        (losses(), evaluations(0.9)),
+        (losses(phase=1), evaluations(0.5)),
+        (losses(), evaluations(0.2)),
+    ]
     found = judged(backend, evaluations(accuracy), equals=equals, learned_accuracy=0.4)
     assert found.verdict == verdict
 
@@ -134,8 +148,11 @@ def test_a_lower_loss_is_no_fault_where_equal_trainings_have_not_learned() -> No
     parity = judged(backend)
     assert parity.verdict == "unknown"
     assert "inf" not in parity_text(parity)
-    found = [reading(value, quantity, interval=0.1, learned=None).is_outside
-             for quantity in ("loss", "accuracy") for value in (1.2, 0.2)]  # fmt: skip
+    found = [
+        reading(value, quantity, interval=0.1, learned=None).is_outside
+        for quantity in ("loss", "accuracy")
+        for value in (1.2, 0.2)
+    ]
     assert found == [True, False, False, True]
 
 
@@ -205,9 +222,13 @@ def learned_quickly(loss: float, accuracy: float) -> Parity:
         (pd.Series(0.2 - 0.15 * waves), table([0.244, 0.302, 0.1404], [0.94, 0.93, 0.98])),
     ]
     given = trainings(
-        equals[1][0], table([0.178, 0.092, loss], [0.95, 0.975, accuracy]),
-        equals=equals, samples_per_step=16, learned=1.44, learned_accuracy=0.695,
-    )  # fmt: skip
+        equals[1][0],
+        table([0.178, 0.092, loss], [0.95, 0.975, accuracy]),
+        equals=equals,
+        samples_per_step=16,
+        learned=1.44,
+        learned_accuracy=0.695,
+    )
     return judge_outcomes(HOLDS, readings(given, after=94))
 
 
@@ -230,8 +251,14 @@ def test_a_late_fault_is_still_not_called_the_same(loss: float, accuracy: float)
 
 def reading(value: float, quantity: Quantity = "accuracy", **changes: float | None) -> Reading:
     """Of an accuracy of 0.7 where 0.4 were learned and one control tells nothing: 50."""
-    usual: dict[str, Any] = {"first_step": 9, "last_step": 9, "expected": 0.7, "interval": 50.0,
-                             "learned": 0.4, "explained": 0.05}  # fmt: skip
+    usual: dict[str, Any] = {
+        "first_step": 9,
+        "last_step": 9,
+        "expected": 0.7,
+        "interval": 50.0,
+        "learned": 0.4,
+        "explained": 0.05,
+    }
     return Reading(**{**usual, "quantity": quantity, "value": value, **changes})
 
 
@@ -292,8 +319,10 @@ def test_steps_that_only_some_did_or_that_diverged_in_the_equals_are_left_out() 
 
 
 def test_lasting_are_the_last_one_and_neighbours() -> None:
-    found = [reading(value, "loss", first_step=step, expected=0.0, interval=1.0, learned=None)
-             for step, value in enumerate([2, 0, 2, 2, 0, 2])]  # fmt: skip
+    found = [
+        reading(value, "loss", first_step=step, expected=0.0, interval=1.0, learned=None)
+        for step, value in enumerate([2, 0, 2, 2, 0, 2])
+    ]
     lasting = without_spikes(found, lambda one: one.is_outside)
     assert [one.first_step for one in lasting] == [2, 3, 5]
 

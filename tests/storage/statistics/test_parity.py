@@ -245,7 +245,7 @@ NOISE = np.random.default_rng(0).normal(size=200)
         (STEPS[:11] * -1.0, False),  # too few
         (np.append(2.0 - STEPS / 200, math.nan), False),
     ],
-)  # fmt: skip
+)
 def test_a_loss_counts_as_learned_if_it_falls_by_more_than_chance_explains(
     losses: np.ndarray, shows: bool
 ) -> None:

@@ -15,9 +15,16 @@ def drawn(share: float = 0.1, scale: float = 1 / 0.9, number: int = 0, **changes
     """What a dropout did that lets through `scale` for each one that it keeps."""
     tried = 100_000
     kept = tried - round(tried * share)
-    row = {"number": number, "operation": "dropout", "p": 0.1, "tried": tried,
-           "zeros": tried - kept, "sum": kept * scale, "squares": kept * scale**2,
-           "backward": kept * scale**2}  # fmt: skip
+    row = {
+        "number": number,
+        "operation": "dropout",
+        "p": 0.1,
+        "tried": tried,
+        "zeros": tried - kept,
+        "sum": kept * scale,
+        "squares": kept * scale**2,
+        "backward": kept * scale**2,
+    }
     return {**row, **changes}
 
 
@@ -69,8 +76,14 @@ def test_attention_that_decides_for_four_queries_at_once_strays_twice_as_far_by_
     # numbers their means would differ by 5.1 standard errors of sqrt(2 x 0.111 / 61,440) = 0.0019.
     def attention(zeros: int) -> Any:
         kept, scale = 61_440 - zeros, 1 / 0.9
-        return drawn(operation="attention", tried=61_440, zeros=zeros, sum=kept * scale,
-                     squares=kept * scale**2, backward=kept * scale**2)  # fmt: skip
+        return drawn(
+            operation="attention",
+            tried=61_440,
+            zeros=zeros,
+            sum=kept * scale,
+            squares=kept * scale**2,
+            backward=kept * scale**2,
+        )
 
     assert find_dropout_faults([attention(5_936)], [attention(6_528)]) == []
     # A fifth more is dropped: by 0.02, where chance explains 5 x sqrt(2 x 0.09 x 4 / 61,440).
@@ -84,9 +97,11 @@ def pairs(values: list[float]) -> list[float]:
 
 
 def fault_of(
-    eager: list[float], compiled: list[float], precision: Precision = "float32",
+    eager: list[float],
+    compiled: list[float],
+    precision: Precision = "float32",
     beside: list[float] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Of a parameter `w`, and of `beside`, which both kinds changed alike."""
     distances, changes = {"w": pairs([*eager, *compiled])}, {"w": 1.0}
     if beside is not None:

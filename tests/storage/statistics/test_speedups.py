@@ -207,9 +207,13 @@ def test_break_even_may_be_never_where_the_saving_may_be_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "latencies", "gains"),
-    [(None, [30.0], [0.1] * 6), ("failed", [30.0], [0.1] * 6), ("faster", [], [0.1] * 6),
-     ("faster", [30.0], [])],
-)  # fmt: skip
+    [
+        (None, [30.0], [0.1] * 6),
+        ("failed", [30.0], [0.1] * 6),
+        ("faster", [], [0.1] * 6),
+        ("faster", [30.0], []),
+    ],
+)
 def test_there_is_no_break_even_without_a_verdict_a_latency_or_a_round(
     verdict: SpeedVerdict | None, latencies: list[float], gains: list[float]
 ) -> None:

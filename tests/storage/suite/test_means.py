@@ -72,7 +72,7 @@ def test_of_few_models_no_interval_is_claimed(count: int) -> None:
         ((1.9, 0.4, 1.2, 0.7), "unsure"),
         ((1.012, 1.011, 1.013, 1.012), "same"),  # sure to be faster, by less than the margin
     ],
-)  # fmt: skip
+)
 def test_the_verdict_is_that_of_a_single_speedup(speedups: tuple[float, ...], verdict: str) -> None:
     assert judged(dict(zip("ABCD", speedups, strict=True))).verdict == verdict
 

@@ -257,8 +257,18 @@ def test_the_exit_status_says_what_checks_come_to_and_the_text_which_models_a_me
 
 def exported(data_dir: DataDir, format: str) -> str:
     file = data_dir.path / "exported"
-    assert main(["export", "now", f"--format={format}", f"--output={file}",
-                 f"--data-folder={data_dir.path}"]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "export",
+                "now",
+                f"--format={format}",
+                f"--output={file}",
+                f"--data-folder={data_dir.path}",
+            ]
+        )
+        == 0
+    )
     return file.read_text()
 
 
@@ -275,8 +285,9 @@ def test_a_suite_run_is_exported(data_dir: DataDir, record: SuiteRecorder) -> No
 
     rows = list(csv.DictReader(io.StringIO(exported(data_dir, "harness-accuracy-csv"))))
     assert {row["name"]: row["accuracy"] for row in rows} == {
-        "BertForMaskedLM": "pass", "T5Small": "fail_accuracy"
-    }  # fmt: skip
+        "BertForMaskedLM": "pass",
+        "T5Small": "fail_accuracy",
+    }
 
     records = json.loads(exported(data_dir, "hud-json"))
     assert {record["model"]["origins"][0] for record in records} == {"huggingface"}

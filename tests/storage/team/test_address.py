@@ -31,9 +31,15 @@ def test_a_folder_is_the_same_wherever_it_is_said_from() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["postgres:host=db", "ducklake:", "ducklake:mysql:host=db", "ducklake:postgres: ",
-     "team.duckdb", "postgresql://me:hunter2@db/breakeven"],
-)  # fmt: skip
+    [
+        "postgres:host=db",
+        "ducklake:",
+        "ducklake:mysql:host=db",
+        "ducklake:postgres: ",
+        "team.duckdb",
+        "postgresql://me:hunter2@db/breakeven",
+    ],
+)
 def test_what_is_no_address_is_refused_with_what_one_is(text: str) -> None:
     said = "ducklake:postgres: and how libpq reaches"
     with pytest.raises(TeamStoreUnusable, match=said) as refused:

@@ -81,8 +81,10 @@ def test_no_store_loads_no_code(data_dir: DataDir, capsys: pytest.CaptureFixture
     data_dir.runs.mkdir(parents=True)
     refused = f"store.address of {data_dir.path / FILE_NAME} names no store (docs/operating.md)\n"
     assert said(capsys, data_dir, "team", "status") == (2, refused)
-    code = ("import sys, breakeven.storage.__main__; import breakeven.views.upkeep.startup as "
-            "ahead; ahead.import_pages(); print(*sys.modules)")  # fmt: skip
+    code = (
+        "import sys, breakeven.storage.__main__; import breakeven.views.upkeep.startup as "
+        "ahead; ahead.import_pages(); print(*sys.modules)"
+    )
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     loaded = {name for name in told.stdout.split() if name.startswith("breakeven.storage.team.")}
     assert loaded == {"breakeven.storage.team.address"}

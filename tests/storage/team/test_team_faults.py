@@ -101,10 +101,12 @@ def test_concurrent_writers_write_each_line_once(address: Address, tmp_path: Pat
         with TeamStore.at(address, data_folder(tmp_path / "reader")) as reader:
             while not done.is_set():
                 with reader._lake.reading() as cursor:
-                    torn.extend(cursor.execute("""
+                    torn.extend(
+                        cursor.execute("""
                         SELECT run_id, journal_offset FROM progress
                         WHERE journal_offset > 0 AND run_id NOT IN (SELECT run_id FROM phases)
-                    """).fetchall())  # fmt: skip
+                    """).fetchall()
+                    )
 
     reading = threading.Thread(target=read)
     reading.start()

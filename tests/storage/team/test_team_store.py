@@ -275,9 +275,12 @@ def of_another(address: Address, tmp_path: Path) -> str:
 
 
 def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
-    compared: str, address: Address, tmp_path: Path, computed: list[str],
+    compared: str,
+    address: Address,
+    tmp_path: Path,
+    computed: list[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     assert of_another(address, tmp_path) == compared and computed == []
     with TeamStore.at(address, data_folder(tmp_path / "reader")) as reader:
         reader.ingest_all()
@@ -306,9 +309,12 @@ def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
 
 
 def test_a_result_is_ignored_where_invalid_and_goes_with_its_experiment(
-    compared: str, address: Address, tmp_path: Path, computed: list[str],
+    compared: str,
+    address: Address,
+    tmp_path: Path,
+    computed: list[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(commands, "ALL_TABLES", ("runs",))  # Upkeep of all takes seconds.
     with TeamStore.at(address, DataDir(tmp_path / "here")) as store:
         store.ingest_all()

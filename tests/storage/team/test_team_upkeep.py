@@ -118,9 +118,11 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of an empty bucket, which the environment says how to reach."""
     place = f"http://127.0.0.1:{free_port()}"
     for name, value in {
-        "AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "me",
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
+        "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": place,
-    }.items():  # fmt: skip
+    }.items():
         monkeypatch.setenv(name, value)
     command = [sys.executable, "-c", SERVING, place.rpartition(":")[2]]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:

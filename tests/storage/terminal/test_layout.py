@@ -10,9 +10,15 @@ from breakeven.storage.terminal.layout import aligned_table, wrapped
 ROWS = [
     ["run", "state", "step", "samples/s", "speedup (95 %)", "parity"],
     ["baseline", "finished", "54.0 ms", "2,368", DASH, DASH],
-    ["inductor-reduce-overhead-blocks", "finished", "32.6 ms", "3,931",
-     "1.67x (1.56 to 1.73)", "nothing learned"],
-]  # fmt: skip
+    [
+        "inductor-reduce-overhead-blocks",
+        "finished",
+        "32.6 ms",
+        "3,931",
+        "1.67x (1.56 to 1.73)",
+        "nothing learned",
+    ],
+]
 
 
 @pytest.fixture(params=[60, 80])

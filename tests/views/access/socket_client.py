@@ -21,9 +21,10 @@ class Page:
         where = f"ws{address.removeprefix('http')}/_stcore/stream"
         with ExitStack() as stack:
             self.connection = stack.enter_context(
-                connect(where, additional_headers=headers, max_size=None,
-                        subprotocols=["streamlit"])  # type: ignore[list-item]
-            )  # fmt: skip
+                connect(
+                    where, additional_headers=headers, max_size=None, subprotocols=["streamlit"]
+                )  # type: ignore[list-item]
+            )
             self.ending = stack.pop_all()
         self.hashes: dict[str, str] = {}
 

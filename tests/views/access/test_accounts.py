@@ -33,9 +33,13 @@ def connected(family: int, host: str, by: str | None = None) -> Iterator[dict[st
         accepted, come_from = server.accept()
         stack.enter_context(accepted)
         yield {
-            "client": come_from[:2], "server": accepted.getsockname()[:2], "socket": client,
-            "headers": [(b"host", b"localhost")], "type": "websocket", "path": STREAM,
-        }  # fmt: skip
+            "client": come_from[:2],
+            "server": accepted.getsockname()[:2],
+            "socket": client,
+            "headers": [(b"host", b"localhost")],
+            "type": "websocket",
+            "path": STREAM,
+        }
 
 
 WAYS = [

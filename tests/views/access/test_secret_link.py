@@ -40,10 +40,18 @@ def requested(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    given = [(b"host", b"10.1.2.3:8501"), *((name.encode(), value.encode("latin-1"))
-                                          for name, value in headers)]  # fmt: skip
-    scope = {"type": kind, "path": path, "query_string": query.encode("latin-1"),
-             "method": method, "headers": given, "scheme": "http"}  # fmt: skip
+    given = [
+        (b"host", b"10.1.2.3:8501"),
+        *((name.encode(), value.encode("latin-1")) for name, value in headers),
+    ]
+    scope = {
+        "type": kind,
+        "path": path,
+        "query_string": query.encode("latin-1"),
+        "method": method,
+        "headers": given,
+        "scheme": "http",
+    }
     awaited(Doors(behind, permissions.may_act_by)(scope, None, send))
     answer = {name.decode(): value.decode() for name, value in sent[0].get("headers", ())}
     return sent[0].get("status", 101), answer
@@ -55,8 +63,11 @@ def test_the_link_becomes_a_cookie_and_an_address_without_the_token(token: str) 
     cookie, *attributes = answer["set-cookie"].split("; ")
     assert cookie == f"{secret_link.cookie_name(token)}={token}"
     assert {text.lower() for text in attributes} == {
-        "httponly", "samesite=strict", "path=/", "max-age=2592000",
-    }  # fmt: skip
+        "httponly",
+        "samesite=strict",
+        "path=/",
+        "max-age=2592000",
+    }
     assert answer["cache-control"] == "no-store"
     assert has_secret({"cookie": cookie})
 
@@ -125,14 +136,25 @@ def test_cookies_of_other_dashboards_and_forged_doubles_disturb_nobody(token: st
     name = secret_link.cookie_name(token)
     ours, other = f"{name}={token}", f"{secret_link.cookie_name('x')}={'x' * 43}"
     for cookie in (
-        f"{other}; {ours}", f"{ours}; {other}", f"{name}=forged; {ours}", f"{ours}; {name}=forged",
-        f"{name}; {ours}", f" {ours}; a=b", f"a=b;{ours}",
-    ):  # fmt: skip
+        f"{other}; {ours}",
+        f"{ours}; {other}",
+        f"{name}=forged; {ours}",
+        f"{ours}; {name}=forged",
+        f"{name}; {ours}",
+        f" {ours}; a=b",
+        f"a=b;{ours}",
+    ):
         assert has_secret({"cookie": cookie}), cookie
     for cookie in (
-        f"{name}=forged; {name}=", f"{secret_link.cookie_name('x')}={token}", f"{name}x={token}",
-        f"x{name}={token}", f"{name.upper()}={token}", f"{name}={token},", token, f"={token}",
-    ):  # fmt: skip
+        f"{name}=forged; {name}=",
+        f"{secret_link.cookie_name('x')}={token}",
+        f"{name}x={token}",
+        f"x{name}={token}",
+        f"{name.upper()}={token}",
+        f"{name}={token},",
+        token,
+        f"={token}",
+    ):
         assert not has_secret({"cookie": cookie}), cookie
 
 

@@ -86,8 +86,10 @@ def test_in_a_browser_the_link_opens_once_and_its_token_is_nowhere_afterwards(
 ) -> None:
     server, _ = servers
     requests: list[tuple[str, str]] = []
-    page.on("request", lambda request: requests.append(
-        (request.url, request.headers.get("referer", ""))))  # fmt: skip
+    page.on(
+        "request",
+        lambda request: requests.append((request.url, request.headers.get("referer", ""))),
+    )
     page.goto(f"{server.url}/launch")
     page.get_by_text("Viewing only.").wait_for()
     assert page.get_by_role("button", name="Launch", exact=True).count() == 0

@@ -92,8 +92,10 @@ def test_texts_of_a_strangers_journal_are_shown_as_they_are(folder: DataDir) -> 
     trials = [{**TRIALS[1], "what": bad, "detail": bad}]
     record_investigation(folder, {**finding, "program": None, "labels": [bad]}, trials)
     app = opened(experiment=INVESTIGATION_ID)
-    shown = [*(one.value for one in (*app.markdown, *app.caption)),
-             *(one.proto.body for one in app.get("html"))]  # fmt: skip
+    shown = [
+        *(one.value for one in (*app.markdown, *app.caption)),
+        *(one.proto.body for one in app.get("html")),
+    ]
     assert not [one for one in shown if "<img" in one or "\x1b" in one or "](http" in one]
     assert "\\x1b[2J" in text(app)
 
@@ -124,8 +126,7 @@ def test_tensors_that_leave_with_the_program_are_named_and_in_the_archive(folder
 
 def test_a_search_that_was_stopped_resumes_on_its_page(folder: DataDir) -> None:
     record_investigation(folder, {"cause": "searching"}, state=RunState.CANCELLED)
-    (button,) = [one for one in opened(experiment=INVESTIGATION_ID).button
-                 if one.label == "Resume"]  # fmt: skip
+    (button,) = [one for one in opened(experiment=INVESTIGATION_ID).button if one.label == "Resume"]
     assert button.help == "Goes on from the last trial: inductor."
     assert not button.click().run().error
     (run,) = map(RunDir, folder.runs.iterdir())

@@ -62,8 +62,10 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         comparison = compare(store, EXPERIMENT_ID)
         result = next(one for one in comparison.results if one.role == "backend")
         assert (result.speed_verdict, result.break_even_verdict) == ("unsure", "unsure")
-        numbers = {name: result.value(f"break_even_{name}")
-                   for name in ("steps", "low", "high", "seconds", "epochs")}  # fmt: skip
+        numbers = {
+            name: result.value(f"break_even_{name}")
+            for name in ("steps", "low", "high", "seconds", "epochs")
+        }
         assert set(numbers.values()) == {None}, numbers
         assert compute(store, 60.0) == 0
         sides = load_sides(store, [EXPERIMENT_ID, SECOND])
@@ -81,8 +83,11 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         said_on_sides = difference_report(sides)
     for surface, said in surfaces.items():
         assert "inconclusive" in said and "never<" not in said and " never" not in said, surface
-    (found,) = (one["break_even"] for one in json.loads(comparison_json(comparison))["runs"]
-                if one["label"] == "inductor")  # fmt: skip
+    (found,) = (
+        one["break_even"]
+        for one in json.loads(comparison_json(comparison))["runs"]
+        if one["label"] == "inductor"
+    )
     assert (found["verdict"], found["steps"]) == ("unsure", None)
     assert (row["break_even_steps"], row["break_even_verdict"]) == (None, "unsure")
     assert (cell.empty, cell.value) == ("unsure", None)
@@ -121,8 +126,9 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_d
     verdicts = {one.label: one.speed_verdict for one in comparison.results if one.role == "backend"}
     assert verdicts == {"inductor": "faster", "aot_eager": "faster"}
     planned = own_plan(comparison)
-    headline, behind = (write(comparison, planned) for write in
-                        (answers.headline, answers.evidence))  # fmt: skip
+    headline, behind = (
+        write(comparison, planned) for write in (answers.headline, answers.evidence)
+    )
     assert without_links(headline).startswith("Use aot_eager for 200 steps: ")
     assert behind.startswith("**aot_eager** trains at") and "until then) did not finish" in behind
     assert (row["best"], row["verdict"]) == ("aot_eager", "faster")
@@ -141,8 +147,12 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_d
 @pytest.fixture(scope="module")
 def raced(kept_folder: DataDir) -> DataDir:
     spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
-    for label, step, compiling in (("baseline", 0.2, 0.0), ("control", 0.2, 0.0),
-                                   ("inductor", 0.1, 3.0), ("cudagraphs", 0.05, 18.0)):  # fmt: skip
+    for label, step, compiling in (
+        ("baseline", 0.2, 0.0),
+        ("control", 0.2, 0.0),
+        ("inductor", 0.1, 3.0),
+        ("cudagraphs", 0.05, 18.0),
+    ):
         run = Recording(kept_folder.runs, label, spec).claim().start()
         run.blocks([step] * 8, falling_losses(80), compiling).evaluation(0.8).end()
     return kept_folder
@@ -158,11 +168,15 @@ def raced(kept_folder: DataDir) -> DataDir:
         (299, "inductor", "Use inductor for 299 steps: 33 s instead of 1 min"),
         (301, "cudagraphs", "Use cudagraphs for 301 steps: 33 s instead of 1 min"),
     ],
-)  # fmt: skip
+)
 def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_shorter_total(
-    raced: DataDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    num_steps: int | None, best: str | None, said: str,
-) -> None:  # fmt: skip
+    raced: DataDir,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    num_steps: int | None,
+    best: str | None,
+    said: str,
+) -> None:
     monkeypatch.setattr(commands, "EXAMPLES", None)  # which take seconds to be taken in
     app = opened(
         experiment=EXPERIMENT_ID, **({} if num_steps is None else {"plan": str(num_steps)})

@@ -29,12 +29,15 @@ LOSSES = [1.0 - 0.01 * step for step in range(80)]
 def searched(folder: DataDir) -> ExperimentSpec:
     """A search in which inductor was twice as fast, and the fused optimizer no gain."""
     training = experiment_spec(num_steps=80)
-    spec = search_spec(replace(training, backends=("inductor", "none:optimizer=fused")),
-                       steps=12_345, named=True)  # fmt: skip
+    spec = search_spec(
+        replace(training, backends=("inductor", "none:optimizer=fused")), steps=12_345, named=True
+    )
     endings = {
-        "baseline": ("searched", {}), "control": ("searched", {}),
-        "inductor": ("searched", {}), "none-fused": ("equal", {"budget": 60, "to": "inductor"}),
-    }  # fmt: skip
+        "baseline": ("searched", {}),
+        "control": ("searched", {}),
+        "inductor": ("searched", {}),
+        "none-fused": ("equal", {"budget": 60, "to": "inductor"}),
+    }
     for label, (cause, more) in endings.items():
         seconds = 0.05 if label == "inductor" else 0.1
         run = Recording(folder.runs, label, spec).claim().start()
@@ -86,8 +89,9 @@ def test_launch_searches_for_the_fastest_way_to_train_with_a_script(
 
 
 def test_a_running_search_describes_its_candidates_and_promises_no_number_of_steps(folder: DataDir):
-    spec = search_spec(replace(experiment_spec(), backends=("none:optimizer=fused",)), steps=9,
-                       named=True)  # fmt: skip
+    spec = search_spec(
+        replace(experiment_spec(), backends=("none:optimizer=fused",)), steps=9, named=True
+    )
     me = ProcessIdentity.of(os.getpid())
     for label in ("baseline", "none-fused"):
         Recording(folder.runs, label, spec).claim(me).start().block([0.1] * 10, LOSSES[:10])
@@ -122,8 +126,9 @@ def test_a_search_that_found_nothing_says_so_until_a_training_confirms_its_best(
 
 
 def test_a_stopped_search_shows_its_best_so_far_unconfirmed(folder: DataDir):
-    spec = search_spec(replace(experiment_spec(), backends=("inductor", "eager")),
-                       steps=12_345, named=True)  # fmt: skip
+    spec = search_spec(
+        replace(experiment_spec(), backends=("inductor", "eager")), steps=12_345, named=True
+    )
     for label in ("baseline", "control", "inductor", "eager"):
         run = Recording(folder.runs, label, spec).claim().start()
         compiles = 5.0 if label == "inductor" else 0.0

@@ -24,9 +24,9 @@ SLOW = {"name": "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "op": "aten::bmm", "phase
 def record(data_dir: DataDir, experiment_id: str = EXPERIMENT_ID, profiles: int = 3) -> None:
     """bf16 on CUDA: 100 ms of which 60 are products, to 80 ms of which 30 are in float32."""
     spec = experiment_spec(num_steps=80)
-    spec = ExperimentSpec.from_dict(json.loads(
-        spec.to_json().replace('"precision": "float32"', '"precision": "bf16"')
-    ))  # fmt: skip
+    spec = ExperimentSpec.from_dict(
+        json.loads(spec.to_json().replace('"precision": "float32"', '"precision": "bf16"'))
+    )
     for label, seconds, kernels in (
         ("baseline", 0.100, [GEMM | {"seconds": 0.060}]),
         ("control", 0.100, [GEMM | {"seconds": 0.060}]),
@@ -53,8 +53,9 @@ def test_compare_and_a_report_say_why_a_remedy_can_be_measured_and_a_run_has_eve
     links = [one.proto for one in app.get("page_link")]
     asked = [link.query_string for link in links if link.label == "Measure it"]
     assert any("math_attention" in one for one in asked)
-    (frame,) = [one.value for one in opened_run(part="Profile").dataframe
-                if "Name" in one.value.columns]  # fmt: skip
+    (frame,) = [
+        one.value for one in opened_run(part="Profile").dataframe if "Name" in one.value.columns
+    ]
     assert list(frame["Name"]) == ["nvjet_sm90_tst_1", "sm80_xmma_gemm_f32f32_f32f32_f32_tn"]
     assert "matrix products in float32, no tensor cores" in set(frame["Class"])
     with Store.in_memory(folder) as store:
@@ -80,18 +81,27 @@ def record_profiles(data_dir: DataDir, kernels: dict[str, list[float]]) -> Expla
 @pytest.mark.parametrize(
     ("kernels", "said"),
     [
-        ({"baseline": [0.3], "control": [0.06], "inductor": [0.05]},
-         ["baseline: the profile is withheld"]),
-        ({"baseline": [0.06], "control": [0.06], "inductor": [0.3]},
-         ["inductor: the profile is withheld"]),
+        (
+            {"baseline": [0.3], "control": [0.06], "inductor": [0.05]},
+            ["baseline: the profile is withheld"],
+        ),
+        (
+            {"baseline": [0.06], "control": [0.06], "inductor": [0.3]},
+            ["inductor: the profile is withheld"],
+        ),
         ({"baseline": [0.06], "inductor": [0.05]}, ["control has no profile: it was off"]),
         ({"control": [0.06]}, ["baseline has no profile", "inductor has no profile"]),
-        ({"baseline": [0.3], "control": [0.3], "inductor": [0.3]},
-         ["baseline: the profile is withheld", "control: the profile is withheld",
-          "inductor: the profile is withheld"]),
+        (
+            {"baseline": [0.3], "control": [0.3], "inductor": [0.3]},
+            [
+                "baseline: the profile is withheld",
+                "control: the profile is withheld",
+                "inductor: the profile is withheld",
+            ],
+        ),
         ({"baseline": [0.06], "control": [0.06], "inductor": [0.05]}, []),
     ],
-)  # fmt: skip
+)
 def test_where_a_run_is_missing_in_the_chart_the_reason_stands_above_it(
     data_dir: DataDir, kernels: dict[str, list[float]], said: list[str]
 ) -> None:
@@ -123,14 +133,20 @@ def test_the_bars_of_a_waterfall_lead_from_step_to_step_and_those_of_runs_are_as
         found = explain(store, EXPERIMENT_ID)
         assert explain(store, EXPERIMENT_ID) is found, "drawn again, it is not computed again"
     (bars,) = waterfall(found.bridges["inductor"]).data
-    assert list(bars.y) == ["baseline", "device idle", "matrix products in bf16",
-                            "matrix products in float32, no tensor cores", "inductor"]  # fmt: skip
+    assert list(bars.y) == [
+        "baseline",
+        "device idle",
+        "matrix products in bf16",
+        "matrix products in float32, no tensor cores",
+        "inductor",
+    ]
     assert list(bars.x) == pytest.approx([100, -35, -15, 30, 80])
     assert sum(bars.x[:-1]) == pytest.approx(bars.x[-1])
     assert list(bars.measure) == ["absolute", *["relative"] * 3, "total"]
     figure = breakdown(found.profiles)
-    lengths = {label: sum(trace.x[i] for trace in figure.data)
-               for i, label in enumerate(figure.data[0].y)}  # fmt: skip
+    lengths = {
+        label: sum(trace.x[i] for trace in figure.data) for i, label in enumerate(figure.data[0].y)
+    }
     assert lengths == pytest.approx({"baseline": 100, "control": 100, "inductor": 80})
 
 
@@ -144,9 +160,17 @@ def test_a_link_changes_fields_of_the_form_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", ['["x"]', "{", '{"training.no_such_field": 1}', '{"training.batch_size": -1}',
-              '{"no.section": 1}', '{"name.x": 1}', "[" * 100_000]
-)  # fmt: skip
+    "asked",
+    [
+        '["x"]',
+        "{",
+        '{"training.no_such_field": 1}',
+        '{"training.batch_size": -1}',
+        '{"no.section": 1}',
+        '{"name.x": 1}',
+        "[" * 100_000,
+    ],
+)
 def test_a_link_that_makes_no_sense_is_refused(asked: str) -> None:
     with pytest.raises((ValueError, InvalidSpec)):
         changed(experiment_spec(), asked)

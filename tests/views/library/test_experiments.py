@@ -195,14 +195,24 @@ def fail(folder: DataDir, error: str | None, message: str, state=RunState.FAILED
 @pytest.mark.parametrize(
     ("error", "message", "state", "field", "said"),
     [
-        ("InvalidSpec", "training.batch_size = 8: is too large", RunState.FAILED,
-         "training.batch_size", "is too large"),
-        ("OutOfMemoryError", "CUDA out of memory", RunState.OUT_OF_MEMORY,
-         "training.batch_size", "ran out of memory"),
+        (
+            "InvalidSpec",
+            "training.batch_size = 8: is too large",
+            RunState.FAILED,
+            "training.batch_size",
+            "is too large",
+        ),
+        (
+            "OutOfMemoryError",
+            "CUDA out of memory",
+            RunState.OUT_OF_MEMORY,
+            "training.batch_size",
+            "ran out of memory",
+        ),
         (None, "", RunState.TIMEOUT, "time_limit_seconds", "took longer"),
         ("UnusableData", "no such file", RunState.FAILED, "data.source", "no such file"),
     ],
-)  # fmt: skip
+)
 def test_what_an_experiment_failed_of_stands_beside_its_field_until_that_is_changed(
     folder: DataDir, error: str | None, message: str, state: RunState, field: str, said: str
 ):
@@ -225,13 +235,25 @@ def test_a_failure_that_blames_no_field_is_told_above_the_form(folder: DataDir):
 
 def test_launch_opens_with_every_setting_of_an_earlier_experiment(folder: DataDir, launched: None):
     spec = experiment_spec(
-        name="Mine", model=ModelSpec(source="builtin:bert-base", dropout="keep"),
+        name="Mine",
+        model=ModelSpec(source="builtin:bert-base", dropout="keep"),
         data=DataSpec(num_train_samples=321, num_eval_samples=77, sequence_length=48),
-        training=TrainingSpec(batch_size=4, optimizer="SGD", optimizer_options={"momentum": 0.5},
-                              clip_norm=0.5, seed=9, scheduler="cosine", warmup_steps=2),
-        backends=("eager", "inductor:mode=max-autotune"), controls=2, block_steps=7,
-        time_limit_seconds=55.0, suite_run="a-suite", cpu_threads=1,
-    )  # fmt: skip
+        training=TrainingSpec(
+            batch_size=4,
+            optimizer="SGD",
+            optimizer_options={"momentum": 0.5},
+            clip_norm=0.5,
+            seed=9,
+            scheduler="cosine",
+            warmup_steps=2,
+        ),
+        backends=("eager", "inductor:mode=max-autotune"),
+        controls=2,
+        block_steps=7,
+        time_limit_seconds=55.0,
+        suite_run="a-suite",
+        cpu_threads=1,
+    )
     submit(folder, spec)
     (first,) = experiments(folder)
     library.change_labels(folder, first.experiment_id, lambda old: replace(old, name="Renamed"))
@@ -274,9 +296,13 @@ def test_the_list_says_whose_a_speedup_is_and_that_is_in_sight_on_a_phone(unchan
 
 def test_a_script_without_a_name_is_listed_by_its_own(folder: DataDir):
     spec = experiment_spec(
-        name="My script", task="script", data=DataSpec(source="script"), training=TrainingSpec(),
-        model=ModelSpec(source="script:/home/me/nanogpt/train.py"), script=ScriptSpec(steps=40),
-    )  # fmt: skip
+        name="My script",
+        task="script",
+        data=DataSpec(source="script"),
+        training=TrainingSpec(),
+        model=ModelSpec(source="script:/home/me/nanogpt/train.py"),
+        script=ScriptSpec(steps=40),
+    )
     record_experiment(folder.runs, spec)
     with Store.in_memory(folder) as store:
         assert list(catalog(store)["name"]) == ["nanogpt/train.py"]

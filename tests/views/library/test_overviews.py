@@ -48,9 +48,11 @@ def test_a_worse_level_is_told_first_and_nothing_called_well_above_a_backend_tha
 
 def test_cells_that_differ_in_more_than_the_columns_say_so(folder: DataDir) -> None:
     record_experiment(folder.runs, SPEC)
-    bigger = replace(SPEC, data=replace(SPEC.data, num_train_samples=40 * 16),
-                     training=replace(SPEC.training, batch_size=16,
-                                      precision="bf16"))  # fmt: skip
+    bigger = replace(
+        SPEC,
+        data=replace(SPEC.data, num_train_samples=40 * 16),
+        training=replace(SPEC.training, batch_size=16, precision="bf16"),
+    )
     record_experiment(folder.runs, bigger, "20261122-093015-123456-7f3a")
     compare_all(folder)
     app = opened("experiments", view="Matrix", across="batch")

@@ -29,8 +29,9 @@ ABOUT = Origin(
         ", ".join(f"package{number} 1.{number}.0" for number in range(14)),
     ),
 )
-LONG = [f"a_backend_with_a_rather_long_name_{n}: after 1,234,567 steps, perhaps never"
-        for n in range(7)]  # fmt: skip
+LONG = [
+    f"a_backend_with_a_rather_long_name_{n}: after 1,234,567 steps, perhaps never" for n in range(7)
+]
 FIGURE = {"data": [{"type": "scatter", "y": [1, 2, 3]}], "layout": {}}
 PNG = {"format": "png", "width": 300, "height": 200, "scale": 2}
 
@@ -62,9 +63,19 @@ def test_a_page_of_a_chart_says_all_that_a_judge_of_it_must_know(folder: DataDir
     opened(experiment=EXPERIMENT_ID, tab="Learning")
     page = files["download-loss.html"]().decode()
     header = re.search(r"<header.*?</header>", unescape(page), re.DOTALL)[0]
-    for fact in ("Training loss", "Race <1>", EXPERIMENT_ID, "builtin:bert-tiny", "builtin:reviews",
-                 "Test CPU (cpu)", "float32", "21 Nov 2026", "torch 2.13.0", "Python 3.11.7",
-                 "transformers 5.23.0"):  # fmt: skip
+    for fact in (
+        "Training loss",
+        "Race <1>",
+        EXPERIMENT_ID,
+        "builtin:bert-tiny",
+        "builtin:reviews",
+        "Test CPU (cpu)",
+        "float32",
+        "21 Nov 2026",
+        "torch 2.13.0",
+        "Python 3.11.7",
+        "transformers 5.23.0",
+    ):
         assert fact in header, fact
     assert "Race <1>" not in page, "foreign text is inert"
     assert "<script src=" not in page and len(page) > 1_000_000, "plotly.js is inside"
@@ -72,9 +83,15 @@ def test_a_page_of_a_chart_says_all_that_a_judge_of_it_must_know(folder: DataDir
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("BERT on reviews", "bert-on-reviews"), ("../../etc", "etc"), ("Über ½", "ber"),
-     ("日本", "experiment"), ("a" * 90, "a" * 40), ("CON:|?*", "con")],
-)  # fmt: skip
+    [
+        ("BERT on reviews", "bert-on-reviews"),
+        ("../../etc", "etc"),
+        ("Über ½", "ber"),
+        ("日本", "experiment"),
+        ("a" * 90, "a" * 40),
+        ("CON:|?*", "con"),
+    ],
+)
 def test_any_name_can_begin_a_files_name(name: str, expected: str):
     assert pictures.slug(name) == expected
 

@@ -43,9 +43,13 @@ def test_what_is_wrong_is_said_without_paths_of_this_machine(folder: DataDir) ->
     with zipfile.ZipFile(hostile, "w") as archive:
         archive.writestr("../../evil", b"x")
     files = {
-        "x.zip": hostile.getvalue(), "x.html": b"<html>", "x.json": b"{}", "x.exe": b"MZ",
-        "x.csv": b"dev,name,batch_size\n", "x.tar.gz": b"\x1f\x8b",
-    }  # fmt: skip
+        "x.zip": hostile.getvalue(),
+        "x.html": b"<html>",
+        "x.json": b"{}",
+        "x.exe": b"MZ",
+        "x.csv": b"dev,name,batch_size\n",
+        "x.tar.gz": b"\x1f\x8b",
+    }
     for name, content in files.items():
         problem = import_upload(folder, name, content).problem
         assert problem and "/tmp" not in problem and str(folder.path) not in problem, name

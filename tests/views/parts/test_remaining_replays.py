@@ -70,10 +70,12 @@ def shown_over_true(baseline: Path, folder: Path, earlier: list[Costs]) -> Mappi
 
 @pytest.mark.parametrize(
     "baseline",
-    [pytest.param(run, marks=[] if run == SINCE_PROFILES_HAVE_A_BUDGET else [pytest.mark.slow])
-     for run in RECORDED],
+    [
+        pytest.param(run, marks=[] if run == SINCE_PROFILES_HAVE_A_BUDGET else [pytest.mark.slow])
+        for run in RECORDED
+    ],
     ids=lambda run: run.parent.name,
-)  # fmt: skip
+)
 def test_the_second_time_all_that_is_shown_is_right_from_the_first_quarter_on(
     baseline: Path, tmp_path: Path, examples: Store
 ) -> None:

@@ -124,8 +124,10 @@ def test_a_report_is_imported_and_written_again_with_equal_data(
     (tmp_path / "came.html").write_text(page)
     bring(other, tmp_path / "came.html")
     with Store.in_memory(other) as theirs:
-        assert content(theirs, EXPERIMENT_ID).page.headline == \
-            content(race, EXPERIMENT_ID).page.headline  # fmt: skip
+        assert (
+            content(theirs, EXPERIMENT_ID).page.headline
+            == content(race, EXPERIMENT_ID).page.headline
+        )
         again = report(theirs, [EXPERIMENT_ID])
     assert the_data(again, tmp_path) == the_data(page, tmp_path)
     assert again == page, "the same runs make the same report, whoever writes it"
@@ -190,8 +192,9 @@ def test_a_report_of_several_experiments_has_all_runs_and_is_kept_until_somethin
     assert report_of(store, [EXPERIMENT_ID]) is first
     inductor = data_dir.run_dir(f"{EXPERIMENT_ID}.inductor")
     with inductor.events_file.open("a") as journal:
-        journal.write('{"v": 1, "seq": 9999, "kind": "stopped", "time": 1.0, "step": 20, '
-                      '"reason": "late"}\n')  # fmt: skip
+        journal.write(
+            '{"v": 1, "seq": 9999, "kind": "stopped", "time": 1.0, "step": 20, "reason": "late"}\n'
+        )
     inductor.exit_file.touch()
     store.ingest_all()
     assert report_of(store, [EXPERIMENT_ID]) is not first
@@ -226,8 +229,14 @@ def shown(browser: Browser, page: str, tmp_path_factory: pytest.TempPathFactory)
     wrong: list[str] = []
     shown.on("pageerror", lambda error: wrong.append(str(error)))
     shown.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-    shown.on("request", lambda asked: wrong.append(asked.url)
-             if not asked.url.startswith(("file:", "data:", "blob:")) else None)  # fmt: skip
+    shown.on(
+        "request",
+        lambda asked: (
+            wrong.append(asked.url)
+            if not asked.url.startswith(("file:", "data:", "blob:"))
+            else None
+        ),
+    )
     shown.goto(file.as_uri())
     yield shown
     assert not wrong

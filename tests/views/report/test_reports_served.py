@@ -34,8 +34,13 @@ class Asked:
     """A request for a report, and what comes of it."""
 
     def __init__(self, asked: str, client: str = "10.0.0.1") -> None:
-        self.scope = {"type": "http", "method": "GET", "path": f"/report/{asked}",
-                      "client": (client, 1), "headers": []}  # fmt: skip
+        self.scope = {
+            "type": "http",
+            "method": "GET",
+            "path": f"/report/{asked}",
+            "client": (client, 1),
+            "headers": [],
+        }
         self.said: list[Any] = []
         self.leaves = asyncio.Event()
 

@@ -19,8 +19,9 @@ def recorded(kept_folder: DataDir) -> DataDir:
     spec = experiment_spec(num_steps=80)
     for experiment_id in IDS[:2]:
         record_experiment(kept_folder.runs, spec, experiment_id)
-    other = experiment_spec(num_steps=80, name="<b>other</b>",
-                            model=ModelSpec(source="builtin:bert-base"))  # fmt: skip
+    other = experiment_spec(
+        num_steps=80, name="<b>other</b>", model=ModelSpec(source="builtin:bert-base")
+    )
     record_experiment(kept_folder.runs, other, IDS[2])
     return kept_folder
 

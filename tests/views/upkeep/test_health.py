@@ -108,8 +108,10 @@ def test_every_number_of_a_made_folder_is_what_counting_it_by_hand_gives(
     Recording(folder.runs, "baseline", experiment_id=SECOND).claim(mine).start()
     gone = Recording(folder.runs, "control", experiment_id=SECOND).claim(mine).start()
     gone.end(RunState.FAILED)
-    waiting = [submit(folder, ExperimentSpec(name=f"waits {number}", backends=(), controls=1))
-               for number in range(3)]  # fmt: skip
+    waiting = [
+        submit(folder, ExperimentSpec(name=f"waits {number}", backends=(), controls=1))
+        for number in range(3)
+    ]
     hold(folder, waiting[1])
     pause(folder)
     state.look()
@@ -152,9 +154,12 @@ def test_a_full_disk_and_pages_that_grow_old_are_told_and_a_question_costs_no_lo
     assert state.look().is_healthy
     opened: list[str] = []
     sys.addaudithook(
-        lambda name, arguments: opened.append(str(arguments[0]))
-        if name in ("open", "os.listdir", "os.scandir") else None
-    )  # fmt: skip
+        lambda name, arguments: (
+            opened.append(str(arguments[0]))
+            if name in ("open", "os.listdir", "os.scandir")
+            else None
+        )
+    )
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
     assert state.look().runs == {str(RunState.FINISHED): 3}
     assert not [file for file in opened if str(folder.runs) in file]

@@ -24,9 +24,12 @@ from tests.helpers.waiting import awaited, wait_until
 pytestmark = pytest.mark.heavy
 
 SPEC = ExperimentSpec(
-    name="trial", backends=(), controls=0, data=DataSpec(num_train_samples=20),
+    name="trial",
+    backends=(),
+    controls=0,
+    data=DataSpec(num_train_samples=20),
     training=TrainingSpec(batch_size=1),
-)  # fmt: skip
+)
 
 
 @pytest.fixture

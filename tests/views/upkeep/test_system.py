@@ -13,8 +13,12 @@ from tests.helpers.pages import opened, text
 
 pytestmark = pytest.mark.heavy
 
-WRONG = Finding(subject="Supervisor", health=Health.WRONG, evidence="2 experiments wait <b>",
-                remedy="`breakeven supervise`")  # fmt: skip
+WRONG = Finding(
+    subject="Supervisor",
+    health=Health.WRONG,
+    evidence="2 experiments wait <b>",
+    remedy="`breakeven supervise`",
+)
 
 
 @pytest.fixture

@@ -90,9 +90,12 @@ def test_gradients_of_zero_fail_where_every_layers_output_is_right(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "backend",
-    ["aot_eager:scope=forward", "eager:scope=blocks",
-     pytest.param("inductor:scope=forward", marks=pytest.mark.slow)],
-)  # fmt: skip
+    [
+        "aot_eager:scope=forward",
+        "eager:scope=blocks",
+        pytest.param("inductor:scope=forward", marks=pytest.mark.slow),
+    ],
+)
 def test_correct_backends_pass_in_one_turn(tmp_path: Path, backend: str) -> None:
     turns = TurnsOnPaper()
     spec = experiment(scenario="accuracy", backends=(backend,), **NET)
@@ -123,8 +126,11 @@ def test_the_baseline_agrees_with_itself_in_every_gradient_parameter_loss_and_ou
 
 def rmse_of_answers(events: Events) -> float:
     """How far the baseline's answers are from those in double precision."""
-    (logits,) = (e for e in of_kind(events, "accuracy")
-                 if (e["part"], e["quantity"]) == ("inference", "output"))  # fmt: skip
+    (logits,) = (
+        e
+        for e in of_kind(events, "accuracy")
+        if (e["part"], e["quantity"]) == ("inference", "output")
+    )
     return float(logits["baseline_rmse"])
 
 
@@ -188,8 +194,9 @@ def own(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> specs.Exper
     monkeypatch.setenv(CODE_VARIABLE, str(folder))
     file = folder / "own.py"
     file.write_text(OWN % line)
-    spec = experiment(scenario="accuracy", task="custom", accuracy=NO_LAYERS,
-                      backends=("eager:scope=forward",))  # fmt: skip
+    spec = experiment(
+        scenario="accuracy", task="custom", accuracy=NO_LAYERS, backends=("eager:scope=forward",)
+    )
     return replace(
         spec,
         model=specs.ModelSpec(source=f"{file}:Model"),
@@ -201,16 +208,22 @@ def own(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> specs.Exper
 @pytest.mark.parametrize(
     ("line", "status", "said"),
     [
-        ("x = x + __import__('secrets').randbelow(10**9) / 10**9", "eager_two_runs_differ",
-         "two runs differ in logits"),
+        (
+            "x = x + __import__('secrets').randbelow(10**9) / 10**9",
+            "eager_two_runs_differ",
+            "two runs differ in logits",
+        ),
         # With warnings alone attention's fused kernels on a GPU add up in any order.
         ("assert not torch.is_deterministic_algorithms_warn_only_enabled()", "pass", ""),
-        ("x = x + torch.zeros_like(x).put_(torch.arange(4), torch.ones(4, dtype=x.dtype))", "pass",
-         "Not every operation repeats itself: put_ does not have a deterministic implementation"),
+        (
+            "x = x + torch.zeros_like(x).put_(torch.arange(4), torch.ones(4, dtype=x.dtype))",
+            "pass",
+            "Not every operation repeats itself: put_ does not have a deterministic implementation",
+        ),
         ("raise ValueError('not today')", "eager_1st_run_fail", "ValueError: not today"),
         ("assert self.linear.weight.dtype == torch.float32", "pass", NO_DOUBLE),
     ],
-)  # fmt: skip
+)
 def test_without_a_compiler_a_model_repeats_itself_and_is_compared_with_double_precision_or_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, status: str, said: str
 ) -> None:
@@ -277,8 +290,9 @@ def test_masked_elements_hide_no_wrong_ones(kind: torch.dtype, mask: str) -> Non
     is_half, right = kind == torch.bfloat16, torch.linspace(1.0, 2.0, 2000, dtype=torch.float64)
     rounded = (right * 1.01).to(kind)  # 2 % between the two: beyond the tolerance, not the error
     for values, passed in ((right * 0.99, is_half or mask != "not a number"), (-right, False)):
-        found = judge(masked(values.to(kind)), masked(rounded), masked(right), 1e-3,
-                      equal_nan=is_half)  # fmt: skip
+        found = judge(
+            masked(values.to(kind)), masked(rounded), masked(right), 1e-3, equal_nan=is_half
+        )
         assert found.passed is passed
     lost = torch.cat([rounded, torch.zeros(5, dtype=kind)])
     assert not judge(lost, masked(rounded), masked(right), 1e-3, equal_nan=is_half).passed
@@ -314,8 +328,9 @@ def test_the_scale_of_a_gradient_is_its_size_or_a_thousandth_of_the_largest() ->
     # One that is not a number fails and spoils no other.
     broken = torch.tensor([math.nan, 1.0])
     assert own_scales({"broken": broken, "fine": torch.tensor([3.0, -3.0])}) == {
-        "broken": 1.0, "fine": 3.0,
-    }  # fmt: skip
+        "broken": 1.0,
+        "fine": 3.0,
+    }
     assert not judge(broken, broken, None, 1e-2, scale=1.0).passed
 
 
@@ -346,8 +361,11 @@ def test_tolerances_are_those_of_the_harness(
 
 
 def activations(events: Events, part: str = "inference") -> Events:
-    return [event for event in of_kind(events, "accuracy")
-            if (event["quantity"], event["part"]) == ("activation", part)]  # fmt: skip
+    return [
+        event
+        for event in of_kind(events, "accuracy")
+        if (event["quantity"], event["part"]) == ("activation", part)
+    ]
 
 
 VIT, SIZE = BUILTIN_CONFIGURATIONS["builtin:vit-small"]

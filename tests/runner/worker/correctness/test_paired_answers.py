@@ -137,9 +137,8 @@ class Masked(Net):
 
 @pytest.mark.parametrize(
     ("mask", "precision"),
-    [(-1e9, "float32"), (None, "float32"), (-torch.inf, "float32"), (-1e4, "bf16"),
-     (None, "bf16")],
-)  # fmt: skip
+    [(-1e9, "float32"), (None, "float32"), (-torch.inf, "float32"), (-1e4, "bf16"), (None, "bf16")],
+)
 def test_a_masked_class_hides_no_exchanged_classes(
     mask: float | None, precision: Precision
 ) -> None:
@@ -186,8 +185,9 @@ def test_tokens_are_compared_where_one_is_asked_for() -> None:
             logits[4, place] = logits[4, place].roll(1)
             return logits
 
-        return told(Net(), make_split({"x": x}, labels), other_backend(wrong),
-                    align=align_next_tokens)  # fmt: skip
+        return told(
+            Net(), make_split({"x": x}, labels), other_backend(wrong), align=align_next_tokens
+        )
 
     found = change(1)
     # Of the last batch the fifth is a filler.

@@ -34,9 +34,11 @@ BERT: dict[str, Any] = {
 def afresh() -> Iterator[None]:
     with torch_afresh():
         names = ("own_numbers", "dropout_wrong_rate", "dropout_in_inference")
-        backends = {**{name: OWN_NUMBERS[name] for name in names},
-                    "warms_up": drawing_once(before=False),
-                    "traces_with_numbers": drawing_once(before=True)}  # fmt: skip
+        backends = {
+            **{name: OWN_NUMBERS[name] for name in names},
+            "warms_up": drawing_once(before=False),
+            "traces_with_numbers": drawing_once(before=True),
+        }
         for name, backend in backends.items():
             if name not in list_backends(exclude_tags=None):
                 register_backend(backend, name=name)
@@ -112,8 +114,9 @@ def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_asked(
 
 def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -> None:
     training = replace(experiment().training, epochs=1)
-    found = events_of(tmp_path, "own_numbers:scope=forward", "own_numbers-forward",
-                      training=training, **BERT)  # fmt: skip
+    found = events_of(
+        tmp_path, "own_numbers:scope=forward", "own_numbers-forward", training=training, **BERT
+    )
     (asked,) = found["random_numbers"]
     assert not asked["same"] and asked["num_draws"] == 12 and asked["inference_draws"] is False
     assert len(found["redraw"][0]["distances"]) == 24 * 23 / 2

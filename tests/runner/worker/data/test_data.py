@@ -40,8 +40,13 @@ def write(path: Path, texts: Sequence[Any], labels: Sequence[Any]) -> Path:
 
 
 def spec(path: Path | str, train: int = 6, validation: int = 2, test: int = 0) -> DataSpec:
-    return DataSpec(source=str(path), num_train_samples=train, num_eval_samples=validation,
-                    num_test_samples=test, sequence_length=8)  # fmt: skip
+    return DataSpec(
+        source=str(path),
+        num_train_samples=train,
+        num_eval_samples=validation,
+        num_test_samples=test,
+        sequence_length=8,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -133,10 +138,9 @@ def test_data_that_cannot_be_used_is_refused(
     ("data", "model", "message"),
     [
         ("yelp_review_full", "builtin:bert-tiny", r"HF_HUB_OFFLINE is set.*give a path"),
-        ("builtin:reviews", "bert-base-cased",
-         r"bert-base-cased.*HF_HUB_OFFLINE is set.*built-in"),
+        ("builtin:reviews", "bert-base-cased", r"bert-base-cased.*HF_HUB_OFFLINE is set.*built-in"),
     ],
-)  # fmt: skip
+)
 def test_a_hub_name_without_network_says_what_to_do(data: str, model: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         load(spec(data, 50), source=model)

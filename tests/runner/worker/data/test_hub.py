@@ -66,15 +66,22 @@ def test_only_a_hub_that_is_needed_and_does_not_answer_sets_the_library_offline_
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    environment = {name: value for name, value in os.environ.items()
-                   if name != "HF_HUB_OFFLINE" and not name.lower().endswith("_proxy")}  # fmt: skip
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "HF_HUB_OFFLINE" and not name.lower().endswith("_proxy")
+    }
     environment |= {"HF_ENDPOINT": nobody, "HF_HOME": str(tmp_path)}
     with HTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         answers = f"http://127.0.0.1:{server.server_port}"
-        done = subprocess.run([sys.executable, "-c", ASK, answers, nobody, str(tmp_path)],
-                              cwd=PROJECT_ROOT, env=environment, capture_output=True,
-                              text=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", ASK, answers, nobody, str(tmp_path)],
+            cwd=PROJECT_ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         server.shutdown()
     assert done.returncode == 0 and "Retrying" not in done.stderr, done.stderr
     builtin, local, answered, data, model, layers, error = json.loads(done.stdout)

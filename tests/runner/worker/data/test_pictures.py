@@ -24,8 +24,9 @@ def packed(width: int, height: int, colour: object = "red", kind: str = "PNG") -
 
 
 def table(*cells: Mapping[str, Any]) -> Any:
-    rows = datasets.Dataset.from_dict({"image": list(cells)},
-        features=datasets.Features({"image": datasets.Image(decode=False)}))  # fmt: skip
+    rows = datasets.Dataset.from_dict(
+        {"image": list(cells)}, features=datasets.Features({"image": datasets.Image(decode=False)})
+    )
     return images(rows, "image", "a table")
 
 
@@ -34,9 +35,11 @@ def test_pictures_are_those_that_were_packed_in_their_order_whole_and_in_parts(
 ) -> None:
     colours = ["red", "blue", "green"]
     (tmp_path / "blue.jpg").write_bytes(packed(4, 4, "blue", "JPEG"))
-    found = table({"bytes": packed(4, 4, "red"), "path": None},
-                  {"bytes": None, "path": str(tmp_path / "blue.jpg")},
-                  {"bytes": packed(4, 4, "green"), "path": None})  # fmt: skip
+    found = table(
+        {"bytes": packed(4, 4, "red"), "path": None},
+        {"bytes": None, "path": str(tmp_path / "blue.jpg")},
+        {"bytes": packed(4, 4, "green"), "path": None},
+    )
     assert len([*found]) == 3 and len([*found[1:]]) == 2
     for image, colour in zip(found[0:3], colours, strict=True):
         expected = np.array(PIL.Image.new("RGB", (1, 1), colour)).reshape(3)
@@ -50,8 +53,7 @@ def test_a_picture_is_unpacked_when_its_turn_comes_and_none_of_a_hundred_megapix
     stream = io.BytesIO()
     PIL.Image.new("1", (side, side)).save(stream, "PNG")
     assert len(stream.getvalue()) < 50_000
-    found = table({"bytes": packed(2, 2), "path": None},
-                  {"bytes": stream.getvalue(), "path": None})  # fmt: skip
+    found = table({"bytes": packed(2, 2), "path": None}, {"bytes": stream.getvalue(), "path": None})
     assert next(iter(found)).size == (2, 2)
     with pytest.raises(WorkloadError, match="10,001 x 10,001 pixels are more than 100,000,000"):
         list(found)

@@ -33,9 +33,10 @@ class Net(nn.Module):
     """Two layers, with code of its own between them."""
 
     def __init__(
-        self, first: Callable[[Tensor], Tensor] = torch.sin,
+        self,
+        first: Callable[[Tensor], Tensor] = torch.sin,
         between: Callable[[Tensor], Tensor] = torch.cos,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.first, self.between, self.second = Layer(first), between, Layer(torch.sin)
 
@@ -60,14 +61,20 @@ def rooted(x: Tensor) -> Tensor:
     [
         (Net(), None, None),
         (Net(first=lambda x: torch.log(-x)), "layer first (Layer)", "forward pass"),
-        (Net(between=lambda x: torch.log(x - 9)), "code of model Net before layer second (Layer)",
-         "forward pass"),
+        (
+            Net(between=lambda x: torch.log(x - 9)),
+            "code of model Net before layer second (Layer)",
+            "forward pass",
+        ),
         (Net(first=rooted), "layer first (Layer)", "backward pass"),
         (Net(between=rooted), "code of model Net after layer first (Layer)", "backward pass"),
-        (nn.Sequential(nn.Linear(1, 1), Net(first=lambda x: x * torch.inf)),
-         "layer 1.first (Layer)", "forward pass"),
+        (
+            nn.Sequential(nn.Linear(1, 1), Net(first=lambda x: x * torch.inf)),
+            "layer 1.first (Layer)",
+            "forward pass",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_layer_or_the_code_around_it_is_named(
     model: nn.Module, place: str | None, phase: str | None
 ) -> None:
@@ -116,13 +123,17 @@ def test_tensors_of_a_micro_batch_live_no_longer_than_without_the_watch() -> Non
 def trained(model: str, steps: int, **training: Any) -> Any:
     """The outcome of a real training without a compiler."""
     spec = ExperimentSpec(
-        name="not finite", task="custom", backends=("eager",),
+        name="not finite",
+        task="custom",
+        backends=("eager",),
         model=ModelSpec(source=f"{FAULTS / model}"),
-        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=320,
-                      num_eval_samples=10),
-        training=TrainingSpec(losses=("CrossEntropyLoss",), batch_size=16, max_steps=20, epochs=2,
-                              **training),
-    )  # fmt: skip
+        data=DataSpec(
+            source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=320, num_eval_samples=10
+        ),
+        training=TrainingSpec(
+            losses=("CrossEntropyLoss",), batch_size=16, max_steps=20, epochs=2, **training
+        ),
+    )
     return Lockstep(spec, load_workload(spec), open_device("cpu"), 1e-4).baseline(steps)
 
 

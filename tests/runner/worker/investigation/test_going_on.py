@@ -35,15 +35,24 @@ from tests.helpers.waiting import wait_until
 pytestmark = pytest.mark.heavy
 BACKEND = f"{FAULTS / 'compiler_faults.py'}:wrong_relu"
 SPEC = ExperimentSpec(
-    **NET, name="cause", scenario="investigate", backends=(BACKEND,), time_limit_seconds=600.0,
+    **NET,
+    name="cause",
+    scenario="investigate",
+    backends=(BACKEND,),
+    time_limit_seconds=600.0,
     training=TrainingSpec(batch_size=8, max_steps=3, epochs=3, learning_rate=1e-3),
-    investigates="experiment.run", investigation=InvestigationSpec(problem="differs"),
-)  # fmt: skip
+    investigates="experiment.run",
+    investigation=InvestigationSpec(problem="differs"),
+)
 RAISES = Outcome(
-    kind="raises", step=3, error="ValueError: no", traceback="line 7", max_error=float("nan"),
+    kind="raises",
+    step=3,
+    error="ValueError: no",
+    traceback="line 7",
+    max_error=float("nan"),
     out_of_memory=True,
     is_unstable=True,
-)  # fmt: skip
+)
 RAISES_OWN = Outcome(kind="raises", step=3, error="the loss is not finite", tensor="layer 1")
 
 
@@ -85,15 +94,22 @@ def test_a_stopped_and_then_killed_search_goes_on_with_the_next_trial(
     assert every[: len(killed)] == killed and killed[: len(stopped)] == stopped
     name = every[1]["what"]
     assert [(one["stage"], one["what"]) for one in every] == [
-        ("reproduction", "no compiler"), ("reproduction", name), ("reproduction", name),
-        ("stages", "eager"), ("stages", "aot_eager"), ("stages", name), ("stages", name),
+        ("reproduction", "no compiler"),
+        ("reproduction", name),
+        ("reproduction", name),
+        ("stages", "eager"),
         ("stages", "aot_eager"),
-        ("graphs", "graph 1 of 3"), *[("program", "repro.py")] * 3,
+        ("stages", name),
+        ("stages", name),
+        ("stages", "aot_eager"),
+        ("graphs", "graph 1 of 3"),
+        *[("program", "repro.py")] * 3,
         *[("program", "repro.py eager")] * 2,
-    ]  # fmt: skip
+    ]
     assert [one["number"] for one in every] == [*range(1, len(every) + 1)]
-    finding = [one for one in each_event(run.events_file)
-               if one["kind"] == "investigation_finding"][-1]  # fmt: skip
+    finding = [
+        one for one in each_event(run.events_file) if one["kind"] == "investigation_finding"
+    ][-1]
     assert (finding["cause"], finding["program_fails"]) == ("backend", 3)
 
 
@@ -167,16 +183,22 @@ def test_a_later_attempt_has_the_recorded_outcomes_and_makes_all_trials_after_an
     # NaN equals nothing, not even itself.
     assert repr(first) == repr(RAISES) and (changed, last) == (other, PASSES)
     assert [(one["number"], one["what"]) for one in trials(run)] == [
-        (1, "eager"), (2, "aot_eager"), (3, "inductor"), (4, "other"), (5, "inductor"),
-    ]  # fmt: skip
+        (1, "eager"),
+        (2, "aot_eager"),
+        (3, "inductor"),
+        (4, "other"),
+        (5, "inductor"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("outcome", "cause"),
-    [(Outcome(kind="crashes", error="the process ended with exit status -9"), "unstable"),
-     (Outcome(kind="raises", error="OutOfMemoryError: no", out_of_memory=True), "unstable"),
-     (RAISES_OWN, "own code")],
-)  # fmt: skip
+    [
+        (Outcome(kind="crashes", error="the process ended with exit status -9"), "unstable"),
+        (Outcome(kind="raises", error="OutOfMemoryError: no", out_of_memory=True), "unstable"),
+        (RAISES_OWN, "own code"),
+    ],
+)
 def test_a_trial_without_a_compiler_that_is_killed_or_lacks_memory_blames_no_code(
     outcome: Outcome, cause: str
 ) -> None:
@@ -192,15 +214,25 @@ def test_a_trial_without_a_compiler_that_is_killed_or_lacks_memory_blames_no_cod
 @pytest.mark.parametrize(
     ("backend", "outcomes"),
     [
-        ("inductor", {"eager": [PASSES], "aot_eager": [PASSES, RAISES],
-                      "aot_eager_decomp_partition": [RAISES, RAISES]}),
-        ("eager:scope=forward", {"eager:scope=forward": [RAISES, RAISES],
-                                 "eager": [PASSES, RAISES]}),
-        ("eager:scope=forward", {"eager:scope=forward": [RAISES, RAISES, PASSES],
-                                 "eager": [PASSES, PASSES]}),
+        (
+            "inductor",
+            {
+                "eager": [PASSES],
+                "aot_eager": [PASSES, RAISES],
+                "aot_eager_decomp_partition": [RAISES, RAISES],
+            },
+        ),
+        (
+            "eager:scope=forward",
+            {"eager:scope=forward": [RAISES, RAISES], "eager": [PASSES, RAISES]},
+        ),
+        (
+            "eager:scope=forward",
+            {"eager:scope=forward": [RAISES, RAISES, PASSES], "eager": [PASSES, PASSES]},
+        ),
     ],
     ids=["stage", "setting", "rest"],
-)  # fmt: skip
+)
 def test_a_fault_that_comes_and_goes_names_no_stage_and_no_setting(
     backend: str, outcomes: dict[str, list[Outcome]]
 ) -> None:

@@ -103,16 +103,26 @@ def test_a_program_fails_under_the_backend_alone_whatever_its_error_says(
     runpy.run_path(str(file))
 
 
-@pytest.mark.parametrize("code, outcome", [
-    ("pass", PASSES),
-    ("import sys; sys.exit('result 2 differs by up to 0.5')", Outcome(
-        kind="differs", quantity="result", tensor="2", max_error=0.5)),
-    ("import os; os.abort()", Outcome(kind="crashes", error="the process ended by signal 6")),
-    ("import json; json.loads('{')", Outcome(
-        kind="raises", error="JSONDecodeError: Expecting property name enclosed in double quotes: "
-        "line 1 column 2 (char 1)")),
-    ("import time; time.sleep(9)", Outcome(kind="times out")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code, outcome",
+    [
+        ("pass", PASSES),
+        (
+            "import sys; sys.exit('result 2 differs by up to 0.5')",
+            Outcome(kind="differs", quantity="result", tensor="2", max_error=0.5),
+        ),
+        ("import os; os.abort()", Outcome(kind="crashes", error="the process ended by signal 6")),
+        (
+            "import json; json.loads('{')",
+            Outcome(
+                kind="raises",
+                error="JSONDecodeError: Expecting property name enclosed in double quotes: "
+                "line 1 column 2 (char 1)",
+            ),
+        ),
+        ("import time; time.sleep(9)", Outcome(kind="times out")),
+    ],
+)
 def test_a_program_that_fails_otherwise_is_told_apart(
     code: str, outcome: Outcome, tmp_path: Path
 ) -> None:
@@ -142,18 +152,36 @@ def test_a_fault_that_random_inputs_do_not_show_takes_the_trainings_own() -> Non
     assert torch.equal(program.data[0], x)
 
 
-@pytest.mark.parametrize("one, other, same", [
-    (Outcome(kind="raises", error="E: node 12 has shape (3, 4)"),
-     Outcome(kind="raises", error="E: node 7 has shape (5, 6)"), True),
-    (Outcome(kind="raises", error="TypeError: no"), Outcome(kind="raises", error="E: no"), False),
-    (Outcome(kind="raises", error="InductorError: LoweringException: KeyError: no rsqrt"),
-     Outcome(kind="raises", error="BackendCompilerFailed: backend='x' raised:\nKeyError: no rsqrt"),
-     True),
-    (Outcome(kind="raises", error="InductorError: KeyError: no rsqrt"),
-     Outcome(kind="raises", error="InductorError: KeyError: no tanh"), False),
-    (Outcome(kind="raises", error="E: no"), Outcome(kind="differs"), False),
-    (PASSES, PASSES, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "one, other, same",
+    [
+        (
+            Outcome(kind="raises", error="E: node 12 has shape (3, 4)"),
+            Outcome(kind="raises", error="E: node 7 has shape (5, 6)"),
+            True,
+        ),
+        (
+            Outcome(kind="raises", error="TypeError: no"),
+            Outcome(kind="raises", error="E: no"),
+            False,
+        ),
+        (
+            Outcome(kind="raises", error="InductorError: LoweringException: KeyError: no rsqrt"),
+            Outcome(
+                kind="raises",
+                error="BackendCompilerFailed: backend='x' raised:\nKeyError: no rsqrt",
+            ),
+            True,
+        ),
+        (
+            Outcome(kind="raises", error="InductorError: KeyError: no rsqrt"),
+            Outcome(kind="raises", error="InductorError: KeyError: no tanh"),
+            False,
+        ),
+        (Outcome(kind="raises", error="E: no"), Outcome(kind="differs"), False),
+        (PASSES, PASSES, False),
+    ],
+)
 def test_failures_are_of_one_kind_if_their_messages_begin_alike(
     one: Outcome, other: Outcome, same: bool
 ) -> None:

@@ -30,10 +30,15 @@ def train_together(folder: Path, trainings: list[Asked], num_ranks: int = 2) -> 
     """All in one group of processes; trainings of one name go on from each other."""
     folder.mkdir(parents=True, exist_ok=True)
     outputs = [folder / f"rank-{rank}" for rank in range(num_ranks)]
-    ranks = [start(output, train_all, folder, trainings, RANK=str(rank),
-                   WORLD_SIZE=str(num_ranks)) for rank, output in enumerate(outputs)]  # fmt: skip
-    wait_until(lambda: all(rank.exitcode is not None for rank in ranks)
-               or any(rank.exitcode for rank in ranks))  # fmt: skip
+    ranks = [
+        start(output, train_all, folder, trainings, RANK=str(rank), WORLD_SIZE=str(num_ranks))
+        for rank, output in enumerate(outputs)
+    ]
+    wait_until(
+        lambda: (
+            all(rank.exitcode is not None for rank in ranks) or any(rank.exitcode for rank in ranks)
+        )
+    )
     for rank, output in zip(ranks, outputs, strict=True):
         assert rank.exitcode == 0, output.read_text()[-6000:]
 

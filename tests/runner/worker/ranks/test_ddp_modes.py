@@ -25,8 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("modes")
     spec = replace(
         experiment(model=ModelSpec(dropout="off"), block_steps=6),
-        devices=("cpu", "cpu"), backends=tuple(WAYS.values()),
-    )  # fmt: skip
+        devices=("cpu", "cpu"),
+        backends=tuple(WAYS.values()),
+    )
     labels = [one.label for one in spec.variants if one.role == "backend"]
     asked = [Asked(name, spec, label) for name, label in zip(WAYS, labels, strict=True)]
     train_together(folder, [Asked("plain", spec), *asked])
@@ -39,9 +40,10 @@ def breaks(folder: Path, field: str = "reason", begins: str = "") -> dict[str, i
     for name in WAYS:
         events = of_kind(journal_of(folder, name), "graph_break")
         found[name] = sum(
-            one["count"] for one in events
+            one["count"]
+            for one in events
             if one["phase"] == "training" and str(one[field]).startswith(begins)
-        )  # fmt: skip
+        )
     return found
 
 

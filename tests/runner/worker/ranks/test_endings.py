@@ -137,8 +137,11 @@ def listening(pid: int) -> list[str]:
     """The addresses of a process's sockets that others may connect to."""
     links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
     own = {link.removeprefix("socket:[").removesuffix("]") for link in links if "socket:" in link}
-    rows = [row.split() for table in ("tcp", "tcp6")
-            for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]]  # fmt: skip
+    rows = [
+        row.split()
+        for table in ("tcp", "tcp6")
+        for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+    ]
     return [row[1].partition(":")[0] for row in rows if row[3] == LISTENS and row[9] in own]
 
 
@@ -199,8 +202,14 @@ def test_what_one_rank_raises_is_the_reason_and_not_what_the_others_say(tmp_path
     run = folder.run_dir(f"{submit(folder, spec)}.baseline")
     command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
     allowed = {**os.environ, "BREAKEVEN_CODE": str(tmp_path)}
-    done = subprocess.run(command, cwd=PROJECT_ROOT, env=allowed, capture_output=True,
-                          timeout=PATIENCE_SECONDS, check=False)  # fmt: skip
+    done = subprocess.run(
+        command,
+        cwd=PROJECT_ROOT,
+        env=allowed,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
     assert done.returncode == WorkerExit.FAILED, done.stderr[-2000:]
     (error,) = [e for e in read_events(run.events_file)[0] if e["kind"] == "error"]
     assert (error["rank"], error["error"], error["message"]) == (1, "ValueError", "only here")

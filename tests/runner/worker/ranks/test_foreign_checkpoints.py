@@ -61,8 +61,9 @@ def test_an_index_names_nothing_but_the_few_classes_that_it_is_made_of(
     checkpoint: Path, model: nn.Module, tmp_path: Path, module: str, name: str
 ) -> None:
     proof = tmp_path / "proof"
-    texts = [b"\x8c%c%s" % (len(text), text.encode())
-             for text in (module, name, "touch", str(proof))]  # fmt: skip
+    texts = [
+        b"\x8c%c%s" % (len(text), text.encode()) for text in (module, name, "touch", str(proof))
+    ]
     # The fourth protocol looks names with dots up part by part.
     call = b"\x80\x04" + texts[0] + texts[1] + b"\x93](" + texts[2] + texts[3] + b"e\x85R."
     (checkpoint / ".metadata").write_bytes(call)

@@ -45,8 +45,15 @@ def other_machine(data_dir: DataDir) -> Iterator[None]:
     data_dir.make()
     settings = f'[addresses]\n"{socket.gethostname()}" = "localhost"\n'
     (data_dir.path / FILE_NAME).write_text(settings)
-    command = [sys.executable, "-m", "breakeven", "supervise", "--join",
-               "--data-folder", str(data_dir.path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "breakeven",
+        "supervise",
+        "--join",
+        "--data-folder",
+        str(data_dir.path),
+    ]
     joiner = subprocess.Popen(command, cwd=PROJECT_ROOT, start_new_session=True)
     yield
     joiner.terminate()

@@ -38,17 +38,25 @@ class Killer:
 
 @pytest.mark.slow
 def test_the_command_has_a_run_of_two_ranks_go_on_on_one_device(
-    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    data_dir: DataDir,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """A rank is killed in step 9; what goes on at step 6 is one process, and the losses are those
     of a training that was never interrupted."""
     (tmp_path / "killer.py").write_text(KILLER)
     monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
     spec = replace(
-        SAVED, devices=("cpu", "cpu"), parallel="fsdp", backends=(), controls=0, cpu_threads=1,
-        evaluation=EvaluationSpec(when="end"), callbacks=(f"{tmp_path / 'killer.py'}:Killer",),
-    )  # fmt: skip
+        SAVED,
+        devices=("cpu", "cpu"),
+        parallel="fsdp",
+        backends=(),
+        controls=0,
+        cpu_threads=1,
+        evaluation=EvaluationSpec(when="end"),
+        callbacks=(f"{tmp_path / 'killer.py'}:Killer",),
+    )
     experiment_id = submit(data_dir, spec)
     (folder,) = find_experiment(data_dir, experiment_id).runs
     supervisor = ensure_supervisor(data_dir)

@@ -40,10 +40,14 @@ PLAIN = alone(
 )
 CLIPPED = alone(
     training={
-        "gradient_accumulation": 3, "clip_norm": 0.5, "clip_value": 0.01, "scheduler": "cosine",
-        "record_gradient_norm": True, "losses": ("model", "0.5*CrossEntropyLoss"),
+        "gradient_accumulation": 3,
+        "clip_norm": 0.5,
+        "clip_value": 0.01,
+        "scheduler": "cosine",
+        "record_gradient_norm": True,
+        "losses": ("model", "0.5*CrossEntropyLoss"),
     }
-)  # fmt: skip
+)
 UNEVEN = alone(
     task="causal_lm",
     model=specs.ModelSpec(source="builtin:gpt2-tiny", dropout="off"),
@@ -62,10 +66,23 @@ STOPPED = alone(
 DIVERGED = alone(stopping=specs.StoppingSpec(nonfinite=True), training={"losses": ("3e38*model",)})
 SAVED = alone(checkpoints=specs.CheckpointSpec(every=6, unit="steps", keep_last=9))
 COMPILED = alone(block_steps=6)
-SPECS = {"compiled": COMPILED, "plain": PLAIN, "clipped": CLIPPED, "uneven": UNEVEN,
-         "padded": PADDED, "stopped": STOPPED, "diverged": DIVERGED, "saved": SAVED}  # fmt: skip
-WAYS = {"compiled": (), "uneven": ("ddp",), "padded": ("fsdp",), "stopped": ("ddp",),
-        "diverged": ("fsdp",)}  # fmt: skip
+SPECS = {
+    "compiled": COMPILED,
+    "plain": PLAIN,
+    "clipped": CLIPPED,
+    "uneven": UNEVEN,
+    "padded": PADDED,
+    "stopped": STOPPED,
+    "diverged": DIVERGED,
+    "saved": SAVED,
+}
+WAYS = {
+    "compiled": (),
+    "uneven": ("ddp",),
+    "padded": ("fsdp",),
+    "stopped": ("ddp",),
+    "diverged": ("fsdp",),
+}
 """Trainings that both ways share the code of, and one shows."""
 
 
@@ -113,9 +130,12 @@ def losses(events: list[dict[str, Any]]) -> dict[int, float]:
 
 @pytest.mark.parametrize(
     ("name", "way"),
-    [(name, way) for name in ("plain", "clipped", "uneven", "padded", "saved")
-     for way in WAYS.get(name, ("ddp", "fsdp"))],
-)  # fmt: skip
+    [
+        (name, way)
+        for name in ("plain", "clipped", "uneven", "padded", "saved")
+        for way in WAYS.get(name, ("ddp", "fsdp"))
+    ],
+)
 def test_losses_and_evaluations_are_those_of_one_device(
     folder: Path, on_one_device: Runs, name: str, way: str
 ) -> None:

@@ -92,9 +92,12 @@ def experiment(file: Path, **changes: Any) -> ExperimentSpec:
     """Turns of 4 steps, no profile; `changes` may name `backends`, `profile_steps` and `script`."""
     usual: dict[str, Any] = {"backends": ("eager",), "block_steps": 4, "profile_steps": 0}
     return ExperimentSpec(
-        name="mine", task="script", model=ModelSpec(source=f"script:{file}"),
-        data=DataSpec(source="script"), **{**usual, **changes},
-    )  # fmt: skip
+        name="mine",
+        task="script",
+        model=ModelSpec(source=f"script:{file}"),
+        data=DataSpec(source="script"),
+        **{**usual, **changes},
+    )
 
 
 def run(

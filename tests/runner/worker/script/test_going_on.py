@@ -81,9 +81,15 @@ def test_blocks_end_where_checkpoints_are_written_so_that_no_step_before_is_lost
         if one["kind"] in ("block", "checkpoint", "resumed")
     ]
     assert found == [
-        ("block", 0, 4), ("block", 4, 1), ("checkpoint", 5, None), ("block", 5, 3), ("block", 8, 2),
-        ("resumed", 5, None), ("block", 5, 3), ("block", 8, 4),
-    ]  # fmt: skip
+        ("block", 0, 4),
+        ("block", 4, 1),
+        ("checkpoint", 5, None),
+        ("block", 5, 3),
+        ("block", 8, 2),
+        ("resumed", 5, None),
+        ("block", 5, 3),
+        ("block", 8, 4),
+    ]
     (checkpoint,) = ran.of("checkpoint")
     assert checkpoint["file"] == "work/last.pt" and checkpoint["bytes"] > 500
 
@@ -91,8 +97,9 @@ def test_blocks_end_where_checkpoints_are_written_so_that_no_step_before_is_lost
 def test_a_checkpoint_among_steps_that_are_profiled_leaves_their_profile_whole(
     tmp_path: Path,
 ) -> None:
-    ran = run(tmp_path, FAILING.replace("== 4:", "== 10:").replace("== 9 and", "< 0 and"),
-              profile_steps=3)  # fmt: skip
+    ran = run(
+        tmp_path, FAILING.replace("== 4:", "== 10:").replace("== 9 and", "< 0 and"), profile_steps=3
+    )
     blocks = [(one["first_step"], one["num_steps"]) for one in ran.of("block") if one["warm_up"]]
     (profile,) = ran.of("profile")
     assert blocks == [(8, 3), (11, 1)] and profile.get("failure") is None and profile["steps"] == 3
@@ -177,8 +184,15 @@ def test_a_script_runs_again_from_its_beginning_and_only_its_blocks_are_recorded
     (resumed,) = of_kind(later, "resumed")
     assert (resumed["step"], resumed["file"], resumed["attempt"]) == (12, None, 2)
     assert not {one["kind"] for one in later} & {
-        "step", "value", "evaluation", "checkpoint", "inputs", "workload", "stopped", "profile"
-    }  # fmt: skip
+        "step",
+        "value",
+        "evaluation",
+        "checkpoint",
+        "inputs",
+        "workload",
+        "stopped",
+        "profile",
+    }
     assert again.turns.said[-1] == "finished"
     # The finished training's files stay; those of the further process go with its caches.
     assert (ran.folder.workplace / "seen.txt").read_text() == "end "
@@ -197,12 +211,15 @@ def test_a_script_that_adds_rounds_ends_with_the_last_turn(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "changed"),
     [
-        ("Linear(4, 2)", "Linear(4, 2, False)",
-         "train.py, the model, the data, the code are others"),
+        (
+            "Linear(4, 2)",
+            "Linear(4, 2, False)",
+            "train.py, the model, the data, the code are others",
+        ),
         ("torch.randn(8, 4)", "torch.randn(9, 4)", "train.py, the data, the code are others"),
         ("range(first, 12)", "range(first, 13)", "train.py, the code are others"),
     ],
-)  # fmt: skip
+)
 def test_a_script_that_was_changed_since_adds_no_rounds(
     tmp_path: Path, old: str, new: str, changed: str
 ) -> None:

@@ -136,13 +136,15 @@ def example(name: str, changes: Mapping[str, str] | None = None) -> str:
 TRIALS = {
     "plain": Trial(code=PLAIN, kills=(23, -30)),
     "accelerate": Trial(code=example("accelerate_loop.py")),
-    "Trainer": Trial(code=example("trainer.py", TRAINER), given=("--steps=16",), steps=12,
-                     kills=(8,)),
-    "Lightning": Trial(code=example("lightning_module.py", LIGHTNING), given=("--epochs=2",),
-                       steps=24, kills=(22,)),
+    "Trainer": Trial(
+        code=example("trainer.py", TRAINER), given=("--steps=16",), steps=12, kills=(8,)
+    ),
+    "Lightning": Trial(
+        code=example("lightning_module.py", LIGHTNING), given=("--epochs=2",), steps=24, kills=(22,)
+    ),
     "compiled": Trial(code=example("lightning_module.py", COMPILED), given=("--epochs=2",)),
     "manual": Trial(code=example("lightning_module.py", MANUAL), given=("--epochs=1",)),
-}  # fmt: skip
+}
 
 
 def run_by_hand(script: Path, folder: Path, *given: str) -> None:
@@ -174,8 +176,14 @@ def try_script(folder: Path, trial: Trial) -> None:
     by_hand.write_text(script.read_text().replace("model = breakeven.compile(model)\n", ""))
     assert fork_this(folder / "printed", run_by_hand, by_hand, work, *trial.given) == 0
     plan.write_text(" ".join(map(str, trial.kills)))
-    spec = experiment(script, backends=("eager",), controls=0, block_steps=5, cpu_threads=1,
-                      script=ScriptSpec(arguments=trial.given, steps=trial.steps))  # fmt: skip
+    spec = experiment(
+        script,
+        backends=("eager",),
+        controls=0,
+        block_steps=5,
+        cpu_threads=1,
+        script=ScriptSpec(arguments=trial.given, steps=trial.steps),
+    )
     data_dir = DataDir(folder / "data")
     found = find_experiment(data_dir, submit(data_dir, spec))
     allowed = {CODE_VARIABLE: str(project)}
@@ -272,8 +280,10 @@ def expect_the_same(
     assert {name: last[name] for name in names} == {name: other[name] for name in names}
     assert last["precision"] == "float32"
     assert last["samples_per_step"] == other["samples_per_step"] == samples
-    mine, others = ({one["step"]: one["floats"] + [one["sha256"]]
-                     for one in tried.of(run, "inputs")} for run in tried.runs)  # fmt: skip
+    mine, others = (
+        {one["step"]: one["floats"] + [one["sha256"]] for one in tried.of(run, "inputs")}
+        for run in tried.runs
+    )
     both = mine.keys() & others.keys()
     assert {step: mine[step] for step in both} == {step: others[step] for step in both}
     assert max(both) >= (gone_on or [35])[-1]

@@ -143,10 +143,12 @@ model = Deep()
 
 @pytest.mark.parametrize(
     ("model", "backend", "label"),
-    [("model = nn.Sequential(nn.Linear(4, 2))", "eager", "eager"),
-     (DEEP, "eager:scope=blocks", "eager-blocks")],
+    [
+        ("model = nn.Sequential(nn.Linear(4, 2))", "eager", "eager"),
+        (DEEP, "eager:scope=blocks", "eager-blocks"),
+    ],
     ids=["whole", "blocks"],
-)  # fmt: skip
+)
 def test_modules_of_torchs_own_are_compiled_too(
     tmp_path: Path, model: str, backend: str, label: str
 ) -> None:
@@ -364,8 +366,11 @@ Path("log/new.txt").write_text("new")
     )
     ran = run(tmp_path, code)
     assert (project / "weights.pt").read_text() == "mine"
-    left = {str(file.relative_to(ran.folder.workplace))
-            for file in ran.folder.workplace.rglob("*") if file.is_file()}  # fmt: skip
+    left = {
+        str(file.relative_to(ran.folder.workplace))
+        for file in ran.folder.workplace.rglob("*")
+        if file.is_file()
+    }
     assert left == {"weights.pt", "log/new.txt"}  # what it only read is gone
     assert ran.workload["precision"] == "bf16"
 
@@ -387,8 +392,14 @@ def test_a_folder_that_came_with_modules_and_a_note_of_a_checkpoint_brings_no_co
     (come.workplace / "tabnanny.py").write_text("raise SystemError('code of a stranger')\n")
     (come.workplace / "last.pt").write_bytes(b"x")
     come.checkpoints.mkdir(parents=True)
-    note = {"format": 1, "step": 4, "by": "breakeven.save", "path": "work/last.pt",
-            "identity": [1, 1, 1], "random": {}}  # fmt: skip
+    note = {
+        "format": 1,
+        "step": 4,
+        "by": "breakeven.save",
+        "path": "work/last.pt",
+        "identity": [1, 1, 1],
+        "random": {},
+    }
     torch.save(note, come.checkpoints / "step-00000004-12345678.pt")
     # A module that nobody has imported yet: `sys.modules` would hide the other.
     ran = run(tmp_path, "import tabnanny\n" + TEN_STEPS, again=True)

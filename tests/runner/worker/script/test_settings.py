@@ -139,20 +139,29 @@ def test_a_backend_gives_the_scripts_optimizer_its_form(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("made", "says"),
-    [(f"{SGD}, foreach=True)", "itself chooses the implementation"),
-     ("torch.optim.Rprop(model.parameters())", "Rprop has no 'fused' implementation")],
-)  # fmt: skip
+    [
+        (f"{SGD}, foreach=True)", "itself chooses the implementation"),
+        ("torch.optim.Rprop(model.parameters())", "Rprop has no 'fused' implementation"),
+    ],
+)
 def test_a_form_that_cannot_be_measured_is_refused(tmp_path: Path, made: str, says: str) -> None:
     with pytest.raises(WorkloadError, match=says):
-        run(tmp_path, FUSED_OR_NOT.replace(f"{SGD})", made), "none-fused",
-            backends=("none:optimizer=fused",))  # fmt: skip
+        run(
+            tmp_path,
+            FUSED_OR_NOT.replace(f"{SGD})", made),
+            "none-fused",
+            backends=("none:optimizer=fused",),
+        )
 
 
 @pytest.mark.parametrize(
     ("made", "fixed"),
-    [(f"{SGD})", []), (f"{SGD}, fused=True)", ["optimizer"]),
-     ("torch.optim.Rprop(model.parameters())", ["optimizer"])],
-)  # fmt: skip
+    [
+        (f"{SGD})", []),
+        (f"{SGD}, fused=True)", ["optimizer"]),
+        ("torch.optim.Rprop(model.parameters())", ["optimizer"]),
+    ],
+)
 def test_a_run_without_a_form_says_which_settings_no_candidate_can_change(
     tmp_path: Path, made: str, fixed: list[str]
 ) -> None:

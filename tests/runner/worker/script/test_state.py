@@ -118,9 +118,15 @@ for number in range(6):
         (BUFFER, []),
         (CHOSEN, []),
     ],
-    ids=["returned weights", "returned gradients", "an optimizer's", "a hidden state",
-         "a buffer that is filled anew", "samples that an answer selects"],
-)  # fmt: skip
+    ids=[
+        "returned weights",
+        "returned gradients",
+        "an optimizer's",
+        "a hidden state",
+        "a buffer that is filled anew",
+        "samples that an answer selects",
+    ],
+)
 def test_state_is_what_comes_from_results(tmp_path: Path, code: str, state: list[int]) -> None:
     inputs = {event["step"]: event for event in run(tmp_path, code).of("inputs")}
     assert [event.get("state", []) for event in inputs.values()][:3] == [[], state, []]

@@ -54,13 +54,19 @@ def test_floats_stand_apart_from_what_no_model_computes() -> None:
     assert one.whole_sha256 != other.whole_sha256
 
 
-@pytest.mark.parametrize(("change", "is_close"), [
-    (lambda x: x * (1 + 1e-6), True),
-    (lambda x: x.bfloat16().float(), True),
-    (lambda x: x.flip(-1), False),
-    (lambda x: x.roll(1, 0), False),
-    (lambda x: x + 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1)), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "is_close"),
+    [
+        (lambda x: x * (1 + 1e-6), True),
+        (lambda x: x.bfloat16().float(), True),
+        (lambda x: x.flip(-1), False),
+        (lambda x: x.roll(1, 0), False),
+        (
+            lambda x: x + 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1)),
+            False,
+        ),
+    ],
+)
 def test_rough_numbers_tell_rounding_from_another_picture(change: Any, is_close: bool) -> None:
     rough = []
     for pictures in (PICTURES - 0.5, change(PICTURES - 0.5)):

@@ -38,15 +38,21 @@ def test_files_are_copied_and_what_no_script_reads_is_left_out(
 
 @pytest.mark.parametrize(
     ("limit", "value", "linked"),
-    [("LARGEST_COPIED_BYTES", 4, "data/deep/words.txt"),
-     # Together they are copied up to a limit: 4 for the code, 5 for the words.
-     ("MAX_COPIED_BYTES", 7, "data/deep/words.txt"),
-     ("MAX_FILES", 1, "data/deep")],
-)  # fmt: skip
+    [
+        ("LARGEST_COPIED_BYTES", 4, "data/deep/words.txt"),
+        # Together they are copied up to a limit: 4 for the code, 5 for the words.
+        ("MAX_COPIED_BYTES", 7, "data/deep/words.txt"),
+        ("MAX_FILES", 1, "data/deep"),
+    ],
+)
 def test_large_files_and_folders_of_too_many_are_linked_and_named(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int,
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    value: int,
     linked: str,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(workplace, limit, value)
     assert make_workplace(project, tmp_path / "work") == [linked]
     assert (tmp_path / "work" / linked).resolve() == project / linked

@@ -122,8 +122,12 @@ def test_an_objective_is_part_of_the_compilers_one_graph() -> None:
 
 def test_logits_are_found_in_every_kind_of_output_and_others_are_refused() -> None:
     logits = torch.ones(2, 2)
-    for output in (logits, {"logits": logits}, SimpleNamespace(logits=logits),
-                   SequenceClassifierOutput(logits=logits)):  # fmt: skip
+    for output in (
+        logits,
+        {"logits": logits},
+        SimpleNamespace(logits=logits),
+        SequenceClassifierOutput(logits=logits),
+    ):
         assert logits_of(output) is logits
     with pytest.raises(WorkloadError, match=r"returned dict; it must return a tensor of logits"):
         logits_of({"scores": logits})

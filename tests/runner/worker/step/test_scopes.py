@@ -88,11 +88,14 @@ def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
     assert [event["blocks"] for event in of_kind(events, "workload")] == [["transformer.h.*"]]
 
 
-@pytest.mark.parametrize("block", [
-    lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
-    lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU()),
-    lambda: nn.Linear(8, 8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "block",
+    [
+        lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU()),
+        lambda: nn.Linear(8, 8),
+    ],
+)
 def test_blocks_of_torchs_own_classes_are_compiled_too_and_once_for_all(block: Any) -> None:
     """Dynamo passes over a forward that lies in torch itself, without a word."""
     model = nn.Module()
@@ -123,30 +126,49 @@ PYRAMID = [Block(width) for width in (2, 3, 4)]
 SHARED = nn.ModuleList(TWO)
 
 
-@pytest.mark.parametrize(("model", "expected"), [
-    (nn.Sequential(nn.Linear(2, 2), *TWO, nn.Conv2d(2, 3, 1), *THREE), [*TWO, *THREE]),
-    (nn.Sequential(nn.Sequential(*TWO), nn.Sequential(*THREE)), [*TWO, *THREE]),
-    (nn.ModuleList(STAGES), [*TWO, *THREE]),
-    (nn.Sequential(*EXPERTS), EXPERTS),
-    (nn.ModuleList(PYRAMID), PYRAMID),
-    (nn.ModuleDict({"a": nn.ModuleDict({"b": SHARED}), "c": SHARED}), [*TWO]),
-    (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), []),
-    (nn.ModuleList([nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)]), []),
-    (nn.Sequential(Block(2), Stage(2)), []),
-], ids=["among layers", "in sequences", "in stages", "of experts", "of growing width",
-        "in a shared list", "none: layers", "none: in a list", "none: two classes"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (nn.Sequential(nn.Linear(2, 2), *TWO, nn.Conv2d(2, 3, 1), *THREE), [*TWO, *THREE]),
+        (nn.Sequential(nn.Sequential(*TWO), nn.Sequential(*THREE)), [*TWO, *THREE]),
+        (nn.ModuleList(STAGES), [*TWO, *THREE]),
+        (nn.Sequential(*EXPERTS), EXPERTS),
+        (nn.ModuleList(PYRAMID), PYRAMID),
+        (nn.ModuleDict({"a": nn.ModuleDict({"b": SHARED}), "c": SHARED}), [*TWO]),
+        (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), []),
+        (nn.ModuleList([nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)]), []),
+        (nn.Sequential(Block(2), Stage(2)), []),
+    ],
+    ids=[
+        "among layers",
+        "in sequences",
+        "in stages",
+        "of experts",
+        "of growing width",
+        "in a shared list",
+        "none: layers",
+        "none: in a list",
+        "none: two classes",
+    ],
+)
 def test_blocks_are_equal_modules_of_lists_and_sequences(
     model: nn.Module, expected: list[nn.Module]
 ) -> None:
     assert compiling.repeated_blocks(model) == expected
 
 
-@pytest.mark.parametrize(("model", "paths"), [
-    (nn.Sequential(nn.Linear(2, 2), *TWO), ["1", "2"]),
-    (nn.ModuleList(PYRAMID), ["*"]),
-    (nn.ModuleDict({"a": nn.ModuleDict({"b": SHARED}), "c": nn.Sequential(*THREE)}),
-     ["a.b.*", "c.*"]),
-], ids=["among layers", "the model itself", "in two lists"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "paths"),
+    [
+        (nn.Sequential(nn.Linear(2, 2), *TWO), ["1", "2"]),
+        (nn.ModuleList(PYRAMID), ["*"]),
+        (
+            nn.ModuleDict({"a": nn.ModuleDict({"b": SHARED}), "c": nn.Sequential(*THREE)}),
+            ["a.b.*", "c.*"],
+        ),
+    ],
+    ids=["among layers", "the model itself", "in two lists"],
+)
 def test_the_recipe_finds_the_blocks_by_their_paths(model: nn.Module, paths: list[str]) -> None:
     assert compiling.block_paths(model) == paths
     lines = recipe(ExperimentSpec(name="x"), parse_backend("eager:scope=blocks"), blocks=paths)

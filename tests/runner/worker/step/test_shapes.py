@@ -17,10 +17,7 @@ pytestmark = pytest.mark.usefixtures("fresh_torch")
 
 
 def train(
-    journal: Path,
-    last_batch: Any,
-    backend: str | None = "eager:scope=forward",
-    **changes: Any,
+    journal: Path, last_batch: Any, backend: str | None = "eager:scope=forward", **changes: Any
 ) -> list[dict[str, Any]]:
     """Two epochs of 26 samples in batches of 4: 6 full ones, and one of 2."""
     spec = experiment(

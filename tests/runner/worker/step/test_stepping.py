@@ -213,14 +213,20 @@ def test_a_schedule_changes_all_rates_in_proportion() -> None:
     [
         ({"optimizer": "Adamm"}, "'Adamm': torch.optim has no such optimizer"),
         ({"optimizer": "lr_scheduler"}, "'lr_scheduler': torch.optim has no such optimizer"),
-        ({"optimizer": "SGD", "optimizer_options": {"beta": 1}},
-         r"optimizer_options = \{'beta': 1\} do not fit.*SGD"),
-        ({"parameter_groups": ("head.*:lr=0.1", "head.weight:lr=0.2")},
-         r"'head.weight:lr=0.2' matches no parameter.*body"),
-        ({"scheduler": "step", "scheduler_options": {"stride": 2}},
-         r"scheduler_options = \{'stride': 2\} do not fit"),
+        (
+            {"optimizer": "SGD", "optimizer_options": {"beta": 1}},
+            r"optimizer_options = \{'beta': 1\} do not fit.*SGD",
+        ),
+        (
+            {"parameter_groups": ("head.*:lr=0.1", "head.weight:lr=0.2")},
+            r"'head.weight:lr=0.2' matches no parameter.*body",
+        ),
+        (
+            {"scheduler": "step", "scheduler_options": {"stride": 2}},
+            r"scheduler_options = \{'stride': 2\} do not fit",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_optimizer_or_a_schedule_that_cannot_be_made_is_refused_with_its_options(
     training: dict[str, Any], message: str
 ) -> None:

@@ -37,20 +37,45 @@ def curve(events: list[dict[str, Any]]) -> dict[int, Any]:
     ("label", "turns", "changes", "training"),
     [
         ("eager-forward", 2, {"backends": ("eager:scope=forward",)}, {}),
-        ("baseline", 2, {"model": DRAWING},
-         {"optimizer": "SGD", "optimizer_options": {"momentum": 0.9}, "scheduler": "cosine",
-          "warmup_steps": 3}),
+        (
+            "baseline",
+            2,
+            {"model": DRAWING},
+            {
+                "optimizer": "SGD",
+                "optimizer_options": {"momentum": 0.9},
+                "scheduler": "cosine",
+                "warmup_steps": 3,
+            },
+        ),
         # Three steps an epoch: it goes on in the middle of the second.
-        ("baseline", 3, {},
-         {"gradient_accumulation": 2, "clip_norm": 0.5, "scheduler": "step",
-          "scheduler_options": {"step_size": 2}, "max_steps": 12}),
-        ("baseline", 2, {},
-         {"parameter_groups": ("head.*:optimizer=SGD+lr=0.1+momentum=0.5",), "precision": "bf16",
-          "losses": ("model", "0.5*CrossEntropyLoss:label_smoothing=0.2"), "last_batch": "pad",
-          "max_steps": 12}),
+        (
+            "baseline",
+            3,
+            {},
+            {
+                "gradient_accumulation": 2,
+                "clip_norm": 0.5,
+                "scheduler": "step",
+                "scheduler_options": {"step_size": 2},
+                "max_steps": 12,
+            },
+        ),
+        (
+            "baseline",
+            2,
+            {},
+            {
+                "parameter_groups": ("head.*:optimizer=SGD+lr=0.1+momentum=0.5",),
+                "precision": "bf16",
+                "losses": ("model", "0.5*CrossEntropyLoss:label_smoothing=0.2"),
+                "last_batch": "pad",
+                "max_steps": 12,
+            },
+        ),
     ],
     ids=["compiled", "sgd-cosine-drawing", "accumulation", "groups-bf16-pad"],
-)  # fmt: skip
+)
 def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
     tmp_path: Path, label: str, turns: int, changes: dict[str, Any], training: dict[str, Any]
 ) -> None:

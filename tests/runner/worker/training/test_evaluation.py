@@ -35,8 +35,9 @@ def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() 
 
     def scores(batch_size: int) -> dict[str, Any]:
         inference = Inference(workload.model, precision, BASELINE, batch_size, own_loss=True)
-        (found,) = evaluate(inference, workload, objective, "validation", split,
-                            precision="float32", compiled=False)  # fmt: skip
+        (found,) = evaluate(
+            inference, workload, objective, "validation", split, precision="float32", compiled=False
+        )
         return found
 
     # 10 samples in batches of 4, the last one filled up, must give what all at once do.
@@ -137,8 +138,11 @@ def test_answers_that_are_wrong_under_a_compiler_show(
         {**INFERENCE_FAULTS, "negated_inference": negated_inference}[backend], name=backend
     )
     asked = specs.EvaluationSpec(predictions=("validation",))
-    events = run(net(f"{backend}:scope=forward", evaluation=asked), tmp_path / "e.jsonl",
-                 f"{backend}-forward")  # fmt: skip
+    events = run(
+        net(f"{backend}:scope=forward", evaluation=asked),
+        tmp_path / "e.jsonl",
+        f"{backend}-forward",
+    )
     found = [e for e in of_kind(events, "evaluation") if e["compiled"]]
     assert [e["answers"]["wrong"] for e in found] == wrong
     plain = [e["loss"] for e in of_kind(events, "evaluation") if not e["compiled"]]

@@ -77,8 +77,14 @@ def test_forward_passes_are_profiled_too(tmp_path: Path) -> None:
 def like_harness(part: str) -> ExperimentSpec:
     """Two rounds, and one profiled step in each turn."""
     speed = SpeedSpec(part=part, batches=2, min_rounds=6, max_rounds=6)
-    return experiment(scenario="speed", speed=speed, settings="harness", profile_steps=1,
-                      backends=("eager:scope=forward",), **NET)  # fmt: skip
+    return experiment(
+        scenario="speed",
+        speed=speed,
+        settings="harness",
+        profile_steps=1,
+        backends=("eager:scope=forward",),
+        **NET,
+    )
 
 
 @pytest.fixture
@@ -119,8 +125,10 @@ def test_like_the_harness_a_forward_pass_that_is_waited_for_comes_after_an_uncom
     assert [names[one] for one in seen][-len(expected) :] == expected
     # After a profile steps are slower, so those of later turns are not waited for.
     assert [one["waited_seconds"] is None for one in of_kind(events, "profile")] == [
-        False, True, True,
-    ]  # fmt: skip
+        False,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.usefixtures("device_at_work_by_itself")

@@ -135,5 +135,7 @@ def test_forward_passes_cost_a_third_of_the_operations_of_a_step(
     # Backward takes the products of forward twice, but for what needs no gradient.
     share = answered["flops_per_step"] / trained["flops_per_step"]
     assert 0.30 < share < 0.40
-    assert "A step is a forward pass, without gradients; steps go over the same 3 batches again " \
-           "and again." in answered["notes"]  # fmt: skip
+    assert (
+        "A step is a forward pass, without gradients; steps go over the same 3 batches again "
+        "and again." in answered["notes"]
+    )

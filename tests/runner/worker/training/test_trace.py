@@ -14,8 +14,15 @@ def event(
     category: str, name: str, start: float, duration: float, thread: int = 1, **told: Any
 ) -> dict[str, Any]:
     """Times in microseconds, as traces have them."""
-    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "tid": thread,
-            "args": told}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "ts": start,
+        "dur": duration,
+        "tid": thread,
+        "args": told,
+    }
 
 
 def trace_of(*events: dict[str, Any]) -> kernels.Trace:
@@ -65,8 +72,9 @@ def test_of_kernels_in_a_replayed_graph_nobody_says_who_started_them() -> None:
         event("kernel", "add", 30, 6, correlation=7),
     )
     assert set(kernels.device_costs(trace)) == {
-        Kernel("gemm", None, None, None), Kernel("add", None, None, None)
-    }  # fmt: skip
+        Kernel("gemm", None, None, None),
+        Kernel("add", None, None, None),
+    }
     assert kernels.num_launches(trace) == 1
 
 
@@ -84,10 +92,15 @@ def test_on_the_cpu_an_operator_counts_without_those_it_called() -> None:
         event("cpu_op", "torch::autograd::AccumulateGrad", 205, 10),
     )
     seconds = {kernel.name: cost.seconds for kernel, cost in kernels.cpu_costs(trace).items()}
-    assert seconds == pytest.approx({
-        "aten::linear": 20e-6, "aten::addmm": 20e-6, "aten::copy_": 10e-6,
-        "CompiledFxGraph foihcyjn": 25e-6, "aten::mm": 15e-6,
-    })  # fmt: skip
+    assert seconds == pytest.approx(
+        {
+            "aten::linear": 20e-6,
+            "aten::addmm": 20e-6,
+            "aten::copy_": 10e-6,
+            "CompiledFxGraph foihcyjn": 25e-6,
+            "aten::mm": 15e-6,
+        }
+    )
 
 
 def test_operators_of_threads_that_run_at_once_share_the_time() -> None:
@@ -185,25 +198,34 @@ def test_on_cpus_what_operators_compute_hides_communication() -> None:
     )
     told = kernels.communication(trace, 2, device_works_by_itself=False)
     # Under way from 10 to 40 and from 60 to 70; computing from 0 to 15 and from 35 to 37.5.
-    assert told == pytest.approx({
-        "compute_seconds": 17.5e-6 / 2, "communication_seconds": 20e-6,
-        "exposed_seconds": 32.5e-6 / 2,
-    })  # fmt: skip
+    assert told == pytest.approx(
+        {
+            "compute_seconds": 17.5e-6 / 2,
+            "communication_seconds": 20e-6,
+            "exposed_seconds": 32.5e-6 / 2,
+        }
+    )
     reduced, sent = kernels.by_collective(trace, 2)
-    assert reduced == {"name": "all_reduce", "calls": 1.0, "sent_bytes": (200 + 20) / 2,
-                       "seconds": pytest.approx(15e-6)}  # fmt: skip
+    assert reduced == {
+        "name": "all_reduce",
+        "calls": 1.0,
+        "sent_bytes": (200 + 20) / 2,
+        "seconds": pytest.approx(15e-6),
+    }
     assert (sent["name"], sent["sent_bytes"]) == ("broadcast", None)
 
 
 def test_on_gpus_kernels_of_nccl_are_communication_and_others_hide_it() -> None:
     told = {"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float"}
-    trace = trace_of(event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 40, **told),
-                     event("kernel", "gemm", 10, 20))  # fmt: skip
+    trace = trace_of(
+        event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 40, **told),
+        event("kernel", "gemm", 10, 20),
+    )
     (found,) = trace.collectives
     assert (found.name, found.bytes) == ("allreduce", 400)
-    assert kernels.communication(trace, 1, device_works_by_itself=True) == pytest.approx({
-        "compute_seconds": 20e-6, "communication_seconds": 40e-6, "exposed_seconds": 20e-6,
-    })  # fmt: skip
+    assert kernels.communication(trace, 1, device_works_by_itself=True) == pytest.approx(
+        {"compute_seconds": 20e-6, "communication_seconds": 40e-6, "exposed_seconds": 20e-6}
+    )
 
 
 def test_what_is_no_trace_is_refused() -> None:

@@ -65,12 +65,15 @@ def test_a_run_with_larger_batches_trains_as_an_experiment_with_this_batch_size(
     spec = experiment(backends=("none:batch_times=2",), **NET, **changes)
     # Two turns of the search; three of the training, which do not straddle epochs of 3.
     mine = run(spec, tmp_path / "a", "none-batch_times_2", TurnsOnPaper(num_turns=3))
-    larger = replace(spec, backends=(), training=replace(spec.training, batch_size=8),
-                     block_steps=2)  # fmt: skip
+    larger = replace(
+        spec, backends=(), training=replace(spec.training, batch_size=8), block_steps=2
+    )
     expected = run(larger, tmp_path / "b", turns=TurnsOnPaper(num_turns=3))
-    for kind, names in (("step", ("step", "epoch", "round", "loss")),
-                        ("block", ("first_step", "num_steps", "warm_up")),
-                        ("evaluation", ("step", "epoch", "loss"))):  # fmt: skip
+    for kind, names in (
+        ("step", ("step", "epoch", "round", "loss")),
+        ("block", ("first_step", "num_steps", "warm_up")),
+        ("evaluation", ("step", "epoch", "loss")),
+    ):
         assert [[one[name] for name in names] for one in of_kind(mine, kind)] == [
             [one[name] for name in names] for one in of_kind(expected, kind)
         ]
