@@ -107,14 +107,14 @@ def causes(folder: Path, spec: ExperimentSpec) -> dict[str, KnownCause]:
         run.write_exit(Exit.now(*explain(status), status))
         torch._dynamo.reset()
     with Store.in_memory(data_dir) as store:
-        return {one.label: one for one in known_causes(store, "failing")}
+        return {cause.label: cause for cause in known_causes(store, "failing")}
 
 
-def only(found: dict[str, KnownCause]) -> tuple[str, list[str]]:
+def only(causes_by_label: dict[str, KnownCause]) -> tuple[str, list[str]]:
     """Kind and remedies of the only cause, which is not the baseline's."""
-    ((label, one),) = found.items()
+    ((label, cause),) = causes_by_label.items()
     assert label != "baseline"
-    return one.kind, [remedy_text(remedy) for remedy in one.remedies]
+    return cause.kind, [remedy_text(remedy) for remedy in cause.remedies]
 
 
 LADDER = ["--ladder"]
@@ -157,13 +157,13 @@ def test_a_failure_under_a_backend_has_its_cause_and_what_to_try(
 ) -> None:
     spec = replace(spec_of(model, max_steps=4), backends=tuple(failing))
     with torch._dynamo.config.patch(recompile_limit=2):
-        found = causes(tmp_path, spec)
-    told = {
-        variant.text: only({variant.label: found.pop(variant.label)})
+        known = causes(tmp_path, spec)
+    kinds = {
+        variant.text: only({variant.label: known.pop(variant.label)})
         for variant in spec.variants
         if variant.role == "backend"
     }
-    assert (told, found) == (failing, {})
+    assert (kinds, known) == (failing, {})
 
 
 @trains
@@ -172,8 +172,8 @@ def test_without_a_cpp_compiler_that_is_the_cause(
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     with torch._inductor.config.patch({"cpp.cxx": ("/bin/false",)}):
-        found = causes(tmp_path, spec_of(backend="inductor:scope=forward"))
-    assert only(found) == ("no C++ compiler", [])
+        known = causes(tmp_path, spec_of(backend="inductor:scope=forward"))
+    assert only(known) == ("no C++ compiler", [])
 
 
 @trains
@@ -189,8 +189,8 @@ def test_without_triton_that_is_the_cause_although_torch_takes_its_frames_away(
         "create_backend",
         lambda self, device: create(self, torch.device("cpu", 0)),
     )
-    found = causes(tmp_path, spec_of(backend="inductor:scope=forward"))
-    assert only(found) == ("no Triton", ["aot_eager:scope=forward"])
+    known = causes(tmp_path, spec_of(backend="inductor:scope=forward"))
+    assert only(known) == ("no Triton", ["aot_eager:scope=forward"])
 
 
 @trains
@@ -210,10 +210,10 @@ def test_without_triton_that_is_the_cause_although_torch_takes_its_frames_away(
 def test_what_the_baseline_has_as_well_is_never_blamed_on_a_compiler(
     tmp_path: Path, model: str, changes: dict[str, Any], kind: str, remedies: list[str]
 ) -> None:
-    found = causes(tmp_path, spec_of(model, "eager:scope=forward", **changes))
-    (one, *others) = found.values()
-    assert {one.kind, *(other.kind for other in others)} == {kind}
-    assert [remedy_text(remedy) for remedy in one.remedies] == remedies
+    known = causes(tmp_path, spec_of(model, "eager:scope=forward", **changes))
+    (cause, *others) = known.values()
+    assert {cause.kind, *(other.kind for other in others)} == {kind}
+    assert [remedy_text(remedy) for remedy in cause.remedies] == remedies
 
 
 @trains
@@ -226,7 +226,7 @@ def test_a_hub_name_without_a_network_is_the_cause_of_every_run(tmp_path: Path) 
         data=DataSpec(num_train_samples=320, num_eval_samples=10),
     )
     spec = replace(spec, training=replace(TRAINING, losses=("model",)))
-    assert {one.kind for one in causes(tmp_path, spec).values()} == {"hub unreachable"}
+    assert {cause.kind for cause in causes(tmp_path, spec).values()} == {"hub unreachable"}
 
 
 def failure(message: str, backend: str = "inductor", **facts: Any) -> Failure:
@@ -245,15 +245,15 @@ def failure(message: str, backend: str = "inductor", **facts: Any) -> Failure:
     )
 
 
-def told(found: Failure) -> tuple[str, list[str]]:
-    return only({"inductor": find_cause("inductor", found)})  # type: ignore[dict-item]
+def kind_and_remedies(failed: Failure) -> tuple[str, list[str]]:
+    return only({"inductor": find_cause("inductor", failed)})  # type: ignore[dict-item]
 
 
 def test_a_process_that_the_system_kills_is_said_to_have_been_killed() -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     process.send_signal(signal.SIGKILL)
     _, reason = explain(process.wait())
-    assert told(failure(reason)) == ("killed", [HALF, "--schedule=sequential"])
+    assert kind_and_remedies(failure(reason)) == ("killed", [HALF, "--schedule=sequential"])
 
 
 OVERWRITTEN = (
@@ -275,7 +275,7 @@ REDUCED, WITHOUT = "inductor:mode=reduce-overhead", "inductor"
 
 
 @pytest.mark.parametrize(
-    ("found", "kind", "remedies"),
+    ("failed", "kind", "remedies"),
     [
         (
             failure(OVERWRITTEN, MAX, traceback=BACKWARD, gradient_accumulation=2),
@@ -336,9 +336,9 @@ REDUCED, WITHOUT = "inductor:mode=reduce-overhead", "inductor"
     ],
 )
 def test_what_only_a_gpu_can_provoke_is_known_by_its_words(
-    found: Failure, kind: str, remedies: list[str]
+    failed: Failure, kind: str, remedies: list[str]
 ) -> None:
-    assert told(found) == (kind, remedies)
+    assert kind_and_remedies(failed) == (kind, remedies)
 
 
 @pytest.mark.parametrize(
@@ -360,8 +360,8 @@ def test_memory_that_other_processes_hold_is_not_blamed_on_the_model(own: str, k
         "allocated memory 119.73 MiB is allocated by PyTorch, and 22.27 MiB is reserved by PyTorch "
         "but unallocated."
     )
-    found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
-    assert told(found)[0] == kind
+    failed = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
+    assert kind_and_remedies(failed)[0] == kind
 
 
 def test_memory_that_a_limit_withholds_is_not_held_by_others() -> None:
@@ -372,39 +372,39 @@ def test_memory_that_a_limit_withholds_is_not_held_by_others() -> None:
         "process has 1.26 GiB memory in use. 768.00 MiB allowed; Of the allocated memory 451.88 "
         "MiB is allocated by PyTorch, and 10.12 MiB is reserved by PyTorch but unallocated."
     )
-    found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
-    assert told(found)[0] == "out of memory with CUDA graphs"
+    failed = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
+    assert kind_and_remedies(failed)[0] == "out of memory with CUDA graphs"
 
 
 @pytest.mark.parametrize("parallel", ["fsdp", "ddp"])
 def test_cuda_graphs_beside_sharded_gradients_are_named(parallel: Parallel) -> None:
     """The message of torch 2.11.0 on two H200, of a compiled optimizer with CUDA graphs."""
-    found = failure(
+    failed = failure(
         "InternalTorchDynamoError: RuntimeError: Attempted to access the data pointer on an "
         "invalid python storage.",
         "inductor:mode=reduce-overhead+optimizer=fused",
         traceback='File "torch/_inductor/cudagraph_trees.py", line 786, in '
         "_is_cuda_graph_recorded_tensor",
     )
-    found = replace(
-        found, spec=replace(found.spec, devices=("cuda:0", "cuda:1"), parallel=parallel)
+    failed = replace(
+        failed, spec=replace(failed.spec, devices=("cuda:0", "cuda:1"), parallel=parallel)
     )
-    known = find_cause("inductor", found)
+    known = find_cause("inductor", failed)
     assert (known is not None) == (parallel == "fsdp")
     if known is not None:
         assert known.kind == "sharded gradients beside CUDA graphs"
-        assert [remedy_text(one) for one in known.remedies] == ["inductor:optimizer=fused"]
+        assert [remedy_text(remedy) for remedy in known.remedies] == ["inductor:optimizer=fused"]
 
 
 def test_memory_that_the_baseline_lacks_as_well_is_not_that_of_cuda_graphs() -> None:
     baseline = failure(CUDA_MEMORY, "none:optimizer=fused", state=RunState.OUT_OF_MEMORY)
-    found = failure(
+    failed = failure(
         "OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB.",
         REDUCED,
         state=RunState.OUT_OF_MEMORY,
         baseline=baseline,
     )
-    assert told(found)[0] == "out of memory"
+    assert kind_and_remedies(failed)[0] == "out of memory"
 
 
 @pytest.mark.parametrize(
@@ -416,11 +416,11 @@ def test_memory_that_the_baseline_lacks_as_well_is_not_that_of_cuda_graphs() -> 
     ],
 )
 def test_memory_of_the_machine_is_not_that_of_cuda_graphs(message: str) -> None:
-    found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
-    found = replace(found, spec=replace(found.spec, devices=("cuda:0",)))
-    assert told(found) == ("out of the machine's memory", ["--schedule=sequential"])
-    on_cpu = replace(found, spec=replace(found.spec, devices=("cpu",)))
-    assert told(on_cpu)[0] == "out of memory"
+    failed = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
+    failed = replace(failed, spec=replace(failed.spec, devices=("cuda:0",)))
+    assert kind_and_remedies(failed) == ("out of the machine's memory", ["--schedule=sequential"])
+    on_cpu = replace(failed, spec=replace(failed.spec, devices=("cpu",)))
+    assert kind_and_remedies(on_cpu)[0] == "out of memory"
 
 
 @pytest.mark.parametrize(
@@ -453,9 +453,9 @@ def test_an_end_that_the_baseline_shares_without_an_error_is_no_fault_of_the_cod
 def test_without_a_baseline_that_trained_no_cause_says_what_the_baseline_does(
     message: str, facts: dict[str, Any]
 ) -> None:
-    found = failure(message, **facts)
-    alone = find_cause("inductor", replace(found, has_baseline=False))
-    assert find_cause("inductor", found) != alone
+    failed = failure(message, **facts)
+    alone = find_cause("inductor", replace(failed, has_baseline=False))
+    assert find_cause("inductor", failed) != alone
     assert alone is None or "baseline" not in alone.words
 
 
@@ -474,7 +474,7 @@ def recorded_causes(data_dir: DataDir, spec: ExperimentSpec, **errors: str) -> d
         else:
             run.blocks([0.1] * 2, [1.0] * 20).end()
     with Store.in_memory(data_dir) as store:
-        return {one.label: one.kind for one in known_causes(store, EXPERIMENT_ID)}
+        return {cause.label: cause.kind for cause in known_causes(store, EXPERIMENT_ID)}
 
 
 def test_a_baseline_that_waits_shows_nothing_about_an_error(tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_a_baseline_that_waits_shows_nothing_about_an_error(tmp_path: Path) -> N
 def test_each_environment_has_a_baseline_of_its_own(tmp_path: Path) -> None:
     spec = experiment_spec(20, 10, environments=("old=/a/python", "new=/b/python"))
     message = "InductorError: KeyError: 'fused_moments'"
-    found = recorded_causes(
+    kinds = recorded_causes(
         DataDir(tmp_path),
         spec,
         baseline_old=message,
@@ -495,7 +495,7 @@ def test_each_environment_has_a_baseline_of_its_own(tmp_path: Path) -> None:
         baseline_new="",
         inductor_new=message,
     )
-    assert found == {"inductor@old": "fault of the code", "inductor@new": "unknown"}
+    assert kinds == {"inductor@old": "fault of the code", "inductor@new": "unknown"}
 
 
 OWN = """
@@ -551,14 +551,14 @@ def test_an_error_that_a_persons_code_raised_is_blamed_on_nothing_whatever_its_w
     event = own_error(tmp_path, kind, text)
     assert not (kind == "ValueError" and event["out_of_memory"])
     memory = RunState.OUT_OF_MEMORY if event["out_of_memory"] else RunState.FAILED
-    found = failure(
+    failed = failure(
         f"{event['error']}: {event['message']}",
         backend,
         state=memory,
         traceback=event["traceback"],
         gradient_accumulation=2,
     )
-    assert find_cause("run", found) is None
+    assert find_cause("run", failed) is None
 
 
 class Hungry(Dataset[int]):
@@ -580,11 +580,13 @@ def test_a_process_that_loads_data_with_a_persons_code_is_not_taken_for_the_devi
     samples._shutdown_workers()
     event = describe_failure(raised.value)
     assert event["message"].startswith("Caught RuntimeError in DataLoader worker")
-    found = failure(f"RuntimeError: {event['message']}", traceback=event["traceback"])
-    assert find_cause("inductor", found) is None
+    failed = failure(f"RuntimeError: {event['message']}", traceback=event["traceback"])
+    assert find_cause("inductor", failed) is None
     # An error of torch in such a process remains one.
     of_torch = event["traceback"].replace(__file__, "/venv/site-packages/torch/storage.py")
-    assert told(replace(found, traceback=of_torch))[0] == "out of the machine's memory"
+    assert (
+        kind_and_remedies(replace(failed, traceback=of_torch))[0] == "out of the machine's memory"
+    )
 
 
 @pytest.mark.parametrize(
@@ -614,11 +616,11 @@ def test_a_person_who_raises_while_dynamo_traces_is_not_taken_for_a_compiler(
     begin = "Traceback (most recent call last):\n"
     traced = event["traceback"].replace(begin, f"{begin}{frame}    result = transform()\n")
     of_torch = failure("ValueError: no label 11", traceback=f"{begin}{frame}    raise error\n")
-    assert told(of_torch) == ("unknown", LADDER)
+    assert kind_and_remedies(of_torch) == ("unknown", LADDER)
     assert find_cause("inductor", replace(of_torch, traceback=traced)) is None
     # An error of torch that a person's code wraps in an error of its own remains one of torch.
     wrapped = f"{begin}{frame}    raise error\n\n{traced}"
-    assert told(replace(of_torch, traceback=wrapped)) == ("unknown", LADDER)
+    assert kind_and_remedies(replace(of_torch, traceback=wrapped)) == ("unknown", LADDER)
 
 
 def test_a_script_that_raises_at_a_loss_that_is_not_finite_has_such_a_loss(tmp_path: Path) -> None:
@@ -633,12 +635,12 @@ def test_a_script_that_raises_at_a_loss_that_is_not_finite_has_such_a_loss(tmp_p
         else:
             run.blocks([0.1] * 2, [1.0] * 20).end()
     with Store.in_memory(data_dir) as store:
-        (found,) = known_causes(store, EXPERIMENT_ID)
-    assert (found.label, found.kind) == ("inductor", "loss not finite")
+        (cause,) = known_causes(store, EXPERIMENT_ID)
+    assert (cause.label, cause.kind) == ("inductor", "loss not finite")
 
 
 def test_a_script_changes_its_batch_only_by_its_author() -> None:
-    found = failure(CUDA_MEMORY, REDUCED, state=RunState.OUT_OF_MEMORY)
+    failed = failure(CUDA_MEMORY, REDUCED, state=RunState.OUT_OF_MEMORY)
     script = ExperimentSpec(
         name="mine",
         task="script",
@@ -646,7 +648,7 @@ def test_a_script_changes_its_batch_only_by_its_author() -> None:
         data=DataSpec(source="script"),
         backends=(REDUCED,),
     )
-    assert told(replace(found, spec=script))[1] == [WITHOUT]
+    assert kind_and_remedies(replace(failed, spec=script))[1] == [WITHOUT]
 
 
 def test_the_terminal_has_a_command_for_each_remedy() -> None:
@@ -657,9 +659,9 @@ def test_the_terminal_has_a_command_for_each_remedy() -> None:
         state=RunState.OUT_OF_MEMORY,
         gradient_accumulation=2,
     )
-    found = find_cause("max", lacking)
-    assert found is not None
-    first, *commands = causes_report([found]).splitlines()
+    known = find_cause("max", lacking)
+    assert known is not None
+    first, *commands = causes_report([known]).splitlines()
     assert first.startswith("cause of max: Memory ran out while kernels were timed")
     assert commands[0].startswith(f"  to try {REDUCED}: breakeven compare ")
     assert f"--backends={REDUCED}" in commands[0] and "--gradient-accumulation=2" in commands[0]
@@ -667,10 +669,10 @@ def test_the_terminal_has_a_command_for_each_remedy() -> None:
 
 
 def test_the_ladder_is_a_remedy_only_where_it_was_not_climbed() -> None:
-    found = failure("BackendCompilerFailed: backend='inductor' raised:\nAssertionError: 7")
-    assert told(found) == ("unknown", LADDER)
-    climbed = replace(found.spec, backends=ladder_on("cuda:0"))
-    assert told(replace(found, spec=climbed)) == ("unknown", [])
+    failed = failure("BackendCompilerFailed: backend='inductor' raised:\nAssertionError: 7")
+    assert kind_and_remedies(failed) == ("unknown", LADDER)
+    climbed = replace(failed.spec, backends=ladder_on("cuda:0"))
+    assert kind_and_remedies(replace(failed, spec=climbed)) == ("unknown", [])
 
 
 def test_pages_show_causes_as_plain_text_so_that_none_has_marks_of_code() -> None:
@@ -727,16 +729,16 @@ def test_a_gradient_of_a_gradient_names_its_line_and_the_backend_that_can_do_it(
     tmp_path: Path, what: str
 ) -> None:
     event = raised_by(tmp_path, TWICE[what], backend="aot_eager")
-    found = failure(f"{event['error']}: {event['message']}", traceback=event["traceback"])
-    known = find_cause("inductor", replace(found, spec=SCRIPT))
+    failed = failure(f"{event['error']}: {event['message']}", traceback=event["traceback"])
+    known = find_cause("inductor", replace(failed, spec=SCRIPT))
     assert known is not None and known.kind == "double backward"
     assert "It does so at train.py:" in known.words and "_orig_mod" in known.words
-    assert [remedy_text(one) for one in known.remedies] == ["eager"]
+    assert [remedy_text(remedy) for remedy in known.remedies] == ["eager"]
     modes = replace(
-        found, spec=replace(SCRIPT, backends=(MAX,)), text=MAX, variant=parse_backend(MAX)
+        failed, spec=replace(SCRIPT, backends=(MAX,)), text=MAX, variant=parse_backend(MAX)
     )
     known = find_cause("inductor", modes)
-    assert known is not None and [remedy_text(one) for one in known.remedies] == ["eager"]
+    assert known is not None and [remedy_text(remedy) for remedy in known.remedies] == ["eager"]
 
 
 WHOLE_GRAPHS = {
@@ -759,14 +761,14 @@ def test_a_script_that_insists_on_one_graph_gets_the_line_and_a_setting_that_lif
     tmp_path: Path, text: str
 ) -> None:
     event = raised_by(tmp_path, text, backend="eager")
-    found = failure(f"{event['error']}: {event['message']}", traceback=event["traceback"])
-    found = replace(found, spec=SCRIPT, asks_for_whole=("train.py:25",))
-    known = find_cause("inductor", found)
+    failed = failure(f"{event['error']}: {event['message']}", traceback=event["traceback"])
+    failed = replace(failed, spec=SCRIPT, asks_for_whole=("train.py:25",))
+    known = find_cause("inductor", failed)
     kind, line = WHOLE_GRAPHS[text]
     assert known is not None and known.kind == kind
     assert f"It ends at {line}." in known.words
     assert "calls torch.compile with fullgraph=True at train.py:25" in known.words
-    assert [remedy_text(one) for one in known.remedies] == ["inductor:fullgraph=false"]
+    assert [remedy_text(remedy) for remedy in known.remedies] == ["inductor:fullgraph=false"]
 
 
 @pytest.mark.parametrize(
@@ -788,10 +790,10 @@ def test_a_script_that_insists_on_one_graph_gets_the_line_and_a_setting_that_lif
 def test_at_the_recompile_limit_the_advice_is_about_the_value_that_changes(
     guard: str, words: str, remedies: list[str]
 ) -> None:
-    found = failure("FailOnRecompileLimitHit: Hard failure due to fullgraph=True", "inductor")
-    known = find_cause("inductor", replace(found, spec=SCRIPT, guard=guard))
+    failed = failure("FailOnRecompileLimitHit: Hard failure due to fullgraph=True", "inductor")
+    known = find_cause("inductor", replace(failed, spec=SCRIPT, guard=guard))
     assert known is not None and known.kind == "recompile limit" and words in known.words
-    assert [remedy_text(one) for one in known.remedies] == remedies
+    assert [remedy_text(remedy) for remedy in known.remedies] == remedies
 
 
 @pytest.mark.parametrize(
@@ -805,6 +807,6 @@ def test_a_port_in_use_is_blamed_on_the_other_runs_or_if_there_were_none_on_anot
     schedule: Any, kind: str, remedies: list[str]
 ) -> None:
     message = "DistNetworkError: port: 29511, name: EADDRINUSE, message: address already in use"
-    found = failure(message, "inductor", baseline=failure(message, "none:optimizer=fused"))
+    failed = failure(message, "inductor", baseline=failure(message, "none:optimizer=fused"))
     spec = replace(SCRIPT, schedule=schedule)
-    assert told(replace(found, spec=spec)) == (kind, remedies)
+    assert kind_and_remedies(replace(failed, spec=spec)) == (kind, remedies)

@@ -90,12 +90,12 @@ format_count = _defined(lambda count: "never" if math.isinf(count) else f"{count
 format_ratio = _defined("{:.2f}x".format)
 format_correlation = _defined("{:.2f}".format)
 format_multiple = _defined(
-    lambda one: (
+    lambda multiple: (
         "infinite"
-        if not math.isfinite(one)
-        else f"{one:,.0f}"
-        if abs(one) >= 99.5
-        else digits(one, 2)
+        if not math.isfinite(multiple)
+        else f"{multiple:,.0f}"
+        if abs(multiple) >= 99.5
+        else digits(multiple, 2)
     )
 )
 format_share = _defined(lambda share: f"{share * 100:.1f} %")
@@ -111,7 +111,9 @@ format_passes = _defined(
     lambda passes: f"{passes:,.0f}" if passes == round(passes) else format_epochs(passes)
 )
 """How often data are passed over: 1, 2.5, 16 or 1,333 times."""
-format_number = _defined(lambda one: f"{one:.4g}" if one == round(one, 0) else digits(one, 4))
+format_number = _defined(
+    lambda number: f"{number:.4g}" if number == round(number, 0) else digits(number, 4)
+)
 """Four digits, very large and very small ones with an exponent; whole numbers as they are."""
 format_p_value = _defined(lambda p: "<0.001" if p < 0.001 else f"{p:.3f}")
 format_text = _defined(str)

@@ -69,18 +69,24 @@ def read_chapters() -> tuple[Chapter, ...]:
 @cache
 def read_definitions() -> dict[str, str]:
     """Every definition, as Markdown, by its anchor, in the order of the file."""
-    return {one.anchor: one.text for chapter in read_chapters() for one in chapter.definitions}
+    return {
+        definition.anchor: definition.text
+        for chapter in read_chapters()
+        for definition in chapter.definitions
+    }
 
 
 @cache
 def _sentences() -> dict[str, Definition]:
     """The heading and the definition in one sentence of every number, by its name."""
-    found = {}
+    definitions = {}
     for anchor, text in read_definitions().items():
         if first := SENTENCE.match(text):
-            found[anchor] = Definition(anchor, " ".join(first[0].split()))
-        found |= {name: Definition(anchor, one) for name, one in FURTHER.findall(text)}
-    return found
+            definitions[anchor] = Definition(anchor, " ".join(first[0].split()))
+        definitions |= {
+            name: Definition(anchor, sentence) for name, sentence in FURTHER.findall(text)
+        }
+    return definitions
 
 
 def _chapter(text: str) -> Chapter:

@@ -54,19 +54,21 @@ def comparison_json(
         "baseline": comparison.baseline,
         "noise_floor": comparison.noise_floor,
         "runs": [
-            _run(one, row) | {"reason": comparison.why_ended(one.label)}
-            for one, row in zip(comparison.results, rows, strict=True)
+            _run(result, row) | {"reason": comparison.why_ended(result.label)}
+            for result, row in zip(comparison.results, rows, strict=True)
         ],
-        "warnings": [_caution(one) for one in comparison.warnings],
-        "notes": [_caution(one) for one in comparison.notes],
+        "warnings": [_caution(warning) for warning in comparison.warnings],
+        "notes": [_caution(note) for note in comparison.notes],
         "causes": [
             {
-                "run": one.label,
-                "kind": one.kind,
-                "words": one.words,
-                "remedies": {remedy_text(remedy): one.command(remedy) for remedy in one.remedies},
+                "run": cause.label,
+                "kind": cause.kind,
+                "words": cause.words,
+                "remedies": {
+                    remedy_text(remedy): cause.command(remedy) for remedy in cause.remedies
+                },
             }
-            for one in causes
+            for cause in causes
         ],
         "caches": [*latencies],
         "answer": planned.answer
@@ -80,47 +82,51 @@ def comparison_json(
     return _written(document)
 
 
-def checks_json(experiment_id: str, found: Iterable[Check]) -> str:
+def checks_json(experiment_id: str, checks: Iterable[Check]) -> str:
     """The checks of the scenario `accuracy` as JSON."""
-    return _written({"experiment_id": experiment_id, "checks": [*found]})
+    return _written({"experiment_id": experiment_id, "checks": [*checks]})
 
 
-def investigation_json(found: Investigation, cause: KnownCause) -> str:
+def investigation_json(investigation: Investigation, cause: KnownCause) -> str:
     """An investigation as JSON."""
     return _written(
         {
-            "experiment_id": found.record.experiment_id,
-            "investigates": found.investigated,
-            "state": found.record.state,
+            "experiment_id": investigation.record.experiment_id,
+            "investigates": investigation.investigated,
+            "state": investigation.record.state,
             "words": cause.words,
-            "facts": facts(found),
-            "remedies": {remedy_text(one): cause.command(one) for one in cause.remedies},
-            "finding": found.finding,
-            "trials": found.trials,
-            "issue": issue(found),
+            "facts": facts(investigation),
+            "remedies": {remedy_text(remedy): cause.command(remedy) for remedy in cause.remedies},
+            "finding": investigation.finding,
+            "trials": investigation.trials,
+            "issue": issue(investigation),
         }
     )
 
 
-def explanation_json(found: Explanation) -> str:
+def explanation_json(explanation: Explanation) -> str:
     document = {
-        "experiment_id": found.comparison.experiment_id,
-        "name": found.comparison.spec.name,
-        "why_not": None if found.is_known else unprofiled_words(found),
-        "profiles": [_profile(one) for one in found.profiles],
+        "experiment_id": explanation.comparison.experiment_id,
+        "name": explanation.comparison.spec.name,
+        "why_not": None if explanation.is_known else unprofiled_words(explanation),
+        "profiles": [_profile(profile) for profile in explanation.profiles],
         "bridges": [
             {
                 "label": label,
-                "words": str(bridge_words(one, found.own_speedups.get(label))),
-                "difference": one.difference,
-                "parts": one.parts,
-                "own_speedup": found.own_speedups.get(label),
+                "words": str(bridge_words(bridge, explanation.own_speedups.get(label))),
+                "difference": bridge.difference,
+                "parts": bridge.parts,
+                "own_speedup": explanation.own_speedups.get(label),
             }
-            for label, one in found.bridges.items()
+            for label, bridge in explanation.bridges.items()
         ],
         "findings": [
-            {**_fields(one), "words": str(finding_words(one)), "advice": remedy_words(one)}
-            for one in found.findings
+            {
+                **_fields(finding),
+                "words": str(finding_words(finding)),
+                "advice": remedy_words(finding),
+            }
+            for finding in explanation.findings
         ],
     }
     return _written(document)
@@ -143,7 +149,7 @@ def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
         "energy": plain(result.energy, NEVER),
         "parity": parity and {**_fields(parity), "words": str(parity_words(parity))},
         "shortfall": result.shortfall,
-        "device_doubts": [_caution(one) for one in result.device_doubts],
+        "device_doubts": [_caution(doubt) for doubt in result.device_doubts],
     }
 
 
@@ -195,9 +201,9 @@ def plain(value: Any, infinite: str = INFINITE) -> Any:
     if isinstance(value, pd.DataFrame):
         value = value.astype(object).where(value.notna(), None).to_dict("records")
     if isinstance(value, Mapping):
-        return {str(name): plain(one, infinite) for name, one in value.items()}
+        return {str(name): plain(member, infinite) for name, member in value.items()}
     if isinstance(value, list | tuple | set | np.ndarray):
-        return [plain(one, infinite) for one in value]
+        return [plain(member, infinite) for member in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and math.isinf(value):

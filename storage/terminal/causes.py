@@ -88,14 +88,14 @@ class Failure:
     @property
     def lacks_what_others_hold(self) -> bool:
         """Whether other processes hold most of the GPU's memory, as torch's message says."""
-        found = HELD.search(self.message)
-        if found is None:
+        held = HELD.search(self.message)
+        if held is None:
             return False
-        amounts, units = found.groups()[::2], found.groups()[1::2]
-        whole, free, own = (
+        amounts, units = held.groups()[::2], held.groups()[1::2]
+        total, free, own = (
             float(amount) / UNITS_PER_GIB[unit] for amount, unit in zip(amounts, units, strict=True)
         )
-        return whole - free - own > OTHERS_SHARE * whole
+        return total - free - own > OTHERS_SHARE * total
 
     @property
     def reason(self) -> str:
@@ -242,7 +242,7 @@ def _variant(failure: Failure, name: str | None = None, **settings: Any) -> Reme
     )
     if text == failure.text:
         return None
-    backends = (text if one == failure.text else one for one in failure.spec.backends)
+    backends = (text if backend == failure.text else backend for backend in failure.spec.backends)
     return Remedy(fields=(("backends", tuple(dict.fromkeys(backends))),), backend=text)
 
 
@@ -627,13 +627,15 @@ RULES = (
 
 def find_cause(label: str, failure: Failure) -> KnownCause | None:
     """The cause from the first matching rule; None if no rule matches."""
-    rule = next((one for one in RULES if one.fits(failure)), None)
+    rule = next((candidate for candidate in RULES if candidate.fits(failure)), None)
     if rule is None:
         return None
-    found = tuple(dict.fromkeys(_possible(rule, failure)))
+    remedies = tuple(dict.fromkeys(_possible(rule, failure)))
     advice = rule.advice if rule.advises is None else rule.advises(failure)
     words = " ".join(filter(None, [rule.cause, rule.where(failure), advice]))
-    return KnownCause(label=label, kind=rule.kind, words=words, remedies=found, spec=failure.spec)
+    return KnownCause(
+        label=label, kind=rule.kind, words=words, remedies=remedies, spec=failure.spec
+    )
 
 
 def _possible(rule: Rule, failure: Failure) -> Iterator[Remedy]:
@@ -662,17 +664,17 @@ def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
     for run in runs.to_dict("records"):
         if RunState(run["state"]).is_failed or run["run_id"] in not_finite:
             record = queries.run_record(store, run["run_id"])
-            found = _failure(record, run["run_id"] in not_finite)
-            failures[run["label"]] = replace(found, guard=_last_guard(store, record))
+            failed_run = _failure(record, run["run_id"] in not_finite)
+            failures[run["label"]] = replace(failed_run, guard=_last_guard(store, record))
     if not failures:
         return ()
     baselines = _baselines(store, experiment_id, failures)
     known = []
-    for label, one in failures.items():
-        baseline, has_baseline = baselines.get(one.variant.environment, ("", False))
+    for label, failure in failures.items():
+        baseline, has_baseline = baselines.get(failure.variant.environment, ("", False))
         if label != baseline:
-            one = replace(one, baseline=failures.get(baseline), has_baseline=has_baseline)
-        known.append(find_cause(label, one))
+            failure = replace(failure, baseline=failures.get(baseline), has_baseline=has_baseline)
+        known.append(find_cause(label, failure))
     return tuple(cause for cause in known if cause is not None)
 
 
@@ -688,24 +690,24 @@ def _baselines(
     """The baseline of each environment, of several the first with a failure: its label, and whether
     any finished or made a step."""
     runs = queries.list_runs(store, experiment_id)
-    found: dict[str | None, tuple[str, bool]] = {}
+    baselines: dict[str | None, tuple[str, bool]] = {}
     for run in runs[runs["role"] == "baseline"].to_dict("records"):
         environment = queries.run_record(store, run["run_id"]).variant.environment
         trains = run["steps_done"] > 0 or RunState(run["state"]) is RunState.FINISHED
-        label, trained = found.get(environment, (run["label"], False))
+        label, trained = baselines.get(environment, (run["label"], False))
         label = label if label in failures else run["label"]
-        found[environment] = (label, trained or trains)
-    return found
+        baselines[environment] = (label, trained or trains)
+    return baselines
 
 
 def _failure(record: RunRecord, is_not_finite: bool) -> Failure:
     spec, error, run = record.spec, record.error, record.variant.label
-    of = next((label for label, runs in spec.repeats_by_label.items() if run in runs), run)
+    repeated = next((label for label, runs in spec.repeats_by_label.items() if run in runs), run)
     message = record.reason or "" if error is None else f"{error.name}: {error.message}"
-    found = Failure(
+    failure = Failure(
         spec=spec,
         variant=record.variant,
-        text=variant_of(spec, of)[1],
+        text=variant_of(spec, repeated)[1],
         state=record.state,
         message=message,
         traceback=error.traceback if error else "",
@@ -716,6 +718,6 @@ def _failure(record: RunRecord, is_not_finite: bool) -> Failure:
         ),
     )
     # Many scripts raise an error of their own once the loss is not finite.
-    if is_not_finite and (found.is_own or not record.state.is_failed):
-        return replace(found, message=NOT_FINITE, traceback="")
-    return found
+    if is_not_finite and (failure.is_own or not record.state.is_failed):
+        return replace(failure, message=NOT_FINITE, traceback="")
+    return failure

@@ -27,30 +27,30 @@ SAME_WORK = "The compiler did the same in both runs; its input differs."
 LONGEST = 100
 
 
-def same_text(found: Sequence[Differing]) -> str:
+def same_text(differences: Sequence[Differing]) -> str:
     """A sentence if nothing differs, or only the compiler's input; empty if its results differ."""
-    if not found:
+    if not differences:
         return NOTHING
-    return "" if any(row.kind in DONE for row in found) else SAME_WORK
+    return "" if any(row.kind in DONE for row in differences) else SAME_WORK
 
 
-def compile_report(one: CompiledRun, other: CompiledRun, code: Sequence[str] = ()) -> str:
+def compile_report(first: CompiledRun, other: CompiledRun, code: Sequence[str] = ()) -> str:
     """The two runs, their differences, and the time of each phase of compiling. `code`: names of
     stored graphs and code that differ."""
-    lines = [f"A  {printable(one.title)}", f"B  {printable(other.title)}", ""]
-    found = compile_difference(one, other)
-    if same := same_text(found):
+    lines = [f"A  {printable(first.title)}", f"B  {printable(other.title)}", ""]
+    differences = compile_difference(first, other)
+    if same := same_text(differences):
         lines += [same, ""]
-    if found:
+    if differences:
         rows = [
-            [row.kind, *(printable(one, LONGEST) for one in (row.name, *row.values))]
-            for row in found
+            [row.kind, *(printable(text, LONGEST) for text in (row.name, *row.values))]
+            for row in differences
         ]
         lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
     lines += [f"recorded file that differs: {printable(name)}" for name in code]
     times = [
         [row.phase, format_seconds(row.one), format_seconds(row.other)]
-        for row in phases(one, other).itertuples()
+        for row in phases(first, other).itertuples()
     ]
     return "\n".join([*lines, "", *aligned_table([["phase of compiling", "A", "B"], *times], 1)])
 
@@ -78,17 +78,17 @@ def ladder_rows(ladder: Ladder) -> list[list[str]]:
         own = ladder.baseline
         cells = [METRICS[name].format(own.value(name)) for name in _numbers(ladder)]
         rows.append(["no compiler", own.label, own.state, *cells, DASH, DASH, ""])
-    for one in ladder.rungs:
-        cells = [METRICS[name].format(one.result.value(name)) for name in _numbers(ladder)]
+    for rung in ladder.rungs:
+        cells = [METRICS[name].format(rung.result.value(name)) for name in _numbers(ladder)]
         rows.append(
             [
-                one.rung.stage,
-                one.result.label,
-                one.result.state,
+                rung.rung.stage,
+                rung.result.label,
+                rung.result.state,
                 *cells,
-                ratio_text(one.over_below),
-                parity_text(one.result.parity),
-                ", ".join(FAULT_WORDS[fault] for fault in one.faults),
+                ratio_text(rung.over_below),
+                parity_text(rung.result.parity),
+                ", ".join(FAULT_WORDS[fault] for fault in rung.faults),
             ]
         )
     return rows
@@ -101,74 +101,80 @@ def findings(ladder: Ladder) -> list[Sentence]:
         "differs": _differs,
         "loses": partial(_loses, ladder, "First stage that is slower"),
     }
-    found = [words[fault](one) for fault in FAULTS if (one := ladder.first(fault)) is not None]
+    sentences = [
+        words[fault](rung_result)
+        for fault in FAULTS
+        if (rung_result := ladder.first(fault)) is not None
+    ]
     costliest = ladder.costliest
     if costliest is not None and costliest is not ladder.first("loses"):
-        found.append(_loses(ladder, "Stage that costs most", costliest))
-    if not found:
-        found = [
+        sentences.append(_loses(ladder, "Stage that costs most", costliest))
+    if not sentences:
+        sentences = [
             fill(
                 "No stage fails<{is_timed:!} or computes wrong numbers><{is_timed:?}, "
                 "computes wrong numbers or is slower>.",
                 is_timed=ladder.compares_runs,
             )
         ]
-    unsure = [one.result.label for one in ladder.rungs if one.verdict == "unsure"]
+    unsure = [
+        rung_result.result.label for rung_result in ladder.rungs if rung_result.verdict == "unsure"
+    ]
     if unsure:
-        found.append(
+        sentences.append(
             fill(
                 "Not distinguishable from the previous stage: {labels}. More rounds would help.",
                 labels=unsure,
             )
         )
     if ladder.missing:
-        found.append(
+        sentences.append(
             fill(
                 "Stages that this experiment leaves out: {stages}.",
                 stages=[rung.stage for rung in ladder.missing],
             )
         )
-    return found
+    return sentences
 
 
-def _fails(one: RungResult) -> Sentence:
-    reason = (one.reason or "")[:LONGEST_REASON].rstrip(".")
+def _fails(rung: RungResult) -> Sentence:
+    reason = (rung.reason or "")[:LONGEST_REASON].rstrip(".")
     return fill(
         "First stage that fails: {label} ({stage})<: {reason}>.",
-        label=one.result.label,
-        stage=one.rung.stage,
+        label=rung.result.label,
+        stage=rung.rung.stage,
         reason=reason,
     )
 
 
-def _differs(one: RungResult) -> Sentence:
-    parity = one.result.parity
-    is_checked = parity is None or one.failed_checks
+def _differs(rung: RungResult) -> Sentence:
+    parity = rung.result.parity
+    is_checked = parity is None or rung.failed_checks
     why = (
-        (one.reason or "")[:LONGEST_REASON]
+        (rung.reason or "")[:LONGEST_REASON]
         if parity is None or is_checked
         else parity_words(parity)
     )
     return fill(
         "First stage with wrong numbers: {label} ({stage}): {why}.",
-        label=one.result.label,
-        stage=one.rung.stage,
+        label=rung.result.label,
+        stage=rung.rung.stage,
         why=why,
     )
 
 
-def _loses(ladder: Ladder, title: str, one: RungResult) -> Sentence:
-    ratio, better = one.over_below, ladder.made_up_by(one)
+def _loses(ladder: Ladder, title: str, rung: RungResult) -> Sentence:
+    ratio, better = rung.over_below, ladder.made_up_by(rung)
     assert ratio is not None and ratio.low and ratio.high
     return fill(
         "{title}: {label} ({stage}). A step takes {seconds:step_seconds} more than with {below}, "
         "which is [{times:.2f}x ({low:.2f} to {high:.2f})](over_below) as fast.< {better} makes up "
         "for this.>",
         title=title,
-        label=one.result.label,
-        stage=one.rung.stage,
-        below=one.below,
-        seconds=-(one.seconds_gained or 0.0),
+        label=rung.result.label,
+        stage=rung.rung.stage,
+        below=rung.below,
+        seconds=-(rung.seconds_gained or 0.0),
         better=better.result.label if better else "",
         times=1 / ratio.median,
         low=1 / ratio.high,

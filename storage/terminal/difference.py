@@ -83,10 +83,13 @@ def difference_report(
         if len(rows) > 1:
             lines += ["", METRICS[name].title, *aligned_table(rows, 1)]
     lines += ["", *obstacles(sides), *wrong_trainings(sides), *_doubts(sides)]
-    found = differing(sides)
-    if found:
+    rows_that_differ = differing(sides)
+    if rows_that_differ:
         header = ["what differs", *(side.letter for side in sides)]
-        rows = [list(map(printable, (f"{one.kind} {one.name}", *one.values))) for one in found]
+        rows = [
+            list(map(printable, (f"{difference.kind} {difference.name}", *difference.values)))
+            for difference in rows_that_differ
+        ]
         lines += ["", *aligned_table([header, *rows], len(header))]
     else:
         lines.append("Settings, machines, software and data are the same.")
@@ -113,12 +116,12 @@ def _doubts(sides: Sequence[Side]) -> list[str]:
     ]
 
 
-def difference_text(found: Difference | None) -> str:
+def difference_text(difference: Difference | None) -> str:
     """`1.10 times (1.06 to 1.14), higher`; a dash for None."""
-    if found is None:
+    if difference is None:
         return DASH
-    interval = "" if found.low is None else f" ({found.low:.2f} to {found.high:.2f})"
-    return f"{found.ratio:.2f} times{interval}, {format_verdict(found.verdict)}"
+    interval = "" if difference.low is None else f" ({difference.low:.2f} to {difference.high:.2f})"
+    return f"{difference.ratio:.2f} times{interval}, {format_verdict(difference.verdict)}"
 
 
 def obstacles(sides: Sequence[Side]) -> list[str]:
@@ -126,17 +129,17 @@ def obstacles(sides: Sequence[Side]) -> list[str]:
     reference, *others = sides
     obstacles = []
     for side in others:
-        found = comparable(reference, side)
-        if found.obstacles:
-            obstacles.append(obstacle_text(reference, side, found))
+        comparability = comparable(reference, side)
+        if comparability.obstacles:
+            obstacles.append(obstacle_text(reference, side, comparability))
     return obstacles
 
 
-def obstacle_text(reference: Side, side: Side, found: Comparable) -> str:
+def obstacle_text(reference: Side, side: Side, comparability: Comparable) -> str:
     """The numbers of two sides that are not compared, and why."""
-    what = "losses and accuracies" if found.speed else "neither speeds nor losses"
-    verb = "are not compared" if found.speed else "are compared"
-    why = " and ".join(WHY[obstacle] for obstacle in found.obstacles)
+    what = "losses and accuracies" if comparability.speed else "neither speeds nor losses"
+    verb = "are not compared" if comparability.speed else "are compared"
+    why = " and ".join(WHY[obstacle] for obstacle in comparability.obstacles)
     return f"{reference.letter} and {side.letter}: {what} {verb}, because {why}."
 
 
@@ -146,7 +149,8 @@ def number_rows(sides: Sequence[Side], name: str) -> list[list[str]]:
     rows = [["", *(side.letter for side in sides)]]
     for label in ["baseline", *labels(sides)]:
         cells = [
-            DASH if one is None else one.text(name) for one in results_by_side(sides, label, name)
+            DASH if result is None else result.text(name)
+            for result in results_by_side(sides, label, name)
         ]
         if any(cell != DASH for cell in cells):
             rows.append([label, *cells])
@@ -175,54 +179,54 @@ def _speed(result: Result) -> str:
 
 def may_stand_beside(reference: Side, side: Side, name: str) -> bool:
     """Whether a number of two sides may be compared as if both had the same workload."""
-    found = comparable(reference, side)
-    return found.learning if name in OF_LEARNING else found.speed
+    comparability = comparable(reference, side)
+    return comparability.learning if name in OF_LEARNING else comparability.speed
 
 
-def _speed_rows(sides: Sequence[Side], found: Sequence[Difference]) -> list[list[str]]:
-    by_place = {(one.label, one.letter): one for one in found}
+def _speed_rows(sides: Sequence[Side], differences: Sequence[Difference]) -> list[list[str]]:
+    by_place = {(difference.label, difference.letter): difference for difference in differences}
     others = [f"{side.letter} over {sides[0].letter}" for side in sides[1:]]
     rows = [["speedup", *(side.letter for side in sides), *others]]
     for label in labels(sides):
         results = [side.result(label) for side in sides]
-        speeds = [DASH if one is None else _speed(one) for one in results]
+        speeds = [DASH if result is None else _speed(result) for result in results]
         quotients = [difference_text(by_place.get((label, side.letter))) for side in sides[1:]]
         rows.append([label, *speeds, *quotients])
     return rows
 
 
-def efficiency_text(found: Scaling) -> str:
+def efficiency_text(scaling: Scaling) -> str:
     """`81.3 % (79.0 % to 83.5 %)`; `81.3 %` without an interval."""
-    text = format_share(found.efficiency)
-    if found.low is None or found.high is None:
+    text = format_share(scaling.efficiency)
+    if scaling.low is None or scaling.high is None:
         return text
-    return f"{text} ({format_share(found.low)} to {format_share(found.high)})"
+    return f"{text} ({format_share(scaling.low)} to {format_share(scaling.high)})"
 
 
-def scaling_rows(found: Sequence[Scaling]) -> list[list[str]]:
+def scaling_rows(scalings: Sequence[Scaling]) -> list[list[str]]:
     """A header, and a row for each run on several devices."""
     rows = [["scaling efficiency", "", "devices", "efficiency", "times one device"]]
-    for one in found:
+    for scaling in scalings:
         rows.append(
             [
-                one.label,
-                one.letter,
-                str(one.num_devices),
-                efficiency_text(one),
-                format_ratio(one.throughput),
+                scaling.label,
+                scaling.letter,
+                str(scaling.num_devices),
+                efficiency_text(scaling),
+                format_ratio(scaling.throughput),
             ]
         )
     return rows
 
 
 def scaling_notes(
-    sides: Sequence[Side], found: Sequence[Scaling], refused: Sequence[Refusal]
+    sides: Sequence[Side], scalings: Sequence[Scaling], refused: Sequence[Refusal]
 ) -> list[str]:
     """The kind of scaling of each side, and why other sides are not compared with one device."""
     alone, together = alone_and_together(sides)
     if alone is None:
         return []
-    kinds = {one.letter: one.kind for one in found}
+    kinds = {scaling.letter: scaling.kind for scaling in scalings}
     notes = [
         f"{side.letter} on {devices_of(side)} devices against {alone.letter} on one, "
         f"{SCALING_KINDS[kinds[side.letter]]}."
@@ -230,11 +234,12 @@ def scaling_notes(
         if side.letter in kinds
     ]
     return notes + [
-        f"{one.letter} is not compared with one device ({alone.letter}): {_why_no_scaling(one)}."
-        for one in refused
+        f"{refusal.letter} is not compared with one device ({alone.letter}): "
+        f"{_why_no_scaling(refusal)}."
+        for refusal in refused
     ]
 
 
-def _why_no_scaling(one: Refusal) -> str:
-    names = reversed(one.names) if one.obstacle == "batch" else [", ".join(one.names)]
-    return WHY_NO_SCALING[one.obstacle].format(*names)
+def _why_no_scaling(refusal: Refusal) -> str:
+    names = reversed(refusal.names) if refusal.obstacle == "batch" else [", ".join(refusal.names)]
+    return WHY_NO_SCALING[refusal.obstacle].format(*names)

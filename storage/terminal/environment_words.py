@@ -14,10 +14,10 @@ from breakeven.storage.terminal.parity_words import parity_text, parity_words
 NO_COMPILER = "without a compiler"
 
 
-def by_environment(found: Sequence[Across]) -> Iterator[tuple[str, list[Across]]]:
+def by_environment(across: Sequence[Across]) -> Iterator[tuple[str, list[Across]]]:
     """The runs of each further environment, backends first."""
-    for name, runs in groupby(found, key=attrgetter("environment")):
-        yield name, sorted(runs, key=lambda one: one.backend is None)
+    for name, runs in groupby(across, key=attrgetter("environment")):
+        yield name, sorted(runs, key=lambda run: run.backend is None)
 
 
 def environment_sentences(comparison: Comparison) -> list[str]:
@@ -26,53 +26,53 @@ def environment_sentences(comparison: Comparison) -> list[str]:
     return [_headline(runs, does) for _, runs in by_environment(comparison.across)]
 
 
-def environment_lines(found: Sequence[Across]) -> list[str]:
+def environment_lines(across: Sequence[Across]) -> list[str]:
     """For each further environment what differs in it, then a line for each run."""
     lines = []
-    for name, runs in by_environment(found):
+    for name, runs in by_environment(across):
         lines.append(f"{name} beside {runs[0].first_environment}: {version_words(runs[0])}")
-        lines += [f"  {_line(one)}" for one in runs]
+        lines += [f"  {_line(run)}" for run in runs]
     return lines
 
 
-def version_words(one: Across) -> str:
+def version_words(run: Across) -> str:
     """The versions that differ between the two environments of a run."""
-    if one.versions is None or one.first_versions is None:
+    if run.versions is None or run.first_versions is None:
         return "the versions of one of them are not known yet"
     changes = [
-        f"{package} {_plain(one.versions[package])} instead of "
-        f"{_plain(one.first_versions[package])}"
-        for package in one.versions
+        f"{package} {_plain(run.versions[package])} instead of "
+        f"{_plain(run.first_versions[package])}"
+        for package in run.versions
     ]
     return ", ".join(changes) or "all recorded versions are the same"
 
 
-def speed_words(one: Across) -> str:
-    return f"{ratio_text(one.speedup)}, {format_verdict(one.verdict or 'unsure')}"
+def speed_words(run: Across) -> str:
+    return f"{ratio_text(run.speedup)}, {format_verdict(run.verdict or 'unsure')}"
 
 
-def compile_words(one: Across) -> str | None:
+def compile_words(run: Across) -> str | None:
     """The compile latency in both environments; None if one is unknown."""
     seconds = METRICS["compile_seconds"].format
-    return _both(seconds, one.compile_seconds, one.first_compile_seconds)
+    return _both(seconds, run.compile_seconds, run.first_compile_seconds)
 
 
-def memory_words(one: Across) -> str | None:
+def memory_words(run: Across) -> str | None:
     """The memory needed in both environments; None if one is unknown."""
     size = METRICS["peak_memory_bytes"].format
-    return _both(size, one.peak_memory_bytes, one.first_peak_memory_bytes)
+    return _both(size, run.peak_memory_bytes, run.first_peak_memory_bytes)
 
 
 def _headline(runs: Sequence[Across], does: str) -> str:
-    timed = [one for one in runs if one.speedup is not None]
+    timed = [run for run in runs if run.speedup is not None]
     name, first = runs[0].environment, runs[0].first_environment
     if not timed:
         return f"{name} cannot be compared with {first}: no round was timed in both."
     speeds = [
-        f"{ratio_text(one.speedup)} {_of(first, number)}{_under(one)}"
-        for number, one in enumerate(timed)
+        f"{ratio_text(run.speedup)} {_of(first, number)}{_under(run)}"
+        for number, run in enumerate(timed)
     ]
-    compiled = max(timed, key=lambda one: one.first_compile_seconds or 0.0)
+    compiled = max(timed, key=lambda run: run.first_compile_seconds or 0.0)
     head = f"{name} {does} this at {', '.join(speeds)}"
     if text := compile_words(compiled):
         head += f"; {_under(compiled)} compiling takes {text}"
@@ -83,8 +83,8 @@ def _of(first: str, number: int) -> str:
     return f"the speed of {first} " if number == 0 else ""
 
 
-def _under(one: Across) -> str:
-    return NO_COMPILER if one.backend is None else f"under {one.backend}"
+def _under(run: Across) -> str:
+    return NO_COMPILER if run.backend is None else f"under {run.backend}"
 
 
 def _both(written: Callable[[float], str], value: float | None, first: float | None) -> str | None:
@@ -99,14 +99,14 @@ def _both(written: Callable[[float], str], value: float | None, first: float | N
 def _outcome(runs: Sequence[Across]) -> str:
     """What is lost by changing to the environment, or why that is not known."""
     name = runs[0].environment
-    broken = [one for one in runs if one.parity is not None and one.parity.verdict == "broken"]
-    slower = [one for one in runs if one.verdict == "slower"]
+    broken = [run for run in runs if run.parity is not None and run.parity.verdict == "broken"]
+    slower = [run for run in runs if run.verdict == "slower"]
     if broken or slower:
-        losses = [f"{_under(one)} it computes something else" for one in broken]
-        losses += [f"{_under(one)} it is slower" for one in slower if one not in broken]
+        losses = [f"{_under(run)} it computes something else" for run in broken]
+        losses += [f"{_under(run)} it is slower" for run in slower if run not in broken]
         return f"{capital(listed(losses))}."
-    unsure = [_under(one) for one in runs if one.verdict not in ("faster", "same")]
-    unknown = [_under(one) for one in runs if one.parity and one.parity.verdict != "holds"]
+    unsure = [_under(run) for run in runs if run.verdict not in ("faster", "same")]
+    unknown = [_under(run) for run in runs if run.parity and run.parity.verdict != "holds"]
     if not unsure and not unknown:
         return f"Nothing is lost with {name}."
     doubts = [f"{_where(unsure, runs)}it is open whether it is as fast"] if unsure else []
@@ -119,15 +119,15 @@ def _where(under: Sequence[str], runs: Sequence[Across]) -> str:
     return "" if 1 < len(under) == len(runs) else f"{listed(under)} "
 
 
-def _line(one: Across) -> str:
-    parts = [speed_words(one)]
-    if text := compile_words(one):
+def _line(run: Across) -> str:
+    parts = [speed_words(run)]
+    if text := compile_words(run):
         parts.append(f"compiling takes {text}")
-    if text := memory_words(one):
+    if text := memory_words(run):
         parts.append(f"memory {text}")
-    if one.parity is not None:
-        parts.append(f"parity: {parity_text(one.parity)}; {parity_words(one.parity)}")
-    return f"{one.backend or NO_COMPILER}: {'; '.join(parts)}"
+    if run.parity is not None:
+        parts.append(f"parity: {parity_text(run.parity)}; {parity_words(run.parity)}")
+    return f"{run.backend or NO_COMPILER}: {'; '.join(parts)}"
 
 
 def _plain(version: str | None) -> str:

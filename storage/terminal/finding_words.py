@@ -38,37 +38,37 @@ def class_title(work_class: str, *, works_by_itself: bool = True) -> str:
     return title if works_by_itself else title.removesuffix(", no tensor cores")
 
 
-def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
+def bridge_words(bridge: Bridge, own: OwnSpeedup | None) -> Sentence:
     """Why a step of a run takes more or less time than the baseline's."""
-    spent = found.parts[found.parts["difference"] > 0].nlargest(MAX_PARTS, "difference")
-    saved = found.parts[found.parts["difference"] < 0].nsmallest(MAX_PARTS, "difference")
+    spent = bridge.parts[bridge.parts["difference"] > 0].nlargest(MAX_PARTS, "difference")
+    saved = bridge.parts[bridge.parts["difference"] < 0].nsmallest(MAX_PARTS, "difference")
     return fill(
         "{step:step_seconds} a step, {difference:profile_seconds} {change} than the baseline."
         "< Saved: {saved}.>< Added: {spent}.>< {own}>",
-        step=found.run.step_seconds,
-        difference=abs(found.difference),
-        change="more" if found.difference > 0 else "less",
-        saved=_parts(saved, found),
-        spent=_parts(spent, found),
-        own=own_words(found, own) if own else "",
+        step=bridge.run.step_seconds,
+        difference=abs(bridge.difference),
+        change="more" if bridge.difference > 0 else "less",
+        saved=_parts(saved, bridge),
+        spent=_parts(spent, bridge),
+        own=own_words(bridge, own) if own else "",
     )
 
 
-def _parts(parts: pd.DataFrame, found: Bridge) -> list[Sentence]:
-    least = WORTH_NAMING * (found.baseline.step_seconds or 0.0)
+def _parts(parts: pd.DataFrame, bridge: Bridge) -> list[Sentence]:
+    least = WORTH_NAMING * (bridge.baseline.step_seconds or 0.0)
     return [
         fill(
             "{seconds:profile_seconds} in “{title}”",
             seconds=abs(row.difference),
-            title=class_title(row.work_class, works_by_itself=found.run.works_by_itself),
+            title=class_title(row.work_class, works_by_itself=bridge.run.works_by_itself),
         )
         for row in parts[parts["difference"].abs() >= least].itertuples()
     ]
 
 
-def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
+def own_words(bridge: Bridge, own: OwnSpeedup) -> Sentence:
     """The speedup of the device's busy time, and whether the whole speedup depends on the host."""
-    share = max(found.baseline.idle_share or 0.0, found.run.idle_share or 0.0)
+    share = max(bridge.baseline.idle_share or 0.0, bridge.run.idle_share or 0.0)
     return fill(
         "GPU-busy-time speedup: [{ratio:.2f}x<{has_interval:?} ({low:.2f} to {high:.2f})>]"
         "(own_speedup), <{is_host_bound:!}and the device rarely waits for the host>"
@@ -275,49 +275,49 @@ PREPARE: dict[Kind, Prepare] = {
 }
 
 
-def waterfall_rows(found: Bridge) -> pd.DataFrame:
+def waterfall_rows(bridge: Bridge) -> pd.DataFrame:
     """The bridge as a table for display: part, baseline, run, difference, in seconds per step."""
     titles = [
-        class_title(name, works_by_itself=found.run.works_by_itself)
-        for name in found.parts["work_class"]
+        class_title(name, works_by_itself=bridge.run.works_by_itself)
+        for name in bridge.parts["work_class"]
     ]
-    return found.parts.assign(part=titles)[["part", "baseline", "run", "difference"]]
+    return bridge.parts.assign(part=titles)[["part", "baseline", "run", "difference"]]
 
 
 MAX_CHARACTERS = 2000
 """Largest length of a line."""
 
 
-def explain_report(found: Explanation) -> str:
+def explain_report(explanation: Explanation) -> str:
     """A sentence and a table for each run with a bridge, then the findings."""
-    lines = [printable(found.comparison.spec.name)]
-    if not found.is_known:
-        lines += ["", unprofiled_words(found)]
-    for label, one in found.bridges.items():
-        lines += ["", f"{label}: {bridge_words(one, found.own_speedups.get(label))}", ""]
-        lines += aligned_table(bridge_rows(one), 1)
-    lines += ["", "Findings"] if found.findings else []
-    for finding in found.findings:
+    lines = [printable(explanation.comparison.spec.name)]
+    if not explanation.is_known:
+        lines += ["", unprofiled_words(explanation)]
+    for label, bridge in explanation.bridges.items():
+        lines += ["", f"{label}: {bridge_words(bridge, explanation.own_speedups.get(label))}", ""]
+        lines += aligned_table(bridge_rows(bridge), 1)
+    lines += ["", "Findings"] if explanation.findings else []
+    for finding in explanation.findings:
         lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
-    if found.is_known:
-        lines += ["", *(str(profile_words(profile)) for profile in found.profiles)]
+    if explanation.is_known:
+        lines += ["", *(str(profile_words(profile)) for profile in explanation.profiles)]
     return "\n".join(printable(line, MAX_CHARACTERS) for line in lines)
 
 
-def unprofiled_words(found: Explanation) -> str:
+def unprofiled_words(explanation: Explanation) -> str:
     """Why no run of an experiment has a profile."""
-    if withheld := [one for one in found.profiles if one.misfit is not None]:
-        return "\n".join(str(profile_words(one)) for one in withheld)
-    states = [RunState(one.state) for one in found.comparison.results]
-    if not found.comparison.spec.profiles:
+    if withheld := [profile for profile in explanation.profiles if profile.misfit is not None]:
+        return "\n".join(str(profile_words(profile)) for profile in withheld)
+    states = [RunState(result.state) for result in explanation.comparison.results]
+    if not explanation.comparison.spec.profiles:
         return "No run was profiled: the experiment has --profile-steps=0."
-    if failures := [failure for one in found.profiles for failure in one.failures]:
+    if failures := [failure for profile in explanation.profiles for failure in profile.failures]:
         return f"Profiling failed: {failures[0]}."
     if not all(state.is_final for state in states):
         return "No run has been profiled yet: profiles follow the timed steps."
     if all(state.ended_early for state in states):
         return "No run was profiled: all runs ended before their profile."
-    spec = found.comparison.spec
+    spec = explanation.comparison.spec
     if spec.is_script and not spec.script.steps and spec.device != "cpu":
         return (
             "No run was profiled. On a GPU the last steps of a script are profiled, if its number "
@@ -329,18 +329,18 @@ def unprofiled_words(found: Explanation) -> str:
     )
 
 
-def bridge_rows(found: Bridge) -> list[list[str]]:
+def bridge_rows(bridge: Bridge) -> list[list[str]]:
     """Titles, a row for each part of the bridge, and the sum."""
-    header = ["a step", "baseline", found.run.label, "difference"]
+    header = ["a step", "baseline", bridge.run.label, "difference"]
     rows = [
         [row.part, *map(format_seconds, (row.baseline, row.run)), signed_seconds(row.difference)]
-        for row in waterfall_rows(found).itertuples()
+        for row in waterfall_rows(bridge).itertuples()
     ]
-    total = [found.baseline.step_seconds, found.run.step_seconds]
+    total = [bridge.baseline.step_seconds, bridge.run.step_seconds]
     return [
         header,
         *rows,
-        ["whole step", *map(format_seconds, total), signed_seconds(found.difference)],
+        ["whole step", *map(format_seconds, total), signed_seconds(bridge.difference)],
     ]
 
 

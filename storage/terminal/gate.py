@@ -23,20 +23,20 @@ Judge = Callable[[Comparison, Result, Condition], str | None]
 
 def reasons(comparison: Comparison, conditions: Sequence[Condition]) -> list[str]:
     """One line for each condition that a backend meets, with run, number and limit."""
-    across = [one for one in conditions if one.name == SLOWER_THAN]
-    conditions = [one for one in conditions if one.name != SLOWER_THAN]
-    found = [reason for condition in across for reason in _slower_than(comparison, condition)]
-    found += [
-        f"{one.label}: {condition}: beside {one.first_environment} {reason}"
+    across = [condition for condition in conditions if condition.name == SLOWER_THAN]
+    conditions = [condition for condition in conditions if condition.name != SLOWER_THAN]
+    failed = [reason for condition in across for reason in _slower_than(comparison, condition)]
+    failed += [
+        f"{run.label}: {condition}: beside {run.first_environment} {reason}"
         for condition in conditions
-        for one in comparison.across
-        if condition.name == "parity" and one.parity and (reason := _not_shown(one.parity))
+        for run in comparison.across
+        if condition.name == "parity" and run.parity and (reason := _not_shown(run.parity))
     ]
     backends = [result for result in comparison.results if result.role == "backend"]
     if not backends:
         none = "the experiment has no backend to judge"
-        return found + [f"{condition}: {none}" for condition in conditions]
-    return found + [
+        return failed + [f"{condition}: {none}" for condition in conditions]
+    return failed + [
         f"{backend.label}: {condition}: {reason}"
         for backend in backends
         for condition in conditions
@@ -78,11 +78,11 @@ def _slower_than(comparison: Comparison, condition: Condition) -> Iterator[str]:
     than the limit, or that cannot be compared with that run."""
     assert condition.limit is not None
     limit, first = 1 / (1 + condition.limit / 100), condition.of
-    for one in comparison.across:
-        if one.speedup is None or one.speedup.high is None:
-            yield f"{one.label}: {condition}: too few rounds are paired with {first}"
-        elif one.speedup.high < limit:
-            yield f"{one.label}: {condition}: speed {ratio_text(one.speedup)} of that in {first}"
+    for run in comparison.across:
+        if run.speedup is None or run.speedup.high is None:
+            yield f"{run.label}: {condition}: too few rounds are paired with {first}"
+        elif run.speedup.high < limit:
+            yield f"{run.label}: {condition}: speed {ratio_text(run.speedup)} of that in {first}"
 
 
 def _parity(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
@@ -99,11 +99,13 @@ def _not_shown(parity: Parity) -> str | None:
     outcome = "is broken"
     if parity.verdict != "broken":
         outcome = f"could not be shown ({format_verdict(parity.verdict)})"
-    found = {
+    ratios_by_name = {
         "band": METRICS["max_ratio_to_band"].format(parity.max_ratio_to_band),
         "interval": METRICS["max_ratio_to_interval"].format(parity.max_ratio_to_interval),
     }
-    ratios = " and ".join(f"the {name} {ratio}" for name, ratio in found.items() if ratio != DASH)
+    ratios = " and ".join(
+        f"the {name} {ratio}" for name, ratio in ratios_by_name.items() if ratio != DASH
+    )
     return f"it {outcome}: {parity_words(parity)}" + (
         f" (ratio to {ratios}, limit 1)" if ratios else ""
     )
@@ -113,30 +115,35 @@ def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> 
     """Compares the accuracy of the last evaluation; for a task without accuracy, its loss."""
     baseline = comparison.baseline_of(backend.label)
     names = ("accuracy", "eval_loss")
-    name = next((one for one in names if baseline and baseline.value(one) is not None), None)
+    name = next(
+        (candidate for candidate in names if baseline and baseline.value(candidate) is not None),
+        None,
+    )
     if baseline is None or name is None:
         return "the baseline has no evaluation to compare with"
-    theirs, mine = baseline.value(name), backend.value(name)
-    if mine is None:
+    expected, reached = baseline.value(name), backend.value(name)
+    if reached is None:
         return f"it has no {METRICS[name].title.lower()} to compare with the baseline's"
     quantity = "accuracy" if name == "accuracy" else "evaluation loss"
     readings = reversed(backend.parity.readings if backend.parity else ())
-    last = next((one for one in readings if one.quantity == quantity), None)
+    last = next((reading for reading in readings if reading.quantity == quantity), None)
     if last is not None:
         return _worse(name, last.value, "equal trainings'", last.expected, last.limit)
     if name != "accuracy":
         return "without a control the effect of rounding on the loss is unknown"
-    return _worse(name, mine, "the baseline's", theirs, _sampling(comparison, theirs, mine))
+    return _worse(
+        name, reached, "the baseline's", expected, _sampling(comparison, expected, reached)
+    )
 
 
-def _worse(name: str, mine: float, whose: str, theirs: float, limit: float) -> str | None:
+def _worse(name: str, reached: float, whose: str, expected: float, limit: float) -> str | None:
     """A text if a number is worse by more than the limit; else None."""
     metric = METRICS[name]
-    shortfall = theirs - mine if metric.better == "higher" else mine - theirs
+    shortfall = expected - reached if metric.better == "higher" else reached - expected
     if shortfall <= limit:
         return None
     return (
-        f"final {metric.title.lower()} {mine:.4g}, worse than {whose} {theirs:.4g} by "
+        f"final {metric.title.lower()} {reached:.4g}, worse than {whose} {expected:.4g} by "
         f"{shortfall:.4g}; limit {limit:.4g}"
     )
 
@@ -160,7 +167,7 @@ JUDGES: dict[str, Judge] = {
 }
 
 
-def _sampling(comparison: Comparison, theirs: float, mine: float) -> float:
+def _sampling(comparison: Comparison, expected: float, reached: float) -> float:
     """The difference of two accuracies that sampling explains."""
     spec = comparison.spec
     split = spec.evaluation.primary_split
@@ -169,4 +176,4 @@ def _sampling(comparison: Comparison, theirs: float, mine: float) -> float:
         "validation": spec.data.num_eval_samples,
         "test": spec.data.num_test_samples,
     }[split]
-    return sampling_margin((theirs + mine) / 2, max(1, num_samples))
+    return sampling_margin((expected + reached) / 2, max(1, num_samples))

@@ -46,10 +46,10 @@ ANOTHER = "another fault"
 HEADER = ("trial", "stage", "under", "outcome", "detail", "time")
 
 
-def headline(found: Investigation) -> str:
+def headline(investigation: Investigation) -> str:
     """The answer in a sentence, as far as it is known."""
-    label, finding = found.label, found.finding
-    trials = count_of(len(found.trials), "trial")
+    label, finding = investigation.label, investigation.finding
+    trials = count_of(len(investigation.trials), "trial")
     if finding.cause == "own code":
         return (
             f"The fault of {label} is there without a compiler as well: the model, the data or the "
@@ -60,7 +60,7 @@ def headline(found: Investigation) -> str:
     if finding.cause == "unstable":
         return f"Equal trials of {label} disagree: the fault comes and goes, so no cause is named."
     if finding.cause == "setting":
-        without = "".join(f"; {one} does not" for one in finding.labels)
+        without = "".join(f"; {label} does not" for label in finding.labels)
         setting = finding.compiler_stage or "its settings"
         return f"Because of {setting}, {label} {_does(finding)}{without}."
     if finding.cause == "training only":
@@ -75,18 +75,18 @@ def headline(found: Investigation) -> str:
         if finding.compiler_stage is not None:
             known = f" The smallest part with the fault so far is {_culprit(finding)}."
         return f"The time ran out after {trials}, before the cause was known.{known}"
-    if found.is_over:
+    if investigation.is_over:
         return f"The search ended after {trials}, before the cause was known."
     return f"The search goes on: {trials} so far, and the cause is not known yet."
 
 
-def facts(found: Investigation) -> list[str]:
+def facts(investigation: Investigation) -> list[str]:
     """Sentences on the evidence: what differs, where, what removes the fault, how certain it is."""
-    return [*filter(None, _facts(found))]
+    return [*filter(None, _facts(investigation))]
 
 
-def _facts(found: Investigation) -> Iterator[str]:
-    finding = found.finding
+def _facts(investigation: Investigation) -> Iterator[str]:
+    finding = investigation.finding
     if finding.tensor is not None:
         yield _about_tensor(finding)
     if finding.step is not None:
@@ -95,10 +95,10 @@ def _facts(found: Investigation) -> Iterator[str]:
         yield f"The fault is in graph {finding.graph} of {finding.num_graphs}."
     if finding.labels and finding.cause != "own code":
         yield f"Without the fault: {', '.join(finding.labels)}."
-    yield certainty(found)
-    state = found.record.state
+    yield certainty(investigation)
+    state = investigation.record.state
     if state.ended_early:
-        yield f"The search ended early ({state_words(state)}): {found.record.reason or ''}."
+        yield f"The search ended early ({state_words(state)}): {investigation.record.reason or ''}."
 
 
 def _about_tensor(finding: Finding) -> str:
@@ -116,14 +116,14 @@ def _about_tensor(finding: Finding) -> str:
     return f"{name} differs by up to {error:.3g}{rounding}."
 
 
-def certainty(found: Investigation) -> str:
+def certainty(investigation: Investigation) -> str:
     """How certain the named cause is, and why; empty without one."""
-    finding = found.finding
+    finding = investigation.finding
     if finding.cause not in NAMED:
         return ""
-    fails = sum(trial.outcome in HAVE_FAULT for trial in found.trials)
+    fails = sum(trial.outcome in HAVE_FAULT for trial in investigation.trials)
     doubts = []
-    if others := dict.fromkeys(_hiding(found.trials)):
+    if others := dict.fromkeys(_hiding(investigation.trials)):
         named = " and ".join(others)
         doubts.append(f"{named} had another fault, behind which this one may hide")
     if finding.program is None or not finding.program_fails:
@@ -131,7 +131,8 @@ def certainty(found: Investigation) -> str:
         doubts.append(f"no program of its own shows it{note}")
     if doubts:
         return (
-            f"Likely, not certain: of {count_of(len(found.trials), 'trial')} {fails} had the "
+            f"Likely, not certain: of {count_of(len(investigation.trials), 'trial')} {fails} "
+            f"had the "
             f"fault, as the cause predicts, but {', and '.join(doubts)}."
         )
     size = "" if finding.num_nodes is None else f" of {count_of(finding.num_nodes, 'operation')}"
@@ -145,13 +146,13 @@ def certainty(found: Investigation) -> str:
 def _hiding(trials: Sequence[Trial]) -> Iterator[str]:
     """Stages and settings with another fault, behind which the one of the run may hide. It is in no
     stage below one that passes, because each stage has all parts of the lower ones."""
-    for at, one in enumerate(trials):
-        if one.outcome != ANOTHER or one.stage not in ("stages", "settings"):
+    for at, trial in enumerate(trials):
+        if trial.outcome != ANOTHER or trial.stage not in ("stages", "settings"):
             continue
         higher = takewhile(lambda later: later.stage == "stages", trials[at + 1 :])
-        is_cleared = any(later.outcome == "passes" and later.what != one.what for later in higher)
-        if one.stage == "settings" or not is_cleared:
-            yield one.what
+        is_cleared = any(later.outcome == "passes" and later.what != trial.what for later in higher)
+        if trial.stage == "settings" or not is_cleared:
+            yield trial.what
 
 
 def program_needs(finding: Finding) -> str:
@@ -169,13 +170,13 @@ def _culprit(finding: Finding) -> str:
             return "a part of the compiler"
         is_torchs = any(rung.stage == stage for rung in RUNGS)
         return f"the compiler stage {stage}" if is_torchs else f"the backend {stage}"
-    one, every = SUBSYSTEMS.get(finding.subsystem, ("", finding.subsystem))
+    singular, plural = SUBSYSTEMS.get(finding.subsystem, ("", finding.subsystem))
     if finding.subsystem_number is None:
         return f"{owner}'s {finding.subsystem}"
-    number = f"number {finding.subsystem_number} of the {every}"
-    if finding.operation is None or not one:
+    number = f"number {finding.subsystem_number} of the {plural}"
+    if finding.operation is None or not singular:
         return f"{owner}'s {number}"
-    return f"{owner}'s {one} {finding.operation} ({number})"
+    return f"{owner}'s {singular} {finding.operation} ({number})"
 
 
 def _does(finding: Finding) -> str:
@@ -194,75 +195,77 @@ def trial_cells(trial: Trial) -> list[str]:
     return [str(trial.number), trial.stage, trial.what, trial.outcome, detail, took]
 
 
-def remedies(store: Store, found: Investigation) -> KnownCause:
+def remedies(store: Store, investigation: Investigation) -> KnownCause:
     """The answer, with the backends without the fault as remedies of the investigated experiment;
     none that is no backend, or where that experiment is gone."""
-    experiment_id, _, label = found.investigated.partition(".")
+    experiment_id, _, label = investigation.investigated.partition(".")
     try:
         spec = queries.experiment_spec(store, experiment_id)
-        usable = tuple(_possible(spec, found))
+        usable = tuple(_possible(spec, investigation))
     except NotInStore:
-        spec, usable = found.record.spec, ()
+        spec, usable = investigation.record.spec, ()
     return KnownCause(
-        label=label, kind="investigated", words=headline(found), remedies=usable, spec=spec
+        label=label, kind="investigated", words=headline(investigation), remedies=usable, spec=spec
     )
 
 
-def _possible(spec: ExperimentSpec, found: Investigation) -> Iterator[Remedy]:
+def _possible(spec: ExperimentSpec, investigation: Investigation) -> Iterator[Remedy]:
     """A remedy for each backend without the fault that the experiment can have."""
-    for text in found.finding.labels:
-        backends = [text if one == found.backend else one for one in spec.backends]
+    for text in investigation.finding.labels:
+        backends = [
+            text if backend == investigation.backend else backend for backend in spec.backends
+        ]
         remedy = Remedy(fields=(("backends", tuple(dict.fromkeys(backends))),), backend=text)
         with suppress(InvalidSpec):
             changed(spec, remedy)
             yield remedy
 
 
-def investigation_report(store: Store, found: Investigation) -> str:
+def investigation_report(store: Store, investigation: Investigation) -> str:
     """Everything for the terminal but program and issue."""
-    spec, cause = found.record.spec, remedies(store, found)
-    lines = [f"{printable(spec.name)}:", "", headline(found), *facts(found)]
-    if found.trials:
-        table = [list(HEADER), *map(trial_cells, found.trials)]
+    spec, cause = investigation.record.spec, remedies(store, investigation)
+    lines = [f"{printable(spec.name)}:", "", headline(investigation), *facts(investigation)]
+    if investigation.trials:
+        table = [list(HEADER), *map(trial_cells, investigation.trials)]
         lines += ["", *aligned_table(table, len(HEADER) - 1)]
     if cause.remedies:
         lines.append("")
     for remedy in cause.remedies:
         command = cause.command(remedy)
         lines.append(f"to try {remedy_text(remedy)}: {printable(command, len(command))}")
-    if found.finding.cause in NAMED:
-        lines += ["", has_issue(found.record.experiment_id, store.data_dir)]
+    if investigation.finding.cause in NAMED:
+        lines += ["", has_issue(investigation.record.experiment_id, store.data_dir)]
     return "\n".join(lines)
 
 
-def issue_title(found: Investigation) -> str:
-    finding = found.finding
+def issue_title(investigation: Investigation) -> str:
+    finding = investigation.finding
     if finding.cause == "setting":
-        return f"torch.compile with {found.backend}: {_does(finding)}"
+        return f"torch.compile with {investigation.backend}: {_does(finding)}"
     return f"torch.compile: {_culprit(finding)} {_does(finding)}"
 
 
-def issue(found: Investigation) -> str:
+def issue(investigation: Investigation) -> str:
     """The text of an issue in the form that PyTorch asks for, in Markdown, without secrets and
     home folders."""
-    return mask_private("\n\n".join(_sections(found)) + "\n")
+    return mask_private("\n\n".join(_sections(investigation)) + "\n")
 
 
-def _sections(found: Investigation) -> Iterator[str]:
-    finding = found.finding
-    yield f"# {escaped(issue_title(found))}"
+def _sections(investigation: Investigation) -> Iterator[str]:
+    finding = investigation.finding
+    yield f"# {escaped(issue_title(investigation))}"
     yield "### Describe the bug"
-    yield escaped(" ".join([headline(found), *facts(found)]))
+    yield escaped(" ".join([headline(investigation), *facts(investigation)]))
     expected = (
         "The same results as without a compiler, up to rounding."
         if finding.problem == "differs"
         else "No error, as without a compiler."
     )
     yield f"Expected: {expected}"
-    what = "forward passes" if found.record.spec.is_inference else "a training"
-    work = source_words(found.record.spec)
+    what = "forward passes" if investigation.record.spec.is_inference else "a training"
+    work = source_words(investigation.record.spec)
     yield f"Found in {what} of {work} by trials, each under one backend:"
-    yield markdown_table([HEADER, *map(trial_cells, found.trials)])
+    yield markdown_table([HEADER, *map(trial_cells, investigation.trials)])
     if finding.program is not None:
         loads = f"It reads `{DATA_FILE}`, which is attached. " if loads_data(finding) else ""
         yield f"The program. {loads}`python repro.py` fails, `python repro.py eager` does not:"

@@ -55,8 +55,8 @@ def escaped(text: str) -> str:
     them. A space without width keeps GitHub from mentioning people and linking other issues."""
     text = mask_private(text)
     text = re.sub(r"([\\`*\[\]<>|~&])", r"\\\1", printable(text, len(text)))
-    text = re.sub(r"(?<!\w)_+|_+(?!\w)", lambda found: r"\_" * len(found[0]), text)
-    return re.sub(r"@|(?<!\w)#(?=\d)", lambda found: f"{found[0]}\u200b", text)
+    text = re.sub(r"(?<!\w)_+|_+(?!\w)", lambda match: r"\_" * len(match[0]), text)
+    return re.sub(r"@|(?<!\w)#(?=\d)", lambda match: f"{match[0]}\u200b", text)
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -89,10 +89,12 @@ def source_words(spec: ExperimentSpec) -> str:
 def slower(comparison: Comparison) -> Result | None:
     """The backend that is surely slower than its baseline; of several the last, which in a ladder
     has most stages of the compiler."""
-    found = [
-        one for one in comparison.results if one.role == "backend" and one.speed_verdict == "slower"
+    slower_results = [
+        result
+        for result in comparison.results
+        if result.role == "backend" and result.speed_verdict == "slower"
     ]
-    return found[-1] if found else None
+    return slower_results[-1] if slower_results else None
 
 
 def slow_issue(store: Store, comparison: Comparison) -> str:
@@ -129,40 +131,42 @@ def _sections(store: Store, comparison: Comparison, slow: Result) -> Iterator[st
             [
                 ["run", "step time", "speedup"],
                 *(
-                    [one.label, step(one.value("step_seconds")), ratio_text(one.speedup)]
-                    for one in comparison.results
-                    if one.role != "control"
+                    [result.label, step(result.value("step_seconds")), ratio_text(result.speedup)]
+                    for result in comparison.results
+                    if result.role != "control"
                 ),
             ]
         )
     else:
         yield markdown_table(ladder_rows(ladder))
-        yield " ".join(escaped(str(one)) for one in findings(ladder))
+        yield " ".join(escaped(str(finding)) for finding in findings(ladder))
     yield "### Where the time goes"
     yield from _profiled(explain(store, comparison.experiment_id), slow.label)
     yield "### Versions"
     yield fenced("\n".join(_machine(queries.run_record(store, slow.run_id).environment)), "")
 
 
-def _profiled(found: Explanation, label: str) -> Iterator[str]:
-    bridge = found.bridges.get(label)
+def _profiled(explanation: Explanation, label: str) -> Iterator[str]:
+    bridge = explanation.bridges.get(label)
     if bridge is None:
-        yield escaped(str(profile_words(found.profile_of(label))))
+        yield escaped(str(profile_words(explanation.profile_of(label))))
         return
-    yield escaped(str(bridge_words(bridge, found.own_speedups.get(label))))
+    yield escaped(str(bridge_words(bridge, explanation.own_speedups.get(label))))
     yield markdown_table(bridge_rows(bridge))
     yield "The kernels, or operators on a CPU, whose time differs most, a step:"
     yield markdown_table(kernel_rows(bridge))
-    known = [str(finding_words(one)) for one in found.findings if one.label == label]
+    known = [
+        str(finding_words(finding)) for finding in explanation.findings if finding.label == label
+    ]
     if known:
-        yield "\n".join(f"* {escaped(one)}" for one in known)
+        yield "\n".join(f"* {escaped(words)}" for words in known)
 
 
-def kernel_rows(found: Bridge) -> list[list[str]]:
+def kernel_rows(bridge: Bridge) -> list[list[str]]:
     """Titles, and a row for each of the kernels whose time differs most."""
-    by_itself = found.run.works_by_itself
+    by_itself = bridge.run.works_by_itself
     return [
-        ["kernel", "kind", "baseline", found.run.label, "difference"],
+        ["kernel", "kind", "baseline", bridge.run.label, "difference"],
         *(
             [
                 printable(row.name, MAX_SHORT),
@@ -170,7 +174,7 @@ def kernel_rows(found: Bridge) -> list[list[str]]:
                 *map(format_seconds, (row.baseline, row.run)),
                 signed_seconds(row.difference),
             ]
-            for row in found.kernels.head(MOST_KERNELS).itertuples(index=False)
+            for row in bridge.kernels.head(MOST_KERNELS).itertuples(index=False)
         ),
     ]
 

@@ -54,7 +54,9 @@ def parity_text(parity: Parity | None) -> str:
         return DASH
     if learned_less(parity):
         return "learned less"
-    if parity.verdict == "unknown" and any(one.kind == "other batch" for one in parity.findings):
+    if parity.verdict == "unknown" and any(
+        finding.kind == "other batch" for finding in parity.findings
+    ):
         return "another training"
     if parity.outside is not None and parity.outside.quantity != "loss":
         return f"broken after {parity.first_step_outside:,} steps"
@@ -153,10 +155,12 @@ OUTCOME = "trained with as many samples, its {title} is {value} instead of {expe
 def outcome_of_batches(parity: Parity | None) -> Sentence | None:
     """`trained with as many samples, its accuracy is 94.5 % instead of 94.0 %`, for a run with
     larger batches; None if it was not evaluated."""
-    found = (
-        one.figures for one in (parity.findings if parity else ()) if one.kind == "other batch"
+    batches = (
+        finding.figures
+        for finding in (parity.findings if parity else ())
+        if finding.kind == "other batch"
     )
-    return next((_outcome(figures) for figures in found if "metric" in figures), None)
+    return next((_outcome(figures) for figures in batches if "metric" in figures), None)
 
 
 def _outcome(facts: Facts) -> Sentence:

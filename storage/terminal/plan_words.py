@@ -22,32 +22,35 @@ from breakeven.storage.terminal.parity_words import outcome_of_batches, wrong_wo
 _steps = METRICS["break_even_steps"].format
 
 
-def break_even_text(found: BreakEven | None) -> str:
+def break_even_text(break_even: BreakEven | None) -> str:
     """`210 steps (180 to 260), about 84.0 s`, `never`, `inconclusive`, or a dash for None."""
-    return _written(found, with_epochs=False)
+    return _written(break_even, with_epochs=False)
 
 
-def break_even_in_full(found: BreakEven | None, doubt: str = "may be chance") -> str:
+def break_even_in_full(break_even: BreakEven | None, doubt: str = "may be chance") -> str:
     """The break-even with epochs; an inconclusive one with the reason, and the break-even if the
     saving is real. `doubt` is the doubt about the saving."""
-    if found is None or found.verdict != "unsure":
-        return _written(found, with_epochs=True)
-    if found.steps_if_real is None:
+    if break_even is None or break_even.verdict != "unsure":
+        return _written(break_even, with_epochs=True)
+    if break_even.steps_if_real is None:
         return f"inconclusive, a step saved nothing, but this {doubt}"
-    return f"inconclusive, the saving {doubt}; if it is real, {_steps(found.steps_if_real)} steps"
+    return (
+        f"inconclusive, the saving {doubt}; if it is real, {_steps(break_even.steps_if_real)} steps"
+    )
 
 
 def break_even_reason(result: Result) -> str:
     """A remark in addition to `break_even_text`; empty if there is none."""
-    found = result.break_even
+    break_even = result.break_even
     if result.speed_verdict == "same":
         return "The speed counts as the baseline's, so compiling never pays off."
-    if found is None or found.verdict != "unsure":
+    if break_even is None or break_even.verdict != "unsure":
         return " ".join(str(caution_words(doubt)) for doubt in result.break_even_doubts)
     reason = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
-    if found.steps_if_real is None:
+    if break_even.steps_if_real is None:
         return f"{reason}; as measured, a step saves nothing."
-    return f"{reason}. If it is real, compiling pays off after {_steps(found.steps_if_real)} steps."
+    steps = _steps(break_even.steps_if_real)
+    return f"{reason}. If it is real, compiling pays off after {steps} steps."
 
 
 def speed_reason(result: Result) -> str:
@@ -78,16 +81,20 @@ def doubt_of_saving(result: Result) -> str:
     return "may be chance" if doubt != "margin" else "is too small to tell from noise"
 
 
-def _written(found: BreakEven | None, *, with_epochs: bool) -> str:
-    if found is None:
+def _written(break_even: BreakEven | None, *, with_epochs: bool) -> str:
+    if break_even is None:
         return DASH
-    if found.verdict != "reached":
-        return format_verdict(found.verdict)
-    spread = "" if found.low is None else f" ({_steps(found.low)} to {_steps(found.high)})"
-    amounts = [METRICS["break_even_seconds"].format(found.seconds)]
-    if with_epochs and found.epochs is not None:
-        amounts.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
-    return f"{_steps(found.steps)} steps{spread}, about {' or '.join(amounts)}"
+    if break_even.verdict != "reached":
+        return format_verdict(break_even.verdict)
+    spread = (
+        ""
+        if break_even.low is None
+        else f" ({_steps(break_even.low)} to {_steps(break_even.high)})"
+    )
+    amounts = [METRICS["break_even_seconds"].format(break_even.seconds)]
+    if with_epochs and break_even.epochs is not None:
+        amounts.append(f"{METRICS['break_even_epochs'].format(break_even.epochs)} epochs")
+    return f"{_steps(break_even.steps)} steps{spread}, about {' or '.join(amounts)}"
 
 
 JOULES_PER_KWH = 3.6e6
@@ -97,10 +104,10 @@ LEAST_KWH = 0.1
 
 def answer_words(planned: Plan) -> Sentence:
     """The answer in one sentence, the same wherever it is shown; empty without an answer."""
-    found = planned.answer
-    if found is None:
+    answer = planned.answer
+    if answer is None:
         return Sentence()
-    return fill(TEMPLATES[found.kind], **_slots(planned, found))
+    return fill(TEMPLATES[answer.kind], **_slots(planned, answer))
 
 
 TEMPLATES: dict[AnswerKind, str] = {
@@ -130,78 +137,79 @@ LEARNS: dict[Sameness, str] = {
 }
 
 
-def _slots(planned: Plan, found: Answer) -> dict[str, Any]:
-    mine, base = planned.totals.get(found.backend or ""), planned.baseline_seconds
+def _slots(planned: Plan, answer: Answer) -> dict[str, Any]:
+    mine, base = planned.totals.get(answer.backend or ""), planned.baseline_seconds
     count = planned.num_steps
-    it = "it" if count is not None or not found.backend else found.backend
-    sameness = LEARNS[found.sameness].format(it=it) if found.sameness else ""
+    it = "it" if count is not None or not answer.backend else answer.backend
+    sameness = LEARNS[answer.sameness].format(it=it) if answer.sameness else ""
     return {
-        "label": found.backend or "",
+        "label": answer.backend or "",
         "length": ""
         if count is None
         else fill(" for [{steps}](num_steps)", steps=count_of(count, "step")),
         "is_any": count is None,
-        "lengths": other_lengths(planned).rstrip(".") or f"Use {found.backend}",
+        "lengths": other_lengths(planned).rstrip(".") or f"Use {answer.backend}",
         "has_times": mine is not None and base is not None,
         "mine": "" if mine is None else Figure("planned_seconds", duration(mine)),
         "base": "" if base is None else Figure("planned_seconds", duration(base)),
-        "is_equal": found.is_equal,
-        "is_probable": found.probable == found.backend,
+        "is_equal": answer.is_equal,
+        "is_probable": answer.probable == answer.backend,
         "sameness": sameness,
-        "doubted_sameness": "" if found.sameness == "same" else sameness,
-        "doubt": _doubt(planned, found),
-        "part": _part_given_up(found),
-        "failures": _failures(planned, found),
+        "doubted_sameness": "" if answer.sameness == "same" else sameness,
+        "doubt": _doubt(planned, answer),
+        "part": _part_given_up(answer),
+        "failures": _failures(planned, answer),
     }
 
 
-def _doubt(planned: Plan, found: Answer) -> str:
+def _doubt(planned: Plan, answer: Answer) -> str:
     """Why nothing is decided, and what would decide it."""
     result = planned.subject
-    match found.reason:
+    match answer.reason:
         case "chance" | "noise" if result is not None:
             text = f"the speedup of {_doubted_speedup(result)}"
-            return f"{text}; a quieter machine would decide" if found.reason == "noise" else text
+            return f"{text}; a quieter machine would decide" if answer.reason == "noise" else text
         case "break-even" if result is not None and result.break_even is not None:
             return _open_break_even(result.break_even)
         case "few rounds":
             return f"fewer than {MIN_PAIRS} rounds were timed; more steps would decide"
         case "no speed":
-            return f"no round of {found.backend} can be compared; more steps would decide"
+            return f"no round of {answer.backend} can be compared; more steps would decide"
         case "still running":
-            return f"{found.backend} is not over yet"
+            return f"{answer.backend} is not over yet"
         case "stopped":
-            return f"{found.backend} was stopped; run it again, to its end"
+            return f"{answer.backend} was stopped; run it again, to its end"
         case "no baseline":
             return "the baseline did not finish, so there is nothing to compare with"
     return ""
 
 
-def _open_break_even(found: BreakEven) -> str:
-    if found.low is None or found.high is None:
+def _open_break_even(break_even: BreakEven) -> str:
+    if break_even.low is None or break_even.high is None:
         return "it is open whether its compiling ever pays off"
-    when = f"it pays off somewhere between {_steps(found.low)} and {_steps(found.high)} steps"
-    if found.high == math.inf:
-        when = f"it may pay off after {_steps(found.low)} steps or never"
+    low, high = _steps(break_even.low), _steps(break_even.high)
+    when = f"it pays off somewhere between {low} and {high} steps"
+    if break_even.high == math.inf:
+        when = f"it may pay off after {low} steps or never"
     return f"{when}; a longer measurement would decide"
 
 
-def _part_given_up(found: Answer) -> str:
+def _part_given_up(answer: Answer) -> str:
     """`Dynamo gave up at train.py:15 (aten.bincount)`; empty if it gave up nowhere."""
-    if not found.given_up:
+    if not answer.given_up:
         return ""
-    first = found.given_up[0]
+    first = answer.given_up[0]
     on = "" if first.is_all else f" on {first.function or 'a part of it'}"
     at = f" at {first.place}" if first.place else ""
     operator = f" ({first.operator})" if first.operator else ""
     return f"Dynamo gave up{on}{at}{operator}"
 
 
-def _failures(planned: Plan, found: Answer) -> Sentence:
+def _failures(planned: Plan, answer: Answer) -> Sentence:
     """The backends that failed or train wrong; the reason where it is only one."""
-    failed = listed(found.failed) if found.failed else ""
-    wrong = listed(found.wrong) if found.wrong else ""
-    is_one = len(found.wrong) == 1 and planned.subject is not None
+    failed = listed(answer.failed) if answer.failed else ""
+    wrong = listed(answer.wrong) if answer.wrong else ""
+    is_one = len(answer.wrong) == 1 and planned.subject is not None
     why = wrong_words(planned.subject) if is_one and planned.subject else ""
     return fill(
         "<{failed} did not finish><{both:?}, and ><{wrong} cannot be trusted<: {why}>>",
@@ -222,18 +230,18 @@ def plan_details(planned: Plan, prices: Prices) -> str:
     is_decided = planned.answer.kind != "not decided" and planned.baseline_seconds is not None
     costs = _costs(planned, prices) if is_decided else ()
     parts = (*_another_training(planned), *_doubts(planned), *costs)
-    return " ".join([*(f"{one}." for one in parts), other_lengths(planned)]).strip()
+    return " ".join([*(f"{part}." for part in parts), other_lengths(planned)]).strip()
 
 
-def starts_words(found: Sequence[ColdWarm], num_steps: int | None) -> Iterator[Sentence]:
+def starts_words(pairs: Sequence[ColdWarm], num_steps: int | None) -> Iterator[Sentence]:
     """For each backend its times at the first start and at later ones; nothing without a length."""
-    for one in found:
-        if num_steps is not None and (totals := one.totals(num_steps)):
+    for pair in pairs:
+        if num_steps is not None and (totals := pair.totals(num_steps)):
             first, later, base = (Figure("planned_seconds", duration(total)) for total in totals)
             yield fill(
                 "{backend}: {first} at the first start, {later} at later ones with filled "
                 "caches, {base} without a compiler.",
-                backend=one.backend,
+                backend=pair.backend,
                 first=first,
                 later=later,
                 base=base,
@@ -275,28 +283,28 @@ def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
     )
     compiling = planned.compile_joules
     kwh = [
-        (planned.joules[one] + compiling.get(one, 0.0)) / JOULES_PER_KWH
-        for one in labels
-        if one in planned.joules
+        (planned.joules[label] + compiling.get(label, 0.0)) / JOULES_PER_KWH
+        for label in labels
+        if label in planned.joules
     ]
     is_known = len(kwh) == len(labels)
     if is_known:
         few = max(kwh) < LEAST_KWH
-        energy = [1000 * one for one in kwh] if few else kwh
+        energy = [1000 * energy for energy in kwh] if few else kwh
         user = "Compiling and steps" if labels[0] in compiling else "The steps"
         yield f"{user} use {_instead(energy)} {'Wh' if few else 'kWh'}"
         if planned.best is not None:
             yield from _energy_repaid(planned.best)
         if emitted := _co2(kwh, prices):
             yield f"They emit {emitted}"
-    hours = [planned.totals[one] * planned.num_devices / 3600 for one in labels]
+    hours = [planned.totals[label] * planned.num_devices / 3600 for label in labels]
     if costs := _money(hours, kwh if is_known else None, prices):
         yield f"The training costs {costs}"
 
 
 def _co2(kwh: Sequence[float], prices: Prices) -> str:
     """`0.3 instead of 0.2 kg of CO2`; empty if the amount per kWh is not set."""
-    kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
+    kilograms = [energy * prices.co2_grams_per_kwh / 1000 for energy in kwh]
     return f"{_instead(kilograms)} kg of CO2" if any(kilograms) else ""
 
 
@@ -315,19 +323,19 @@ def _money(hours: Sequence[float], kwh: Sequence[float] | None, prices: Prices) 
 
 def _energy_repaid(best: Result) -> Iterator[str]:
     """After how many steps a backend has saved the energy of its compiling."""
-    found = best.energy.break_even if best.energy else None
-    if found is None:
+    break_even = best.energy.break_even if best.energy else None
+    if break_even is None:
         return
-    if found.verdict == "never":
+    if break_even.verdict == "never":
         yield f"{best.label} saves no energy"
-    elif found.verdict == "reached" and found.low is not None:
-        spread = f"{_steps(found.low)} to {_steps(found.high)}"
-        yield f"In energy, compiling pays off after {_steps(found.steps)} steps ({spread})"
+    elif break_even.verdict == "reached" and break_even.low is not None:
+        spread = f"{_steps(break_even.low)} to {_steps(break_even.high)}"
+        yield f"In energy, compiling pays off after {_steps(break_even.steps)} steps ({spread})"
 
 
 def _instead(amounts: Sequence[float]) -> str:
     """`3.48 instead of 4.43`; one amount alone, or two equal ones once."""
-    texts = [f"{one:,.0f}" if one >= 999.5 else digits(one, 3) for one in amounts]
+    texts = [f"{amount:,.0f}" if amount >= 999.5 else digits(amount, 3) for amount in amounts]
     return " instead of ".join(dict.fromkeys(texts))
 
 
@@ -341,15 +349,15 @@ def _hour(planned: Plan, prices: Prices) -> str:
     )
     if not planned.step_seconds.keys() >= set(labels):
         return ""
-    steps = [3600 / planned.step_seconds[one] for one in labels]
-    joules = [planned.step_joules.get(one, math.nan) for one in labels]
+    steps = [3600 / planned.step_seconds[label] for label in labels]
+    joules = [planned.step_joules.get(label, math.nan) for label in labels]
     kwh = [count * energy / JOULES_PER_KWH for count, energy in zip(steps, joules, strict=True)]
     amounts = [f"{_instead(steps)} steps"]
     if is_known := not any(map(math.isnan, kwh)):
         amounts += [f"{_instead(kwh)} kWh", _co2(kwh, prices)]
     hours = [planned.num_devices] * len(labels)
     amounts.append(_money(hours, kwh if is_known else None, prices))
-    known = [one for one in amounts if one]
+    known = [amount for amount in amounts if amount]
     what = f"with {labels[0]}" if planned.leading else "without a compiler"
     return f"Per hour {what}: {', '.join(known)}." if len(known) > 1 else ""
 

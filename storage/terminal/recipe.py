@@ -80,40 +80,40 @@ def change(
         optimizers = script.calls(OPTIMIZERS) if form else []
         loading = loading_of(variant, on_cuda=on_cuda)
         loaders = script.calls(LOADERS) if loading else []
-        edits = [edit for one in optimizers for edit in script.set(one, form, {})]
-        edits += [edit for one in loaders for edit in script.set(one, loading, {})]
+        edits = [edit for call in optimizers for edit in script.set(call, form, {})]
+        edits += [edit for call in loaders for edit in script.set(call, loading, {})]
         if loading:
             loaders += trainers
             given = {"dataloader_num_workers": loading["num_workers"]}
-            edits += [edit for one in trainers for edit in script.set(one, given, {})]
+            edits += [edit for call in trainers for edit in script.set(call, given, {})]
         if compiled:
             given = arguments_of(variant) if is_compiled else {"disable": "True"}
             usual = USUAL if is_compiled else {"disable": "False"}
-            edits += [edit for one in compiled for edit in script.set(one, given, usual)]
+            edits += [edit for call in compiled for edit in script.set(call, given, usual)]
         elif trainers:
             given = {
-                f"torch_compile_{key}": repr(one)
+                f"torch_compile_{key}": repr(value)
                 for key in ("backend", "mode")
-                if (one := getattr(variant, key)) not in (None, "inductor")
+                if (value := getattr(variant, key)) not in (None, "inductor")
             }
             given = {"torch_compile": "True", **given} if is_compiled else {}
-            edits += [edit for one in trainers for edit in script.set(one, given, TRAINERS_USUAL)]
+            edits += [edit for call in trainers for edit in script.set(call, given, TRAINERS_USUAL)]
             lines = [
                 *lines,
                 *(
-                    f"torch._inductor.config.{key} = {one!r}"
-                    for key, one in options_of(variant).items()
+                    f"torch._inductor.config.{key} = {value!r}"
+                    for key, value in options_of(variant).items()
                 ),
             ]
         if form.get("fused") == "True":
-            unfused = [one for one in trainers if script.text(one, "optim") == "adamw_torch"]
+            unfused = [call for call in trainers if script.text(call, "optim") == "adamw_torch"]
             optimizers += unfused
-            edits += [edit for one in unfused for edit in script.set(one, FUSED, {})]
+            edits += [edit for call in unfused for edit in script.set(call, FUSED, {})]
     except (SyntaxError, ValueError):
         return None
     says_compiler = not is_compiled or bool(compiled or trainers)
     if lines and says_compiler:
-        first = min((one.start for one in edits), default=len(content))
+        first = min((edit.start for edit in edits), default=len(content))
         edits.append(script.after_imports(lines, before=first))
     diff = _diff(content, script.edited(edits), name)
     # A terminal shows the diff, and must not obey it.
@@ -124,24 +124,24 @@ def change(
 
 def arguments_of(variant: Variant) -> dict[str, str]:
     """Arguments of `torch.compile`, which accepts a mode or options, but not both."""
-    found, options, path = {}, options_of(variant), variant.path_of_backend
+    arguments, options, path = {}, options_of(variant), variant.path_of_backend
     if variant.backend != "inductor":
-        found["backend"] = path.rpartition(":")[2] if path else repr(variant.backend)
+        arguments["backend"] = path.rpartition(":")[2] if path else repr(variant.backend)
     if variant.mode is not None and not options:
-        found["mode"] = repr(variant.mode)
+        arguments["mode"] = repr(variant.mode)
     if options:
         mode = f"**torch._inductor.list_mode_options({variant.mode!r}), " if variant.mode else ""
         listed = ", ".join(f"{name!r}: {value!r}" for name, value in options.items())
-        found["options"] = f"{{{mode}{listed}}}"
+        arguments["options"] = f"{{{mode}{listed}}}"
     if variant.fullgraph:
-        found["fullgraph"] = "True"
+        arguments["fullgraph"] = "True"
     if variant.dynamic is not None:
-        found["dynamic"] = str(variant.dynamic)
-    return found
+        arguments["dynamic"] = str(variant.dynamic)
+    return arguments
 
 
 def options_of(variant: Variant) -> dict[str, object]:
-    return {name: one for name, one in variant.options.items() if name != "fallback_random"}
+    return {name: value for name, value in variant.options.items() if name != "fallback_random"}
 
 
 def form_of(variant: Variant) -> dict[str, str]:
@@ -174,12 +174,14 @@ class _Script:
         self._imported: dict[str, str] = {}
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Import):
-                for one in node.names:
-                    whole = one.name if one.asname else one.name.partition(".")[0]
-                    self._imported[one.asname or whole] = whole
+                for imported in node.names:
+                    module = imported.name if imported.asname else imported.name.partition(".")[0]
+                    self._imported[imported.asname or module] = module
             elif isinstance(node, ast.ImportFrom):
-                for one in node.names:
-                    self._imported[one.asname or one.name] = f"{node.module}.{one.name}"
+                for imported in node.names:
+                    self._imported[imported.asname or imported.name] = (
+                        f"{node.module}.{imported.name}"
+                    )
 
     def compiled(self) -> list[ast.expr]:
         """Calls of `torch.compile`, of Breakeven's `compile`, and of a module's method."""
@@ -196,26 +198,28 @@ class _Script:
 
     def calls(self, paths: tuple[str, ...]) -> list[ast.expr]:
         """Calls of these functions, and decorators that name one without a call."""
-        found: list[ast.expr] = []
+        named: list[ast.expr] = []
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call) and self._path(node.func) in paths:
-                found.append(node)
+                named.append(node)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found += [one for one in node.decorator_list if self._path(one) in paths]
-        return found
+                named += [
+                    decorator for decorator in node.decorator_list if self._path(decorator) in paths
+                ]
+        return named
 
     def _path(self, node: ast.expr) -> str | None:
         """`torch.optim.AdamW` for a name that was imported, by whatever name; else None."""
         if isinstance(node, ast.Name):
             return self._imported.get(node.id)
-        if isinstance(node, ast.Attribute) and (of := self._path(node.value)):
-            return f"{of}.{node.attr}"
+        if isinstance(node, ast.Attribute) and (owner := self._path(node.value)):
+            return f"{owner}.{node.attr}"
         return None
 
     def text(self, call: ast.expr, name: str) -> object:
         """The constant that a call gives an argument; None for any other value."""
         given = call.keywords if isinstance(call, ast.Call) else []
-        values = [one.value for one in given if one.arg == name]
+        values = [argument.value for argument in given if argument.arg == name]
         return values[0].value if values and isinstance(values[0], ast.Constant) else None
 
     def set(self, call: ast.expr, wanted: Arguments, usual: Arguments) -> Iterator[_Edit]:
@@ -225,16 +229,16 @@ class _Script:
             listed = ", ".join(_listed(wanted, usual))
             yield _Edit(self._end(call), self._end(call), f"({listed})" if listed else "")
             return
-        if any(one.arg is None for one in call.keywords):
+        if any(argument.arg is None for argument in call.keywords):
             raise ValueError("arguments in a dictionary")
         if len(call.args) > MOST_POSITIONAL:  # one of them may be wanted
             raise ValueError("positional arguments")
-        given = {one.arg: one.value for one in call.keywords if one.arg}
+        given = {argument.arg: argument.value for argument in call.keywords if argument.arg}
         for name, value in given.items():
             text = wanted.get(name) or usual.get(name)
             if text is not None:
                 yield _Edit(self._start(value), self._end(value), text)
-        new = _listed({name: one for name, one in wanted.items() if name not in given}, usual)
+        new = _listed({name: value for name, value in wanted.items() if name not in given}, usual)
         both: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
         before = sorted(both, key=self._end)
         if new and not before:
@@ -243,7 +247,7 @@ class _Script:
             start, end = self._start(before[-1]), self._end(before[-1])
             indent = self._content[self._starts[before[-1].lineno - 1] : start].decode()
             comma = ", " if indent.strip() else f",\n{indent}"
-            yield _Edit(end, end, "".join(f"{comma}{one}" for one in new))
+            yield _Edit(end, end, "".join(f"{comma}{argument}" for argument in new))
 
     def after_imports(self, lines: Sequence[str], before: int) -> _Edit:
         """Inserts lines after the last import of the module that is above a place."""
@@ -271,12 +275,12 @@ class _Script:
 
 
 def _listed(wanted: Arguments, usual: Arguments) -> list[str]:
-    return [f"{name}={one}" for name, one in wanted.items() if usual.get(name) != one]
+    return [f"{name}={value}" for name, value in wanted.items() if usual.get(name) != value]
 
 
 def _diff(before: bytes, after: bytes, name: str) -> str:
     # Only at "\n", as Git does.
-    old, new = (re.findall(r"[^\n]*\n|[^\n]+", one.decode()) for one in (before, after))
+    old, new = (re.findall(r"[^\n]*\n|[^\n]+", content.decode()) for content in (before, after))
     # Git ends a name with spaces at a tab.
     lines = unified_diff(old, new, f"a/{name}\t", f"b/{name}\t")
     return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines)
@@ -318,10 +322,10 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     else:
         return None
     script = PurePath(spec.model.script or "")
-    found = _change(store, comparison.experiment_id, spec, variant) if spec.is_script else None
+    changed = _change(store, comparison.experiment_id, spec, variant) if spec.is_script else None
     blocks = _blocks(store, comparison, best) if best and variant.scope == "blocks" else ()
-    lines = recipe(spec, variant, found, blocks)
-    if found is not None and found.diff:
+    lines = recipe(spec, variant, changed, blocks)
+    if changed is not None and changed.diff:
         steps = planned.num_steps
         length = "" if steps == own_steps(comparison) else f" --plan '{steps} steps'"
         show = f"breakeven show {comparison.experiment_id}{length} --diff{store.data_dir.option}"
@@ -332,7 +336,7 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
         return Use(
             intro=intro.format(aim=aim, name=script.name),
             command=command,
-            diff=found.diff,
+            diff=changed.diff,
             lines=lines,
         )
     if not lines:
@@ -348,8 +352,8 @@ def _is_the_persons(script: PurePath, data_dir: DataDir) -> bool:
 
 def _blocks(store: Store, comparison: Comparison, best: Result) -> Sequence[str]:
     """Where the run found the blocks that it compiled; empty without such a record."""
-    found = queries.fields_by_run(queries.workloads(store, comparison.experiment_id))
-    paths: Sequence[str] = found.get(best.run_id, {}).get("blocks", ())
+    workloads = queries.fields_by_run(queries.workloads(store, comparison.experiment_id))
+    paths: Sequence[str] = workloads.get(best.run_id, {}).get("blocks", ())
     return paths
 
 
@@ -413,14 +417,14 @@ def _optimizer(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
         if spec.is_script:
             name = "AdamW"
             yield "# Where your script makes its optimizer, of whatever class, add an argument:"
-        form = ", ".join(f"{name}={one}" for name, one in form_of(variant).items())
+        form = ", ".join(f"{name}={value}" for name, value in form_of(variant).items())
         yield f"optimizer = torch.optim.{name}(model.parameters(), ..., {form})"
 
 
 def _loaders(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
     loading = loading_of(variant, on_cuda=spec.device.startswith("cuda"))
     if loading:
-        given = ", ".join(f"{name}={one}" for name, one in loading.items())
+        given = ", ".join(f"{name}={value}" for name, value in loading.items())
         yield "# Where your script makes its data loaders, add arguments:"
         yield f"loader = torch.utils.data.DataLoader(dataset, ..., {given})"
 
@@ -428,7 +432,7 @@ def _loaders(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
 def _compiled(spec: ExperimentSpec, variant: Variant, blocks: Sequence[str]) -> Iterator[str]:
     if variant.backend is None:
         return
-    arguments = ", ".join(f"{name}={one}" for name, one in arguments_of(variant).items())
+    arguments = ", ".join(f"{name}={value}" for name, value in arguments_of(variant).items())
     if spec.is_script and variant.scope == "iteration":
         given = ", ".join(filter(None, ["model", arguments]))
         yield f"model = torch.compile({given})  # before the first step"

@@ -76,10 +76,10 @@ def report(comparison: Comparison, answer: str = "") -> str:
 def causes_report(causes: Sequence[KnownCause]) -> str:
     """The known cause of each failure, and the commands that try its remedies."""
     lines = []
-    for one in causes:
-        lines.append(f"cause of {one.label}: {one.words}")
-        for remedy in one.remedies:
-            command = one.command(remedy)
+    for cause in causes:
+        lines.append(f"cause of {cause.label}: {cause.words}")
+        for remedy in cause.remedies:
+            command = cause.command(remedy)
             lines.append(f"  to try {remedy_text(remedy)}: {printable(command, len(command))}")
     return "\n".join(lines)
 
@@ -92,51 +92,51 @@ def spent_words(seconds: Mapping[str, float]) -> str:
 
 
 def caches_report(
-    found: Sequence[ColdWarm], silent: Sequence[Evidence], num_steps: int | None
+    pairs: Sequence[ColdWarm], silent: Sequence[Evidence], num_steps: int | None
 ) -> str:
     """A line per backend, its time for a planned length, and sentences on processes without a
     compile latency."""
     seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
     lines = [
-        f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
-        f"{seconds(one.cold_median)}, {share(one.time_saved)} of the compile time saved; "
-        f"repeats: {len(one.cold_seconds)}; "
-        f"break-even cold: {break_even_in_full(one.cold_break_even)}; "
-        f"warm: {break_even_in_full(one.warm_break_even)}"
-        for one in found
+        f"filled caches, {pair.backend}: {seconds(pair.warm_median)} instead of "
+        f"{seconds(pair.cold_median)}, {share(pair.time_saved)} of the compile time saved; "
+        f"repeats: {len(pair.cold_seconds)}; "
+        f"break-even cold: {break_even_in_full(pair.cold_break_even)}; "
+        f"warm: {break_even_in_full(pair.warm_break_even)}"
+        for pair in pairs
     ]
-    planned = [f"plan for {num_steps:,} steps: {one}" for one in starts_words(found, num_steps)]
+    planned = [f"plan for {num_steps:,} steps: {pair}" for pair in starts_words(pairs, num_steps)]
     return "\n".join([*lines, *planned, *why_silent(silent)])
 
 
-def caches_table(found: Sequence[ColdWarm]) -> pd.DataFrame:
+def caches_table(pairs: Sequence[ColdWarm]) -> pd.DataFrame:
     """One row per backend as text, including regional and dynamic variants."""
-    return pd.DataFrame([_caches_row(one) for one in found])
+    return pd.DataFrame([_caches_row(pair) for pair in pairs])
 
 
-def _caches_row(one: ColdWarm) -> dict[str, str]:
-    variant, seconds = parse_backend(one.backend), METRICS["compile_seconds"].format
+def _caches_row(pair: ColdWarm) -> dict[str, str]:
+    variant, seconds = parse_backend(pair.backend), METRICS["compile_seconds"].format
     return {
-        "backend": one.backend,
+        "backend": pair.backend,
         "compiled": variant.scope.replace("_", " and "),
         "shapes": {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic],
-        "repeats": count_of(len(one.cold_seconds), "pair"),
-        "cold_compile_seconds": seconds(one.cold_median),
-        "warm_compile_seconds": seconds(one.warm_median),
-        "compile_time_saved": METRICS["compile_time_saved"].format(one.time_saved),
-        "cold_over_warm": ratio_text(one.ratio),
+        "repeats": count_of(len(pair.cold_seconds), "pair"),
+        "cold_compile_seconds": seconds(pair.cold_median),
+        "warm_compile_seconds": seconds(pair.warm_median),
+        "compile_time_saved": METRICS["compile_time_saved"].format(pair.time_saved),
+        "cold_over_warm": ratio_text(pair.ratio),
     }
 
 
-def caches_break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
+def caches_break_evens(pairs: Sequence[ColdWarm]) -> pd.DataFrame:
     """One row per backend: break-even steps with cold and with warm caches."""
     rows = [
         {
-            "backend": one.backend,
-            "cold_break_even_steps": break_even_in_full(one.cold_break_even),
-            "warm_break_even_steps": break_even_in_full(one.warm_break_even),
+            "backend": pair.backend,
+            "cold_break_even_steps": break_even_in_full(pair.cold_break_even),
+            "warm_break_even_steps": break_even_in_full(pair.warm_break_even),
         }
-        for one in found
+        for pair in pairs
     ]
     return pd.DataFrame(rows)
 
@@ -173,10 +173,10 @@ def brought_text(brought: Brought) -> str:
     if brought.rows:
         return _imported_table(brought.rows)
     taken = brought.runs
-    lines = [f"experiment {one}" for one in taken.experiments]
-    lines += [f"  new run {one}" for one in taken.new_runs]
-    lines += [f"  run {one} was there already, the same" for one in taken.known_runs]
-    lines += [f"  left out: {printable(one)}" for one in taken.left_out]
+    lines = [f"experiment {experiment_id}" for experiment_id in taken.experiments]
+    lines += [f"  new run {run_id}" for run_id in taken.new_runs]
+    lines += [f"  run {run_id} was there already, the same" for run_id in taken.known_runs]
+    lines += [f"  left out: {printable(name)}" for name in taken.left_out]
     return "\n".join(lines)
 
 
@@ -220,7 +220,7 @@ ALL_PASS, UNFINISHED, REFUSED = 0, 1, 3
 HEADER = ("run", "part", "status", "tensors", "failed", "tolerance")
 
 
-def correctness_report(spec: ExperimentSpec, found: Sequence[Check]) -> str:
+def correctness_report(spec: ExperimentSpec, checks: Sequence[Check]) -> str:
     """Title, table, reasons for checks that did not pass, and notes."""
     title = (
         f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
@@ -228,22 +228,22 @@ def correctness_report(spec: ExperimentSpec, found: Sequence[Check]) -> str:
     )
     if spec.suite_run and spec.trains:
         title += f", optimizer {spec.training.optimizer}"
-    table = aligned_table([list(HEADER), *map(_check_cells, found)], len(HEADER))
+    table = aligned_table([list(HEADER), *map(_check_cells, checks)], len(HEADER))
     lines = [printable(title, len(title)), "", *table, ""]
     lines += [
         f"{check.label}, {check.part}: {check.status}; {printable(check.explanation)}"
-        for check in found
+        for check in checks
         if check.status != PASS and check.explanation
     ]
-    notes = {note: None for check in found for note in check.notes}
+    notes = {note: None for check in checks for note in check.notes}
     return "\n".join([*lines, *(f"note: {printable(note)}" for note in notes)])
 
 
-def checks_exit_status(found: Sequence[Check]) -> int:
+def checks_exit_status(checks: Sequence[Check]) -> int:
     """3 if a check does not pass, 1 if one is missing, else 0."""
-    if any(check.status not in (PASS, None) for check in found):
+    if any(check.status not in (PASS, None) for check in checks):
         return REFUSED
-    unfinished = any(c.status is None or c.state != RunState.FINISHED for c in found)
+    unfinished = any(c.status is None or c.state != RunState.FINISHED for c in checks)
     return UNFINISHED if unfinished else ALL_PASS
 
 

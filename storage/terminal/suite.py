@@ -28,38 +28,43 @@ NUM_TEXT_COLUMNS = 4
 """Number of first columns with words, aligned to the left; the others are aligned to the right."""
 
 
-def suite_report(suite_run: str, found: Sequence[Outcome]) -> str:
+def suite_report(suite_run: str, outcomes: Sequence[Outcome]) -> str:
     """Title, a row for each backend, precision and part, a row for each cell, and failures."""
-    rows = groups(found)
-    summary = [list(SUMMARY), *([cell(one) for cell in SUMMARY.values()] for one in rows)]
-    cells = [list(CELLS), *([cell(one) for cell in CELLS.values()] for one in found)]
+    rows = groups(outcomes)
+    summary = [list(SUMMARY), *([cell(group) for cell in SUMMARY.values()] for group in rows)]
+    cells = [list(CELLS), *([cell(outcome) for cell in CELLS.values()] for outcome in outcomes)]
     reasons = [
-        f"{one.cell.model}, {one.cell.precision}, {one.cell.part}, {one.cell.backend}: {reason}"
-        for one in found
-        if (reason := one.failure or (one.explanation and f"{one.status}; {one.explanation}"))
+        f"{', '.join(outcome.cell)}: {reason}"
+        for outcome in outcomes
+        if (
+            reason := outcome.failure
+            or (outcome.explanation and f"{outcome.status}; {outcome.explanation}")
+        )
     ]
     lines = [f"suite run {suite_run}", "", *aligned_table(summary, NUM_TEXT_COLUMNS - 1), ""]
-    lines += [f"{', '.join(one.row)}: {rest}" for one in rows if (rest := rests_on(one.mean)).parts]
+    lines += [
+        f"{', '.join(group.row)}: {rest}" for group in rows if (rest := rests_on(group.mean)).parts
+    ]
     return "\n".join([*lines, "", *aligned_table(cells, NUM_TEXT_COLUMNS), "", *reasons]).rstrip()
 
 
-def against_report(earlier: str, found: Against, conditions: str = "") -> str:
+def against_report(earlier: str, compared: Against, conditions: str = "") -> str:
     """Numbers that became worse or better, and cells of only one of the suite runs; `conditions`
     are differences in conditions."""
     lines = [f"against {earlier}:"]
     if conditions:
         lines.append(f"warning: made under other conditions: {conditions}")
-    for row, mean in found.means.items():
+    for row, mean in compared.means.items():
         lines.append(f"{', '.join(row)}: {change_text(mean)}")
     lines += [
         f"{'WORSE' if change.is_worse else 'better'}  {', '.join(change.cell)}: {change.kind}: "
         f"{change.before} before, {change.now} now{DOUBTFUL if change.doubts else ''}"
-        for change in found.changes
+        for change in compared.changes
     ]
-    if not found.changes:
+    if not compared.changes:
         lines.append("no cell is clearly better or worse")
-    lines += [f"cannot tell  {', '.join(cell)}: {UNCLEAR}" for cell in found.unclear]
-    for title, cells in (("earlier", found.only_before), ("later", found.only_now)):
+    lines += [f"cannot tell  {', '.join(cell)}: {UNCLEAR}" for cell in compared.unclear]
+    for title, cells in (("earlier", compared.only_before), ("later", compared.only_now)):
         lines += [f"only in the {title} run: {', '.join(cell)}" for cell in cells]
     return "\n".join(lines)
 
@@ -77,15 +82,15 @@ def other_conditions(runs: pd.DataFrame, suite_run: str, earlier: str) -> str:
     return "; ".join(parts)
 
 
-def exit_status(found: Sequence[Outcome], compared: Against | None) -> int:
+def exit_status(outcomes: Sequence[Outcome], compared: Against | None) -> int:
     """5 if a cell became worse, 3 if one failed, 1 if one is unknown or too imprecise to compare,
     else 0."""
     if compared is not None and compared.regressions:
         return WORSE
-    if any(one.failure or one.status not in (None, PASS) for one in found):
+    if any(outcome.failure or outcome.status not in (None, PASS) for outcome in outcomes):
         return FAILED
     unclear = compared is not None and compared.unclear
-    return ALL_PASS if all(one.is_known for one in found) and not unclear else UNFINISHED
+    return ALL_PASS if all(outcome.is_known for outcome in outcomes) and not unclear else UNFINISHED
 
 
 def rests_on(mean: MeanSpeedup | None) -> Sentence:
@@ -113,9 +118,9 @@ def rests_on(mean: MeanSpeedup | None) -> Sentence:
 def _deciding(mean: MeanSpeedup) -> Sentence:
     """The verdicts without single models: `inconclusive without T5Small (1.04x)`."""
     without: dict[str, list[Sentence]] = {}
-    for one in mean.deciding:
-        named = fill("{model} ({mean:geomean_speedup})", model=one.model, mean=one.mean)
-        without.setdefault(format_verdict(one.verdict), []).append(named)
+    for decision in mean.deciding:
+        named = fill("{model} ({mean:geomean_speedup})", model=decision.model, mean=decision.mean)
+        without.setdefault(format_verdict(decision.verdict), []).append(named)
     return joined(
         (
             fill("{verdict} without {models}", verdict=verdict, models=either(models))
@@ -161,30 +166,30 @@ def share_text(group: Group) -> str:
 
 
 SUMMARY: dict[str, Callable[[Group], str]] = {
-    "backend": lambda one: one.row.backend,
-    "precision": lambda one: one.row.precision,
-    "part": lambda one: one.row.part,
-    "models": lambda one: str(len(one.outcomes)),
+    "backend": lambda group: group.row.backend,
+    "precision": lambda group: group.row.precision,
+    "part": lambda group: group.row.part,
+    "models": lambda group: str(len(group.outcomes)),
     "pass rate": share_text,
-    "geomean speedup (95 %)": lambda one: ratio_text(one.speedup),
-    "verdict": lambda one: format_verdict(one.mean and one.mean.verdict),
-    "over": lambda one: str(one.num_counted),
-    "failed": lambda one: str(len(one.failures)),
+    "geomean speedup (95 %)": lambda group: ratio_text(group.speedup),
+    "verdict": lambda group: format_verdict(group.mean and group.mean.verdict),
+    "over": lambda group: str(group.num_counted),
+    "failed": lambda group: str(len(group.failures)),
     "mean compile": compile_text,
-    "memory ratio (95 %)": lambda one: ratio_text(one.memory),
-    "caches save": lambda one: METRICS["compile_time_saved"].format(one.compile_time_saved),
-    "not over": lambda one: str(one.num_open),
+    "memory ratio (95 %)": lambda group: ratio_text(group.memory),
+    "caches save": lambda group: METRICS["compile_time_saved"].format(group.compile_time_saved),
+    "not over": lambda group: str(group.num_open),
 }
 CELLS: dict[str, Callable[[Outcome], str]] = {
-    "model": lambda one: one.cell.model,
-    "precision": lambda one: one.cell.precision,
-    "part": lambda one: one.cell.part,
-    "backend": lambda one: one.cell.backend,
-    "accuracy": lambda one: one.status or DASH,
-    "speedup (95 %)": lambda one: ratio_text(one.speedup),
-    "verdict": lambda one: format_verdict(one.speed_verdict),
-    "compile": lambda one: METRICS["compile_seconds"].format(one.compile_seconds),
-    "memory ratio": lambda one: METRICS["memory_ratio"].format(one.memory_ratio),
-    "cold": lambda one: METRICS["cold_compile_seconds"].format(one.cold_seconds),
-    "warm": lambda one: METRICS["warm_compile_seconds"].format(one.warm_seconds),
+    "model": lambda outcome: outcome.cell.model,
+    "precision": lambda outcome: outcome.cell.precision,
+    "part": lambda outcome: outcome.cell.part,
+    "backend": lambda outcome: outcome.cell.backend,
+    "accuracy": lambda outcome: outcome.status or DASH,
+    "speedup (95 %)": lambda outcome: ratio_text(outcome.speedup),
+    "verdict": lambda outcome: format_verdict(outcome.speed_verdict),
+    "compile": lambda outcome: METRICS["compile_seconds"].format(outcome.compile_seconds),
+    "memory ratio": lambda outcome: METRICS["memory_ratio"].format(outcome.memory_ratio),
+    "cold": lambda outcome: METRICS["cold_compile_seconds"].format(outcome.cold_seconds),
+    "warm": lambda outcome: METRICS["warm_compile_seconds"].format(outcome.warm_seconds),
 }

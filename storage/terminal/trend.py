@@ -56,20 +56,20 @@ def add_trend_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def report(found: Sequence[Series]) -> str:
+def report(all_series: Sequence[Series]) -> str:
     """All series with their levels and steps."""
-    if not found:
+    if not all_series:
         return "no experiment that is over has such a number"
-    return "\n".join(line for series in found for line in _lines(series))
+    return "\n".join(line for series in all_series for line in _lines(series))
 
 
-def as_json(found: Sequence[Series]) -> str:
+def as_json(all_series: Sequence[Series]) -> str:
     """A list of series, each with its points, levels and steps."""
-    return json.dumps(plain([_told(series) for series in found]), indent=1)
+    return json.dumps(plain([_told(series) for series in all_series]), indent=1)
 
 
 def reasons(
-    found: Sequence[Series],
+    all_series: Sequence[Series],
     conditions: Sequence[Condition],
     within: int,
     alone: Iterable[tuple[str, Failure]] = (),
@@ -78,26 +78,26 @@ def reasons(
     never gave a number (`failures_without_series`)."""
     return [
         f"{_title(series)}: {sentence}"
-        for series in found
-        for one in conditions
-        if (sentence := _met(series, one, within)) is not None
+        for series in all_series
+        for condition in conditions
+        if (sentence := _met(series, condition, within)) is not None
     ] + [
         f"{printable(title)}: {sentence}"
         for title, failure in alone
-        for one in conditions
-        if (sentence := _met_by_newest(failure, one)) is not None
+        for condition in conditions
+        if (sentence := _met_by_newest(failure, condition)) is not None
     ]
 
 
-def unjudged(found: Sequence[Series], conditions: Sequence[Condition]) -> str | None:
+def unjudged(all_series: Sequence[Series], conditions: Sequence[Condition]) -> str | None:
     """Why no condition could be judged; None if one could. Misspelt filters and missing experiments
     must not count as success."""
-    least = FEWEST if all(one.name == WORSE for one in conditions) else 1
+    least = FEWEST if all(condition.name == WORSE for condition in conditions) else 1
     newest: dict[tuple[str, str, Any], Series] = {}
-    for series in found:  # A device with a new name ends the series of its host's former name.
+    for series in all_series:  # A device with a new name ends the series of its host's former name.
         key = (series.workload, series.backend, series.points[-1].versions["host"])
         newest[key] = max(
-            newest.get(key, series), series, key=lambda one: one.points[-1].experiment_id
+            newest.get(key, series), series, key=lambda series: series.points[-1].experiment_id
         )
     longest = max((len(series.points) for series in newest.values()), default=0)
     if not conditions or longest >= least:

@@ -48,7 +48,7 @@ def answered(num_steps: int | None, *results: Result, **changes: Any) -> Plan:
     return plan(replace(comparison(BASELINE, *results), **changes), num_steps)
 
 
-def told(planned: Plan) -> str:
+def spoken(planned: Plan) -> str:
     return str(answer_words(planned))
 
 
@@ -58,12 +58,12 @@ def test_a_long_training_with_an_inconclusive_backend_is_not_decided() -> None:
     planned = answered(20_000, open_one)
     assert planned.answer is not None and planned.best is None and not planned.is_sure
     assert (planned.answer.kind, planned.answer.probable) == ("not decided", "a")
-    assert told(planned) == (
+    assert spoken(planned) == (
         "Not decided for 20,000 steps: probably use a, 1 h 1 min instead of 1 h 7 min, compiling "
         "included, but the speedup of 1.10x (0.98 to 1.25) may be chance; about 29 more rounds "
         "would decide."
     )
-    slower = told(answered(20_000, rated("a", "unsure", 0.95, 0.9, 1.04)))
+    slower = spoken(answered(20_000, rated("a", "unsure", 0.95, 0.9, 1.04)))
     assert slower.startswith("Not decided for 20,000 steps: probably do not compile, 1 h 7 min")
     assert slower.endswith("may be chance; no difference above 11.1 % is visible.")
 
@@ -90,11 +90,11 @@ def test_equal_totals_are_practically_equal_whatever_the_speed() -> None:
     planned = answered(20_000, almost)
     assert planned.best is None and planned.answer is not None
     assert (planned.answer.kind, planned.answer.is_equal) == ("do not compile", True)
-    assert told(planned) == (
+    assert spoken(planned) == (
         "Do not compile for 20,000 steps: a takes practically as long, 1 h 7 min with and without "
         "it."
     )
-    as_fast = told(answered(20_000, rated("a", "same", 1.001, 0.999, 1.003)))
+    as_fast = spoken(answered(20_000, rated("a", "same", 1.001, 0.999, 1.003)))
     assert "practically as long" in as_fast
 
 
@@ -123,9 +123,9 @@ def test_no_rounds_are_offered_to_runs_that_take_no_turns(
             run = Recording(folder.runs, label, spec).claim().start()
             run.blocks(seconds, falling_losses(80), 3.0 if label == "inductor" else 0.0)
             run.evaluation(0.8).end()
-        found = row_of(compared(folder), "inductor")
-        assert (found.more_rounds is not None) is offers
-        assert ("more round" in speed_reason(found)) is offers
+        result = row_of(compared(folder), "inductor")
+        assert (result.more_rounds is not None) is offers
+        assert ("more round" in speed_reason(result)) is offers
         main(["show", EXPERIMENT_ID, "--data-folder", str(folder.path)])
         said = " ".join(capsys.readouterr().out.split())
         assert (f"breakeven add-rounds {EXPERIMENT_ID}" in said) is offers
@@ -138,16 +138,18 @@ GAVE_UP = {"name": "forward", "place": "train.py:15", "operator": "aten.bincount
 def gave_up(*labels: str, is_all: bool, **facts: Any) -> tuple[Caution, ...]:
     figures = {"functions": [GAVE_UP | facts], "reason": "x"}
     return tuple(
-        Caution(kind="given up", runs={one: {**figures, "is_all": is_all}}) for one in labels
+        Caution(kind="given up", runs={label: {**figures, "is_all": is_all}}) for label in labels
     )
 
 
 def test_where_nothing_was_compiled_that_is_the_answer() -> None:
     idle = result("a", step_seconds=0.19, is_uncompiled=True, parity=SAME, state="finished")
     planned = answered(20_000, idle, warnings=gave_up("a", is_all=True))
-    assert told(planned) == ("Nothing was compiled: Dynamo gave up at train.py:15 (aten.bincount).")
+    assert spoken(planned) == (
+        "Nothing was compiled: Dynamo gave up at train.py:15 (aten.bincount)."
+    )
     assert "a" not in planned.totals and planned.leading is None
-    unexplained = told(answered(20_000, idle))
+    unexplained = spoken(answered(20_000, idle))
     assert unexplained == ("Nothing was compiled: the compiler captured nothing of the training.")
 
 
@@ -158,7 +160,7 @@ def test_a_part_that_was_given_up_is_named_beside_the_answer() -> None:
         rated("a", "faster", 2.0, 1.9, 2.1, break_even=even),
         warnings=gave_up("a", is_all=False),
     )
-    assert told(planned) == (
+    assert spoken(planned) == (
         "Use a for 20,000 steps: 33 min instead of 1 h 7 min, compiling included; it learns the "
         "same thing; Dynamo gave up on forward at train.py:15 (aten.bincount)."
     )
@@ -186,18 +188,18 @@ def test_a_journal_in_which_dynamo_gave_up_on_everything_has_no_speed(data_dir: 
             )
         run.blocks([0.1 if label == "inductor" else 0.2] * 8, falling_losses(80))
         run.evaluation(0.8).end()
-    found = compared(data_dir)
-    idle = row_of(found, "inductor")
+    comparison = compared(data_dir)
+    idle = row_of(comparison, "inductor")
     numbers = (idle.speedup, idle.speed_verdict, idle.more_rounds, idle.break_even)
     assert numbers == (None, None, None, None)
-    assert told(own_plan(found)) == (
+    assert spoken(own_plan(comparison)) == (
         "Nothing was compiled: Dynamo gave up at train.py:15 (aten.bincount)."
     )
     with Store.in_memory(data_dir) as store:
         assert summarize(store, EXPERIMENT_ID).answer == "nothing compiled"
         page = content(store, EXPERIMENT_ID).page
     assert page.is_bad and page.headline.startswith("Nothing was compiled")
-    assert reasons(found, [Condition(name="slower")]) == [
+    assert reasons(comparison, [Condition(name="slower")]) == [
         "inductor: slower: nothing was compiled, so there is no speed to compare"
     ]
     assert "x (" not in page.evidence, "no speedup"
@@ -221,20 +223,20 @@ def test_a_journal_in_which_dynamo_gave_up_on_everything_has_no_speed(data_dir: 
 def test_backends_without_a_speed(states: Sequence[str], words: str) -> None:
     runs = [result(label, state=state) for label, state in zip("ab", states, strict=True)]
     planned = answered(80, *runs)
-    assert told(planned) == words and planned.best is None
+    assert spoken(planned) == words and planned.best is None
 
 
 def test_backends_that_crashed_or_train_wrong_leave_nothing() -> None:
     wrong = rated("b", "faster", 2.0, 1.9, 2.1, parity=Parity(verdict="broken"))
     planned = answered(20_000, result("a", state=RunState.FAILED), wrong)
     assert planned.answer is not None and planned.answer.kind == "nothing worked"
-    assert told(planned).startswith("Nothing worked: a did not finish, and b cannot be trusted")
+    assert spoken(planned).startswith("Nothing worked: a did not finish, and b cannot be trusted")
 
 
 def test_a_baseline_that_failed_alone_leaves_everything_open() -> None:
     failed = replace(BASELINE, state=RunState.FAILED)
     broken_off = result("a", state=RunState.CANCELLED)
-    assert told(plan(comparison(failed, broken_off), 80)) == (
+    assert spoken(plan(comparison(failed, broken_off), 80)) == (
         "Not decided for 80 steps: the baseline did not finish, so there is nothing to compare "
         "with."
     )
@@ -286,22 +288,22 @@ def test_a_backend_of_unknown_parity_that_ends_worse_is_nowhere_recommended(
     monkeypatch.setattr(commands, "EXAMPLES", None)  # which take seconds to be taken in
     losses, accuracy = FAILURES[name]
     record_unknown(data_dir.runs, losses, accuracy, **changes)
-    found = compared(data_dir)
-    backend = row_of(found, "inductor")
+    comparison = compared(data_dir)
+    backend = row_of(comparison, "inductor")
     assert backend.parity is not None and backend.parity.verdict == "unknown"
     assert backend.speed_verdict == "faster" and backend.is_wrong
-    planned = plan(found, 20_000)
+    planned = plan(comparison, 20_000)
     assert (planned.best, planned.leading) == (None, None) and planned.answer is not None
     assert planned.answer.kind == "nothing worked" and planned.choices[-1].label is None
-    sentence = told(planned)
+    sentence = spoken(planned)
     assert "inductor cannot be trusted: its " in sentence and "not known" in sentence
     with Store.in_memory(data_dir) as store:
         summary = summarize(store, EXPERIMENT_ID)
         assert (summary.leading, summary.answer) == (None, "nothing worked")
         page = content(store, EXPERIMENT_ID).page
     assert page.is_bad and "inductor" in page.headline
-    gate = reasons(found, [Condition(name="slower")])
-    assert any("its training is wrong" in one for one in gate)
+    gate = reasons(comparison, [Condition(name="slower")])
+    assert any("its training is wrong" in reason for reason in gate)
     main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path), "--plan=20000", "--json"])
     in_json = json.loads(capsys.readouterr().out)
     assert in_json["answer"]["words"] == sentence and in_json["plan"]["best"] is None
@@ -326,7 +328,7 @@ def test_a_search_whose_only_candidate_ends_worse_recommends_nothing(data_dir: D
     losses, accuracy = FAILURES["diverges"]
     record_unknown(data_dir.runs, losses, accuracy, scenario="tune")
     planned = plan(compared(data_dir), 20_000)
-    assert planned.best is None and told(planned).startswith("Nothing worked: inductor cannot be")
+    assert planned.best is None and spoken(planned).startswith("Nothing worked: inductor cannot be")
 
 
 def test_a_backend_whose_sameness_was_merely_not_tested_is_used_with_a_word(
@@ -335,7 +337,7 @@ def test_a_backend_whose_sameness_was_merely_not_tested_is_used_with_a_word(
     record_unknown(data_dir.runs, falling_losses(80), 0.8)
     planned = plan(compared(data_dir), 20_000)
     assert planned.best is not None and planned.best.shortfall is None
-    assert told(planned) == (
+    assert spoken(planned) == (
         "Use inductor for 20,000 steps: 33 min instead of 1 h 7 min, compiling included; whether "
         "it learns the same is not known."
     )
@@ -388,7 +390,7 @@ def test_a_shortfall_is_said_with_its_numbers() -> None:
     worse = Shortfall(quantity="final_loss", value=0.4881, expected=0.08828)
     wrong = rated("a", "faster", 6.0, 4.0, 9.0, parity=unknown("other samples"), shortfall=worse)
     planned = answered(20_000, wrong)
-    assert told(planned) == (
+    assert spoken(planned) == (
         "Nothing worked: a cannot be trusted: its final loss is 0.4881 instead of 0.08828, and it "
         "is not known whether it learns the same."
     )
@@ -397,6 +399,6 @@ def test_a_shortfall_is_said_with_its_numbers() -> None:
 def test_the_page_says_the_sentence_of_the_terminal(data_dir: DataDir) -> None:
     record_unknown(data_dir.runs, falling_losses(80), 0.8)
     with Store.in_memory(data_dir) as store:
-        whole = content(store, EXPERIMENT_ID)
-    sentence = told(own_plan(whole.comparison))
-    assert unescape(without_links(whole.page.headline)) == sentence
+        report = content(store, EXPERIMENT_ID)
+    sentence = spoken(own_plan(report.comparison))
+    assert unescape(without_links(report.page.headline)) == sentence

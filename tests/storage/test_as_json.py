@@ -21,7 +21,7 @@ pytestmark = pytest.mark.heavy
 SPEC = experiment_spec(num_steps=100, backends=("inductor", "eager", "aot_eager"))
 
 
-def told(data_dir: DataDir, command: str, *more: str, capsys: Any) -> tuple[dict[str, Any], str]:
+def printed(data_dir: DataDir, command: str, *more: str, capsys: Any) -> tuple[dict[str, Any], str]:
     """What a command prints, and says on stderr."""
     main([command, EXPERIMENT_ID, "--json", "--data-folder", str(data_dir.path), *more])
     out, err = capsys.readouterr()
@@ -47,23 +47,25 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
 
 
 def test_json_has_every_digit(recorded: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
-    found, _ = told(recorded, "show", capsys=capsys)
+    report, _ = printed(recorded, "show", capsys=capsys)
     with Store.in_memory(recorded) as store:
         comparison = compare(store, EXPERIMENT_ID)
-    assert [run["label"] for run in found["runs"]] == [one.label for one in comparison.results]
-    for run, result in zip(found["runs"], comparison.results, strict=True):
+    assert [run["label"] for run in report["runs"]] == [
+        result.label for result in comparison.results
+    ]
+    for run, result in zip(report["runs"], comparison.results, strict=True):
         assert VALUES.keys() <= run["numbers"].keys()
         for name in VALUES:
             value, expected = run["numbers"][name], result.value(name)
             is_text = isinstance(expected, float) and not math.isfinite(expected)
             assert isinstance(value, str) if is_text else value == expected, name
-    assert found["noise_floor"] == comparison.noise_floor
-    assert tuple(one["words"] for one in found["warnings"]) == warnings_of(comparison)
-    assert [run["reason"] for run in found["runs"]] == [None] * 4 + ["exit status 1"]
-    inductor = found["runs"][2]
+    assert report["noise_floor"] == comparison.noise_floor
+    assert tuple(warning["words"] for warning in report["warnings"]) == warnings_of(comparison)
+    assert [run["reason"] for run in report["runs"]] == [None] * 4 + ["exit status 1"]
+    inductor = report["runs"][2]
     assert inductor["speedup"]["median"] == inductor["numbers"]["speedup"] == 0.2 / 0.15
     assert inductor["parity"]["verdict"] == inductor["numbers"]["parity"] == "holds"
-    numbers = {run["label"]: run["numbers"] for run in found["runs"]}
+    numbers = {run["label"]: run["numbers"] for run in report["runs"]}
     assert numbers["eager"]["break_even_steps"] == "never"
     assert numbers["aot_eager"]["final_loss"] == "nan"
     assert numbers["aot_eager"]["max_ratio_to_band"] == "infinite"
@@ -73,15 +75,17 @@ def test_json_has_every_digit(recorded: DataDir, capsys: pytest.CaptureFixture[s
 
 def test_gate_reasons_are_no_json(recorded: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor are profiles of runs without one."""
-    _, reasons = told(recorded, "show", "--fail-if=slower", capsys=capsys)
+    _, reasons = printed(recorded, "show", "--fail-if=slower", capsys=capsys)
     assert "FAIL eager: slower" in reasons
-    found, _ = told(recorded, "explain", capsys=capsys)
-    assert found["why_not"].startswith("No run was profiled")
+    explanation, _ = printed(recorded, "explain", capsys=capsys)
+    assert explanation["why_not"].startswith("No run was profiled")
     labels = ["baseline", "control", "inductor", "eager", "aot_eager"]
-    assert [one["label"] for one in found["profiles"]] == labels
+    assert [profile["label"] for profile in explanation["profiles"]] == labels
 
 
 def test_json_has_each_check(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     correctness_journals.record(data_dir, "inductor", correctness_journals.passing())
-    found, _ = told(data_dir, "show", capsys=capsys)
-    assert {(one["label"], one["status"]) for one in found["checks"]} >= {("inductor", "pass")}
+    report, _ = printed(data_dir, "show", capsys=capsys)
+    assert {(check["label"], check["status"]) for check in report["checks"]} >= {
+        ("inductor", "pass")
+    }

@@ -76,7 +76,7 @@ def test_conditions_name_numbers(data_dir: DataDir, capsys: pytest.CaptureFixtur
     for label in ("baseline", "control", *backends):
         record(data_dir, label, spec, **backends.get(label, {}))
     assert gate(data_dir, "slower,compile>1", "accuracy") == 5, "which outranks an unfinished run"
-    told = failures(capsys)
+    lines = failures(capsys)
     said = [
         "FAIL eager: slower: speedup 0.50x (",
         "FAIL eager: accuracy: final accuracy 0.69, worse than equal trainings' 0.8 by 0.11; "
@@ -86,8 +86,8 @@ def test_conditions_name_numbers(data_dir: DataDir, capsys: pytest.CaptureFixtur
         "FAIL inductor: accuracy: it has no accuracy to compare with the baseline's",
         "FAIL inductor: unfinished: its state is timeout after 80 of 80 steps: all steps done",
     ]
-    assert len(told) == len(said)
-    assert all(any(line.startswith(one) for line in told) for one in said), told
+    assert len(lines) == len(said)
+    assert all(any(line.startswith(text) for line in lines) for text in said), lines
     assert gate(data_dir, "compile>9") == 1, "only requested conditions are judged"
     assert len(failures(capsys)) == 1
 

@@ -61,10 +61,10 @@ def fault(folder: DataDir, run: str) -> Fault:
 
 def suspects(folder: DataDir) -> list[str]:
     with Store.in_memory(folder) as store:
-        return [one.label for one in may_differ(store, compare(store, EXPERIMENT_ID))]
+        return [result.label for result in may_differ(store, compare(store, EXPERIMENT_ID))]
 
 
-def found(folder: DataDir, **finding: Any) -> Investigation:
+def investigation(folder: DataDir, **finding: Any) -> Investigation:
     record_investigation(folder, finding)
     with Store.in_memory(folder) as store:
         return load_investigation(store, INVESTIGATION_ID)
@@ -73,21 +73,21 @@ def found(folder: DataDir, **finding: Any) -> Investigation:
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Investigation:
     """What found the wrong lowering."""
-    return found(DataDir(tmp_path_factory.mktemp("found")))
+    return investigation(DataDir(tmp_path_factory.mktemp("found")))
 
 
-def other(one: Investigation, **finding: Any) -> Investigation:
+def other(investigation: Investigation, **finding: Any) -> Investigation:
     """With fields of its finding changed; None: not known."""
     known = {name: value for name, value in {**RELU, **finding}.items() if value is not None}
-    return replace(one, finding=Finding(**known))
+    return replace(investigation, finding=Finding(**known))
 
 
 def test_a_failed_run_raises_at_the_first_missing_step(data_dir: DataDir) -> None:
     # One block of 10 steps was recorded: steps 0 to 9.
     run = record_failed(data_dir, "inductor")
-    found = fault(data_dir, run)
-    assert (found.kind, found.step) == ("raises", 10)
-    assert found.error == "InductorError: no kernel for rsqrt"
+    fault_of_run = fault(data_dir, run)
+    assert (fault_of_run.kind, fault_of_run.step) == ("raises", 10)
+    assert fault_of_run.error == "InductorError: no kernel for rsqrt"
     other = DataDir(data_dir.path / "memory")
     run = record_failed(other, "inductor", state=RunState.OUT_OF_MEMORY)
     with Store.in_memory(other) as store:
@@ -109,11 +109,11 @@ def test_a_loss_may_be_infinite_by_itself(roles: tuple[str, ...], data_dir: Data
             losses[7:] = [math.nan] * len(losses[7:])
         run = Recording(data_dir.runs, variant.label, SPEC).claim().start()
         run.blocks([0.2] * 4, losses).evaluation(0.8).end()
-    found = fault(data_dir, f"{EXPERIMENT_ID}.inductor")
-    assert found == Fault(kind="not finite" if "baseline" in roles else "differs", step=7)
+    fault_of_run = fault(data_dir, f"{EXPERIMENT_ID}.inductor")
+    assert fault_of_run == Fault(kind="not finite" if "baseline" in roles else "differs", step=7)
     with Store.in_memory(data_dir) as store:
         spec = next_experiment(store, f"{EXPERIMENT_ID}.inductor")
-        assert fault_to_find(store, f"{EXPERIMENT_ID}.inductor") == found
+        assert fault_to_find(store, f"{EXPERIMENT_ID}.inductor") == fault_of_run
     assert (spec.investigation.problem, spec.investigation.step) == ("differs", 7)
     assert suspects(data_dir) == ["inductor"]
 
@@ -127,8 +127,8 @@ def test_tensors_that_differ_are_a_fault_of_their_part(wrong: str, data_dir: Dat
             parts[wrong] = ("fail_accuracy", [other])
         correctness_journals.record(data_dir, label, parts)
     run = f"{EXPERIMENT_ID}.inductor"
-    found = fault(data_dir, run)
-    assert (found.kind, found.part) == ("differs", wrong)
+    fault_of_run = fault(data_dir, run)
+    assert (fault_of_run.kind, fault_of_run.part) == ("differs", wrong)
     with Store.in_memory(data_dir) as store:
         assert next_experiment(store, run).is_inference == (wrong == "inference")
 
@@ -262,10 +262,10 @@ def test_a_trial_with_another_fault_makes_a_cause_less_certain(
 
 
 def test_a_cause_without_a_whole_program_is_not_called_certain(data_dir: DataDir) -> None:
-    one = found(data_dir, program="#" * 100_001)
-    assert one.finding.program is None
+    uncertain = investigation(data_dir, program="#" * 100_001)
+    assert uncertain.finding.program is None
     # Of the three trials, one under inductor differs.
-    assert facts(one)[-1] == (
+    assert facts(uncertain)[-1] == (
         "Likely, not certain: of 3 trials 1 had the fault, as the cause predicts, but no program "
         "of its own shows it (the program has more than 100,000 characters)."
     )
@@ -333,8 +333,8 @@ def test_show_prints_the_answer(data_dir: DataDir, capsys: pytest.CaptureFixture
     for command in ("list", "trend", "explain", "explain --ladder", "diff"):
         name, *options = command.split()
         # Without a ladder there is none to explain.
-        asked = [name, *ids.get(name, [INVESTIGATION_ID]), *options, where]
-        assert main(asked) == (2 if "--ladder" in options else 0), command
+        arguments = [name, *ids.get(name, [INVESTIGATION_ID]), *options, where]
+        assert main(arguments) == (2 if "--ladder" in options else 0), command
 
 
 HOSTILE = "<img src=x>\x1b[2J`x` ```\n# heading\n| a |\n[x](http://stranger.example)" + "y" * 3000
@@ -391,11 +391,11 @@ def test_damaged_folders_keep_no_cause_from_being_searched(data_dir: DataDir) ->
             (folder / "spec.json").write_text(content)
     (data_dir.runs / f"{EXPERIMENT_ID}.control" / "events.jsonl").write_text("[[[\n{}\n")
     file = data_dir.path / "planned.json"
-    asked = ["plan-investigation", run, f"--data-folder={data_dir.path}", "--budget=60"]
-    assert main([*asked, f"--output={file}"]) == 0
+    arguments = ["plan-investigation", run, f"--data-folder={data_dir.path}", "--budget=60"]
+    assert main([*arguments, f"--output={file}"]) == 0
     assert ExperimentSpec.from_json(file.read_text()).investigates == run
     shutil.rmtree(data_dir.runs / f"{EXPERIMENT_ID}.baseline")
-    assert main([*asked, f"--output={file}"]) == 0
+    assert main([*arguments, f"--output={file}"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_an_investigation_is_found_by_its_run_and_measures_nothing(data_dir: Dat
 
 AGAIN = [TRIALS[0], {**TRIALS[1], "outcome": "passes", "detail": None, "step": None}]
 """The run's steps were made again without its fault."""
-ALONE = [{**one, "stage": "graphs", "what": "graph 1 of 1"} for one in AGAIN]
+ALONE = [{**trial, "stage": "graphs", "what": "graph 1 of 1"} for trial in AGAIN]
 """Only the graphs of a script were tried, each alone."""
 NOTHING = {"cause": "not reproduced", "compiler_stage": None, "program": None}
 

@@ -34,7 +34,7 @@ def test_definitions_are_read_by_chapter_and_end_at_the_next_heading() -> None:
     titles = {chapter.title: chapter for chapter in read_chapters()}
     assert next(iter(titles)) == "What the numbers mean"
     assert "**The reference**" in titles["Correctness"].introduction
-    assert "speedup_high" in [one.anchor for one in titles["Time"].definitions]
+    assert "speedup_high" in [definition.anchor for definition in titles["Time"].definitions]
     # A number without a heading is defined within the text of another.
     assert NUMBERS["hits"].anchor == "compile_cache"
     assert NUMBERS["hits"].definition == "Look-ups that the cache answered."

@@ -45,14 +45,14 @@ def record(data_dir: DataDir, experiment_id: str, *, compiled: bool, share: floa
                 compile_id="0/0",
                 seconds=10.0 * share,
             )
-            told = {name: seconds * share for name, seconds in SECONDS.items()}
+            reported = {name: seconds * share for name, seconds in SECONDS.items()}
             run.log.append(
                 "compile_metrics",
                 step=0,
                 phase="training",
                 compile_id="0/0",
                 function="forward",
-                **told,
+                **reported,
             )
         if compiled:
             run.blocks([0.2] * 4, [1.0] * 40, 10.0 * share if label == "inductor" else 0.0)
@@ -60,7 +60,7 @@ def record(data_dir: DataDir, experiment_id: str, *, compiled: bool, share: floa
         run.log.flush()
 
 
-def found(data_dir: DataDir) -> list[PhaseTimes]:
+def times(data_dir: DataDir) -> list[PhaseTimes]:
     with Store.in_memory(data_dir) as store:
         runs = queries.list_runs(store, NOW)
         runs.loc[runs["label"] == "inductor", "compiling_since"] = pd.Timestamp.now(tz="UTC")
@@ -70,9 +70,9 @@ def found(data_dir: DataDir) -> list[PhaseTimes]:
 def test_while_it_compiles_only_the_phases_of_last_time_are_known(data_dir: DataDir):
     record(data_dir, LAST, compiled=True)
     record(data_dir, NOW, compiled=False)
-    (one,) = found(data_dir)
-    assert (one.label, one.now, one.last) == ("inductor", {}, pytest.approx(ALONE))
-    after = {seconds: one.phase_after(seconds) for seconds in (0.0, 2.5, 4.9, 9.5, 10.5)}
+    (run,) = times(data_dir)
+    assert (run.label, run.now, run.last) == ("inductor", {}, pytest.approx(ALONE))
+    after = {seconds: run.phase_after(seconds) for seconds in (0.0, 2.5, 4.9, 9.5, 10.5)}
     assert after == {
         0.0: "Dynamo",
         2.5: "AOTAutograd",
@@ -85,16 +85,16 @@ def test_while_it_compiles_only_the_phases_of_last_time_are_known(data_dir: Data
 def test_once_torch_has_reported_both_are_told_phase_by_phase(data_dir: DataDir):
     record(data_dir, LAST, compiled=True)
     record(data_dir, NOW, compiled=True, share=2.0)
-    (one,) = found(data_dir)
-    assert one.now == pytest.approx({phase: 2 * seconds for phase, seconds in ALONE.items()})
-    assert one.last == pytest.approx(ALONE)
+    (run,) = times(data_dir)
+    assert run.now == pytest.approx({phase: 2 * seconds for phase, seconds in ALONE.items()})
+    assert run.last == pytest.approx(ALONE)
 
 
 def test_the_first_time_there_is_nothing_to_compare_with(data_dir: DataDir):
     record(data_dir, LAST, compiled=False)
     record(data_dir, NOW, compiled=True)
-    (one,) = found(data_dir)
-    assert one.last == {} and one.phase_after(1.0) is None
+    (run,) = times(data_dir)
+    assert run.last == {} and run.phase_after(1.0) is None
 
 
 def test_graphs_that_are_not_reported_yet_count_together(data_dir: DataDir):
@@ -113,8 +113,8 @@ def test_graphs_that_are_not_reported_yet_count_together(data_dir: DataDir):
     with Store.in_memory(data_dir) as store:
         runs = queries.list_runs(store, NOW)
         runs["compiling_since"] = since = pd.Timestamp.now(tz="UTC")
-        (one,) = phase_times(store, NOW, runs, [])
-    assert (since - one.since).total_seconds() == pytest.approx(45.0, abs=0.1)
+        (phases,) = phase_times(store, NOW, runs, [])
+    assert (since - phases.since).total_seconds() == pytest.approx(45.0, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_each_phase_is_given_without_those_that_lie_in_it(
     function: str | None, seconds: dict[str, float], alone: list[float]
 ) -> None:
     frame = pd.DataFrame([{"function": function, **{name: seconds.get(name) for name in SECONDS}}])
-    found = taken_apart(frame).iloc[0]
-    assert found[list(ALONE)].tolist() == pytest.approx(alone)
+    alone_by_phase = taken_apart(frame).iloc[0]
+    assert alone_by_phase[list(ALONE)].tolist() == pytest.approx(alone)
 
 
 def test_frames_of_a_run_add_up_and_those_of_evaluating_do_not_count(data_dir: DataDir) -> None:
@@ -157,5 +157,5 @@ def test_frames_of_a_run_add_up_and_those_of_evaluating_do_not_count(data_dir: D
         )
     run.log.flush()
     with Store.in_memory(data_dir) as store:
-        found = phases_by_run(store, EXPERIMENT_ID).set_index("phase")["seconds"]
-    assert (found["Dynamo"], found["AOTAutograd"], found.sum()) == (3.0, 2.0, 5.0)
+        seconds = phases_by_run(store, EXPERIMENT_ID).set_index("phase")["seconds"]
+    assert (seconds["Dynamo"], seconds["AOTAutograd"], seconds.sum()) == (3.0, 2.0, 5.0)

@@ -30,7 +30,7 @@ from tests.helpers.journals import (
 )
 
 
-def told(planned: Plan, prices: Prices | None = None) -> str:
+def spoken(planned: Plan, prices: Prices | None = None) -> str:
     """The answer and its details, as the terminal prints them."""
     return f"{answer_words(planned)} {plan_details(planned, prices or Prices())}".strip()
 
@@ -61,10 +61,10 @@ def pays(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 def test_a_faster_backend_is_taken_for_trainings_that_are_longer_than_its_break_even(
     pays: Comparison, num_steps: int, best: str | None, total: float, uncompiled: float
 ) -> None:
-    found = plan(pays, num_steps)
-    assert (found.best.label if found.best else None) == best
-    assert found.totals["inductor"] == pytest.approx(total)
-    assert found.baseline_seconds == pytest.approx(uncompiled)
+    planned = plan(pays, num_steps)
+    assert (planned.best.label if planned.best else None) == best
+    assert planned.totals["inductor"] == pytest.approx(total)
+    assert planned.baseline_seconds == pytest.approx(uncompiled)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
         "baseline": [0.2] * 8,
         "control": [0.2] * 8,
         "inductor": [0.1] * 8,
-        "cudagraphs": [0.1 - one for one in saved],
+        "cudagraphs": [0.1 - seconds for seconds in saved],
     }
     for label, steps in steps_of_runs.items():
         compiling = {"inductor": 3.0, "cudagraphs": 18.0}.get(label, 0.0)
@@ -93,7 +93,10 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 
 
 def test_the_plan_knows_the_best_choice_by_length_with_intervals(several: Comparison) -> None:
-    chosen = [(one.label, one.from_steps, one.low, one.high) for one in plan(several, 50).choices]
+    chosen = [
+        (choice.label, choice.from_steps, choice.low, choice.high)
+        for choice in plan(several, 50).choices
+    ]
     assert chosen == [
         (None, 0.0, None, None),
         ("inductor", pytest.approx(30), pytest.approx(30), pytest.approx(30)),
@@ -111,9 +114,9 @@ def test_the_plan_knows_the_best_choice_by_length_with_intervals(several: Compar
     ],
 )
 def test_changes_may_be_open(several: Comparison, num_steps: int, is_sure: bool, said: str) -> None:
-    found = plan(several, num_steps)
-    assert found.is_sure == is_sure
-    words = told(found)
+    planned = plan(several, num_steps)
+    assert planned.is_sure == is_sure
+    words = spoken(planned)
     taken = (
         f"inductor for {num_steps} steps: 23 s instead of 40 s"
         if num_steps < 300
@@ -133,9 +136,9 @@ def test_only_gains_are_taken(
     data_dir: DataDir, seconds: float, losses: list[float] | None
 ) -> None:
     record(data_dir, seconds, losses)
-    found = plan(compared(data_dir), 10_000_000)
-    assert found.best is None
-    assert found.totals["inductor"] == pytest.approx(3 + 10_000_000 * seconds)
+    planned = plan(compared(data_dir), 10_000_000)
+    assert planned.best is None
+    assert planned.totals["inductor"] == pytest.approx(3 + 10_000_000 * seconds)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +167,8 @@ def test_without_a_baseline_no_plan(data_dir: DataDir, capsys: pytest.CaptureFix
         run = Recording(data_dir.runs, label, spec).claim().start()
         run.blocks([0.1] * num_blocks, falling_losses(80))
         run.end(RunState.FAILED if label == "baseline" else RunState.FINISHED)
-    found = plan(compared(data_dir), 80)
-    assert (found.totals, found.choices, found.best) == ({}, (), None)
+    planned = plan(compared(data_dir), 80)
+    assert (planned.totals, planned.choices, planned.best) == ({}, (), None)
     main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)])
     assert "plan for" not in capsys.readouterr().out
 
@@ -210,10 +213,10 @@ def test_the_command_plans(data_dir: DataDir, capsys: pytest.CaptureFixture[str]
     assert "\nUse inductor for 20,000 steps: " in shown(fast, long)
     in_json = json.loads(shown(data_dir, long, "--json"))
     assert in_json["answer"]["kind"] == "use" and in_json["answer"]["words"].startswith(said)
-    found = in_json["plan"]
-    assert found["best"] == "inductor" and found["num_steps"] == 20_000
-    assert found["seconds"]["inductor"] == pytest.approx(2003.0)
-    assert [one["label"] for one in found["choices"]] == [None, "inductor"]
+    planned = in_json["plan"]
+    assert planned["best"] == "inductor" and planned["num_steps"] == 20_000
+    assert planned["seconds"]["inductor"] == pytest.approx(2003.0)
+    assert [choice["label"] for choice in planned["choices"]] == [None, "inductor"]
 
 
 CHOICES = (
@@ -255,7 +258,7 @@ CHOICES = (
 )
 def test_a_break_even_may_be_open(num_steps: int, high: float, is_sure: bool, said: str) -> None:
     faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
-    found = plan(
+    planned = plan(
         comparison(
             result("baseline", step_seconds=0.2),
             result(
@@ -267,8 +270,8 @@ def test_a_break_even_may_be_open(num_steps: int, high: float, is_sure: bool, sa
         ),
         num_steps,
     )
-    assert found.is_sure == is_sure
-    words = told(found)
+    assert planned.is_sure == is_sure
+    words = spoken(planned)
     assert said in words
     assert ("Not decided" in words) is not is_sure
     until = "never" if high > 60 else "60"
@@ -299,14 +302,14 @@ def test_only_a_backend_that_surely_pays_for_its_compiling_is_named(scenario: st
     base = result("baseline", step_seconds=0.2)
 
     def best(num_steps: int, *results: Result) -> str | None:
-        found = plan(comparison(base, *results, scenario=scenario), num_steps).best
-        return found.label if found else None
+        best_result = plan(comparison(base, *results, scenario=scenario), num_steps).best
+        return best_result.label if best_result else None
 
     assert best(55, unsure) is None and best(61, unsure) == "b"
     assert best(55, sure, unsure) == "a"
     planned = plan(comparison(base, unsure, scenario=scenario), 54)
     assert planned.answer and planned.answer.probable == "b" and not planned.is_sure
-    assert told(planned) == (
+    assert spoken(planned) == (
         "Not decided for 54 steps: probably use b, 9.4 s instead of 11 s, compiling included, but "
         "it pays off somewhere between 30 and 60 steps; a longer measurement would decide; whether "
         "it learns the same was not tested. From 40 steps (30 to 60) on, use b."
@@ -320,13 +323,13 @@ def test_a_candidate_that_was_timed_only_a_few_times_is_not_advised_against(scen
     few = Ratio(median=2.5, low=None, high=None, p_value=None, n=3)
     base = result("baseline", step_seconds=0.2)
     fast = result("a", step_seconds=0.08, compile_seconds=5.0, speedup=few, speed_verdict="unsure")
-    found = comparison(base, fast, scenario=scenario)
-    assert told(plan(found, 50_000)) == (
+    compared_runs = comparison(base, fast, scenario=scenario)
+    assert spoken(plan(compared_runs, 50_000)) == (
         "Not decided for 50,000 steps: probably use a, 1 h 7 min instead of 2 h 47 min, compiling "
         "included, but fewer than 6 rounds were timed; more steps would decide; whether it learns "
         "the same was not tested."
     )
-    assert told(plan(found, 12)) == (
+    assert spoken(plan(compared_runs, 12)) == (
         "Do not compile for 12 steps: 2.4 s without a compiler, 6.0 s with a."
     )
 
@@ -357,7 +360,7 @@ def test_the_best_backend_is_not_sure_while_another_may_take_less(scenario: str)
         quicker, slower = tried("b", 0.08, low), tried("c", 0.116, low)
         planned = plan(comparison(base, sure, quicker, slower, scenario=scenario), 1000)
         assert (planned.best, planned.rival, planned.is_sure) == (sure, quicker, False)
-        assert told(planned) == (
+        assert spoken(planned) == (
             "Use a for 1,000 steps: 1 min 42 s instead of 3 min 20 s, compiling included; whether "
             "it learns the same was not tested. This is not sure: b may take only 1 min 25 s. "
             "Below 20 steps (20 to 20), do not compile."
@@ -376,13 +379,13 @@ def test_a_candidate_that_a_search_ended_for_its_losses_is_not_advised(
         run.blocks([seconds] * num_blocks, falling_losses(10 * num_blocks), 0.0)
         cause = "wrong" if label == "inductor" else "searched"
         run.stop("it is over", cause=cause, target_width=0.02).end()
-    found = compared(data_dir)
-    planned = plan(found, 50_000)
+    search = compared(data_dir)
+    planned = plan(search, 50_000)
     assert planned.totals["inductor"] < planned.totals["baseline"]
     assert planned.best is None
     with Store.in_memory(data_dir) as store:
         assert summarize(store, EXPERIMENT_ID).leading is None
-    words = told(planned)
+    words = spoken(planned)
     assert words == (
         "Nothing worked: inductor cannot be trusted: its losses leave the band of equal trainings."
     )
@@ -415,11 +418,11 @@ def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
         chosen=CHOICES[0],
     )
     prices = Prices(currency="EUR", device_hour=2.5, kwh=0.3, co2_grams_per_kwh=400)
-    assert told(plan, prices) == (
+    assert spoken(plan, prices) == (
         "Do not compile for 5 steps: 2 h 0 min without a compiler, 2 h 30 min with inductor. The "
         "steps use 2.00 kWh. They emit 0.800 kg of CO2. The training costs 10.6 EUR."
     )
-    assert "The training costs 4,001 EUR." in told(replace(plan, num_devices=800), prices)
+    assert "The training costs 4,001 EUR." in spoken(replace(plan, num_devices=800), prices)
     unmeasured = replace(plan, step_joules={"inductor": 1.0})
-    assert "The training costs 10.0 EUR without energy." in told(unmeasured, prices)
-    assert "The training costs 10.0 EUR." in told(unmeasured, replace(prices, kwh=0.0))
+    assert "The training costs 10.0 EUR without energy." in spoken(unmeasured, prices)
+    assert "The training costs 10.0 EUR." in spoken(unmeasured, replace(prices, kwh=0.0))

@@ -140,9 +140,9 @@ def test_git_applies_changes(tmp_path: Path) -> None:
     for number, (before, backend, _) in enumerate(CHANGED):
         name = f"my train {number}.py"
         (tmp_path / name).write_bytes(before.encode())
-        found = changed(before, backend, name)
-        assert found is not None
-        diffs.append(found.diff)
+        changed_script = changed(before, backend, name)
+        assert changed_script is not None
+        diffs.append(changed_script.diff)
     git_apply(tmp_path, "".join(diffs))
     for number, (_, _, after) in enumerate(CHANGED):
         assert (tmp_path / f"my train {number}.py").read_bytes().decode() == after
@@ -157,18 +157,22 @@ def test_what_cannot_be_changed_is_left_to_the_reader() -> None:
     assert changed("this is no Python", "eager") is None
     by_place = "import torch.utils.data\ntorch.utils.data.DataLoader(d, 8, None, None, None, 2)\n"
     assert changed(by_place, "none:loader_workers=4") is None
-    found = changed("import lightning\n", "eager:optimizer=fused+loader_workers=4")
-    assert found is not None and not found.diff
-    assert not found.says_compiler and not found.says_form and not found.says_loaders
+    changed_script = changed("import lightning\n", "eager:optimizer=fused+loader_workers=4")
+    assert changed_script is not None and not changed_script.diff
+    assert (
+        not changed_script.says_compiler
+        and not changed_script.says_form
+        and not changed_script.says_loaders
+    )
 
 
 def test_data_is_pinned_on_a_gpu_only() -> None:
     code = b"from torch.utils.data import DataLoader\nDataLoader(data)\n"
     variant = parse_backend("none:loader_workers=4")
     for on_cuda, added in ((True, "num_workers=4, pin_memory=True"), (False, "num_workers=4")):
-        found = change(code, "train.py", variant, [], on_cuda=on_cuda)
-        assert found is not None
-        assert found.diff.endswith(f"+DataLoader(data, {added})\n")
+        changed_script = change(code, "train.py", variant, [], on_cuda=on_cuda)
+        assert changed_script is not None
+        assert changed_script.diff.endswith(f"+DataLoader(data, {added})\n")
 
 
 def recorded(data_dir: DataDir, folder: Path, code: str, **changes: object) -> None:
@@ -235,8 +239,8 @@ def test_of_a_script_that_is_not_the_authors_own_file_the_command_changes_no_cop
 def test_without_a_script_no_diff(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record_experiment(data_dir.runs)
     assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 2
-    told = capsys.readouterr()
-    assert not told.out and "has no script that a diff changes" in told.err
+    printed = capsys.readouterr()
+    assert not printed.out and "has no script that a diff changes" in printed.err
 
 
 @pytest.mark.parametrize("hidden", ["\x1b[2J", "\u202e", "\r"])
@@ -287,12 +291,12 @@ def test_a_search_that_has_not_decided_says_nothing_of_how_to_train_without_a_co
 ) -> None:
     recorded(data_dir, tmp_path, LOOP, scenario="tune", backends=())
     with Store.in_memory(data_dir) as store:
-        found = compare(store, EXPERIMENT_ID)
-        planned = own_plan(found)
-        assert how_to_use(store, found, planned) is not None
+        comparison = compare(store, EXPERIMENT_ID)
+        planned = own_plan(comparison)
+        assert how_to_use(store, comparison, planned) is not None
         assert planned.answer is not None
         undecided = replace(planned, answer=replace(planned.answer, kind="not decided"))
-        assert how_to_use(store, found, undecided) is None
+        assert how_to_use(store, comparison, undecided) is None
 
 
 SPEC = ExperimentSpec(
@@ -369,9 +373,9 @@ def test_compiled_blocks_are_named_as_the_run_found_them_in_the_model(
     record_experiment(data_dir.runs, spec)
     journal = RunDir(data_dir.runs / f"{EXPERIMENT_ID}.eager-blocks").events_file
     event = journal.read_text()
-    found = '"blocks":["bert.encoder.layer.*","head.0"],"majority_share"'
+    recorded = '"blocks":["bert.encoder.layer.*","head.0"],"majority_share"'
     assert '"majority_share"' in event
-    journal.write_text(event.replace('"majority_share"', found))
+    journal.write_text(event.replace('"majority_share"', recorded))
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=90000 steps"])
     assert (
         "    for block in model.get_submodule('bert.encoder.layer').children():\n"

@@ -237,10 +237,10 @@ def test_the_same_script_with_the_same_arguments_comes_first(data_dir: DataDir) 
         spec = replace(SCRIPT, name=name, script=ScriptSpec(arguments=arguments, steps=40))
         record_experiment(data_dir.runs, spec, id)
     with Store.in_memory(data_dir) as store:
-        asked = replace(SCRIPT, script=ScriptSpec(arguments=("--a",)))
-        found = earlier_costs(store, asked, "Test CPU")
-        assert [one.name for one in found] == ["same", "others"]
-        assert found[0].runs[0].num_steps == 40
+        script = replace(SCRIPT, script=ScriptSpec(arguments=("--a",)))
+        costs = earlier_costs(store, script, "Test CPU")
+        assert [cost.name for cost in costs] == ["same", "others"]
+        assert costs[0].runs[0].num_steps == 40
 
 
 def test_without_an_earlier_experiment_runs_tell_of_each_other() -> None:
@@ -292,14 +292,14 @@ def test_costs_are_those_of_the_journal(data_dir: DataDir) -> None:
         run.num_steps += 1  # as if they were evaluations at steps of their own
     run.log.flush()
     with Store.in_memory(data_dir) as store:
-        (found,) = costs_of(store, EXPERIMENT_ID).runs
-    assert (found.steps, found.step_seconds) == (40, pytest.approx(0.2))
+        (cost,) = costs_of(store, EXPERIMENT_ID).runs
+    assert (cost.steps, cost.step_seconds) == (40, pytest.approx(0.2))
     # The first block has 10 steps of 0.1 s and 3 s of compiling; the others are steady at 0.2 s.
-    assert found.seconds_of_steps == pytest.approx(1 + 3 + 6)
-    assert found.compile_seconds == pytest.approx(3.1 - 0.2)
-    assert (found.evaluations, found.evaluation_seconds) == (3, pytest.approx(0.1))
-    assert found.compiled_evaluations == 3
-    assert found.evaluation_compile_share == pytest.approx((4.0 - 0.6) / 2.9)
+    assert cost.seconds_of_steps == pytest.approx(1 + 3 + 6)
+    assert cost.compile_seconds == pytest.approx(3.1 - 0.2)
+    assert (cost.evaluations, cost.evaluation_seconds) == (3, pytest.approx(0.1))
+    assert cost.compiled_evaluations == 3
+    assert cost.evaluation_compile_share == pytest.approx((4.0 - 0.6) / 2.9)
 
 
 def test_earlier_experiments_of_the_same_model_count(data_dir: DataDir) -> None:
@@ -309,6 +309,6 @@ def test_earlier_experiments_of_the_same_model_count(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, experiment_spec(name="shorter", data=short), ids[1])
     Recording(data_dir.runs, "baseline", experiment_spec(name="unfinished"), ids[2]).start()
     with Store.in_memory(data_dir) as store:
-        found = earlier_costs(store, experiment_spec(), "Test CPU")
-        assert [one.name for one in found] == ["same", "shorter"]
+        costs = earlier_costs(store, experiment_spec(), "Test CPU")
+        assert [cost.name for cost in costs] == ["same", "shorter"]
         assert earlier_costs(store, experiment_spec(), "Another CPU") == []
