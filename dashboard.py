@@ -17,7 +17,11 @@ st.logo(VIEWS / "shared/logo.svg", size="large")
 st.html(VIEWS / "shared/style.css")
 pages = [
     st.Page(
-        VIEWS / "experiments.py", title="Experiments", icon=":material/table_rows:", default=True
+        VIEWS / "all_experiments.py",
+        title="Experiments",
+        icon=":material/table_rows:",
+        url_path="experiments",
+        default=True,
     ),
     st.Page(VIEWS / "experiment.py", title="Experiment", icon=":material/leaderboard:"),
     st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),

@@ -38,7 +38,7 @@ FORBIDDEN = {
 HOUSES = ("runner", "runner.worker", "storage", "views")
 """Packages of rooms: what lies in them directly stands for itself."""
 MAX_MODULES = 20
-PAGES = {"definitions", "experiment", "experiments", "launch", "machine"}
+PAGES = {"all_experiments", "definitions", "experiment", "launch", "machine"}
 
 
 OWN_PACKAGES = {

@@ -70,7 +70,7 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
         if pd.isna(experiment["investigates"]):  # an investigation has no form
             again_link(experiment_id)
     st.page_link(
-        "views/experiments.py",
+        "views/all_experiments.py",
         label="Side by side",
         icon=":material/compare_arrows:",
         query_params={"view": "Side by side", "side": experiment_id},

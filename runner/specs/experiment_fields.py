@@ -249,8 +249,8 @@ class ExperimentFields(PlaceSpec):
     def steps_per_epoch(self) -> int:
         """Optimizer steps per epoch; the last one may have fewer micro-batches."""
         num_batches = self.data.num_train_samples / self.training.batch_size
-        whole = math.floor if self.training.last_batch == "drop" else math.ceil
-        return math.ceil(whole(num_batches) / self.batches_per_step)
+        to_batches = math.floor if self.training.last_batch == "drop" else math.ceil
+        return math.ceil(to_batches(num_batches) / self.batches_per_step)
 
     @property
     def num_full_steps(self) -> int:
@@ -293,8 +293,8 @@ class ExperimentFields(PlaceSpec):
     @property
     def paths_of_backends(self) -> tuple[str, ...]:
         """Backends that are named by their path."""
-        found = (variant.path_of_backend for variant in self.possible_variants)
-        return tuple(dict.fromkeys(filter(None, found)))
+        paths = (variant.path_of_backend for variant in self.possible_variants)
+        return tuple(dict.fromkeys(filter(None, paths)))
 
     @property
     def num_steps(self) -> int:
@@ -375,11 +375,11 @@ class ExperimentFields(PlaceSpec):
         and `inductor-2`, or each label with itself."""
         if self.kind.compares_caches:
             return {variant.label: (variant.label,) for variant in self.variants}
-        found: dict[str, tuple[str, ...]] = {}
+        repeated: dict[str, tuple[str, ...]] = {}
         for label, variant in self._expanded:
-            found[label] = (*found.get(label, ()), variant.label)
+            repeated[label] = (*repeated.get(label, ()), variant.label)
         single = (*self.further_controls, *self.candidates)
-        return found | {variant.label: (variant.label,) for variant in single}
+        return repeated | {variant.label: (variant.label,) for variant in single}
 
     def company_of(self, variant: Variant) -> str | int:
         """A key that runs share if they are alive at the same time and take turns."""
@@ -400,9 +400,9 @@ class ExperimentFields(PlaceSpec):
     @cached_property
     def environment_by_label(self) -> dict[str, str | None]:
         """The environment of each run, and of each entry of `repeats_by_label`."""
-        of_runs = {one.label: one.environment for one in self.possible_variants}
-        whole = {label: of_runs[runs[0]] for label, runs in self.repeats_by_label.items()}
-        return of_runs | whole
+        of_runs = {variant.label: variant.environment for variant in self.possible_variants}
+        of_labels = {label: of_runs[runs[0]] for label, runs in self.repeats_by_label.items()}
+        return of_runs | of_labels
 
     @property
     def environment_names(self) -> tuple[str | None, ...]:
@@ -465,9 +465,15 @@ class ExperimentFields(PlaceSpec):
         """Labels of the runs that compile at the same time as others of the experiment."""
         if self.compile == "alone" or not self.takes_turns:
             return frozenset()
-        plain = [one for one in self.possible_variants if one.compile_effort and not one.autotunes]
+        plain = [
+            variant
+            for variant in self.possible_variants
+            if variant.compile_effort and not variant.autotunes
+        ]
         companies = Counter(map(self.company_of, plain))
-        return frozenset(one.label for one in plain if companies[self.company_of(one)] > 1)
+        return frozenset(
+            variant.label for variant in plain if companies[self.company_of(variant)] > 1
+        )
 
     @property
     def evaluates(self) -> EvaluationPoint:

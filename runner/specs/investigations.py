@@ -113,7 +113,11 @@ def backends_of(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
     for text in spec.backends:
         if label in labels_of(spec, text):
             return (text,)
-    together = {one for whole, each in spec.repeats_by_label.items() for one in (whole, *each)}
+    together = {
+        known_label
+        for together_label, runs in spec.repeats_by_label.items()
+        for known_label in (together_label, *runs)
+    }
     if label not in together:
         raise RunnerError(f"no run {label!r}; there are {', '.join(sorted(together))}")
     return ()
@@ -124,7 +128,7 @@ def labels_of(spec: ExperimentSpec, backend: str) -> set[str]:
     together = parse_backend(backend).label
     return {
         label
-        for whole, runs in spec.repeats_by_label.items()
-        if whole.partition(ENVIRONMENT_MARK)[0] == together
-        for label in (whole, *runs)
+        for together_label, runs in spec.repeats_by_label.items()
+        if together_label.partition(ENVIRONMENT_MARK)[0] == together
+        for label in (together_label, *runs)
     }

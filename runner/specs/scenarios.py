@@ -388,4 +388,4 @@ _ALL = (
         num_steps=_training_steps,  # of the investigated training; trials make the first few
     ),
 )
-SCENARIOS: dict[ScenarioName, Scenario] = {one.name: one for one in _ALL}
+SCENARIOS: dict[ScenarioName, Scenario] = {scenario.name: scenario for scenario in _ALL}

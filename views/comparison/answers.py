@@ -41,92 +41,92 @@ DOUBTS: dict[SpeedDoubt, Markdown] = {
 
 def headline(comparison: Comparison, planned: Plan) -> Markdown:
     """The answer in one sentence."""
-    found = standings(comparison)
+    standing = standings(comparison)
     if planned.answer is not None:
         return sentence(answer_words(planned))
-    if found.baseline is None:
+    if standing.baseline is None:
         return "There is no baseline to compare with."
     return "There is only the baseline: add a backend to compare."
 
 
 def is_bad(planned: Plan) -> bool:
     """Whether the answer is shown in red, because nothing can be recommended from it."""
-    found = planned.answer
-    return found is not None and found.kind in ("nothing compiled", "nothing worked")
+    answer = planned.answer
+    return answer is not None and answer.kind in ("nothing compiled", "nothing worked")
 
 
 def evidence(comparison: Comparison, planned: Plan) -> Markdown:
     """The speed behind the answer, when compiling pays off, parity, and why other backends do not
     count; empty if the answer says it all."""
-    found = standings(comparison)
-    if found.baseline is None or not found.num_backends:
+    standing = standings(comparison)
+    if standing.baseline is None or not standing.num_backends:
         return ""
-    if is_bad(planned) and len(found.broken) == found.num_backends == 1:
+    if is_bad(planned) and len(standing.broken) == standing.num_backends == 1:
         return ""  # The answer has the reason.
     until_then = ""
-    if found.baseline_ended_early:
-        why = f"the baseline did not finish ({words.STATES[found.baseline.state][0]})"
-        if not found.counted:
+    if standing.baseline_ended_early:
+        why = f"the baseline did not finish ({words.STATES[standing.baseline.state][0]})"
+        if not standing.counted:
             return ""  # The answer has the reason.
         until_then = f"{why.capitalize()}; speeds come from the rounds before that."
-    others = _others(found, is_search=comparison.spec.kind.searches)
-    sentences = [until_then, _speeds(found, planned, comparison.spec), *others]
+    others = _others(standing, is_search=comparison.spec.kind.searches)
+    sentences = [until_then, _speeds(standing, planned, comparison.spec), *others]
     return " ".join(filter(None, sentences))
 
 
-def _speeds(found: Standings, planned: Plan, spec: ExperimentSpec) -> Markdown:
+def _speeds(standing: Standings, planned: Plan, spec: ExperimentSpec) -> Markdown:
     """The sentence about the speeds that count; empty without one."""
     if planned.leading is not None:
-        return _leading(planned.leading, planned, found, spec)
-    if not found.counted:
+        return _leading(planned.leading, planned, standing, spec)
+    if not standing.counted:
         return ""
     has_few = planned.answer is not None and planned.answer.reason == "few rounds"
     if spec.kind.searches and planned.subject is not None and has_few:
         result = planned.subject
         return f"{_name(result)} was the best candidate, at {_speed(result)} in only a few rounds."
     at: dict[SpeedVerdict, list[Markdown]] = {}
-    for result in found.counted:
+    for result in standing.counted:
         assert result.speed_verdict is not None
         at.setdefault(result.speed_verdict, []).append(f"{_name(result)} at {_speed(result)}")
     unsure = [
         speed_doubt(result.speedup, result.p_holm)
-        for result in found.counted
+        for result in standing.counted
         if result.speedup and result.speed_verdict == "unsure"
     ]
-    are_all = found.num_backends == len(found.counted)
+    are_all = standing.num_backends == len(standing.counted)
     return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all)
 
 
-def _others(found: Standings, *, is_search: bool) -> list[Markdown]:
+def _others(standing: Standings, *, is_search: bool) -> list[Markdown]:
     """A sentence for each reason why a speed does not count. A search tries many candidates, so
     once any counts, its headline leaves out those that failed; a note has them."""
-    if found.broken and len(found.broken) == found.num_backends:
-        best = found.broken[0]
+    if standing.broken and len(standing.broken) == standing.num_backends:
+        best = standing.broken[0]
         at = f" is at {_speed(best)}, but" if best.speedup else ":"
         return [f"No backend can be trusted: {_name(best)}{at} {_breach(best)}."]
     by_breach: dict[Markdown, list[Markdown]] = {}
-    for result in found.broken:
+    for result in standing.broken:
         by_breach.setdefault(_breach(result), []).append(_name(result))
     sentences = [
         f"{listed(names)} {'does' if len(names) == 1 else 'do'} not count: {why}."
         for why, names in by_breach.items()
     ]
-    if is_search and found.counted:
+    if is_search and standing.counted:
         return sentences
     ended = [
         f"{_name(result)} ({words.STATES[result.state][0]}"
         + (f", {_speed(result)} until then)" if result.speedup else ")")
-        for result in found.unfinished
+        for result in standing.unfinished
     ]
     sentences += [f"{listed(ended)} did not finish."] if ended else []
-    idle = [_name(result) for result in found.uncompiled]
-    if idle and len(idle) < found.num_backends:
+    idle = [_name(result) for result in standing.uncompiled]
+    if idle and len(idle) < standing.num_backends:
         sentences.append(f"Nothing was compiled in {listed(idle)}.")
-    missing = [_name(result) for result in found.unmeasured]
+    missing = [_name(result) for result in standing.unmeasured]
     if not missing:
         return sentences
-    yet = "" if all(RunState(one.state).is_final for one in found.unmeasured) else " yet"
-    if len(missing) == found.num_backends:
+    yet = "" if all(RunState(result.state).is_final for result in standing.unmeasured) else " yet"
+    if len(missing) == standing.num_backends:
         return [f"No backend has a speed to compare{yet}."]
     return [*sentences, f"{listed(missing)}: no speed to compare{yet}."]
 
@@ -138,16 +138,16 @@ def none_faster(
     `why`: the reasons of inconclusive speeds; `are_all`: whether no backend is left out."""
     if len(at) > 1:
         return f"No backend is shown to be faster than without a compiler: {_by_verdict(at)}."
-    ((verdict, mine),) = at.items()
-    verb = "is" if len(mine) == 1 else "are"
+    ((verdict, backends),) = at.items()
+    verb = "is" if len(backends) == 1 else "are"
     if verdict == "unsure":
-        text = f"{listed(mine)} {verb} not shown to be faster or slower than without a compiler"
+        text = f"{listed(backends)} {verb} not shown to be faster or slower than without a compiler"
         return f"{text}: {why}."
     word = "as fast as" if verdict == "same" else "slower than"
-    if len(mine) == 1:
-        return f"{listed(mine)} is {word} without a compiler."
+    if len(backends) == 1:
+        return f"{listed(backends)} is {word} without a compiler."
     every = "Every backend" if are_all else "Every backend that counts"
-    return f"{every} is {word} without a compiler: {listed(mine)}."
+    return f"{every} is {word} without a compiler: {listed(backends)}."
 
 
 def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
@@ -155,8 +155,8 @@ def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
     parts: list[Markdown] = []
     for verdict in VERDICTS:
         word = "as fast" if verdict == "same" else inert(format_verdict(verdict))
-        if mine := at.get(verdict, ()):
-            parts.append(f"{listed(mine)} {'is' if len(mine) == 1 else 'are'} {word}")
+        if backends := at.get(verdict, ()):
+            parts.append(f"{listed(backends)} {'is' if len(backends) == 1 else 'are'} {word}")
     return joined(parts)
 
 
@@ -165,10 +165,10 @@ def reasons(doubts: Sequence[SpeedDoubt], texts: Mapping[SpeedDoubt, Markdown]) 
     return joined([texts[doubt] for doubt in dict.fromkeys(doubts)] or [""])
 
 
-def _leading(best: Result, planned: Plan, found: Standings, spec: ExperimentSpec) -> Markdown:
+def _leading(best: Result, planned: Plan, standing: Standings, spec: ExperimentSpec) -> Markdown:
     """The sentence about the leading backend. If others are faster too, it speaks of the step only,
     because the fastest step need not mean the shortest training."""
-    faster = [one for one in found.counted if one.speed_verdict == "faster"]
+    faster = [result for result in standing.counted if result.speed_verdict == "faster"]
     does = "answers at" if spec.is_inference else "trains at"
     if len(faster) > 1 and not planned.totals:
         does = "has the fastest step at"
@@ -176,23 +176,23 @@ def _leading(best: Result, planned: Plan, found: Standings, spec: ExperimentSpec
     text = f"{speed}{_pays(best, planned, spec)}."
     if spec.is_inference:
         return f"{text} The scenario `accuracy` checks whether it gives the same answers."
-    told = planned.answer
-    is_told = told is not None and told.backend == best.label and told.kind == "use"
+    answer = planned.answer
+    is_answer = answer is not None and answer.backend == best.label and answer.kind == "use"
     parity = best.parity
-    if is_told and best.batch_times == 1 and not (parity and parity.band_ended):
+    if is_answer and best.batch_times == 1 and not (parity and parity.band_ended):
         return text  # The answer says it.
     return f"{text} {_parity_of(best)}"
 
 
 def _pays(best: Result, planned: Plan, spec: ExperimentSpec) -> Markdown:
     """When compiling pays off; `has paid` only if the run passed the interval's upper end, too."""
-    found, verdict = best.break_even, best.break_even_verdict
-    if found is None or verdict is None:
+    break_even, verdict = best.break_even, best.break_even_verdict
+    if break_even is None or verdict is None:
         return ""
-    if verdict != "reached" or found.steps is None:
+    if verdict != "reached" or break_even.steps is None:
         return ", but it is open whether compiling ever pays off"
     after = linked("break_even_steps", inert(break_even_text(best.break_even)))
-    latest = found.steps if found.high is None else max(found.steps, found.high)
+    latest = break_even.steps if break_even.high is None else max(break_even.steps, break_even.high)
     if latest == float("inf"):
         return f" and may pay for its compiling after {after}"
     if planned.totals and planned.best is None:
@@ -308,8 +308,8 @@ def provenance(experiment: pd.Series) -> Markdown:
     parts = ["recorded example"] if experiment["origin"] == "example" else []
     # Missing until a run records it.
     device, torch = (
-        one if isinstance(one, str) else None
-        for one in experiment[["device_name", "torch_version"]]
+        value if isinstance(value, str) else None
+        for value in experiment[["device_name", "torch_version"]]
     )
     parts += [inert(device or experiment["device"])]
     parts += [words.day(experiment["submitted"])]
@@ -334,18 +334,18 @@ NUMBERS = (
 
 def show_statistics(comparison: Comparison) -> None:
     """Shows a folded table with a row for each run but the baseline."""
-    found = statistics_table(comparison)
-    if found.empty:
+    numbers = statistics_table(comparison)
+    if numbers.empty:
         return
     with st.expander("Statistics"):
         show_table(
             "Statistics of speed and parity",
-            found,
+            numbers,
             "behind-verdicts",
             "",
             download=statistics(comparison).reset_index(),
         )
-        if "training_loss_check" in found:
+        if "training_loss_check" in numbers:
             check = linked("training_loss_check", METRICS["training_loss_check"].title)
             st.caption(
                 f"{check} is training_loss.py of PyTorch's benchmarks, with its mistakes "
@@ -364,6 +364,6 @@ def statistics_table(comparison: Comparison) -> pd.DataFrame:
 
 def statistics(comparison: Comparison) -> pd.DataFrame:
     """A row of numbers for each run; leaves out numbers that no run has and runs without any."""
-    found = comparison.table().set_index("label").rename_axis("run")
-    found = found.loc[found["role"] != "baseline", list(NUMBERS)]
-    return found.dropna(how="all").dropna(axis="columns", how="all")
+    numbers = comparison.table().set_index("label").rename_axis("run")
+    numbers = numbers.loc[numbers["role"] != "baseline", list(NUMBERS)]
+    return numbers.dropna(how="all").dropna(axis="columns", how="all")

@@ -49,8 +49,8 @@ def verdict_cards(
     """Charts of speedups and break-even; lines reach at least `num_steps`."""
     if not _has_steps(results):
         return []
-    found = _speedups(store, comparison, results) if comparison.spec.kind.ends_by_width else []
-    return [*found, _break_even(store, comparison.experiment_id, results, num_steps)]
+    speedups = _speedups(store, comparison, results) if comparison.spec.kind.ends_by_width else []
+    return [*speedups, _break_even(store, comparison.experiment_id, results, num_steps)]
 
 
 def learning_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
@@ -58,13 +58,13 @@ def learning_cards(store: Store, comparison: Comparison, results: Sequence[Resul
     if not _has_steps(results) or comparison.spec.is_inference:
         return []
     steps = _of(queries.step_times(store, comparison.experiment_id), results)
-    found = [_losses(store, comparison, results, steps)]
+    cards = [_losses(store, comparison, results, steps)]
     if comparison.spec.kind.trains_fully:
         scores = _evaluations(store, comparison, results, steps)
         for names in (task_scores(results), ["loss"]):
             if scores["name"].isin(names).any():
-                found.append(_scores(store, comparison.experiment_id, scores, results, names))
-    return found
+                cards.append(_scores(store, comparison.experiment_id, scores, results, names))
+    return cards
 
 
 def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
@@ -81,8 +81,8 @@ def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result])
 def device_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
     """The chart of the device during the runs."""
     samples = _of(queries.device_samples(store, comparison.experiment_id), results)
-    found = device_card(samples, "device") if _has_steps(results) else None
-    return [found] if found else []
+    card = device_card(samples, "device") if _has_steps(results) else None
+    return [card] if card else []
 
 
 def all_cards(store: Store, comparison: Comparison) -> list[Card]:
@@ -140,8 +140,10 @@ def _losses(
 
     def losses_over(name: str) -> go.Figure:
         grown = _with_progress(counts, steps)[["label", "step", "loss", *over]]
-        mine = losses.merge(grown.drop(columns="loss"), on=["label", "step"], how="left")
-        return charts.losses(mine, None, grown, name)
+        losses_of_splits = losses.merge(
+            grown.drop(columns="loss"), on=["label", "step"], how="left"
+        )
+        return charts.losses(losses_of_splits, None, grown, name)
 
     draw: dict[str, Draw] = {
         "By step": lambda: mark_compiler_events(
@@ -176,7 +178,7 @@ def _throughput(results: Sequence[Result]) -> list[Card]:
     """Samples, tokens and FLOP per second of the runs."""
     usual = throughput_metric(results)
     shown = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
-    names = [name for name in shown if any(one.value(name) is not None for one in results)]
+    names = [name for name in shown if any(result.value(name) is not None for result in results)]
     draw = {THROUGHPUT[name]: partial(bars.metric, results, name) for name in names}
     return [Card("Throughput", draw, _table(results, names), usual, names)] if draw else []
 
@@ -229,19 +231,19 @@ def _scores(
     shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
     draw: dict[str, Draw] = {}
     for name in names:
-        mine = scores[scores["name"] == name]
+        scores_by_name = scores[scores["name"] == name]
         guessing = float(shares.iloc[0]) if len(shares) and name == "accuracy" else None
         column = "eval_loss" if name == "loss" else name
-        several = mine.duplicated("label").any()
+        several = scores_by_name.duplicated("label").any()
         draw[METRICS[column].title] = (
-            partial(run_charts.scores_of_runs, mine, name, guessing)
+            partial(run_charts.scores_of_runs, scores_by_name, name, guessing)
             if several
             else partial(run_charts.last_scores, results, column, guessing)
         )
         if several:
             by_time = X_AXES["cumulative_seconds"].lower()
             draw[f"{METRICS[column].title}, {by_time}"] = partial(
-                run_charts.scores_of_runs, mine, name, guessing, "cumulative_seconds"
+                run_charts.scores_of_runs, scores_by_name, name, guessing, "cumulative_seconds"
             )
     data = scores[scores["name"].isin(names)]
     columns = ["eval_loss" if name == "loss" else name for name in names]
@@ -274,8 +276,8 @@ def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
     labelled = {run_id: label for run_id, label in labels.items() if run_id.endswith(f".{label}")}
     if set(frame["run_id"].unique()) <= set(labelled):
         return frame  # Unchanged: selecting every row of a long training is slow.
-    mine = frame[frame["run_id"].isin(list(labels))]
-    return mine.assign(label=mine["run_id"].map(labels))
+    rows = frame[frame["run_id"].isin(list(labels))]
+    return rows.assign(label=rows["run_id"].map(labels))
 
 
 def _table(results: Sequence[Result], names: list[str]) -> pd.DataFrame:
@@ -356,8 +358,8 @@ def show_device(store: Store, run: pd.Series, record: RunRecord) -> None:
     if samples["round"].isna().all():
         st.caption("Nothing is recorded yet: a sample is taken after each block.")
         return
-    if found := device_card(samples, "run-device"):
-        show_card(found)
+    if card := device_card(samples, "run-device"):
+        show_card(card)
     strangers = other_processes(samples)
     if not strangers.empty:
         show_table(
@@ -407,7 +409,7 @@ def charted(samples: pd.DataFrame) -> pd.DataFrame:
 
 def other_processes(samples: pd.DataFrame) -> pd.DataFrame:
     """One row per observed process: pid, name, peak memory, and the number of its samples."""
-    seen = [one for listed in samples["processes"] for one in listed or []]
+    seen = [process for listed in samples["processes"] for process in listed or []]
     if not seen:
         return pd.DataFrame()
     grouped = pd.DataFrame(seen).groupby(["pid", "name"], dropna=False, sort=False)
@@ -427,7 +429,7 @@ def _is_telling(data: pd.DataFrame, column: str) -> bool:
 def _processes_text(processes: Sequence[dict[str, Any]] | None) -> str | None:
     if processes is None:
         return None
-    return ", ".join(f"{one['name'] or '?'} ({one['pid']})" for one in processes)
+    return ", ".join(f"{process['name'] or '?'} ({process['pid']})" for process in processes)
 
 
 NOT_PROFILED = "Nothing was profiled yet."
@@ -436,8 +438,8 @@ NOT_PROFILED = "Nothing was profiled yet."
 def _show_ranks_of(store: Store, experiment_id: str, label: str) -> None:
     """A row for each rank of one run, and one for each kind of collective."""
     ranks, sent = (
-        found[found["label"] == label].drop(columns="label")
-        for found in (ranks_of(store, experiment_id), collectives(store, experiment_id))
+        table[table["label"] == label].drop(columns="label")
+        for table in (ranks_of(store, experiment_id), collectives(store, experiment_id))
     )
     if len(ranks):
         named = ranks.assign(rank=[f"rank {number}" for number in ranks["rank"]])

@@ -76,17 +76,17 @@ NOT_AGAIN = "had a fault that did not come back when its steps were made again"
 
 def show_buttons(store: Store, run_id: str) -> None:
     """For a run with a fault: the answer that was found, or the button that starts the search."""
-    found, fault = finished_investigation(store, run_id), fault_to_find(store, run_id)
-    if found is not None:
+    investigation, fault = finished_investigation(store, run_id), fault_to_find(store, run_id)
+    if investigation is not None:
         st.button(
             "The cause",
             icon=":material/search_check:",
             key=f"cause-of-{run_id}",
             on_click=write_address,
-            kwargs={"experiment": found, "tab": "Cause"},
+            kwargs={"experiment": investigation, "tab": "Cause"},
         )
     if fault is not None and permissions.may_act():
-        _start_button(run_id, fault, again=found is not None)
+        _start_button(run_id, fault, again=investigation is not None)
 
 
 def _start_button(run_id: str, fault: Fault, *, again: bool) -> None:
@@ -137,34 +137,36 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
         # Buttons outside: in a fragment they would draw the fragment again instead of the page.
         _show_links(store, load_investigation(store, experiment_id))
         return
-    found = load_investigation(store, experiment_id)
-    _show_answer(found)
-    _show_links(store, found)
-    if found.finding.cause in NAMED:
-        _show_issue(found)
-        _show_program(found)
-        with st.expander(words.plural(len(found.trials), "trial"), icon=":material/science:"):
-            _show_trials(found)
+    investigation = load_investigation(store, experiment_id)
+    _show_answer(investigation)
+    _show_links(store, investigation)
+    if investigation.finding.cause in NAMED:
+        _show_issue(investigation)
+        _show_program(investigation)
+        with st.expander(
+            words.plural(len(investigation.trials), "trial"), icon=":material/science:"
+        ):
+            _show_trials(investigation)
     else:
-        _show_trials(found)
+        _show_trials(investigation)
 
 
 def _show_so_far(store: Store, experiment_id: str) -> None:
     with keeping_up(store):
-        found = load_investigation(store, experiment_id)
-    _show_answer(found)
-    _show_trials(found)
+        investigation = load_investigation(store, experiment_id)
+    _show_answer(investigation)
+    _show_trials(investigation)
 
 
-def _show_answer(found: Investigation) -> None:
-    st.markdown(f"### {inert(headline(found))}")
-    if known := facts(found):
+def _show_answer(investigation: Investigation) -> None:
+    st.markdown(f"### {inert(headline(investigation))}")
+    if known := facts(investigation):
         st.markdown("\n".join(f"- {inert(fact)}" for fact in known))
 
 
-def _show_links(store: Store, found: Investigation) -> None:
+def _show_links(store: Store, investigation: Investigation) -> None:
     """Links to the run with the fault, and to Launch with each backend without the fault."""
-    experiment_id, _, label = found.investigated.partition(".")
+    experiment_id, _, label = investigation.investigated.partition(".")
     with suppress(NotInStore), st.container(horizontal=True, vertical_alignment="center"):
         queries.experiment_spec(store, experiment_id)
         st.button(
@@ -172,26 +174,26 @@ def _show_links(store: Store, found: Investigation) -> None:
             icon=":material/arrow_back:",
             key="investigated",
             on_click=write_address,
-            kwargs={"experiment": experiment_id, "run": found.investigated, "tab": "Runs"},
+            kwargs={"experiment": experiment_id, "run": investigation.investigated, "tab": "Runs"},
         )
-        for remedy in remedies(store, found).remedies:
+        for remedy in remedies(store, investigation).remedies:
             text = remedy_text(remedy)
             again_link(experiment_id, f"Try {code(text)}", dict(remedy.fields))
 
 
-def _show_trials(found: Investigation) -> None:
-    if not found.trials:
+def _show_trials(investigation: Investigation) -> None:
+    if not investigation.trials:
         return
-    rows = [trial_cells(trial) for trial in found.trials]
+    rows = [trial_cells(trial) for trial in investigation.trials]
     frame = pd.DataFrame(rows, columns=list(HEADER))
     with titled(inert(words.plural(len(rows), "trial")), frame, "trials"):
-        st.html(trials_html(found))
+        st.html(trials_html(investigation))
 
 
-def trials_html(found: Investigation) -> Html:
+def trials_html(investigation: Investigation) -> Html:
     """A row for each trial, in the order in which they were made."""
     rows = []
-    for trial in found.trials:
+    for trial in investigation.trials:
         number, stage, what, _outcome, detail, took = map(inert, trial_cells(trial))
         word = verdict_word(trial.outcome, OUTCOMES.get(trial.outcome, "plain"))
         rows.append([number, stage, what, word, detail, took])
@@ -199,42 +201,42 @@ def trials_html(found: Investigation) -> Html:
     return table("Trials", [inert(title.capitalize()) for title in HEADER], rows, classes)
 
 
-def _show_program(found: Investigation) -> None:
+def _show_program(investigation: Investigation) -> None:
     """The program alone; the issue has it as well."""
-    program = found.finding.program
+    program = investigation.finding.program
     if program is None:
-        note = found.finding.program_note or "none was found"
+        note = investigation.finding.program_note or "none was found"
         st.caption(f"There is no program that shows the fault by itself: {inert(note)}.")
         return
     with st.expander("The program", icon=":material/code:"):
         st.caption(
-            f"It needs {inert(program_needs(found.finding))}. `python repro.py` fails, `python "
-            "repro.py eager` does not."
+            f"It needs {inert(program_needs(investigation.finding))}. `python repro.py` fails, "
+            "`python repro.py eager` does not."
         )
         st.code(program, language="python")
 
 
-def _show_issue(found: Investigation) -> None:
+def _show_issue(investigation: Investigation) -> None:
     """The whole text before anything leaves, with a button that copies it, and the archive."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("#### The issue for PyTorch", width="stretch")
-        has_program = found.finding.program is not None
+        has_program = investigation.finding.program is not None
         what = "program and issue" if has_program else "issue"
         files = "`repro.py` and `issue.md`" if has_program else "`issue.md`"
         download(
             f"Download {what}",
-            partial(archive, found),
+            partial(archive, investigation),
             "investigation.zip",
             "application/zip",
             help=f"An archive of {files}.",
         )
-    if loads_data(found.finding):
+    if loads_data(investigation.finding):
         st.warning(
             f"The program reads tensors of your training from `{DATA_FILE}`, which the archive "
             "contains: it has numbers of your weights or samples.",
             icon=":material/info:",
         )
-    _show_text(issue(found))
+    _show_text(issue(investigation))
 
 
 def _show_text(text: str) -> None:
@@ -255,17 +257,19 @@ def show_slow_issue(store: Store, comparison: Comparison) -> None:
         _show_text(text)
 
 
-def archive(found: Investigation) -> bytes:
+def archive(investigation: Investigation) -> bytes:
     """`issue.md`, `repro.py`, and the tensors that the program reads."""
     made = BytesIO()
     with ZipFile(made, "w", ZIP_DEFLATED) as file:
-        file.writestr("issue.md", issue(found))
-        if found.finding.program is not None:
-            file.writestr("repro.py", mask_private(found.finding.program))
-        if loads_data(found.finding):
+        file.writestr("issue.md", issue(investigation))
+        if investigation.finding.program is not None:
+            file.writestr("repro.py", mask_private(investigation.finding.program))
+        if loads_data(investigation.finding):
             with (
                 suppress(OSError, RunnerError),
-                RunDir(found.record.folder).open(f"artifacts/investigation/{DATA_FILE}") as data,
+                RunDir(investigation.record.folder).open(
+                    f"artifacts/investigation/{DATA_FILE}"
+                ) as data,
             ):
                 file.writestr(DATA_FILE, data.read())
     return made.getvalue()
@@ -296,10 +300,10 @@ def show_search(store: Store, comparison: Comparison) -> None:
     if not spec.kind.searches:
         return
     listed = queries.list_experiments(store)
-    found = listed[listed["confirms"] == comparison.experiment_id]
-    if found.empty:
+    confirmations = listed[listed["confirms"] == comparison.experiment_id]
+    if confirmations.empty:
         ended = next(
-            (one.figures["reason"] for one in comparison.notes if one.kind == "search ended"), ""
+            (note.figures["reason"] for note in comparison.notes if note.kind == "search ended"), ""
         )
         why = f" The search ended because {inert(ended)}." if ended else ""
         baseline = of_role(comparison.results, "baseline")
@@ -310,7 +314,7 @@ def show_search(store: Store, comparison: Comparison) -> None:
         reason = inert(short or why_unconfirmed(ended_as))
         st.info(f"{reason}{why}", icon=":material/manage_search:")
         return
-    row = found.iloc[0]
+    row = confirmations.iloc[0]
     state = ExperimentState(row["state"])
     with st.container(horizontal=True, vertical_alignment="center"):
         verb = "are trained" if state.is_active else "were trained"

@@ -36,7 +36,7 @@ def html(
     """The table, or `only` some of its columns, without those that have no value in any row; text
     from specifications is escaped."""
     columns = _columns(results, scenario)
-    columns = {name: one for name, one in columns.items() if only is None or name in only}
+    columns = {name: column for name, column in columns.items() if only is None or name in only}
     looks = run_looks(result.label for result in results)
     rows = [
         [_run(result, looks[result.label]), *(write(result) for write in columns.values())]
@@ -78,14 +78,14 @@ def heading(name: str) -> Html:
 
 
 def table_of_differing(
-    title: str, found: Sequence[Differing], kinds: Mapping[str, str], sides: Sequence[Html]
+    title: str, differences: Sequence[Differing], kinds: Mapping[str, str], sides: Sequence[Html]
 ) -> Html:
     """A table of facts that differ between sides, kind by kind; `kinds`: titles of the kinds."""
     rows: list[list[Html]] = []
-    for place, one in enumerate(found):
-        first = place == 0 or found[place - 1].kind != one.kind
-        kind = inert(kinds[one.kind]) if first else ""
-        rows.append([kind, inert(one.name), *(inert(value) for value in one.values)])
+    for place, difference in enumerate(differences):
+        first = place == 0 or differences[place - 1].kind != difference.kind
+        kind = inert(kinds[difference.kind]) if first else ""
+        rows.append([kind, inert(difference.name), *(inert(value) for value in difference.values)])
     classes = dict.fromkeys(range(1, len(sides) + 2), "words")
     return table(title, ["What", "Differs in", *sides], rows, classes)
 

@@ -96,7 +96,7 @@ def show_runs(store: Store, experiment_id: str) -> None:
                 usual,
                 pd.Timestamp.now(tz="UTC"),
                 has_steps=not spec.kind.compares_tensors,
-                about={one.label: setting_words(one) for one in spec.candidates},
+                about={variant.label: setting_words(variant) for variant in spec.candidates},
             )
         )
 
@@ -104,10 +104,10 @@ def show_runs(store: Store, experiment_id: str) -> None:
 def show_compiling(store: Store, experiment_id: str) -> None:
     """The time of each compile phase, compared with an earlier experiment's."""
     runs = queries.list_runs(store, experiment_id)
-    found = phase_times(store, experiment_id, runs, earlier_of(store, experiment_id))
-    if found:
+    times = phase_times(store, experiment_id, runs, earlier_of(store, experiment_id))
+    if times:
         with st.container(border=True):
-            st.html(progress.compiling_html(found, pd.Timestamp.now(tz="UTC")))
+            st.html(progress.compiling_html(times, pd.Timestamp.now(tz="UTC")))
 
 
 def show_device(store: Store, experiment_id: str, active: bool) -> None:
@@ -133,7 +133,9 @@ def show_failures(store: Store, experiment_id: str) -> None:
     else:
         _show_reasons(store, experiment_id, runs, failed)
     others = [
-        one for one in known_causes(store, experiment_id) if one.label not in set(failed["label"])
+        known_cause
+        for known_cause in known_causes(store, experiment_id)
+        if known_cause.label not in set(failed["label"])
     ]
     show_causes(experiment_id, others)
 
@@ -149,7 +151,10 @@ def _show_reasons(
         st.error(
             f"**{inert(', '.join(group['label']))}**: {inert(reason)}", icon=":material/error:"
         )
-        show_causes(experiment_id, [one for one in causes if one.label in set(group["label"])])
+        show_causes(
+            experiment_id,
+            [known_cause for known_cause in causes if known_cause.label in set(group["label"])],
+        )
         run_id = str(group["run_id"].iloc[0])
         with st.container(horizontal=True):
             st.button(
@@ -166,9 +171,11 @@ def _show_reasons(
 
 def show_causes(experiment_id: str, causes: Sequence[KnownCause]) -> None:
     """Shows each cause once, and a link to Launch for each remedy."""
-    for known in dict.fromkeys(one.words for one in causes):
-        st.markdown(inert(known))
-    remedies = {remedy_text(remedy): remedy for one in causes for remedy in one.remedies}
+    for text in dict.fromkeys(known_cause.words for known_cause in causes):
+        st.markdown(inert(text))
+    remedies = {
+        remedy_text(remedy): remedy for known_cause in causes for remedy in known_cause.remedies
+    }
     for text, remedy in remedies.items():
         again_link(experiment_id, f"Try {code(text)}", dict(remedy.fields))
 
@@ -197,11 +204,11 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
 def time_axis(store: Store, experiment_id: str, until: float | None = None) -> list[Card]:
     """The activities of all runs on one axis of time; empty before the first run has begun.
     `until`: see `storage.queries.activities`; about now for an active experiment."""
-    found = queries.activities(store, experiment_id, until)
-    if found.empty:
+    activities = queries.activities(store, experiment_id, until)
+    if activities.empty:
         return []
-    draw = partial(run_charts.activities, found)
-    return [Card("What each run does when", draw, found, "activities", ["elapsed_seconds"])]
+    draw = partial(run_charts.activities, activities)
+    return [Card("What each run does when", draw, activities, "activities", ["elapsed_seconds"])]
 
 
 @memo(queries.revision)

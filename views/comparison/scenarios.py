@@ -63,9 +63,9 @@ LAYERS = (
 
 def show_tensors(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
     """Shows the answer in a sentence, a table of checks, and every tensor that failed."""
-    found = checks(store, experiment_id, spec)
-    st.markdown(f"### {tensors_headline(found)}")
-    show_table("Checks", table(found), "checks", "No check was made yet.")
+    all_checks = checks(store, experiment_id, spec)
+    st.markdown(f"### {tensors_headline(all_checks)}")
+    show_table("Checks", table(all_checks), "checks", "No check was made yet.")
     tensors = queries.accuracy_tensors(store, experiment_id)
     show_errors(tensors)
     failed = judged(tensors)
@@ -77,7 +77,7 @@ def show_tensors(store: Store, experiment_id: str, spec: ExperimentSpec) -> None
         "tensors",
         "Every tensor that was compared passed.",
     )
-    notes = {note: None for check in found for note in check.notes}
+    notes = {note: None for check in all_checks for note in check.notes}
     st.caption("  \n".join([TENSORS_HELP, *(inert(note) for note in notes)]))
 
 
@@ -86,7 +86,7 @@ def show_errors(tensors: pd.DataFrame) -> None:
     for card in tensor_cards(tensors):
         show_card(card)
         data = card.table()
-        sentences = [where(one) for one in growths(data)]
+        sentences = [where(growth) for growth in growths(data)]
         reading = f"{READING} {LAYERS}" if (data["quantity"] == ACTIVATION).any() else READING
         st.caption("  \n".join([reading, *sentences]))
 
@@ -94,32 +94,32 @@ def show_errors(tensors: pd.DataFrame) -> None:
 def tensor_cards(tensors: pd.DataFrame) -> list[Card]:
     """A card for each part of the check: its errors by layer."""
     data = placed(tensors)
-    found = []
+    cards = []
     for part in dict.fromkeys(data["part"]):
-        mine = data[data["part"] == part]
+        errors = data[data["part"] == part]
         # Without layers, the chart of outputs has only two points, so it comes last.
-        has_layers = (mine["quantity"] == ACTIVATION).any()
-        passes = sorted(PASS_TITLES, key=lambda one: one == "forward" and not has_layers)
+        has_layers = (errors["quantity"] == ACTIVATION).any()
+        passes = sorted(PASS_TITLES, key=lambda name: name == "forward" and not has_layers)
         draw = {
             PASS_TITLES[which]: partial(tensor_charts.errors, data, part, which)
             for which in passes
-            if (mine["pass"] == which).any()
+            if (errors["pass"] == which).any()
         }
         title = f"Errors by layer, {inert(part)}"
-        found.append(Card(title, draw, mine, f"errors-{part}", ["error_ratio"], READING))
-    return found
+        cards.append(Card(title, draw, errors, f"errors-{part}", ["error_ratio"], READING))
+    return cards
 
 
-def where(one: Growth) -> Markdown:
+def where(growth: Growth) -> Markdown:
     """A sentence on where the errors of a backend begin."""
-    limit = NUMBERS["error_ratio"].format(one.ratio) if math.isfinite(one.ratio) else None
+    limit = NUMBERS["error_ratio"].format(growth.ratio) if math.isfinite(growth.ratio) else None
     much = (
         "cannot be compared"
         if limit is None
         else (linked("error_ratio", f"{inert(limit)} x what is allowed"))
     )
-    what = f"**{inert(one.label)}**: {inert(one.quantity)} of {code(one.tensor)}"
-    if one.is_beyond:
+    what = f"**{inert(growth.label)}**: {inert(growth.quantity)} of {code(growth.tensor)}"
+    if growth.is_beyond:
         return f"{what} is the first that fails, in the order of computing: {much}."
     return f"{what} has the largest error: {much}."
 
@@ -134,19 +134,19 @@ SENTENCES: dict[Outcome, str] = {
 """Sentences about checks by their outcome, in the order of the page."""
 
 
-def tensors_headline(found: Sequence[Check]) -> Markdown:
+def tensors_headline(checks: Sequence[Check]) -> Markdown:
     """The results of the checks of all backends, in sentences."""
-    mine = [check for check in found if not RESERVED_LABELS.fullmatch(check.label)]
-    if not mine:
+    of_backends = [check for check in checks if not RESERVED_LABELS.fullmatch(check.label)]
+    if not of_backends:
         return "There is only the baseline: add a backend to check."
-    parts = {check.part: None for check in mine}
-    if all(check.outcome == "passes" for check in mine):
+    parts = {check.part: None for check in of_backends}
+    if all(check.outcome == "passes" for check in of_backends):
         gradients = ", gradients included" if "training" in parts else ""
         where = inert(" and ".join(parts))
         return f"Every backend computes correct results in {where}{gradients}."
     sentences = []
     for outcome, sentence in SENTENCES.items():
-        names = [_named(check, len(parts) > 1) for check in mine if check.outcome == outcome]
+        names = [_named(check, len(parts) > 1) for check in of_backends if check.outcome == outcome]
         sentences += [sentence.format(", ".join(names))] if names else []
     return " ".join(sentences)
 
@@ -163,34 +163,34 @@ def show_caches_headline(store: Store, comparison: Comparison) -> list[ColdWarm]
     """Shows in a sentence what filled caches save, and why processes are left out; returns the
     savings."""
     experiment_id = comparison.experiment_id
-    found, silent = cold_and_warm(store, experiment_id), without_latency(store, experiment_id)
+    pairs, silent = cold_and_warm(store, experiment_id), without_latency(store, experiment_id)
     is_over = all(RunState(result.state).is_final for result in comparison.results)
-    st.markdown(f"### {caches_headline(found, is_over)}")
+    st.markdown(f"### {caches_headline(pairs, is_over)}")
     for sentence in why_silent(silent):
         st.info(inert(sentence), icon=":material/info:")
     ended = [result for result in comparison.results if RunState(result.state).is_failed]
     if ended:
         listed = ", ".join(f"{result.label} ({result.state})" for result in ended)
         st.warning(f"Did not finish: {inert(listed)}.", icon=":material/info:")
-    return found
+    return pairs
 
 
-def show_caches(store: Store, comparison: Comparison, found: Sequence[ColdWarm]) -> None:
+def show_caches(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm]) -> None:
     """Shows a table, a bar for each process, the phases, cache counts."""
     experiment_id = comparison.experiment_id
     title = (
         f"Compile latency of {inert(comparison.spec.cache.part)} with empty and with filled caches"
     )
-    show_table(title, caches_table(found), "cold-warm", "", download=latency.numbers(found))
+    show_table(title, caches_table(pairs), "cold-warm", "", download=latency.numbers(pairs))
     show_table(
         "When compiling has paid for itself",
-        caches_break_evens(found),
+        caches_break_evens(pairs),
         "cold-warm-break-even",
         "",
-        download=latency.numbers(found),
+        download=latency.numbers(pairs),
     )
-    st.caption(certainty(found))
-    for card in caches_cards(store, comparison, found):
+    st.caption(certainty(pairs))
+    for card in caches_cards(store, comparison, pairs):
         show_card(card)
     counts = queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"])
     show_table(
@@ -201,9 +201,9 @@ def show_caches(store: Store, comparison: Comparison, found: Sequence[ColdWarm])
     )
 
 
-def caches_cards(store: Store, comparison: Comparison, found: Sequence[ColdWarm]) -> list[Card]:
+def caches_cards(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm]) -> list[Card]:
     """The compile latency of every process and, where torch reports them, the phases."""
-    data = latency.processes(found)
+    data = latency.processes(pairs)
     draw = partial(tensor_charts.latencies, data)
     latencies = Card(
         "Compile latency of every process", draw, data, "cold-warm-processes", ["compile_seconds"]
@@ -224,33 +224,33 @@ def caches_cards(store: Store, comparison: Comparison, found: Sequence[ColdWarm]
     ]
 
 
-def caches_headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:
+def caches_headline(pairs: Sequence[ColdWarm], is_over: bool) -> Markdown:
     """How much filled caches saved, if anything, and the number of repeats."""
-    if not found:
+    if not pairs:
         return (
             "This experiment does not show what filled caches save."
             if is_over
             else "No pair of a cold and a warm process has ended yet."
         )
-    known = [one for one in found if one.time_saved is not None]
+    known = [pair for pair in pairs if pair.time_saved is not None]
     if not known:
         return "Nothing was compiled, so caches have nothing to save."
-    best = max(known, key=lambda one: one.time_saved or 0.0)
+    best = max(known, key=lambda pair: pair.time_saved or 0.0)
     warm = linked("warm_compile_seconds", _seconds(best.warm_median))
     times = f"{warm} instead of {linked('cold_compile_seconds', _seconds(best.cold_median))}"
-    of = f"**{inert(best.backend)}**"
+    backend = f"**{inert(best.backend)}**"
     repeats = linked("repeats", words.plural(len(best.cold_seconds), "repeat"))
     if (best.time_saved or 0.0) <= 0:
         none = "saved nothing" if len(known) == 1 else "saved no backend anything"
-        return f"Filled caches {none}: {of} took {times} ({repeats})."
+        return f"Filled caches {none}: {backend} took {times} ({repeats})."
     share = METRICS["compile_time_saved"].format(best.time_saved)
     saved = linked("compile_time_saved", f"{share} of the compile time")
-    return f"Filled caches saved {saved} of {of}: {times} ({repeats})."
+    return f"Filled caches saved {saved} of {backend}: {times} ({repeats})."
 
 
-def certainty(found: Sequence[ColdWarm]) -> Markdown:
+def certainty(pairs: Sequence[ColdWarm]) -> Markdown:
     """The certainty of the numbers: repeats that an interval needs, and how steps were timed."""
-    fewest = min(len(one.cold_seconds) for one in found)
+    fewest = min(len(pair.cold_seconds) for pair in pairs)
     order = (
         "Baseline and backends ran one after another, so break-even is less certain on a machine "
         "whose speed drifts; in the scenario `train` runs take turns."

@@ -53,85 +53,88 @@ HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel ran is idle", "operator ran is Pyt
 def show(store: Store, experiment_id: str) -> None:
     """Shows answer, chart, findings and, on request, the numbers; or that nothing was profiled.
     Next to the findings is the cost of each compiler stage, if the experiment has a ladder."""
-    found, climbed = explain(store, experiment_id), find_ladder(store, experiment_id)
+    explanation, climbed = explain(store, experiment_id), find_ladder(store, experiment_id)
     st.markdown("#### Why")
-    if not found.is_known:
-        st.caption(inert(unprofiled_words(found)))
-        if found.findings:
-            show_findings(found)
+    if not explanation.is_known:
+        st.caption(inert(unprofiled_words(explanation)))
+        if explanation.findings:
+            show_findings(explanation)
         show_ladder(climbed)
         return
-    st.markdown("\n".join(f"- {text}" for text in [*sentences(found), *missing(found)]))
-    show_card(card(found))
+    st.markdown("\n".join(f"- {text}" for text in [*sentences(explanation), *missing(explanation)]))
+    show_card(card(explanation))
     findings, stages = st.columns(2) if climbed else [st.container()] * 2
     with findings:
-        show_findings(found)
+        show_findings(explanation)
         with st.expander("Profiles in numbers", icon=":material/table_rows:"):
-            show_table("Profiles", profiles_table(found), "profiles", "", TABLE_NUMBERS)
-            known = (profile for profile in found.profiles if profile.is_known)
+            show_table("Profiles", profiles_table(explanation), "profiles", "", TABLE_NUMBERS)
+            known = (profile for profile in explanation.profiles if profile.is_known)
             st.caption("  \n".join(sentence(profile_words(profile)) for profile in known))
     with stages:
         show_ladder(climbed)
 
 
-def sentences(found: Explanation) -> list[Markdown]:
+def sentences(explanation: Explanation) -> list[Markdown]:
     """Why each backend is faster or slower."""
     return [
-        f"**{inert(label)}**: {sentence(bridge_words(one, found.own_speedups.get(label)))}"
-        for label, one in found.bridges.items()
+        f"**{inert(label)}**: {sentence(bridge_words(bridge, explanation.own_speedups.get(label)))}"
+        for label, bridge in explanation.bridges.items()
     ]
 
 
-def missing(found: Explanation) -> list[Markdown]:
+def missing(explanation: Explanation) -> list[Markdown]:
     """Why runs are missing in the chart: profiles that are not believed, and, if there is a chart,
     those that are not there. If nothing says anything about a backend, that there is none."""
     reasons = [
         sentence(profile_words(profile))
-        for profile in found.profiles
-        if profile.misfit is not None or (found.is_known and not profile.is_known)
+        for profile in explanation.profiles
+        if profile.misfit is not None or (explanation.is_known and not profile.is_known)
     ]
-    return reasons if reasons or found.bridges or not found.is_known else [UNCOMPARED]
+    return reasons if reasons or explanation.bridges or not explanation.is_known else [UNCOMPARED]
 
 
-def card(found: Explanation) -> Card:
+def card(explanation: Explanation) -> Card:
     """A chart of all runs by class of work, and a bridge for each backend."""
-    draw: dict[str, Draw] = {"All runs": partial(profile_charts.breakdown, found.profiles)}
-    for label, one in found.bridges.items():
-        draw[label] = partial(profile_charts.waterfall, one)
-    on_cpu = not all(one.works_by_itself for one in found.profiles if one.is_known)
+    draw: dict[str, Draw] = {"All runs": partial(profile_charts.breakdown, explanation.profiles)}
+    for label, bridge in explanation.bridges.items():
+        draw[label] = partial(profile_charts.waterfall, bridge)
+    on_cpu = not all(
+        profile.works_by_itself for profile in explanation.profiles if profile.is_known
+    )
     return Card(
         title="Where a step's time goes",
         draw=draw,
-        data=seconds_by_class(found),
+        data=seconds_by_class(explanation),
         name="why",
         numbers=["profile_seconds", "idle_seconds"],
         help=HOW_TO_READ_CPU if on_cpu else HOW_TO_READ,
     )
 
 
-def found(explained: Explanation) -> list[Markdown]:
+def finding_texts(explanation: Explanation) -> list[Markdown]:
     """Findings about lost time, each with a remedy."""
     return [
-        f"**{inert(one.label)}**: {sentence(finding_words(one))} {inert(remedy_words(one))}"
-        for one in explained.findings
+        f"**{inert(finding.label)}**: {sentence(finding_words(finding))} "
+        f"{inert(remedy_words(finding))}"
+        for finding in explanation.findings
     ]
 
 
-def show_findings(found: Explanation) -> None:
+def show_findings(explanation: Explanation) -> None:
     """Shows the most costly first, each with a remedy and a link to measure it."""
-    if not found.findings:
+    if not explanation.findings:
         st.caption("No avoidable cost found.")
         return
     with st.container(border=True):
         st.markdown(f"**{linked('profile_share', 'Findings')}**")
-        _list(found, found.findings[:MAX_FINDINGS])
-        rest = found.findings[MAX_FINDINGS:]
+        _list(explanation, explanation.findings[:MAX_FINDINGS])
+        rest = explanation.findings[MAX_FINDINGS:]
         if rest:
             with st.expander(f"{len(rest)} more"):
-                _list(found, rest)
+                _list(explanation, rest)
 
 
-def _list(found: Explanation, findings: tuple[CostFinding, ...]) -> None:
+def _list(explanation: Explanation, findings: tuple[CostFinding, ...]) -> None:
     for finding in findings:
         words = f"{sentence(finding_words(finding))}  \n{inert(remedy_words(finding))}"
         text: Markdown = f"- **{inert(finding.label)}**: {words}"
@@ -142,7 +145,7 @@ def _list(found: Explanation, findings: tuple[CostFinding, ...]) -> None:
         words_column.markdown(text)
         with action:
             changes = dict(finding.remedy.fields)
-            again_link(found.comparison.experiment_id, "Measure it", changes)
+            again_link(explanation.comparison.experiment_id, "Measure it", changes)
 
 
 TABLE_NUMBERS = {
@@ -168,7 +171,7 @@ def show_ladder(ladder: Ladder | None) -> None:
     if ladder is None:
         return
     st.markdown("#### Cost by compiler stage")
-    sentences = [sentence(one) for one in findings(ladder)]
+    sentences = [sentence(text) for text in findings(ladder)]
     box = st.warning if ladder.is_alarming else st.info
     box("  \n".join(sentences), icon=":material/stairs:")
     drawn = ladder_cards(ladder)
@@ -206,7 +209,7 @@ def show_stages(ladder: Ladder) -> None:
 
 def ladder_html(ladder: Ladder) -> Html:
     """A row for the baseline and one for each rung."""
-    looks = run_looks(["baseline", *(one.result.label for one in ladder.rungs)])
+    looks = run_looks(["baseline", *(rung.result.label for rung in ladder.rungs)])
     names = TIMES if ladder.compares_runs else ()
     heads: list[Html] = ["Run", "What is added", *map(heading, names)]
     heads += [heading("over_below"), heading("parity")] if names else []
@@ -215,14 +218,14 @@ def ladder_html(ladder: Ladder) -> Html:
         cells = [inert(METRICS[name].format(ladder.baseline.value(name))) for name in names]
         cells += [DASH, DASH] if names else []
         rows.append([run_mark("baseline", looks["baseline"]), "no compiler", *cells, ""])
-    for one in ladder.rungs:
-        cells = [inert(METRICS[name].format(one.result.value(name))) for name in names]
-        cells += [_over_below(one), inert(parity_text(one.result.parity))] if names else []
+    for rung in ladder.rungs:
+        cells = [inert(METRICS[name].format(rung.result.value(name))) for name in names]
+        cells += [_over_below(rung), inert(parity_text(rung.result.parity))] if names else []
         faults = " ".join(
-            verdict_word(FAULT_WORDS[fault], "bad", one.reason or "") for fault in one.faults
+            verdict_word(FAULT_WORDS[fault], "bad", rung.reason or "") for fault in rung.faults
         )
-        mark = run_mark(one.result.label, looks[one.result.label])
-        stage = f'<abbr title="{inert(one.rung.text)}">{inert(one.rung.stage)}</abbr>'
+        mark = run_mark(rung.result.label, looks[rung.result.label])
+        stage = f'<abbr title="{inert(rung.rung.text)}">{inert(rung.rung.stage)}</abbr>'
         rows.append([mark, stage, *cells, faults])
     return table("The stages of the ladder", [*heads, ""], rows)
 
@@ -242,31 +245,31 @@ def ladder_frame(ladder: Ladder) -> pd.DataFrame:
             }
         ]
     )
-    for one in ladder.rungs:
-        ratio = one.over_below
+    for rung in ladder.rungs:
+        ratio = rung.over_below
         rows.append(
             {
-                "label": one.result.label,
-                "stage": one.rung.stage,
-                "state": one.result.state,
-                **{name: one.result.value(name) for name in TIMES},
-                "below": one.below,
+                "label": rung.result.label,
+                "stage": rung.rung.stage,
+                "state": rung.result.state,
+                **{name: rung.result.value(name) for name in TIMES},
+                "below": rung.below,
                 "over_below": ratio and ratio.median,
                 "over_below_low": ratio and ratio.low,
                 "over_below_high": ratio and ratio.high,
-                "verdict": one.verdict,
-                "parity": one.result.value("parity"),
-                "faults": ", ".join(one.faults),
-                "reason": one.reason,
+                "verdict": rung.verdict,
+                "parity": rung.result.value("parity"),
+                "faults": ", ".join(rung.faults),
+                "reason": rung.reason,
             }
         )
     return pd.DataFrame(rows)
 
 
-def _over_below(one: RungResult) -> Html:
-    if one.over_below is None:
+def _over_below(rung: RungResult) -> Html:
+    if rung.over_below is None:
         return DASH
-    verdict = one.verdict or "unsure"
-    return f"{with_interval(ratio_text(one.over_below))} " + verdict_word(
+    verdict = rung.verdict or "unsure"
+    return f"{with_interval(ratio_text(rung.over_below))} " + verdict_word(
         verdict, VERDICT_CLASSES[verdict]
     )

@@ -31,7 +31,7 @@ UNDO = "experiments undo"
 """Key in the session state: the last action, and how to undo it."""
 REFUSED = "experiments refused"
 """Key in the session state: reasons why parts of the last action failed."""
-LIBRARY = "views/experiments.py"
+LIBRARY = "views/all_experiments.py"
 Act = Callable[[DataDir, str], object]
 
 

@@ -341,7 +341,7 @@ def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> 
         submit_missing(data_dir(), cells, checked=cells)
         work_off_the_queue()
         query = {"view": "Suites", "suite_run": str(cells[0].suite_run)}
-        st.switch_page("views/experiments.py", query_params=query)
+        st.switch_page("views/all_experiments.py", query_params=query)
 
 
 def _device_text(machine: Capabilities, id: str) -> Markdown:

@@ -140,7 +140,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
         headline=answers.headline(comparison, planned),
         is_bad=answers.is_bad(planned),
         evidence=" ".join([answers.evidence(comparison, planned), *map(inert, beside)]).strip(),
-        why=[*why.sentences(explained), *why.missing(explained), *why.found(explained)],
+        why=[*why.sentences(explained), *why.missing(explained), *why.finding_texts(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
         captions=[
             *map(inert, environment_lines(comparison.across)),

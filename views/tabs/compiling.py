@@ -70,8 +70,8 @@ def show_code(files: Sequence[KeptFile]) -> None:
             format_func=named.__getitem__,
             **bound("kept", files[0].file, list(named)),
         )
-        file = next(one for one in files if one.file == chosen)
-        download("Download", partial(whole, file), file.name, "text/x-python")
+        file = next(kept for kept in files if kept.file == chosen)
+        download("Download", partial(content_or_error, file), file.name, "text/x-python")
     with errors_shown():
         text = file.read(MAX_SHOWN).decode(errors="replace")
         st.code(text, language="python", line_numbers=True, height=520)
@@ -84,10 +84,10 @@ def show_trace(trace: KeptFile) -> None:
         st.caption(
             f"Torch's structured trace, for {code('tlparse')}: {code(trace.file)}", width="stretch"
         )
-        download("Trace", partial(whole, trace), trace.name, "text/plain")
+        download("Trace", partial(content_or_error, trace), trace.name, "text/plain")
 
 
-def whole(file: KeptFile) -> bytes:
+def content_or_error(file: KeptFile) -> bytes:
     """The content for a download, or the error if the file cannot be read any more."""
     try:
         return file.read(MAX_FILE)
@@ -95,21 +95,21 @@ def whole(file: KeptFile) -> bytes:
         return permissions.redacted(error).encode()
 
 
-def show_code_difference(store: Store, one: RunRecord, other: RunRecord) -> None:
+def show_code_difference(store: Store, record: RunRecord, other_record: RunRecord) -> None:
     """Shows graphs and code that differ between two runs which both stored them."""
-    mine, its = kept_of(store, one), kept_of(store, other)
-    if not mine or not its:
+    files, other_files = kept_of(store, record), kept_of(store, other_record)
+    if not files or not other_files:
         st.caption("Graphs and generated code are compared where both runs keep them.")
         return
     with errors_shown():
-        found = code_difference(mine, its)
-        if not found:
+        differences = code_difference(files, other_files)
+        if not differences:
             st.caption("Graphs and generated code are the same.")
-        for name, text in found[:MAX_DIFFERENCES]:
+        for name, text in differences[:MAX_DIFFERENCES]:
             with st.expander(code(name)):
                 st.code(text[:MAX_DIFFERENCE], language="diff")
-        if len(found) > MAX_DIFFERENCES:
-            st.caption(f"{len(found) - MAX_DIFFERENCES:,} more files differ.")
+        if len(differences) > MAX_DIFFERENCES:
+            st.caption(f"{len(differences) - MAX_DIFFERENCES:,} more files differ.")
 
 
 TIMELINE_HELP = (
@@ -197,10 +197,10 @@ def show_breaks(breaks: pd.DataFrame) -> None:
     none = "None in your code." if by_ranks.any() else "None: Dynamo captured whole graphs."
     show_table("Graph breaks", distinct(breaks[~by_ranks]), "graph-breaks", none)
     if by_ranks.any():
-        found = distinct(breaks[by_ranks])
+        by_reason = distinct(breaks[by_ranks])
         causes = breaks.drop_duplicates("reason").set_index("reason")["cause"]
-        found.insert(0, "cause", found["reason"].map(causes).map(CAUSES))
-        show_table("Breaks that several devices cause", found, "graph-breaks-of-ranks", "")
+        by_reason.insert(0, "cause", by_reason["reason"].map(causes).map(CAUSES))
+        show_table("Breaks that several devices cause", by_reason, "graph-breaks-of-ranks", "")
         st.caption(BREAKS_OF_RANKS)
 
 
@@ -208,11 +208,11 @@ def distinct(breaks: pd.DataFrame) -> pd.DataFrame:
     """Graph breaks of one run, a row for each line and reason, with count and first step."""
     keys = ["location", "operator", "reason", "phase"]
     counted = breaks.assign(count=breaks["count"].fillna(1)).groupby(keys, sort=False, dropna=False)
-    found = counted.agg(
+    groups = counted.agg(
         count=("count", "sum"), step=("step", "min"), stopped_at=("stopped_at", "first")
     )
     columns = ["count", "step", "location", "operator", "reason", "stopped_at", "phase"]
-    return found.reset_index()[columns]
+    return groups.reset_index()[columns]
 
 
 def frames(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -226,17 +226,19 @@ def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
     other = choose_other(store, run, record)
     if other is None:
         return
-    one, two = load_compiled(store, str(run["run_id"])), load_compiled(store, other)
-    found = compile_difference(one, two)
-    frame = pd.DataFrame(found) if found else None
+    compiled, other_compiled = load_compiled(store, str(run["run_id"])), load_compiled(store, other)
+    differences = compile_difference(compiled, other_compiled)
+    frame = pd.DataFrame(differences) if differences else None
     with titled("Compiler differences", frame, "compile-difference"):
-        if text := same_text(found):
+        if text := same_text(differences):
             st.caption(inert(text))
-        if found:
-            st.html(difference_html(found, one.title, two.title))
-    times = phases(one, two).rename(columns={"one": "this_run", "other": "other_run"})
+        if differences:
+            st.html(difference_html(differences, compiled.title, other_compiled.title))
+    times = phases(compiled, other_compiled).rename(
+        columns={"one": "this_run", "other": "other_run"}
+    )
     meant = {"this_run": "compile_phases", "other_run": "compile_phases"}
-    show_code_difference(store, one.record, two.record)
+    show_code_difference(store, compiled.record, other_compiled.record)
     show_table("Time by phase, each measured once", times, "compile-difference-phases", "", meant)
 
 
@@ -268,10 +270,10 @@ def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:
     return str(runs.loc[runs["label"] == label, "run_id"].iloc[0])
 
 
-def difference_html(found: list[Differing], one: str, other: str) -> Html:
+def difference_html(differences: list[Differing], this_title: str, other_title: str) -> Html:
     """Only the differences, kind by kind."""
     runs: list[Html] = [
         f"{name}<br><small>{inert(title)}</small>"
-        for name, title in (("This run", one), ("Other run", other))
+        for name, title in (("This run", this_title), ("Other run", other_title))
     ]
-    return table_of_differing("Compiler differences", found, KINDS, runs)
+    return table_of_differing("Compiler differences", differences, KINDS, runs)

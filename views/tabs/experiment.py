@@ -138,7 +138,9 @@ def add_rounds_button(store: Store, experiment: pd.Series, comparison: Compariso
 def seconds_of_a_round(store: Store, comparison: Comparison, labels: list[str]) -> float:
     """Seconds of steps in a round of the runs that are timed further."""
     timed = [
-        one.label for one in comparison.results if one.role != "backend" or one.label in labels
+        result.label
+        for result in comparison.results
+        if result.role != "backend" or result.label in labels
     ]
     members = {run for label in timed for run in comparison.spec.repeats_by_label[label]}
     blocks = queries.blocks(store, comparison.experiment_id)
@@ -151,8 +153,10 @@ def outlook(store: Store, comparison: Comparison, labels: list[str], a_round: fl
     phases, _ = elapsed(store, comparison.experiment_id)
     again = words.duration(phases.get("loading", 0.0) + phases.get("compiling", 0.0))
     backends = [label for label in labels if comparison.result_of(label).role == "backend"]
-    each = "the baseline of each environment" if comparison.spec.environments else "the baseline"
-    started = f"{inert(', '.join(backends))} and {each}" if backends else each
+    baselines = (
+        "the baseline of each environment" if comparison.spec.environments else "the baseline"
+    )
+    started = f"{inert(', '.join(backends))} and {baselines}" if backends else baselines
     return (
         f"Starts {started} again, one process after the other, "
         "because two processes of the same program differ in speed. Losses do not change. "
@@ -241,18 +245,21 @@ def ask_steps(comparison: Comparison) -> None:
 def cards_html(comparison: Comparison, planned: Plan) -> Html:
     """A card for each backend, the best first, then the baseline."""
     looks = run_looks(result.label for result in comparison.results)
-    backends = [one for one in comparison.results if one.role == "backend"]
-    by_speed = sorted(backends, key=lambda one: -one.speedup.median if one.speedup else 0.0)
+    backends = [result for result in comparison.results if result.role == "backend"]
+    by_speed = sorted(
+        backends, key=lambda result: -result.speedup.median if result.speedup else 0.0
+    )
     best = planned.best and planned.best.label
     shown = sorted(
-        by_speed, key=lambda one: (one.label != best, planned.totals.get(one.label, math.inf))
+        by_speed,
+        key=lambda result: (result.label != best, planned.totals.get(result.label, math.inf)),
     )
-    shown += [one for one in comparison.results if one.role == "baseline"]
-    cards = [_card(comparison, one, planned, looks[one.label]) for one in shown]
+    shown += [result for result in comparison.results if result.role == "baseline"]
+    cards = [_card(comparison, result, planned, looks[result.label]) for result in shown]
     others = [
-        _run_link(comparison.experiment_id, one, looks[one.label])
-        for one in comparison.results
-        if one not in shown
+        _run_link(comparison.experiment_id, result, looks[result.label])
+        for result in comparison.results
+        if result not in shown
     ]
     also = f'<small role="listitem">Also: {", ".join(others)}</small>' if others else ""
     return f'<div class="backend-cards" role="list">{"".join(cards)}{also}</div>'
@@ -296,15 +303,18 @@ def _settings(comparison: Comparison, result: Result) -> Html:
     spec = comparison.spec
     if result.role != "backend":
         return ""
-    variant, asked = variant_of(spec, result.label)
-    if not (spec.kind.searches or spec.confirms or (asked and ":" in asked)):
+    variant, backend = variant_of(spec, result.label)
+    if not (spec.kind.searches or spec.confirms or (backend and ":" in backend)):
         return ""
     ended = (
-        one.runs[result.label]
-        for one in comparison.notes
-        if one.kind == "candidates ended" and result.label in one.runs
+        note.runs[result.label]
+        for note in comparison.notes
+        if note.kind == "candidates ended" and result.label in note.runs
     )
-    parts = [setting_words(variant), *(f"ended: {str(one['reason']).rstrip('.')}" for one in ended)]
+    parts = [
+        setting_words(variant),
+        *(f"ended: {str(note['reason']).rstrip('.')}" for note in ended),
+    ]
     return "".join(f"<p>{inert(capital(part))}.</p>" for part in parts if part)
 
 
@@ -373,30 +383,30 @@ def show_answer(comparison: Comparison, planned: Plan, *, heading: bool = True) 
 
 def show_environments(comparison: Comparison) -> None:
     """A sentence for each further environment, a table of the runs, and the versions."""
-    found = comparison.across
-    if not found:
+    comparisons = comparison.across
+    if not comparisons:
         return
     sentences = environment_sentences(comparison)
-    st.markdown("\n\n".join(f"**{inert(one)}**" for one in sentences))
+    st.markdown("\n\n".join(f"**{inert(text)}**" for text in sentences))
     titles = {
-        "speedup": f"Speed over {found[0].first_environment}",
+        "speedup": f"Speed over {comparisons[0].first_environment}",
         "compile_seconds": "Compile latency",
         "peak_memory_bytes": "Memory needed",
         "parity": "Parity",
     }
     heads: list[Markdown] = ["Run", *(linked(name, inert(text)) for name, text in titles.items())]
-    rows = [heads, ["---"] * len(heads), *map(_environment_row, found)]
+    rows = [heads, ["---"] * len(heads), *map(_environment_row, comparisons)]
     st.markdown("\n".join(f"| {' | '.join(row)} |" for row in rows))
-    versions = {one.environment: version_words(one) for one in found}
+    versions = {across.environment: version_words(across) for across in comparisons}
     st.caption("  \n".join(f"{inert(name)}: {inert(text)}." for name, text in versions.items()))
 
 
-def _environment_row(one: Across) -> list[Markdown]:
+def _environment_row(across: Across) -> list[Markdown]:
     """Its cells; parity with the reason, unless parity holds."""
-    parity = "" if one.parity is None else parity_text(one.parity)
-    if one.parity is not None and one.parity.verdict != "holds":
-        parity = f"{parity}: {parity_words(one.parity)}"
-    cells = [one.label, speed_words(one), compile_words(one), memory_words(one), parity]
+    parity = "" if across.parity is None else parity_text(across.parity)
+    if across.parity is not None and across.parity.verdict != "holds":
+        parity = f"{parity}: {parity_words(across.parity)}"
+    cells = [across.label, speed_words(across), compile_words(across), memory_words(across), parity]
     return [inert(cell or DASH) for cell in cells]
 
 
@@ -534,13 +544,13 @@ def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> 
 def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
-    if found := scenarios.show_caches_headline(store, comparison):
+    if pairs := scenarios.show_caches_headline(store, comparison):
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
             ask_steps(comparison)
             with st.container(gap=None):
-                for starts in starts_words(found, read_plan(comparison).num_steps):
+                for starts in starts_words(pairs, read_plan(comparison).num_steps):
                     st.markdown(sentence(starts))
-        scenarios.show_caches(store, comparison, found)
+        scenarios.show_caches(store, comparison, pairs)
     running.show_failures(store, comparison.experiment_id)
 
 

@@ -155,8 +155,8 @@ def choose(runs: pd.DataFrame, *, all_runs: bool = True) -> pd.Series | None:
         label_visibility="collapsed",
         **given,
     )
-    found = runs[runs["label"] == chosen]
-    return None if found.empty else found.iloc[0]
+    rows = runs[runs["label"] == chosen]
+    return None if rows.empty else rows.iloc[0]
 
 
 def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:
@@ -186,7 +186,9 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
     if RunState(run["state"]).is_failed:
         st.error(inert(words.why_ended(record.reason, record.error)), icon=":material/error:")
     causes = known_causes(store, record.experiment_id)
-    running.show_causes(record.experiment_id, [one for one in causes if one.label == run["label"]])
+    running.show_causes(
+        record.experiment_id, [cause for cause in causes if cause.label == run["label"]]
+    )
     if record.error and record.error.traceback:
         # An error that the user can mend needs no traceback; all others do.
         with st.expander("Traceback", expanded=not record.error.says_what_to_do):

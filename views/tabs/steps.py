@@ -161,7 +161,9 @@ PERFETTO = "It opens in a trace viewer such as Perfetto (`ui.perfetto.dev`)."
 def show_profile(store: Store, run: pd.Series, record: RunRecord) -> None:
     comparison = compare(store, record.experiment_id)
     label = comparison.result_of(str(run["label"])).label
-    profile = next(one for one in load_profiles(store, comparison) if one.label == label)
+    profile = next(
+        profile for profile in load_profiles(store, comparison) if profile.label == label
+    )
     st.caption(sentence(profile_words(profile)))
     if len(profile.turns):
         show_trace(profile, run, RunDir(record.folder))
@@ -179,8 +181,8 @@ def show_profile(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 def show_trace(profile: Profile, run: pd.Series, folder: RunDir) -> None:
     """A download of the whole trace of this run's last profiled turn."""
-    mine = profile.turns[profile.turns["label"] == run["label"]]
-    names = mine["trace"].dropna()
+    turns = profile.turns[profile.turns["label"] == run["label"]]
+    names = turns["trace"].dropna()
     if names.empty:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -228,10 +230,12 @@ def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
             show_score(scores[scores["name"] == name], name)
     when = WHEN_EVALUATED[record.spec.evaluation.when]
     own = {name: "own_values" for name in names if score_charts.score_metric(name) is None}
-    found = scores_table(scores)
+    evaluations = scores_table(scores)
     # Every evaluation has a loss, so NaN is a value here; objects keep it apart from missing ones.
-    losses = {"eval_loss": object} if "eval_loss" in found else {}
-    show_table("Evaluations", found, "evaluations", when, own, download=found.astype(losses))
+    losses = {"eval_loss": object} if "eval_loss" in evaluations else {}
+    show_table(
+        "Evaluations", evaluations, "evaluations", when, own, download=evaluations.astype(losses)
+    )
     show_predictions(store, run, record)
 
 
@@ -350,17 +354,17 @@ def show_disagreements(store: Store, comparison: Comparison, results: Sequence[R
             )
             or split
         )
-    mine = kept[kept["split"] == split]
+    rows = kept[kept["split"] == split]
     files = {
         str(row.label): PredictionFile(Path(str(row.folder)), str(row.file))
-        for row in mine.itertuples()
+        for row in rows.itertuples()
     }
     differ = predictions.disagreements(files, comparison.baseline)
     counts = predictions.count_disagreements(differ, files, comparison.spec, comparison.baseline)
     if differ.columns.empty:
         st.caption("The labels are not classes, so answers cannot be compared.")
         return
-    num_samples = int(mine["num_samples"].iloc[0])
+    num_samples = int(rows["num_samples"].iloc[0])
     left, right = st.columns([2, 3])
     with left:
         samples = words.plural(num_samples, f"{inert(split)} sample")
