@@ -2,8 +2,10 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from shutil import get_terminal_size
 from typing import Any
 
 MAX_CHARACTERS = 500
@@ -85,3 +87,15 @@ def first_sentence(text: str) -> str:
     """The beginning of a message, up to the end of its first sentence or line."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return re.split(r"(?<=[a-z])\. (?=[A-Z])", line)[0][:LONGEST_SENTENCE]
+
+
+def filled(text: str, head: str) -> str:
+    """The text after `head`, further lines below its beginning, in the width of the terminal."""
+    return textwrap.fill(
+        text,
+        get_terminal_size((100, 24)).columns,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

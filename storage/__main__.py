@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from breakeven.runner.commands.conditions import add_fail_if, add_plan
+from breakeven.runner.arguments.conditions import add_fail_if
+from breakeven.runner.arguments.filters import add_list_options
+from breakeven.runner.arguments.lengths import add_plan
 from breakeven.runner.commands.entry import (
     FROM_INPUT,
     NEEDS_NO_DATABASE,
@@ -20,7 +22,6 @@ from breakeven.runner.commands.entry import (
     STORED,
     ends_quietly,
 )
-from breakeven.runner.commands.filters import add_list_options
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from breakeven.storage import commands

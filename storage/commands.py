@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TextIO
 
-from breakeven.runner.commands.conditions import Condition, Length, check_gate
-from breakeven.runner.commands.filters import read_filter
+from breakeven.runner.arguments.conditions import Condition, check_gate
+from breakeven.runner.arguments.filters import read_filter
+from breakeven.runner.arguments.lengths import Length
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import instead, why_no_rounds
 from breakeven.runner.folders.data_dir import DataDir

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.commands.filters import Filter
+from breakeven.runner.arguments.filters import Filter
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, chosen
 from breakeven.views.access import permissions

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from breakeven.runner.commands.entry import filled, tell
+from breakeven.runner.commands.entry import tell
 from breakeven.runner.doctor.data_folder import check_disk, check_run_folders
 from breakeven.runner.doctor.findings import Finding, Health, worst
 from breakeven.runner.doctor.machine import (
@@ -32,7 +32,7 @@ from breakeven.runner.folders.data_dir import DATA_VARIABLE, DataDir
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.logs import log_action
 from breakeven.runner.masking import mask, mask_private
-from breakeven.runner.texts import printable
+from breakeven.runner.texts import filled, printable
 
 SIGNS = {
     Health.OK: "ok",

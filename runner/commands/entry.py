@@ -4,10 +4,8 @@ import argparse
 import os
 import signal
 import sys
-import textwrap
 from collections.abc import Callable
 from io import TextIOWrapper
-from shutil import get_terminal_size
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 """Adds a command: its name, the function that runs it, and its text."""
@@ -36,18 +34,6 @@ def tell(text: str) -> None:
     """Prints a line of a command's answer."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def filled(text: str, head: str) -> str:
-    """The text after `head`, further lines below its beginning, in the width of the terminal."""
-    return textwrap.fill(
-        text,
-        get_terminal_size((100, 24)).columns,
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def ends_quietly(main: Callable[[], int]) -> int:

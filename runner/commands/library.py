@@ -11,15 +11,15 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from breakeven.runner.commands.entry import BAD_INPUT, STORED, Add, tell
-from breakeven.runner.commands.filters import (
+from breakeven.runner.arguments.filters import (
     FACETS,
     Filter,
     add_facets,
     filter_arguments,
     read_facets,
 )
-from breakeven.runner.commands.options import checked
+from breakeven.runner.arguments.options import checked
+from breakeven.runner.commands.entry import BAD_INPUT, STORED, Add, tell
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import parse_size
 from breakeven.runner.folders import library, queue_order

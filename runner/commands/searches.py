@@ -8,9 +8,9 @@ from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from breakeven.runner.commands.conditions import Length, add_plan
+from breakeven.runner.arguments.lengths import Length, add_plan
+from breakeven.runner.arguments.options import add_spec_options, checked
 from breakeven.runner.commands.entry import PLAN_INVESTIGATION, Add, tell
-from breakeven.runner.commands.options import add_spec_options, checked
 from breakeven.runner.commands.start import add_allow_code, allow_code_again, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec

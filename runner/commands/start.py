@@ -9,24 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from breakeven.runner.checks import own_code
-from breakeven.runner.checks.environments import check_environments, is_own
-from breakeven.runner.checks.experiment import check, check_at_once
-from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
-from breakeven.runner.commands.cluster import (
-    add_cluster_options,
-    join_until_stopped,
-    supervise_cluster,
-)
-from breakeven.runner.commands.conditions import (
-    Condition,
-    Length,
-    add_fail_if,
-    add_plan,
-    check_gate,
-)
-from breakeven.runner.commands.entry import Add, tell
-from breakeven.runner.commands.options import (
+from breakeven.runner.arguments.conditions import Condition, add_fail_if, check_gate
+from breakeven.runner.arguments.lengths import Length, add_plan
+from breakeven.runner.arguments.options import (
     FIELDS,
     add_field_options,
     add_script_options,
@@ -38,6 +23,16 @@ from breakeven.runner.commands.options import (
     read_script,
     read_spec,
 )
+from breakeven.runner.checks import own_code
+from breakeven.runner.checks.environments import check_environments, is_own
+from breakeven.runner.checks.experiment import check, check_at_once
+from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.commands.cluster import (
+    add_cluster_options,
+    join_until_stopped,
+    supervise_cluster,
+)
+from breakeven.runner.commands.entry import Add, tell
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError

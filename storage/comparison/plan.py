@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 
-from breakeven.runner.commands.conditions import Length, Unit
+from breakeven.runner.arguments.lengths import Length, Unit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.answer import Answer, answer, may_pay

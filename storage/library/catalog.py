@@ -1,5 +1,5 @@
 """The catalog: a row for every experiment and imported result, with all data that lists show; and
-its filters, which `runner.commands.filters` defines.
+its filters, which `runner.arguments.filters` defines.
 
 Its sizes on disk are measured in small parts, because walking folders is slow, and are valid for
 some minutes.
@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from breakeven.runner.commands.conditions import Condition
-from breakeven.runner.commands.filters import COMPUTED, FACETS, Filter
+from breakeven.runner.arguments.conditions import Condition
+from breakeven.runner.arguments.filters import COMPUTED, FACETS, Filter
 from breakeven.runner.folders.library import size_of
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS, Labels

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from breakeven.runner.commands.options import FIELDS, command_line
+from breakeven.runner.arguments.options import FIELDS, command_line
 from breakeven.runner.doctor.machine import INSTALL_COMPILER
 from breakeven.runner.errors import OF_COMPILERS, TRACEBACK, InvalidSpec
 from breakeven.runner.exclusive import held_by_another

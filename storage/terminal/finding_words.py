@@ -3,7 +3,7 @@ of finding, with its evidence and its remedy."""
 
 import pandas as pd
 
-from breakeven.runner.commands.options import FIELDS, written
+from breakeven.runner.arguments.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.numbers.formats import format_seconds

@@ -6,7 +6,7 @@ gate would otherwise be useless (docs/suites.md).
 
 from collections.abc import Callable, Iterator, Sequence
 
-from breakeven.runner.commands.conditions import SLOWER_THAN, Condition
+from breakeven.runner.arguments.conditions import SLOWER_THAN, Condition
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.results import Comparison, Result

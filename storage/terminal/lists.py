@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.commands.filters import Filter
+from breakeven.runner.arguments.filters import Filter
 from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store

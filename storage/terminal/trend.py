@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.commands.conditions import Condition, Limit, add_fail_if
+from breakeven.runner.arguments.conditions import Condition, Limit, add_fail_if
 from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.library.trends import QUANTITIES, Failure, Point, Series

@@ -15,7 +15,7 @@ import pytest
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
-from breakeven.runner.commands.options import FIELDS
+from breakeven.runner.arguments.options import FIELDS
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.machine.capabilities import seen

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.commands.conditions import Condition
+from breakeven.runner.arguments.conditions import Condition
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.storage import commands

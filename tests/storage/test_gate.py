@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.commands.conditions import parse_conditions
+from breakeven.runner.arguments.conditions import parse_conditions
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.runner.commands.conditions import read_length
+from breakeven.runner.arguments.lengths import read_length
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices

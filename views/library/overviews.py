@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.commands.filters import Filter, filter_arguments
+from breakeven.runner.arguments.filters import Filter, filter_arguments
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, chosen, compute

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.commands.filters import (
+from breakeven.runner.arguments.filters import (
     COMPUTED,
     FACETS,
     SORTS,
@@ -23,7 +23,7 @@ from breakeven.runner.commands.filters import (
     filter_arguments,
     parse_terms,
 )
-from breakeven.runner.commands.filters import NUMBERS as SEARCHED
+from breakeven.runner.arguments.filters import NUMBERS as SEARCHED
 from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import capital
 from breakeven.storage.library.catalog import facet_counts

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from breakeven.runner.arguments.options import command_line
 from breakeven.runner.checks import experiment as checks
 from breakeven.runner.checks.environments import check_environments
-from breakeven.runner.commands.options import command_line
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.queue import (
     can_resume,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.commands.options import command_line
+from breakeven.runner.arguments.options import command_line
 from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared

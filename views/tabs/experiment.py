@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.commands.conditions import LENGTHS, read_length
+from breakeven.runner.arguments.lengths import LENGTHS, read_length
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.added_rounds import add_rounds, refuse_rounds
 from breakeven.runner.folders.queue import Experiment, find_experiment

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from breakeven.runner.arguments.options import read_script
 from breakeven.runner.commands.cli import parser, split_at_dashes
-from breakeven.runner.commands.options import read_script
 from breakeven.runner.commands.searches import steps_of
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.specs.candidates import search_spec, untried

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from breakeven.runner.commands.options import FIELDS
+from breakeven.runner.arguments.options import FIELDS
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec, TrainingSpec
 from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec

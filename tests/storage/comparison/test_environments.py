@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from breakeven.runner.commands.filters import Filter
+from breakeven.runner.arguments.filters import Filter
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec

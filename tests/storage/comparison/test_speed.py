@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breakeven.runner.commands.conditions import Condition
+from breakeven.runner.arguments.conditions import Condition
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.supervision.stopping_rule import Ending

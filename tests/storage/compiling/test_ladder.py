@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from breakeven.runner.arguments.options import read_spec
 from breakeven.runner.commands.cli import parser
-from breakeven.runner.commands.options import read_spec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from breakeven.runner.commands.filters import (
+from breakeven.runner.arguments.filters import (
     Filter,
     Terms,
     add_list_options,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.commands.conditions import parse_conditions
+from breakeven.runner.arguments.conditions import parse_conditions
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.storage.__main__ import main

@@ -1,5 +1,4 @@
-"""Conditions on the command line, such as `slower`, `compile>60` and `speedup>1.2`, and the planned
-length of a training: in steps, epochs, samples, tokens or hours.
+"""Conditions on the command line, such as `slower`, `compile>60` and `speedup>1.2`.
 
 `--fail-if` of `show`, `compare` and `trend` takes lists of conditions; a search of the list of
 experiments may contain some, too. `storage/terminal/gate.py`, `storage/terminal/trend.py` and
@@ -11,9 +10,9 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
-from breakeven.runner.commands.options import checked
+from breakeven.runner.arguments.options import checked
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.scenarios import Compared
@@ -152,30 +151,3 @@ def _known(text: str, known: Mapping[str, Limit | None], offered: str) -> Condit
             "shell interprets >"
         )
     return condition
-
-
-Unit = Literal["steps", "epochs", "samples", "tokens", "hours"]
-LENGTHS = "20000 steps, 10 epochs, 5000000 samples, 1e9 tokens, or 8 hours without a compiler"
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([a-z]*)")
-
-
-class Length(NamedTuple):
-    amount: float
-    unit: Unit
-
-
-def read_length(text: str) -> Length:
-    """Reads `20,000`, `10 epochs` or `8h`: a unit may be abbreviated, and steps need no unit.
-    Raises `ArgumentTypeError`."""
-    found = _LENGTH.fullmatch(text.replace(",", "").strip().lower())
-    units: tuple[Unit, ...] = get_args(Unit)
-    unit = found and next((one for one in units if one.startswith(found[2] or "steps")), None)
-    if not found or not unit or not float(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a length of a training: write {LENGTHS}")
-    return Length(float(found[1]), unit)
-
-
-def add_plan(parser: argparse.ArgumentParser) -> None:
-    """Adds `--plan` to a command; `plan` is then a `Length` or None."""
-    text = f"planned length of the training: {LENGTHS}; the answer names the fastest backend for it"
-    parser.add_argument("--plan", type=read_length, metavar="LENGTH", help=text)

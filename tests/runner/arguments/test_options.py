@@ -11,16 +11,16 @@ from typing import get_type_hints
 
 import pytest
 
-from breakeven.runner.commands import cli, start, waiting
-from breakeven.runner.commands.cli import parser
-from breakeven.runner.commands.conditions import read_length
-from breakeven.runner.commands.options import (
+from breakeven.runner.arguments.lengths import read_length
+from breakeven.runner.arguments.options import (
     FIELDS,
     command_line,
     list_fields,
     read_spec,
     write_spec,
 )
+from breakeven.runner.commands import cli, start, waiting
+from breakeven.runner.commands.cli import parser
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment

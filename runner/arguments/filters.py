@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from breakeven.runner.commands.conditions import Condition, parse_condition
-from breakeven.runner.commands.options import checked
+from breakeven.runner.arguments.conditions import Condition, parse_condition
+from breakeven.runner.arguments.options import checked
 from breakeven.runner.specs.values import nearest
 
 FACETS = {

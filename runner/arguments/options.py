@@ -12,7 +12,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from breakeven.runner.commands.entry import filled
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -20,6 +19,7 @@ from breakeven.runner.specs.fields import Field, fields_of, require
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK, usual_name
+from breakeven.runner.texts import filled
 
 FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
 """Every field that users can set, by path, those of the experiment itself first."""

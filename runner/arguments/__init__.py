@@ -1,0 +1,1 @@
+"""What people write on the command line: fields as options, conditions, filters, lengths."""
