@@ -49,7 +49,7 @@ class Trained:
         run = self.backends.get(label) or replace(self.controls[-1], role="backend")
         parity = judge_parity(
             self.spec,
-            EqualTrainings.of(self.spec, self.baseline, self.controls[:num_controls]),
+            EqualTrainings.from_runs(self.spec, self.baseline, self.controls[:num_controls]),
             run,
         )
         assert parity is not None

@@ -95,13 +95,13 @@ class Costs:
     experiment_id: str | None = None
     """None for an experiment that was never submitted."""
 
-    def of(self, label: str) -> RunCosts | None:
+    def run_costs(self, label: str) -> RunCosts | None:
         return next((run for run in self.runs if run.label == label), None)
 
     @cached_property
     def efforts(self) -> dict[str, int]:
         """`Variant.compile_effort` by label."""
-        return {one.label: one.compile_effort for one in self.spec.possible_variants}
+        return {variant.label: variant.compile_effort for variant in self.spec.possible_variants}
 
     @property
     def racing_since(self) -> float | None:
@@ -165,20 +165,22 @@ def earlier_costs(store: Store, spec: ExperimentSpec, device_name: str | None) -
     if device_name is not None:
         alike = alike[alike["device_name"] == device_name]
     ids = list(map(str, alike["experiment_id"].head(MAX_EARLIER)))
-    found = [
-        one for one in (costs_of(store, id) for id in ids) if one.spec.scenario == spec.scenario
+    similar = [
+        costs
+        for costs in (costs_of(store, id) for id in ids)
+        if costs.spec.scenario == spec.scenario
     ]
-    return sorted(found, key=lambda one: num_differences(one.spec, spec))
+    return sorted(similar, key=lambda costs: num_differences(costs.spec, spec))
 
 
-def num_differences(one: ExperimentSpec, other: ExperimentSpec) -> int:
+def num_differences(spec: ExperimentSpec, other: ExperimentSpec) -> int:
     """Number of differences in the settings that affect the time of a step most."""
     return (
-        (one.training.batch_size != other.training.batch_size)
-        + (one.data.sequence_length != other.data.sequence_length)
-        + (one.training.precision != other.training.precision)
-        + (one.cpu_threads != other.cpu_threads)
-        + (one.script.arguments != other.script.arguments)
+        (spec.training.batch_size != other.training.batch_size)
+        + (spec.data.sequence_length != other.data.sequence_length)
+        + (spec.training.precision != other.training.precision)
+        + (spec.cpu_threads != other.cpu_threads)
+        + (spec.script.arguments != other.script.arguments)
     )
 
 
@@ -195,7 +197,7 @@ def never_compiled(spec: ExperimentSpec, earlier: Sequence[Costs]) -> list[str]:
 
 
 def _not_begun(spec: ExperimentSpec) -> Costs:
-    runs = tuple(RunCosts(label=one.label, role=one.role) for one in spec.variants)
+    runs = tuple(RunCosts(label=variant.label, role=variant.role) for variant in spec.variants)
     return Costs(name=spec.name, spec=spec, runs=runs)
 
 
@@ -228,7 +230,7 @@ def remaining_seconds(
                 return None
             left += overhead * turns + work.after_steps()
     if any(run.is_active for run in costs.runs):
-        closing = _first(one.closing_seconds for one in earlier)
+        closing = _first(costs.closing_seconds for costs in earlier)
         guessed = GUESSED_CLOSING * (costs.setup_seconds or 0.0) * guess
         left += guessed if closing is None else closing
     return left
@@ -247,7 +249,7 @@ def _first(values: Iterable[Number | None]) -> Number | None:
 def _setup_left(costs: Costs, earlier: Sequence[Costs], now: float) -> float:
     """Seconds until all runs have set up: processes start in parallel, or one after the other."""
     waiting = [run for run in costs.runs if run.is_active and run.first_turn is None]
-    setup = _first(one.setup_seconds for one in (costs, *earlier)) or 0.0
+    setup = _first(experiment.setup_seconds for experiment in (costs, *earlier)) or 0.0
     if not costs.spec.takes_turns:
         return len(waiting) * setup
     if costs.racing_since is not None:
@@ -292,7 +294,7 @@ class _Work:
         )
 
     def _part_left(self, part: Callable[[RunCosts], float], guessed: float) -> float:
-        before = (one.of(self._run.label) for one in self._earlier)
+        before = (costs.run_costs(self._run.label) for costs in self._earlier)
         known = next((part(run) for run in before if run is not None), None)
         if known is None:
             here = [
@@ -309,7 +311,7 @@ class _Work:
         if not self._spec.is_script:
             return self._run.num_steps or specified
         reported = (run.num_steps for run in (self._run, *self._costs.runs))
-        made = (run.steps or None for one in self._earlier for run in one.runs)
+        made = (run.steps or None for costs in self._earlier for run in costs.runs)
         known = _first([*made, *reported] if specified else [*reported, *made])
         return min(specified, known or specified) if specified else known
 
@@ -320,16 +322,17 @@ class _Work:
         if self._run.step_seconds is not None:
             return self._run.step_seconds
         of_its_name = [
-            (found.step_seconds, self._pace(one))
-            for one in self._earlier
-            if (found := one.of(self._run.label)) and found.step_seconds is not None
+            (earlier_run.step_seconds, self._pace(costs))
+            for costs in self._earlier
+            if (earlier_run := costs.run_costs(self._run.label))
+            and earlier_run.step_seconds is not None
         ]
         sure = (step * pace for step, pace in of_its_name if pace is not None)
         likely = (step for step, _ in of_its_name)
         others = (
             run.step_seconds or run.first_step_seconds
-            for one in (self._costs, *self._earlier)
-            for run in one.runs
+            for costs in (self._costs, *self._earlier)
+            for run in costs.runs
         )
         return _first([*sure, self._run.first_step_seconds, *likely, *others])
 
@@ -339,7 +342,7 @@ class _Work:
         ratios = [
             run.step_seconds / other.step_seconds
             for run in self._costs.runs
-            if run.step_seconds and (other := earlier.of(run.label)) and other.step_seconds
+            if run.step_seconds and (other := earlier.run_costs(run.label)) and other.step_seconds
         ]
         if ratios:
             return median(ratios)
@@ -372,11 +375,11 @@ class _Work:
     def _likely(self, part: Callable[[RunCosts], float | None]) -> float | None:
         """A time of compiling, from the first available source: this run, an earlier one with its
         label, runs here and then in earlier experiments with equal or else with more effort."""
-        same = (self._run, *(one.of(self._run.label) for one in self._earlier))
+        same = (self._run, *(costs.run_costs(self._run.label) for costs in self._earlier))
         others = [
-            (one.efforts[run.label], run)
-            for one in (self._costs, *self._earlier)
-            for run in one.runs
+            (costs.efforts[run.label], run)
+            for costs in (self._costs, *self._earlier)
+            for run in costs.runs
         ]
         alike = (run for effort, run in others if effort == self._effort)
         more = (run for effort, run in others if effort > self._effort)
@@ -401,10 +404,15 @@ class _Work:
         if known is not None:
             return known
         samples = _num_evaluated(self._spec)
-        for one in self._earlier:
-            found = [run.evaluation_seconds for run in one.runs if run.evaluation_seconds]
-            if found and _num_evaluated(one.spec):
-                return median(found) * samples / _num_evaluated(one.spec) * (self._pace(one) or 1.0)
+        for costs in self._earlier:
+            seconds = [run.evaluation_seconds for run in costs.runs if run.evaluation_seconds]
+            if seconds and _num_evaluated(costs.spec):
+                return (
+                    median(seconds)
+                    * samples
+                    / _num_evaluated(costs.spec)
+                    * (self._pace(costs) or 1.0)
+                )
         per_step = self._spec.training.batch_size * self._spec.batches_per_step
         return FORWARD_SHARE * step * samples / per_step
 

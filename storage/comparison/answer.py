@@ -89,9 +89,9 @@ def sameness_of(comparison: Comparison, result: Result) -> Sameness:
     return "nothing learned" if parity.verdict == "nothing learned" else "unknown"
 
 
-def shown_as_equal(one: float | None, other: float | None) -> bool:
+def shown_as_equal(seconds: float | None, other: float | None) -> bool:
     """Whether two totals, in seconds, read the same wherever they are shown."""
-    return one is not None and other is not None and duration(one) == duration(other)
+    return seconds is not None and other is not None and duration(seconds) == duration(other)
 
 
 def may_pay(result: Result, num_steps: int | None, step_seconds: float | None) -> bool:
@@ -116,11 +116,11 @@ def may_pay(result: Result, num_steps: int | None, step_seconds: float | None) -
     return compiling < num_steps * step_seconds * (1 if best is None else 1 - 1 / best)
 
 
-def is_outside(num_steps: int, found: BreakEven) -> bool:
+def is_outside(num_steps: int, break_even: BreakEven) -> bool:
     """Whether a length is surely before or surely after a break-even."""
-    if found.low is None or found.high is None:
-        return found.verdict == "reached"
-    return not found.low < num_steps < found.high
+    if break_even.low is None or break_even.high is None:
+        return break_even.verdict == "reached"
+    return not break_even.low < num_steps < break_even.high
 
 
 def answer(
@@ -142,16 +142,17 @@ def answer(
     if best is not None:
         return _about_best(comparison, best, shown_as_equal(totals.get(best.label), base))
     step = standing.baseline.measured.step_seconds
-    undecided = [one for one in standing.counted if may_pay(one, num_steps, step)]
+    undecided = [result for result in standing.counted if may_pay(result, num_steps, step)]
     if undecided:
         first = min(
-            undecided, key=lambda one: totals.get(one.label, one.measured.step_seconds or 0)
+            undecided,
+            key=lambda result: totals.get(result.label, result.measured.step_seconds or 0),
         )
         return _undecided(comparison, first, num_steps, totals)
     throughout = _compiled_throughout(comparison)
-    unmeasured = [one for one in standing.unmeasured if one.label not in throughout]
+    unmeasured = [result for result in standing.unmeasured if result.label not in throughout]
     if unmeasured:
-        is_over = all(RunState(one.state).is_final for one in unmeasured)
+        is_over = all(RunState(result.state).is_final for result in unmeasured)
         return Answer(
             kind="not decided",
             reason="no speed" if is_over else "still running",
@@ -188,10 +189,10 @@ def _undecided(
 ) -> Answer:
     doubt = speed_doubt(result.speedup, result.p_holm) if result.speedup else "few"
     reason = DOUBTS[doubt]
-    mine, base = totals.get(result.label), totals.get(comparison.baseline)
+    own_total, base = totals.get(result.label), totals.get(comparison.baseline)
     probable = None
-    if mine is not None and base is not None:
-        probable = result.label if mine < base else comparison.baseline
+    if own_total is not None and base is not None:
+        probable = result.label if own_total < base else comparison.baseline
     elif num_steps is None and result.speedup is not None:
         probable = result.label if result.speedup.median > 1 else comparison.baseline
     return Answer(
@@ -201,7 +202,7 @@ def _undecided(
         probable=probable,
         more_rounds=result.more_rounds,
         sameness=sameness_of(comparison, result),
-        is_equal=shown_as_equal(mine, base),
+        is_equal=shown_as_equal(own_total, base),
         given_up=_given_up_by(comparison, [result]),
     )
 
@@ -217,9 +218,11 @@ def _not_to_compile(
     nearest = min(standing.counted, key=total, default=None)
     if nearest is None:
         return Answer(kind="do not compile", reason="slower")
-    faster = [one for one in standing.counted if one.speed_verdict == "faster"]
+    faster = [result for result in standing.counted if result.speed_verdict == "faster"]
     is_equal = shown_as_equal(totals.get(nearest.label), base)
-    may_pay_later = faster or [one for one in standing.counted if one.speed_verdict == "unsure"]
+    may_pay_later = faster or [
+        result for result in standing.counted if result.speed_verdict == "unsure"
+    ]
     reason: Reason = "equal" if is_equal else "length" if may_pay_later else "slower"
     subject = nearest if reason == "equal" or not may_pay_later else min(may_pay_later, key=total)
     return Answer(
@@ -236,18 +239,18 @@ def _without_baseline(standing: Standings) -> Answer:
     baseline = standing.baseline
     has_failed = baseline is not None and RunState(baseline.state).is_failed
     others = standing.others
-    if has_failed and others and all(RunState(one.state).is_failed for one in others):
+    if has_failed and others and all(RunState(result.state).is_failed for result in others):
         failed = (baseline, *others) if baseline else others
-        return Answer(kind="nothing worked", failed=tuple(one.label for one in failed))
+        return Answer(kind="nothing worked", failed=tuple(result.label for result in failed))
     return Answer(kind="not decided", reason="no baseline")
 
 
 def _nothing(comparison: Comparison, standing: Standings) -> Answer:
     """The answer if no backend has a speed that counts, and none will have one."""
     stopped = [
-        one
-        for one in standing.unfinished
-        if RunState(one.state) in (RunState.CANCELLED, RunState.LOST)
+        result
+        for result in standing.unfinished
+        if RunState(result.state) in (RunState.CANCELLED, RunState.LOST)
     ]
     if standing.uncompiled:
         return Answer(
@@ -261,14 +264,14 @@ def _nothing(comparison: Comparison, standing: Standings) -> Answer:
     return Answer(
         kind="nothing worked",
         backend=first.label,
-        failed=tuple(one.label for one in standing.unfinished),
-        wrong=tuple(one.label for one in standing.broken),
+        failed=tuple(result.label for result in standing.unfinished),
+        wrong=tuple(result.label for result in standing.broken),
     )
 
 
 def _given_up_by(comparison: Comparison, results: Sequence[Result]) -> tuple[GivenUp, ...]:
     """Where the compiler first gave up in each run, as the warnings record it."""
-    labels = {one.label for one in results}
+    labels = {result.label for result in results}
     return tuple(
         GivenUp(
             label=label,

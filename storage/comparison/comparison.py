@@ -89,12 +89,14 @@ KINDS = (
 @memo(revision)
 def compare(store: Store, experiment_id: str) -> Comparison:
     """Compares the present data of an experiment's runs; raises `NotInStore`."""
-    found = _judge(store, experiment_id)
+    judged = _judge(store, experiment_id)
     return Comparison(
-        **vars(found),
+        **vars(judged),
         experiment_id=experiment_id,
         spec=queries.experiment_spec(store, experiment_id),
-        baseline=baseline.label if (baseline := of_role(found.results, "baseline")) else "baseline",
+        baseline=baseline.label
+        if (baseline := of_role(judged.results, "baseline"))
+        else "baseline",
     )
 
 
@@ -105,23 +107,23 @@ def find_loss_band(store: Store, experiment_id: str) -> pd.DataFrame:
     The band of `EqualTrainings`, from the losses of baseline and controls alone. Empty without a
     control; ends where the control itself is far from the baseline.
     """
-    found = compare(store, experiment_id)
-    baseline = of_role(found.results, "baseline")
+    comparison = compare(store, experiment_id)
+    baseline = of_role(comparison.results, "baseline")
     if baseline is None:
         return no_band()
     find = losses_by_run(queries.losses(store, experiment_id, max_points=None))
     begun = [
-        one
-        for one in found.results
-        if one.role == "control"
-        and len(find(one.run_id))
-        and found.baseline_of(one.label) == baseline
+        result
+        for result in comparison.results
+        if result.role == "control"
+        and len(find(result.run_id))
+        and comparison.baseline_of(result.label) == baseline
     ]
-    losses = [find(one.run_id) for one in counted(begun)]
+    losses = [find(result.run_id) for result in counted(begun)]
     if not losses:
         return no_band()
     workload = queries.fields_of(queries.workloads(store, experiment_id), baseline.run_id)
-    return loss_band(find(baseline.run_id), losses, computed_in(found.spec, workload))
+    return loss_band(find(baseline.run_id), losses, computed_in(comparison.spec, workload))
 
 
 @stored("comparison", *KINDS)
@@ -134,12 +136,12 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
     spec, processes = load_evidence(store, experiment_id)
     not_repeated = queries.faults_not_repeated(store, experiment_id)
     _, runs = load_compared(store, experiment_id)
-    of = spec.environment_by_label
+    environments = spec.environment_by_label
     parts = [
         _compare_environment(
             spec,
-            [run for run in processes if of[run.label] == name],
-            [run for run in runs if of[run.label] == name],
+            [run for run in processes if environments[run.label] == name],
+            [run for run in runs if environments[run.label] == name],
             not_repeated,
         )
         for name in spec.environment_names
@@ -150,7 +152,10 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
     return StoredComparison(
         results=results,
         warnings=_each_once(
-            [*missing_runs(spec, processes), *(one for part in parts for one in part.warnings)]
+            [
+                *missing_runs(spec, processes),
+                *(warning for part in parts for warning in part.warnings),
+            ]
         ),
         notes=_each_once(caution for part in parts for caution in part.notes),
         noise_floor=max(floors, default=None),
@@ -160,9 +165,9 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
 
 
 def _each_once(cautions: Iterable[Caution]) -> tuple[Caution, ...]:
-    found: list[Caution] = []
-    found += (one for one in cautions if one not in found)
-    return tuple(found)
+    distinct: list[Caution] = []
+    distinct += (caution for caution in cautions if caution not in distinct)
+    return tuple(distinct)
 
 
 def _compare_environment(
@@ -185,13 +190,13 @@ def _compare_environment(
         ratio.p_value if ratio is not None and run.role == "backend" else None
         for run, ratio in zip(runs, speedups, strict=True)
     ]
-    equals = EqualTrainings.of(spec, baseline, controls)
+    equals = EqualTrainings.from_runs(spec, baseline, controls)
     judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested), not_repeated)
     doubts = [device_doubts(run, baseline) for run in runs]
     energy = energy_savings(spec, runs) if spec.kind.compares_runs else {}
     results = [
-        replace(judge.result(*each), energy=energy.get(each[0].label))
-        for each in zip(runs, pairs, speedups, holm(tested), doubts, strict=True)
+        replace(judge.result(run, *judged), energy=energy.get(run.label))
+        for run, *judged in zip(runs, pairs, speedups, holm(tested), doubts, strict=True)
     ]
     return StoredComparison(
         results=tuple(results),
@@ -307,11 +312,11 @@ def _speedup(pairs: pd.DataFrame) -> Ratio | None:
 
 def _doubts_of_break_even(results: Sequence[Result]) -> list[Caution]:
     """Doubts that the intervals leave out, each once, with the runs concerned."""
-    found: dict[Kind, dict[str, Mapping[str, Any]]] = {}
+    runs_by_kind: dict[Kind, dict[str, Mapping[str, Any]]] = {}
     for result in results:
         for doubt in result.break_even_doubts:
-            found.setdefault(doubt.kind, {}).update(doubt.runs)
-    return [Caution(kind=kind, runs=runs) for kind, runs in found.items()]
+            runs_by_kind.setdefault(doubt.kind, {}).update(doubt.runs)
+    return [Caution(kind=kind, runs=runs) for kind, runs in runs_by_kind.items()]
 
 
 def across(
@@ -327,7 +332,7 @@ def across(
         _speedup(paired_blocks(first, replace(run, role="backend"))) for first, run in pairs
     ]
     corrected = holm([ratio.p_value if ratio else None for ratio in speedups])
-    equals = EqualTrainings.of(spec, *_equals_of_first(spec, runs))
+    equals = EqualTrainings.from_runs(spec, *_equals_of_first(spec, runs))
     return tuple(
         _across(spec, first, run, ratio, p_holm, floor, equals)
         for (first, run), ratio, p_holm in zip(pairs, speedups, corrected, strict=True)
@@ -348,9 +353,9 @@ def _equals_of_first(
     spec: ExperimentSpec, runs: Sequence[Evidence]
 ) -> tuple[Evidence | None, list[Evidence]]:
     """Baseline and controls of the first environment."""
-    of, name = spec.environment_by_label, spec.environment_names[0]
-    mine = [run for run in runs if of[run.label] == name]
-    return of_role(mine, "baseline"), [run for run in mine if run.role == "control"]
+    environments, name = spec.environment_by_label, spec.environment_names[0]
+    own = [run for run in runs if environments[run.label] == name]
+    return of_role(own, "baseline"), [run for run in own if run.role == "control"]
 
 
 def _across(
@@ -364,9 +369,9 @@ def _across(
 ) -> Across:
     what, _, name = run.label.partition(ENVIRONMENT_MARK)
     memory, first_memory = (
-        memory_needed(one.steady_blocks, on_cpu=one.computes_on_cpu) for one in (run, first)
+        memory_needed(timed.steady_blocks, on_cpu=timed.computes_on_cpu) for timed in (run, first)
     )
-    versions, first_versions = (_versions(one) for one in (run, first))
+    versions, first_versions = (_versions(timed) for timed in (run, first))
     are_known = bool(run.environment and first.environment)
     differ = [
         package
@@ -385,8 +390,10 @@ def _across(
         first_compile_seconds=first.compile_seconds,
         peak_memory_bytes=memory,
         first_peak_memory_bytes=first_memory,
-        versions={one: versions.get(one) for one in differ} if are_known else None,
-        first_versions={one: first_versions.get(one) for one in differ} if are_known else None,
+        versions={package: versions.get(package) for package in differ} if are_known else None,
+        first_versions={package: first_versions.get(package) for package in differ}
+        if are_known
+        else None,
     )
 
 

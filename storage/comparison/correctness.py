@@ -78,7 +78,7 @@ def judged(tensors: pd.DataFrame) -> pd.DataFrame:
     return tensors[tensors["quantity"] != ACTIVATION]
 
 
-def table(found: list[Check]) -> pd.DataFrame:
+def table(checks: list[Check]) -> pd.DataFrame:
     """One row per check, as pages and downloads show it."""
     return pd.DataFrame(
         [
@@ -91,7 +91,7 @@ def table(found: list[Check]) -> pd.DataFrame:
                 "tolerance": check.tolerance,
                 "worst": check.explanation,
             }
-            for check in found
+            for check in checks
         ]
     )
 
@@ -173,13 +173,15 @@ def placed(tensors: pd.DataFrame) -> pd.DataFrame:
     pass: a pass of `PASSES`; place: position of the tensor in the order of the model's layers,
     from 0 within its part and pass, equal for all backends.
     """
-    mine = tensors[(tensors["role"] == "backend") & tensors["quantity"].isin(list(PASSES))]
-    mine = mine.assign(**{"pass": mine["quantity"].map(PASSES)})
-    names = mine[["part", "pass", "quantity", "tensor"]].drop_duplicates()
+    compared = tensors[(tensors["role"] == "backend") & tensors["quantity"].isin(list(PASSES))]
+    compared = compared.assign(**{"pass": compared["quantity"].map(PASSES)})
+    names = compared[["part", "pass", "quantity", "tensor"]].drop_duplicates()
     # The check records layers last, but they precede the results that they compute.
-    names = names.sort_values("quantity", key=lambda one: one != ACTIVATION, kind="stable")
+    names = names.sort_values(
+        "quantity", key=lambda quantity: quantity != ACTIVATION, kind="stable"
+    )
     names["place"] = names.groupby(["part", "pass"], sort=False).cumcount()
-    return mine.merge(names, on=["part", "pass", "quantity", "tensor"], how="left")
+    return compared.merge(names, on=["part", "pass", "quantity", "tensor"], how="left")
 
 
 def growths(tensors: pd.DataFrame) -> Iterator[Growth]:
@@ -189,12 +191,12 @@ def growths(tensors: pd.DataFrame) -> Iterator[Growth]:
     growth is at the first tensor in this order whose error exceeds the limit; if there is none, at
     the tensor with the largest error.
     """
-    for (label, part), mine in tensors.groupby(["label", "part"], sort=False):
-        backward = mine["pass"] == "backward"
-        computed = mine.assign(
-            ratio=[_ratio(row) for row in mine.to_dict("records")],
-            turn=[ORDER.index(one) for one in mine["pass"]],
-            order=mine["place"].where(~backward, -mine["place"]),
+    for (label, part), part_tensors in tensors.groupby(["label", "part"], sort=False):
+        backward = part_tensors["pass"] == "backward"
+        computed = part_tensors.assign(
+            ratio=[_ratio(row) for row in part_tensors.to_dict("records")],
+            turn=[ORDER.index(name) for name in part_tensors["pass"]],
+            order=part_tensors["place"].where(~backward, -part_tensors["place"]),
         ).sort_values(["turn", "order"], kind="stable")
         beyond = computed[~computed["passed"].astype(bool)]
         row = beyond.iloc[0] if len(beyond) else computed.loc[computed["ratio"].idxmax()]

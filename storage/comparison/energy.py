@@ -37,15 +37,15 @@ class EnergySaving:
 
 def energy_savings(spec: ExperimentSpec, runs: Sequence[Evidence]) -> dict[str, EnergySaving]:
     """The saving by label, of each backend with a reading in a round of the baseline."""
-    found = {run.label: _in_joules(run) for run in runs}
-    metered = [run for run in found.values() if run is not None]
+    in_joules = {run.label: _in_joules(run) for run in runs}
+    metered = [run for run in in_joules.values() if run is not None]
     baseline = of_role(metered, "baseline")
     if baseline is None:
         return {}
     pairs = {run.label: paired_blocks(baseline, run) for run in metered if run is not baseline}
     ratios = {}
-    for label, one in pairs.items():
-        if ratio := paired_ratio(one["baseline"], one["other"], one["process"]):
+    for label, rounds in pairs.items():
+        if ratio := paired_ratio(rounds["baseline"], rounds["other"], rounds["process"]):
             ratios[label] = ratio
     floor = noise_floor([ratios.get(run.label) for run in metered if run.role == "control"])
     backends = [run for run in metered if run.role == "backend" and run.label in ratios]
@@ -54,7 +54,7 @@ def energy_savings(spec: ExperimentSpec, runs: Sequence[Evidence]) -> dict[str, 
     all_compiled = {run.label: len(_compiled(run)) for run in runs}
     savings_found = {}
     for run, p_holm in zip(backends, corrected, strict=True):
-        ratio, mine = ratios[run.label], pairs[run.label]
+        ratio, own_pairs = ratios[run.label], pairs[run.label]
         verdict = speed_verdict(ratio, p_holm, floor)
         is_known = spec.compile == "alone" and len(_compiled(run)) == all_compiled[run.label]
         compiling = _joules_of_compiling(run) if is_known else []
@@ -62,7 +62,7 @@ def energy_savings(spec: ExperimentSpec, runs: Sequence[Evidence]) -> dict[str, 
             ratio=ratio,
             verdict=verdict,
             break_even=break_even(
-                verdict, compiling, savings(mine), per_step, None, mine["process"]
+                verdict, compiling, savings(own_pairs), per_step, None, own_pairs["process"]
             ),
         )
     return savings_found
@@ -98,4 +98,4 @@ def _joules_of_compiling(run: Evidence) -> list[float]:
     steady steps; at least 0."""
     blocks = _compiled(run).groupby("process")
     spent = blocks["seconds"].sum() - blocks["num_steps"].sum() * _joules_per_step(run)
-    return [max(0.0, float(one)) for one in spent]
+    return [max(0.0, float(joules)) for joules in spent]

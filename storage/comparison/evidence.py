@@ -275,7 +275,7 @@ class Evidence:
             return []
         seconds = self.steps["seconds"][first].groupby(self.steps["run_id"].array[first])
         spent = seconds.sum() - seconds.count() * self.step_seconds
-        return [max(0.0, float(one)) for one in spent]
+        return [max(0.0, float(extra)) for extra in spent]
 
     @cached_property
     def compile_seconds(self) -> float | None:
@@ -322,13 +322,15 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     workloads = queries.fields_by_run(queries.workloads(store, experiment_id))
     environments = queries.fields_by_run(queries.environments(store, experiment_id))
     randomness = load_randomness(store, experiment_id)
-    sizes = {one.label: one.batch_times for one in spec.possible_variants}
+    sizes = {variant.label: variant.batch_times for variant in spec.possible_variants}
     inputs = _by_run(queries.inputs(store, experiment_id))
     evidence = []
     for run in runs.to_dict("records"):
-        mine = {name: find(run["run_id"]) for name, find in series.items()}
+        own_series = {name: find(run["run_id"]) for name, find in series.items()}
         workload = workloads.get(run["run_id"], {})
-        resumed = [one for one in resumptions if one["run_id"] == run["run_id"]]
+        resumed = [
+            resumption for resumption in resumptions if resumption["run_id"] == run["run_id"]
+        ]
         evidence.append(
             Evidence(
                 run_id=run["run_id"],
@@ -345,14 +347,18 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 inputs=inputs(run["run_id"]),
                 environment=environments.get(run["run_id"], {}),
                 randomness=randomness(run["run_id"]),
-                resumed_at=tuple(one["step"] for one in resumed if not one["adds_rounds"]),
-                added_at=tuple(one["step"] for one in resumed if one["adds_rounds"]),
+                resumed_at=tuple(
+                    resumption["step"] for resumption in resumed if not resumption["adds_rounds"]
+                ),
+                added_at=tuple(
+                    resumption["step"] for resumption in resumed if resumption["adds_rounds"]
+                ),
                 moved_at=moves(resumed),
                 left_out=run["left_out"],
                 missing=run["missing"],
                 stop=_stop(stops(run["run_id"])),
                 batch_times=sizes.get(run["label"], 1),
-                **mine,
+                **own_series,
             )
         )
     if spec.is_script:
@@ -369,16 +375,19 @@ def losses_by_run(frame: pd.DataFrame) -> Callable[[str], pd.Series]:
     def losses(run_id: str) -> pd.Series:
         rows = find(run_id)
         steps = pd.Index(rows["step"].array, name="step")
-        found = pd.Series(rows["loss"].array, steps, name="loss")
+        losses_by_step = pd.Series(rows["loss"].array, steps, name="loss")
         ascend = steps.is_monotonic_increasing and steps.is_unique
-        return found if ascend else found[~steps.duplicated(keep="last")]
+        return losses_by_step if ascend else losses_by_step[~steps.duplicated(keep="last")]
 
     return losses
 
 
 def moves(resumptions: Iterable[Mapping[Any, Any]]) -> tuple[tuple[int, int, int], ...]:
     """Steps done, devices before and after, for resumptions that changed the number of devices."""
-    counts = [(one["step"], one["num_devices_before"], one["num_devices"]) for one in resumptions]
+    counts = [
+        (resumption["step"], resumption["num_devices_before"], resumption["num_devices"])
+        for resumption in resumptions
+    ]
     return tuple(
         (step, int(before), int(after))
         for step, before, after in counts
@@ -388,12 +397,12 @@ def moves(resumptions: Iterable[Mapping[Any, Any]]) -> tuple[tuple[int, int, int
 
 def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
     """Adds facts about a script that only the baseline finds out but that hold for all runs."""
-    baseline = next((one for one in runs if one.role == "baseline"), run)
+    baseline = next((run for run in runs if run.role == "baseline"), run)
     of_baseline = baseline.workload
-    found = {
+    facts = {
         name: of_baseline.get(name) for name in FOUND_BY_BASELINE if run.workload.get(name) is None
     }
-    return replace(run, workload=run.workload | found) if run.workload else run
+    return replace(run, workload=run.workload | facts) if run.workload else run
 
 
 def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
@@ -462,7 +471,9 @@ _Ended = TypeVar("_Ended", bound=_HasState)
 
 def counted(controls: Sequence[_Ended]) -> list[_Ended]:
     """The controls by which parity is judged: those that did not end early, or all if all did."""
-    return [one for one in controls if not RunState(one.state).ended_early] or [*controls]
+    return [control for control in controls if not RunState(control.state).ended_early] or [
+        *controls
+    ]
 
 
 def of_role(runs: Iterable[_Run], role: Role) -> _Run | None:

@@ -98,11 +98,11 @@ class ColdWarm:
 
 def without_latency(store: Store, experiment_id: str) -> list[Evidence]:
     """Cold and warm processes that finished without a known latency; raises `NotInStore`."""
-    spec, found = load_evidence(store, experiment_id)
-    labels = {one.label for _text, *pair in spec.cold_and_warm for one in pair}
+    spec, runs = load_evidence(store, experiment_id)
+    labels = {variant.label for _text, *pair in spec.cold_and_warm for variant in pair}
     return [
         run
-        for run in found
+        for run in runs
         if run.label in labels and run.state is RunState.FINISHED and run.compile_seconds is None
     ]
 
@@ -113,9 +113,9 @@ def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
     Omits repeats in which a process has no compile latency (yet), and backends without a complete
     repeat.
     """
-    spec, found = load_evidence(store, experiment_id)
-    runs = {run.label: run for run in found}
-    seconds = {run.label: run.compile_seconds for run in found}
+    spec, processes = load_evidence(store, experiment_id)
+    runs = {run.label: run for run in processes}
+    seconds = {run.label: run.compile_seconds for run in processes}
     known = pd.DataFrame(
         [
             {
@@ -133,15 +133,17 @@ def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
     return [
         ColdWarm(
             backend=str(backend),
-            cold_seconds=tuple(map(float, mine["cold"])),
-            warm_seconds=tuple(map(float, mine["warm"])),
-            gains=() if baseline is None else tuple(baseline - mine["step"].dropna().astype(float)),
+            cold_seconds=tuple(map(float, repeats["cold"])),
+            warm_seconds=tuple(map(float, repeats["warm"])),
+            gains=()
+            if baseline is None
+            else tuple(baseline - repeats["step"].dropna().astype(float)),
             speed_verdict=speeds.get(str(backend)),
             baseline_seconds=baseline,
-            step_seconds=number(mine["step"].astype(float).median()),
+            step_seconds=number(repeats["step"].astype(float).median()),
             steps_per_epoch=spec.steps_per_epoch,
         )
-        for backend, mine in known.groupby("backend", sort=False)
+        for backend, repeats in known.groupby("backend", sort=False)
     ]
 
 
@@ -151,29 +153,29 @@ def _speeds(known: pd.DataFrame, baseline: float | None) -> dict[str, SpeedVerdi
     if baseline is None:
         return {}
     ratios = {
-        str(backend): paired_ratio(np.full(len(mine), baseline), mine["step"].astype(float))
-        for backend, mine in timed.groupby("backend", sort=False)
+        str(backend): paired_ratio(np.full(len(repeats), baseline), repeats["step"].astype(float))
+        for backend, repeats in timed.groupby("backend", sort=False)
     }
-    found = {backend: ratio for backend, ratio in ratios.items() if ratio is not None}
-    corrected = holm([ratio.p_value for ratio in found.values()])
+    known_ratios = {backend: ratio for backend, ratio in ratios.items() if ratio is not None}
+    corrected = holm([ratio.p_value for ratio in known_ratios.values()])
     return {
         backend: speed_verdict(ratio, p, None)
-        for (backend, ratio), p in zip(found.items(), corrected, strict=True)
+        for (backend, ratio), p in zip(known_ratios.items(), corrected, strict=True)
     }
 
 
 def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
     """Mean duration of a steady step over the processes; None if one has no steady step."""
-    found = [None if process is None else process.step_seconds for process in processes]
-    known = [seconds for seconds in found if seconds is not None]
-    return float(np.mean(known)) if len(known) == len(found) else None
+    step_seconds = [None if process is None else process.step_seconds for process in processes]
+    known = [seconds for seconds in step_seconds if seconds is not None]
+    return float(np.mean(known)) if len(known) == len(step_seconds) else None
 
 
 def why_silent(silent: Sequence[Evidence]) -> list[str]:
     """Sentences on the processes without a latency, for the terminal and pages. If such a process
     compiled, it has no later step that shows the duration without compiling."""
-    blind = [one.label for one in silent if one.has_compiled]
-    idle = [one.label for one in silent if not one.has_compiled]
+    blind = [run.label for run in silent if run.has_compiled]
+    idle = [run.label for run in silent if not run.has_compiled]
     sentences = []
     if blind:
         sentences.append(
@@ -186,31 +188,31 @@ def why_silent(silent: Sequence[Evidence]) -> list[str]:
     return sentences
 
 
-def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:
+def numbers(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
     """A row of numbers for each backend; infinity means never."""
     return pd.DataFrame(
         [
             {
-                "backend": one.backend,
-                "repeats": len(one.cold_seconds),
-                "cold_compile_seconds": one.cold_median,
-                "warm_compile_seconds": one.warm_median,
-                "compile_time_saved": one.time_saved,
-                **with_ends("cold_over_warm", one.ratio),
-                **with_ends("cold_break_even_steps", one.cold_break_even),
-                **with_ends("warm_break_even_steps", one.warm_break_even),
+                "backend": latency.backend,
+                "repeats": len(latency.cold_seconds),
+                "cold_compile_seconds": latency.cold_median,
+                "warm_compile_seconds": latency.warm_median,
+                "compile_time_saved": latency.time_saved,
+                **with_ends("cold_over_warm", latency.ratio),
+                **with_ends("cold_break_even_steps", latency.cold_break_even),
+                **with_ends("warm_break_even_steps", latency.warm_break_even),
             }
-            for one in found
+            for latency in latencies
         ]
     )
 
 
-def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:
+def processes(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
     """backend, repeat, cache (cold or warm), seconds: one row per process."""
     rows = [
-        {"backend": one.backend, "repeat": repeat, "cache": cache, "seconds": seconds}
-        for one in found
-        for cache, times in (("cold", one.cold_seconds), ("warm", one.warm_seconds))
+        {"backend": latency.backend, "repeat": repeat, "cache": cache, "seconds": seconds}
+        for latency in latencies
+        for cache, times in (("cold", latency.cold_seconds), ("warm", latency.warm_seconds))
         for repeat, seconds in enumerate(times, start=1)
     ]
     return pd.DataFrame(rows, columns=["backend", "repeat", "cache", "seconds"])
@@ -223,10 +225,10 @@ def phases(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
         for backend, cold, warm in spec.cold_and_warm
         for cache, variant in (("cold", cold), ("warm", warm))
     }
-    mine = by_run[by_run["label"].isin(places)]
-    mine = mine.assign(
-        backend=[places[label][0] for label in mine["label"]],
-        cache=[places[label][1] for label in mine["label"]],
+    placed = by_run[by_run["label"].isin(places)]
+    placed = placed.assign(
+        backend=[places[label][0] for label in placed["label"]],
+        cache=[places[label][1] for label in placed["label"]],
     )
     keys = ["backend", "cache", "phase"]
-    return mine.groupby(keys, sort=False, as_index=False)["seconds"].median()
+    return placed.groupby(keys, sort=False, as_index=False)["seconds"].median()

@@ -49,9 +49,9 @@ def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | Non
     base = baseline.measured.step_seconds if baseline else None
     compiling, step = result.measured.compile_seconds or 0.0, result.measured.step_seconds
     step = None if step is None else step / result.batch_times
-    found = result.break_even
-    if found is not None and base is not None:
-        compiling, step = found.compile_seconds, base - found.gain
+    even = result.break_even
+    if even is not None and base is not None:
+        compiling, step = even.compile_seconds, base - even.gain
     elif result.speedup is not None and base is not None:
         step = base / result.speedup.median
     return None if step is None else TimeEstimate(compile_seconds=compiling, step_seconds=step)
@@ -65,13 +65,15 @@ def choices(
     have the rounds of the results."""
     standing = standings_of(spec, results)
     baseline = None if standing.compares_nothing else standing.baseline
-    faster = {one.label: one for one in standing.counted if one.speed_verdict == "faster"}
-    found = {
-        one.label: estimate_time(one, baseline_beside(spec, results, one.label))
-        for one in (baseline, *faster.values())
-        if one
+    faster = {
+        result.label: result for result in standing.counted if result.speed_verdict == "faster"
     }
-    lines = {label: line for label, line in found.items() if line}
+    estimates = {
+        result.label: estimate_time(result, baseline_beside(spec, results, result.label))
+        for result in (baseline, *faster.values())
+        if result
+    }
+    lines = {label: line for label, line in estimates.items() if line}
     if baseline is None or baseline.label not in lines:
         return ()
     chosen: list[Choice] = []
@@ -97,7 +99,7 @@ def choices(
 def _lowest(lines: Mapping[str, TimeEstimate]) -> Iterator[tuple[str, float]]:
     """The lower envelope of the lines: each lowest line, and the number of steps from which on."""
     at = 0.0
-    now = min(lines, key=lambda one: (lines[one].compile_seconds, lines[one].step_seconds))
+    now = min(lines, key=lambda label: (lines[label].compile_seconds, lines[label].step_seconds))
     while True:
         yield now, at
         crossings = [
@@ -125,7 +127,7 @@ def _interval(runs: Sequence[Evidence], steep: str, flat: str) -> tuple[float | 
     pairs = paired_blocks(by_label[steep], by_label[flat])
     if pairs.empty:
         return None, None
-    less, more = (by_label[one].compile_latencies or [0.0] for one in (steep, flat))
+    less, more = (by_label[label].compile_latencies or [0.0] for label in (steep, flat))
     longer = (max(0.0, min(more) - max(less)), max(more) - min(less))
     return repaid_within(longer, savings(pairs), pairs["process"])
 
@@ -233,7 +235,7 @@ class Plan:
         return (
             {}
             if steps is None
-            else {one: steps * energy for one, energy in self.step_joules.items()}
+            else {label: steps * energy for label, energy in self.step_joules.items()}
         )
 
     @property
@@ -265,9 +267,9 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     estimates = {}
     if comparison.spec.kind.compares_runs and not standing.compares_nothing:
         lines = {
-            one.label: estimate_time(one, comparison.baseline_of(one.label))
-            for one in comparison.results
-            if not one.is_uncompiled
+            result.label: estimate_time(result, comparison.baseline_of(result.label))
+            for result in comparison.results
+            if not result.is_uncompiled
         }
         estimates = {label: line for label, line in lines.items() if line}
     totals = (
@@ -275,43 +277,52 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         if num_steps is None
         else {label: line.total_seconds(num_steps) for label, line in estimates.items()}
     )
-    faster = {one.label: one for one in standing.counted if one.speed_verdict == "faster"}
+    faster = {
+        result.label: result for result in standing.counted if result.speed_verdict == "faster"
+    }
     baseline = standing.baseline.measured.step_seconds if standing.baseline else None
-    unsure = {label for label, one in faster.items() if may_pay(one, num_steps, baseline)}
+    unsure = {label for label, result in faster.items() if may_pay(result, num_steps, baseline)}
     choices = comparison.choices
-    chosen = _chosen_for(num_steps, [one for one in choices if one.label not in unsure])
+    chosen = _chosen_for(num_steps, [choice for choice in choices if choice.label not in unsure])
     best = faster.get(chosen.label or "") if chosen else None
     # A speedup is about the baseline of the same environment, so that of steps is another order.
     steps = {label: line.step_seconds for label, line in estimates.items()}
-    fastest = min(faster.values(), key=lambda one: steps.get(one.label, math.inf), default=None)
-    later = (faster[one.label] for one in choices if one.label and chosen is not None)
+    fastest = min(
+        faster.values(), key=lambda result: steps.get(result.label, math.inf), default=None
+    )
+    later = (faster[choice.label] for choice in choices if choice.label and chosen is not None)
     leading = best or next(later, fastest)
-    found = answer(comparison, standing, best if num_steps else leading, num_steps, totals)
-    if found is not None and found.kind != "use":
+    verdict = answer(comparison, standing, best if num_steps else leading, num_steps, totals)
+    if verdict is not None and verdict.kind != "use":
         best = None
     return Plan(
         num_steps=num_steps,
-        answer=found,
+        answer=verdict,
         totals=totals,
         best=best,
         leading=leading,
         baseline=comparison.baseline,
         step_seconds=steps,
         step_joules={
-            one.label: one.measured.energy_per_step / one.batch_times
-            for one in comparison.results
-            if one.measured.energy_per_step is not None
+            result.label: result.measured.energy_per_step / result.batch_times
+            for result in comparison.results
+            if result.measured.energy_per_step is not None
         },
         compile_joules={
-            one.label: one.energy.break_even.compile_seconds
-            for one in comparison.results
-            if one.energy is not None and one.energy.break_even is not None
+            result.label: result.energy.break_even.compile_seconds
+            for result in comparison.results
+            if result.energy is not None and result.energy.break_even is not None
         },
         num_devices=comparison.spec.num_devices,
         choices=choices,
         chosen=chosen,
         subject=next(
-            (one for one in comparison.results if found and one.label == found.backend), None
+            (
+                result
+                for result in comparison.results
+                if verdict and result.label == verdict.backend
+            ),
+            None,
         ),
         rival=None if best is None else _rival(standing, totals, best),
     )
@@ -320,13 +331,13 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
 def _rival(standing: Standings, totals: Mapping[str, float], best: Result) -> Result | None:
     """The backend of inconclusive speed that would take the least time, if less than the best."""
     rivals = [
-        one
-        for one in standing.counted
-        if one.speed_verdict == "unsure"
-        and one.speedup
-        and totals.get(one.label, math.inf) < totals[best.label]
+        result
+        for result in standing.counted
+        if result.speed_verdict == "unsure"
+        and result.speedup
+        and totals.get(result.label, math.inf) < totals[best.label]
     ]
-    return min(rivals, key=lambda one: totals[one.label], default=None)
+    return min(rivals, key=lambda result: totals[result.label], default=None)
 
 
 def own_plan(comparison: Comparison) -> Plan:
@@ -338,4 +349,4 @@ def _chosen_for(num_steps: int | None, choices: Sequence[Choice]) -> Choice | No
     """The choice for a training of `num_steps` steps; None without a length or choices."""
     if num_steps is None:
         return None
-    return next((one for one in reversed(choices) if one.from_steps < num_steps), None)
+    return next((choice for choice in reversed(choices) if choice.from_steps < num_steps), None)

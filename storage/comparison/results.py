@@ -106,11 +106,11 @@ class Result:
     @property
     def break_even_doubts(self) -> tuple[Caution, ...]:
         """Doubts that the interval of the break-even does not include."""
-        found = self.break_even
-        if found is None or found.low is None or found.verdict != "reached":
+        even = self.break_even
+        if even is None or even.low is None or even.verdict != "reached":
             return ()
         once = Caution(kind="latency measured once", runs={self.label: {}})
-        return (once,) if found.num_latencies == 1 else ()
+        return (once,) if even.num_latencies == 1 else ()
 
     def text(self, name: str) -> str:
         """A number of METRICS as text for tables; an unsure break-even is "inconclusive"."""
@@ -194,29 +194,31 @@ class Comparison(StoredComparison):
     def result_of(self, label: str) -> Result:
         """The result with this label, or the one that includes the run with this label."""
         return next(
-            one
-            for one in self.results
-            if label in (one.label, *self.spec.repeats_by_label[one.label])
+            result
+            for result in self.results
+            if label in (result.label, *self.spec.repeats_by_label[result.label])
         )
 
     @property
     def unsure(self) -> list[str]:
         """Labels of the runs whose inconclusive speed more rounds may decide, or whose speed beside
         the first environment is inconclusive, with the runs that they are compared with there."""
-        found = {one.label for one in self.results if one.may_need_rounds}
-        found |= {label for one in self.across if one.verdict == "unsure" for label in one.both}
-        return [one.label for one in self.results if one.label in found]
+        labels = {result.label for result in self.results if result.may_need_rounds}
+        labels |= {
+            label for beside in self.across if beside.verdict == "unsure" for label in beside.both
+        }
+        return [result.label for result in self.results if result.label in labels]
 
     @property
     def lacks_turns(self) -> bool:
         """Whether more rounds may decide an inconclusive speed, but such an experiment can have
         none added."""
-        num_tested = sum(one.p_holm is not None for one in self.results)
+        num_tested = sum(result.p_holm is not None for result in self.results)
         return why_no_rounds(self.spec) is not None and any(
-            one.speed_verdict == "unsure"
-            and one.speedup is not None
-            and rounds_missing(one.speedup, num_tested) is not None
-            for one in self.results
+            result.speed_verdict == "unsure"
+            and result.speedup is not None
+            and rounds_missing(result.speedup, num_tested) is not None
+            for result in self.results
         )
 
     def baseline_of(self, label: str) -> Result | None:
@@ -255,15 +257,15 @@ class Comparison(StoredComparison):
 
         A score other than accuracy has a column if any run has it.
         """
-        has = {name for one in self.results for name in one.measured.metrics}
+        has = {name for result in self.results for name in result.measured.metrics}
         names = [name for name in METRICS if name in VALUES]
         names += [name for name in SCORES if name in has]
         rows = [
             {
-                **{name: getattr(one, name) for name in IDENTITY},
-                **{name: one.value(name) for name in names},
+                **{name: getattr(result, name) for name in IDENTITY},
+                **{name: result.value(name) for name in names},
             }
-            for one in self.results
+            for result in self.results
         ]
         return pd.DataFrame(rows, columns=[*IDENTITY, *names], dtype=object)
 
@@ -276,30 +278,30 @@ VALUES: dict[str, Callable[[Result], Any]] = {
         for field in fields(RunNumbers)
         if field.name in METRICS
     },
-    "speedup": lambda one: one.speedup and one.speedup.median,
-    "speedup_low": lambda one: one.speedup and one.speedup.low,
-    "speedup_high": lambda one: one.speedup and one.speedup.high,
-    "p_holm": lambda one: one.p_holm,
-    "effect_size": lambda one: one.speedup and one.speedup.effect_size,
-    "detectable_effect": lambda one: one.speedup and one.speedup.detectable_effect,
-    "speed_verdict": lambda one: one.speed_verdict,
-    "break_even_verdict": lambda one: one.break_even_verdict,
-    "break_even_steps": lambda one: one.break_even and one.break_even.steps,
-    "break_even_low": lambda one: one.break_even and one.break_even.low,
-    "break_even_high": lambda one: one.break_even and one.break_even.high,
-    "break_even_seconds": lambda one: one.break_even and one.break_even.seconds,
-    "break_even_epochs": lambda one: one.break_even and one.break_even.epochs,
-    "energy_ratio": lambda one: one.energy and one.energy.ratio.median,
-    "energy_break_even_steps": lambda one: (
-        one.energy and one.energy.break_even and one.energy.break_even.steps
+    "speedup": lambda result: result.speedup and result.speedup.median,
+    "speedup_low": lambda result: result.speedup and result.speedup.low,
+    "speedup_high": lambda result: result.speedup and result.speedup.high,
+    "p_holm": lambda result: result.p_holm,
+    "effect_size": lambda result: result.speedup and result.speedup.effect_size,
+    "detectable_effect": lambda result: result.speedup and result.speedup.detectable_effect,
+    "speed_verdict": lambda result: result.speed_verdict,
+    "break_even_verdict": lambda result: result.break_even_verdict,
+    "break_even_steps": lambda result: result.break_even and result.break_even.steps,
+    "break_even_low": lambda result: result.break_even and result.break_even.low,
+    "break_even_high": lambda result: result.break_even and result.break_even.high,
+    "break_even_seconds": lambda result: result.break_even and result.break_even.seconds,
+    "break_even_epochs": lambda result: result.break_even and result.break_even.epochs,
+    "energy_ratio": lambda result: result.energy and result.energy.ratio.median,
+    "energy_break_even_steps": lambda result: (
+        result.energy and result.energy.break_even and result.energy.break_even.steps
     ),
-    "parity": lambda one: one.parity and one.parity.verdict,
-    "first_step_outside": lambda one: one.parity and one.parity.first_step_outside,
-    "max_ratio_to_band": lambda one: one.parity and one.parity.max_ratio_to_band,
-    "max_ratio_to_interval": lambda one: one.parity and one.parity.max_ratio_to_interval,
-    "inference_gap": lambda one: one.inference_gap,
-    "training_loss_excess": lambda one: one.training_loss_excess,
-    "training_loss_check": lambda one: one.training_loss_check,
+    "parity": lambda result: result.parity and result.parity.verdict,
+    "first_step_outside": lambda result: result.parity and result.parity.first_step_outside,
+    "max_ratio_to_band": lambda result: result.parity and result.parity.max_ratio_to_band,
+    "max_ratio_to_interval": lambda result: result.parity and result.parity.max_ratio_to_interval,
+    "inference_gap": lambda result: result.inference_gap,
+    "training_loss_excess": lambda result: result.training_loss_excess,
+    "training_loss_check": lambda result: result.training_loss_check,
 }
 """Finds each number of METRICS in a result; the scores of a task are in `measured.metrics`."""
 
@@ -342,18 +344,21 @@ class Standings:
 
 def baseline_beside(spec: ExperimentSpec, results: Sequence[Result], label: str) -> Result | None:
     """The baseline in the environment of a result."""
-    of = spec.environment_by_label
-    return of_role((one for one in results if of[one.label] == of[label]), "baseline")
+    environments = spec.environment_by_label
+    return of_role(
+        (result for result in results if environments[result.label] == environments[label]),
+        "baseline",
+    )
 
 
 def with_parity_across(results: Iterable[Result], across: Iterable[Across]) -> list[Result]:
     """The results; a run that breaks parity with the first environment has that parity."""
     broken = {
-        one.label: one.parity
-        for one in across
-        if one.parity is not None and one.parity.verdict == "broken"
+        beside.label: beside.parity
+        for beside in across
+        if beside.parity is not None and beside.parity.verdict == "broken"
     }
-    return [replace(one, parity=broken.get(one.label, one.parity)) for one in results]
+    return [replace(result, parity=broken.get(result.label, result.parity)) for result in results]
 
 
 def standings(comparison: Comparison) -> Standings:
@@ -370,8 +375,10 @@ def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:
     groups: dict[str, list[Result]] = {
         group: [] for group in ("counted", "broken", "unfinished", "uncompiled", "unmeasured")
     }
-    backends = (one for one in results if one.role == "backend")
-    for result in sorted(backends, key=lambda one: -one.speedup.median if one.speedup else 0.0):
+    backends = (result for result in results if result.role == "backend")
+    for result in sorted(
+        backends, key=lambda result: -result.speedup.median if result.speedup else 0.0
+    ):
         was_stopped = spec.kind.searches and RunState(result.state).is_cancelled
         if result.speedup is not None or not was_stopped:
             groups[_group(result, counts_if_cancelled=was_stopped)].append(result)

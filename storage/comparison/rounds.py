@@ -44,7 +44,7 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
     pairs = pairs if is_timed.all() else pairs[is_timed]
     unequal = unequal_blocks(baseline, run)
     if len(unequal):
-        rounds, others = (pd.MultiIndex.from_frame(one[KEYS]) for one in (pairs, unequal))
+        rounds, others = (pd.MultiIndex.from_frame(blocks[KEYS]) for blocks in (pairs, unequal))
         pairs = pairs[~rounds.isin(others)]
     ended_early = baseline.state.ended_early or run.state.ended_early
     return pairs.iloc[:0] if ended_early and len(pairs) < MIN_PAIRS else pairs
@@ -62,7 +62,7 @@ def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:
     blocks from rounds in which the two runs had different amounts of work."""
     if not (run.tells_sizes and baseline.tells_sizes):
         return run.steady_blocks.iloc[:0]
-    blocks = [one.steady_blocks[[*KEYS, *SIZES]] for one in (run, baseline)]
+    blocks = [evidence.steady_blocks[[*KEYS, *SIZES]] for evidence in (run, baseline)]
     both = blocks[0].merge(blocks[1], on=KEYS, suffixes=("", "_baseline"))
     differs = [(both[size] - both[f"{size}_baseline"]).fillna(0) != 0 for size in SIZES]
     return both[differs[0] | differs[1]]
@@ -75,31 +75,31 @@ def pair(blocks: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
         pairs = blocks[columns].merge(others[columns], on=KEYS)
         return pairs.rename(columns={"seconds_x": "baseline", "seconds_y": "other"})
     # The usual case of one block per round takes a tenth of the time of a join.
-    rounds, mine, its = np.intersect1d(
+    rounds, own_places, other_places = np.intersect1d(
         blocks["round"], others["round"], assume_unique=True, return_indices=True
     )
-    num_steps = blocks["num_steps"].to_numpy()[mine]
-    alike = num_steps == others["num_steps"].to_numpy()[its]
+    num_steps = blocks["num_steps"].to_numpy()[own_places]
+    alike = num_steps == others["num_steps"].to_numpy()[other_places]
     return pd.DataFrame(
         {
             "process": blocks["process"].iloc[0],
             "round": rounds[alike],
             "num_steps": num_steps[alike],
-            "baseline": blocks["seconds"].to_numpy()[mine][alike],
-            "other": others["seconds"].to_numpy()[its][alike],
+            "baseline": blocks["seconds"].to_numpy()[own_places][alike],
+            "other": others["seconds"].to_numpy()[other_places][alike],
         }
     )
 
 
 def _pair_by_samples(baseline: Evidence, run: Evidence) -> pd.DataFrame:
     """As `pair`, for blocks of any length, in steps of the experiment's batch size."""
-    mine, its = (
-        one.steady_blocks[[*KEYS, "seconds"]].assign(
-            num_steps=one.steady_blocks["num_steps"] * one.batch_times
+    own_blocks, other_blocks = (
+        evidence.steady_blocks[[*KEYS, "seconds"]].assign(
+            num_steps=evidence.steady_blocks["num_steps"] * evidence.batch_times
         )
-        for one in (baseline, run)
+        for evidence in (baseline, run)
     )
-    pairs = mine.merge(its, on=["process", "round"], suffixes=("", "_other"))
+    pairs = own_blocks.merge(other_blocks, on=["process", "round"], suffixes=("", "_other"))
     other = pairs["seconds_other"] * pairs["num_steps"] / pairs["num_steps_other"]
     pairs = pairs.rename(columns={"seconds": "baseline"}).assign(other=other)
     return pairs[[*KEYS, "baseline", "other"]]
@@ -117,10 +117,12 @@ def _are_in_turn(blocks: pd.DataFrame, like: pd.DataFrame | None = None) -> bool
 def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
     """label, role, process, round, speedup of every paired round; raises `NotInStore`."""
     spec, runs = load_compared(store, experiment_id)
-    of = spec.environment_by_label
-    baselines = {of[run.label]: run for run in runs if run.role == "baseline"}
+    environments = spec.environment_by_label
+    baselines = {environments[run.label]: run for run in runs if run.role == "baseline"}
     frames = [
-        paired_blocks(baselines.get(of[run.label]), run).assign(label=run.label, role=run.role)
+        paired_blocks(baselines.get(environments[run.label]), run).assign(
+            label=run.label, role=run.role
+        )
         for run in runs
         if run.role != "baseline"
     ]
@@ -174,7 +176,7 @@ def _begins_of_added(baseline: Evidence) -> list[int]:
     """The first round of each process that added rounds, in the order of rounds."""
     blocks = baseline.blocks
     rounds = (blocks.loc[blocks["first_step"] >= step, "round"] for step in baseline.added_at)
-    return sorted(int(one.min()) for one in rounds if len(one))
+    return sorted(int(numbers.min()) for numbers in rounds if len(numbers))
 
 
 def _number_processes(begins: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
@@ -243,14 +245,14 @@ def too_wide(
     """The intervals that are wider than requested; None while runs go on, or if none is."""
     if not spec.kind.ends_by_width or not all(run.state.is_final for run in runs):
         return None
-    found = {
+    wide = {
         run.label: {"width": ratio.width}
         for run, ratio in zip(runs, speedups, strict=True)
         if ratio is not None and ratio.width is not None
         if ratio.width > spec.speed.target_width
     }
     requested = {"target_width": spec.speed.target_width, "repeats": spec.speed.repeats}
-    return Caution(kind="wide intervals", runs=found, figures=requested) if found else None
+    return Caution(kind="wide intervals", runs=wide, figures=requested) if wide else None
 
 
 def single_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Sequence[str]:

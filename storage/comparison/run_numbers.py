@@ -127,11 +127,11 @@ def _peak_share(run: Evidence, achieved: float | None, precision: Precision | No
 def _last_scores(run: Evidence, split: str) -> dict[str, float]:
     """All metrics of the last evaluation of a split without a compiler, by name."""
     scores = run.scores
-    mine = (scores["split"] == split).to_numpy(bool) & ~scores["compiled"].to_numpy(bool)
-    steps = np.where(mine, scores["step"].to_numpy(float), np.nan)
+    counts = (scores["split"] == split).to_numpy(bool) & ~scores["compiled"].to_numpy(bool)
+    steps = np.where(counts, scores["step"].to_numpy(float), np.nan)
     last = steps == np.fmax.reduce(steps, initial=np.nan)
-    found = zip(scores["name"].array[last], scores["value"][last], strict=True)
-    return {str(name): value for name, value in found if name != "loss"}
+    scores_by_name = zip(scores["name"].array[last], scores["value"][last], strict=True)
+    return {str(name): value for name, value in scores_by_name if name != "loss"}
 
 
 def _most(bytes_of_blocks: pd.Series) -> int | None:

@@ -57,7 +57,7 @@ class EqualTrainings:
     """Controls that have begun."""
 
     @classmethod
-    def of(
+    def from_runs(
         cls, spec: ExperimentSpec, baseline: Evidence | None, controls: Sequence[Evidence]
     ) -> "EqualTrainings | None":
         """None without a baseline."""
@@ -96,7 +96,7 @@ class EqualTrainings:
     @cached_property
     def learned_accuracy(self) -> float | None:
         return learned_by_accuracy(
-            [one.evaluations["accuracy"] for one in (self.baseline, *self.controls)],
+            [run.evaluations["accuracy"] for run in (self.baseline, *self.controls)],
             self.baseline.workload.get("majority_share"),
         )
 
@@ -120,11 +120,11 @@ class EqualTrainings:
             broken_from(self.precision, len(self.controls)),
         )
         doubted = self._doubted(parity, run)
-        found = self._readings(doubted, run, by_band=doubted is parity)
+        outcomes = self._readings(doubted, run, by_band=doubted is parity)
         if doubted is not parity:
-            found = without_interval(found)
-        parity = self._judge_learning(rules.judge_outcomes(doubted, found))
-        seconds = max(float(one.blocks["seconds"].sum()) for one in self.controls)
+            outcomes = without_interval(outcomes)
+        parity = self._judge_learning(rules.judge_outcomes(doubted, outcomes))
+        seconds = max(float(control.blocks["seconds"].sum()) for control in self.controls)
         return rules.with_controls(parity, len(self.controls), seconds)
 
     def _doubted(self, parity: Parity, run: Evidence) -> Parity:
@@ -132,8 +132,8 @@ class EqualTrainings:
         excludes them: on a GPU, or if only times are compared, where runs do not record random
         numbers. A script's generators show whether its steps draw random numbers."""
         if self.spec.task == SCRIPT_TASK:
-            mine, theirs = run.inputs, self.baseline.inputs
-            draws = draws_numbers(theirs) and not draws_alike(theirs, mine)
+            own, theirs = run.inputs, self.baseline.inputs
+            draws = draws_numbers(theirs) and not draws_alike(theirs, own)
             return rules.doubt_first_loss(parity) if draws else parity
         was_checked = run.randomness.draws_own_numbers is not None
         surely_same = run.computes_on_cpu and self.spec.kind.trains_fully
@@ -160,7 +160,7 @@ class EqualTrainings:
             after = int(last["step"]) + 1 + (LEAD_STEPS if parity.band_ended else 0)
             least = 0.0 if parity.band_ended else float(last["high"] - last["baseline"])
         trainings = Trainings(
-            equals=[(one.losses, one.evaluations) for one in (self.baseline, *self.controls)],
+            equals=[(run.losses, run.evaluations) for run in (self.baseline, *self.controls)],
             losses=run.losses,
             evaluations=run.evaluations,
             samples_per_step=self.baseline.workload.get("samples_per_step") or 1,
@@ -188,14 +188,14 @@ def judge_parity(
     compared = [run] if equals is None else [run, equals.baseline, *equals.controls]
     early = next(
         (
-            one
-            for one in compared
-            if one.state_of_losses.ended_early
-            and not (one.role == "control" and one.made_all_steps)
+            judged
+            for judged in compared
+            if judged.state_of_losses.ended_early
+            and not (judged.role == "control" and judged.made_all_steps)
         ),
         None,
     )
-    early = early or next((one for one in compared if _is_partial(spec, one)), None)
+    early = early or next((judged for judged in compared if _is_partial(spec, judged)), None)
     if early is None and equals is not None and _is_far_shorter(spec, run, equals.baseline):
         lengths: dict[str, Any] = {
             "steps_done": len(run.losses),
@@ -252,7 +252,7 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
         unlike = _first_unlike(equals.baseline, other)
         if unlike is not None:
             return _judge_before(equals, run, unlike)
-    if any(len(one.steps) and one.losses.empty for one in (equals.baseline, run)):
+    if any(len(judged.steps) and judged.losses.empty for judged in (equals.baseline, run)):
         return rules.unknown("no losses")
     parity = equals.judge(run)
     if run.randomness.inference_draws:
@@ -299,8 +299,8 @@ def _outcome(baseline: Evidence, run: Evidence) -> dict[str, Any]:
     """The last evaluations of two complete trainings with as many samples, and whether the run's is
     surely worse; empty if they were not evaluated."""
     if any(
-        one.state_of_losses is not RunState.FINISHED or one.evaluations.empty
-        for one in (baseline, run)
+        judged.state_of_losses is not RunState.FINISHED or judged.evaluations.empty
+        for judged in (baseline, run)
     ):
         return {}
     has_accuracy = baseline.last_evaluation("accuracy") is not None
@@ -370,24 +370,24 @@ def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) 
     parity = _without_dropout(randomness, precision)
     faults = find_dropout_faults(randomness.drawn(compiled=False), randomness.drawn(compiled=True))
     if faults:
-        found = ParityFinding(
+        finding = ParityFinding(
             kind="dropout wrong", figures={"fault": faults[0], "count": len(faults)}
         )
-        parity = _broken(parity, found)
+        parity = _broken(parity, finding)
     redrawn = find_redraw_fault(randomness.distances, randomness.changes, precision)
     if redrawn is not None:
         parity = _broken(parity, ParityFinding(kind="redraws differ", figures=asdict(redrawn)))
     wrong = _first_not_finite(baseline, run.losses)
     if wrong is not None:
-        found = ParityFinding(kind="not finite", figures={"first_step_outside": wrong})
-        parity = replace(_broken(parity, found), first_step_outside=wrong)
+        finding = ParityFinding(kind="not finite", figures={"first_step_outside": wrong})
+        parity = replace(_broken(parity, finding), first_step_outside=wrong)
     return parity
 
 
 def without_interval(readings: Sequence[Reading]) -> list[Reading]:
     """The readings with infinite intervals: how far other random numbers move equal trainings is
     unknown, so only the learning result can be judged."""
-    return [replace(one, interval=math.inf) for one in readings]
+    return [replace(reading, interval=math.inf) for reading in readings]
 
 
 def _without_dropout(randomness: Randomness, precision: Precision) -> Parity:
@@ -395,18 +395,23 @@ def _without_dropout(randomness: Randomness, precision: Precision) -> Parity:
     own = ParityFinding(kind="own numbers")
     if not {"eager", "perturbed", "compiled"} <= forms.keys():
         return replace(unknown("no rehearsal"), findings=(own, ParityFinding(kind="no rehearsal")))
-    found = judge_losses(
+    rehearsed_parity = judge_losses(
         forms["eager"], [forms["perturbed"]], forms["compiled"], precision, len(forms["eager"])
     )
     rehearsed = [
-        ParityFinding(kind="rehearsal", figures={"verdict": found.verdict, **one.figures})
-        if one.kind in ("inside band", "hardly outside", "outside band")
-        else one
-        for one in found.findings
+        ParityFinding(
+            kind="rehearsal", figures={"verdict": rehearsed_parity.verdict, **finding.figures}
+        )
+        if finding.kind in ("inside band", "hardly outside", "outside band")
+        else finding
+        for finding in rehearsed_parity.findings
     ]
     # Steps of a rehearsal are no steps of the training.
     return replace(
-        found, first_step_outside=None, last_step_in_band=None, findings=(own, *rehearsed)
+        rehearsed_parity,
+        first_step_outside=None,
+        last_step_in_band=None,
+        findings=(own, *rehearsed),
     )
 
 
@@ -428,7 +433,7 @@ ROUNDING = 0.01
 """Largest relative difference of numbers that a model computed in a step or two, also in bf16."""
 
 
-def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] | None:
+def first_difference(inputs: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] | None:
     """The first difference between the inputs of two runs; None if no record shows one.
 
     `first_step`: the first recorded step with a difference; `last_alike`: the last recorded step
@@ -439,11 +444,11 @@ def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] |
     floating-point numbers may also differ at first only by rounding. Then the model computed it;
     its later differences are not different data, and parity judges them.
     """
-    if one.empty or other.empty:
+    if inputs.empty or other.empty:
         return None
-    both = one.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
+    both = inputs.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
     known = both.dropna(subset=["sha256_one", "sha256_other"])
-    first = _first_apart(known, {**state_places(one), **state_places(other)})
+    first = _first_apart(known, {**state_places(inputs), **state_places(other)})
     if first is None:
         return None
     alike = known.loc[known["step"] < first, "step"]
@@ -476,12 +481,12 @@ SAME_SETTING = 1e-6
 """Largest relative difference of equal settings; the rounding of float32 is about as large."""
 
 
-def first_other_settings(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] | None:
+def first_other_settings(inputs: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] | None:
     """As `first_difference`, for settings of optimizers that both runs have; `settings` has their
     names. None if no record shows a difference."""
-    if one.empty or other.empty:
+    if inputs.empty or other.empty:
         return None
-    both = one.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
+    both = inputs.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
     last_alike = None
     for row in both.itertuples():
         names = _other_settings(row.settings_one, row.settings_other)
@@ -491,21 +496,21 @@ def first_other_settings(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, An
     return None
 
 
-def _other_settings(one: Any, other: Any) -> list[str]:
+def _other_settings(settings: Any, other: Any) -> list[str]:
     """Names of different settings, such as `lr`, without the number of their optimizer."""
-    if not (isinstance(one, dict) and isinstance(other, dict)):
+    if not (isinstance(settings, dict) and isinstance(other, dict)):
         return []
     different = {
         name.partition(".")[2]
-        for name in one.keys() & other.keys()
-        if not _are_same(_list(one[name]), _list(other[name]))
+        for name in settings.keys() & other.keys()
+        if not _are_same(_list(settings[name]), _list(other[name]))
     }
     return sorted(different)
 
 
-def _are_same(one: list[float], other: list[float]) -> bool:
-    return len(one) == len(other) and all(
-        math.isclose(a, b, rel_tol=SAME_SETTING) for a, b in zip(one, other, strict=True)
+def _are_same(setting: list[float], other: list[float]) -> bool:
+    return len(setting) == len(other) and all(
+        math.isclose(a, b, rel_tol=SAME_SETTING) for a, b in zip(setting, other, strict=True)
     )
 
 
@@ -525,14 +530,14 @@ def draws_numbers(inputs: pd.DataFrame) -> bool:
     return sum(moves) > len(moves) / 2
 
 
-def draws_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+def draws_alike(inputs: pd.DataFrame, other: pd.DataFrame) -> bool:
     """Whether two runs drew the same random numbers: their generators have equal states at all
     steps that both recorded.
 
     Only the CPU's generator shows this, because it draws in sequence. A device's generator counts
     draws; on an H100, Inductor drew other numbers with equal counts (docs/own-training.md).
     """
-    both = one.merge(other, on="step", suffixes=("_one", "_other"))
+    both = inputs.merge(other, on="step", suffixes=("_one", "_other"))
     states = [[row.random_one, row.random_other] for row in both.itertuples() if row.step > 0]
     if any(set(DEVICE_GENERATORS) & {*(state or ())} for pair in states for state in pair):
         return False
@@ -554,24 +559,24 @@ def _first_apart(both: pd.DataFrame, state: Mapping[tuple[int, int], int]) -> in
         floats, others = _list(row.floats_one), _list(row.floats_other)
         if row.sha256_one != row.sha256_other or len(floats) != len(others):
             return int(row.step)
-        for place, (one, other) in enumerate(zip(floats, others, strict=True)):
+        for place, (tensor, other) in enumerate(zip(floats, others, strict=True)):
             since = state.get((len(floats), place), math.inf)
-            if place in computed or row.step >= since or one["sha256"] == other["sha256"]:
+            if place in computed or row.step >= since or tensor["sha256"] == other["sha256"]:
                 continue
-            if not _is_close(_list(one["rough"]), _list(other["rough"])):
+            if not _is_close(_list(tensor["rough"]), _list(other["rough"])):
                 return int(row.step)
             computed.add(place)
     return None
 
 
-def _is_close(one: list[float], other: list[float]) -> bool:
+def _is_close(rough: list[float], other: list[float]) -> bool:
     """Whether two tensors are nearly equal, by their rough numbers; the first of these is the root
     mean square."""
-    if not one or len(one) != len(other):
+    if not rough or len(rough) != len(other):
         return False
     return all(
-        abs(a - b) <= ROUNDING * max(abs(a), abs(b), one[0], other[0])
-        for a, b in zip(one, other, strict=True)
+        abs(a - b) <= ROUNDING * max(abs(a), abs(b), rough[0], other[0])
+        for a, b in zip(rough, other, strict=True)
     )
 
 
@@ -580,9 +585,9 @@ def _list(value: Any) -> list[Any]:
     return list(value) if hasattr(value, "__len__") else []
 
 
-def _elsewhere(one: Any, other: Any) -> set[str]:
+def _elsewhere(states: Any, other: Any) -> set[str]:
     """Generators of both runs that have different states."""
-    if not (isinstance(one, dict) and isinstance(other, dict)):
+    if not (isinstance(states, dict) and isinstance(other, dict)):
         return set()
-    names = (one.keys() & other.keys()) - set(DEVICE_GENERATORS)
-    return {name for name in names if one[name] != other[name]}
+    names = (states.keys() & other.keys()) - set(DEVICE_GENERATORS)
+    return {name for name in names if states[name] != other[name]}

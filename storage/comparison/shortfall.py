@@ -64,8 +64,8 @@ def _worse_final_loss(equals: Sequence[Evidence], run: Evidence) -> Shortfall | 
     if len(recorded) <= len(equals):
         return None
     last = min(int(series.index.max()) for series in recorded)
-    *losses, mine = [series.loc[:last].to_numpy(float) for series in recorded]
-    ends = [_end(series) for series in (*losses, mine)]
+    *losses, own_losses = [series.loc[:last].to_numpy(float) for series in recorded]
+    ends = [_end(series) for series in (*losses, own_losses)]
     are_finite = all(np.isfinite(series).all() for series in losses)
     if not are_finite or not all(len(end) for end in ends):
         return None
@@ -73,7 +73,7 @@ def _worse_final_loss(equals: Sequence[Evidence], run: Evidence) -> Shortfall | 
     start, end = losses[0][:MIN_WINDOW_STEPS], ends[0]
     learned = float(start.mean() - end.mean())
     is_clear = learned > NUM_STANDARD_ERRORS * math.hypot(_error(start), _error(end))
-    values = [float(one.mean()) for one in ends]
+    values = [float(losses_at_end.mean()) for losses_at_end in ends]
     noise = NUM_STANDARD_ERRORS * error
     return _judge("final_loss", values, noise, learned if is_clear else None)
 
@@ -125,7 +125,7 @@ def _worse_accuracy(equals: Sequence[Evidence], run: Evidence) -> Shortfall | No
 def _last_evaluations(equals: Sequence[Evidence], run: Evidence, column: str) -> list[float] | None:
     """The values at the last evaluation that all runs made after as many samples, the run's last;
     None without one. An evaluated loss that is missing diverged."""
-    frames = [one.evaluations[column] for one in (*equals, run)]
+    frames = [training.evaluations[column] for training in (*equals, run)]
     steps = frames[-1].index * run.batch_times
     common = steps[steps.isin(frames[0].index)]
     for frame in frames[1:-1]:
@@ -133,12 +133,12 @@ def _last_evaluations(equals: Sequence[Evidence], run: Evidence, column: str) ->
     if not len(common) or frames[0].isna().all():
         return None
     step = common.max()
-    mine = frames[-1].loc[step // run.batch_times]
-    if column == "accuracy" and pd.isna(mine):
+    value = frames[-1].loc[step // run.batch_times]
+    if column == "accuracy" and pd.isna(value):
         return None  # It was not measured.
     return [
         *(float(frame.loc[step]) for frame in frames[:-1]),
-        math.nan if pd.isna(mine) else float(mine),
+        math.nan if pd.isna(value) else float(value),
     ]
 
 
@@ -150,12 +150,12 @@ def _judge(
     if not np.isfinite(equals).all():
         return None
     expected = float(equals.mean())
-    found = Shortfall(quantity=quantity, value=value, expected=expected)
+    shortfall = Shortfall(quantity=quantity, value=value, expected=expected)
     if not math.isfinite(value):
-        return found
+        return shortfall
     excess = expected - value if quantity == "accuracy" else value - expected
     material = MATERIAL_SHARE * (abs(expected) if learned is None else learned)
     strayed = 0.0
     if len(equals) > 1:  # From the mean of the others.
         strayed = float(np.abs(equals - expected).max()) * len(equals) / (len(equals) - 1)
-    return found if excess > max(noise, STRAYED_TIMES * strayed, material) else None
+    return shortfall if excess > max(noise, STRAYED_TIMES * strayed, material) else None

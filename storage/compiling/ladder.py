@@ -67,12 +67,12 @@ class RungResult:
         parity = self.result.parity
         crashed = any(check.outcome == "failed" for check in self.failed_checks)
         wrong = any(check.outcome == "differs" for check in self.failed_checks)
-        found: dict[Fault, bool] = {
+        is_faulty: dict[Fault, bool] = {
             "fails": crashed or RunState(self.result.state).is_failed,
             "differs": wrong or (parity is not None and parity.verdict == "broken"),
             "loses": self.verdict == "slower",
         }
-        return tuple(fault for fault in FAULTS if found[fault])
+        return tuple(fault for fault in FAULTS if is_faulty[fault])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +88,20 @@ class Ladder:
 
     def first(self, fault: Fault) -> RungResult | None:
         """The lowest rung with this fault."""
-        return next((one for one in self.rungs if fault in one.faults), None)
+        return next((rung for rung in self.rungs if fault in rung.faults), None)
 
     @property
     def costliest(self) -> RungResult | None:
         """The rung that loses most time; None if none loses time."""
-        losers = [one for one in self.rungs if "loses" in one.faults]
-        return min(losers, key=lambda one: one.seconds_gained or 0.0, default=None)
+        losers = [rung for rung in self.rungs if "loses" in rung.faults]
+        return min(losers, key=lambda rung: rung.seconds_gained or 0.0, default=None)
 
     @property
     def is_alarming(self) -> bool:
         """Whether a rung fails, computes wrongly, or loses time that no rung above regains."""
         return any(
-            one.faults and (one.faults != ("loses",) or self.made_up_by(one) is None)
-            for one in self.rungs
+            rung.faults and (rung.faults != ("loses",) or self.made_up_by(rung) is None)
+            for rung in self.rungs
         )
 
     def made_up_by(self, loser: RungResult) -> RungResult | None:
@@ -110,10 +110,10 @@ class Ladder:
         above = self.rungs[self.rungs.index(loser) + 1 :]
         return next(
             (
-                one
-                for one in above
+                rung
+                for rung in above
                 if least is not None
-                and (own := one.result.measured.step_seconds) is not None
+                and (own := rung.result.measured.step_seconds) is not None
                 and own < least
             ),
             None,
@@ -133,10 +133,12 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     has_failed = baseline is not None and RunState(baseline.state).is_failed
     if len(standing) < MIN_RUNGS or kind.compares_caches or has_failed:
         return None
-    found = {rung.stage for rung, _ in standing}
+    stages = {rung.stage for rung, _ in standing}
     on_cuda = comparison.spec.device.startswith("cuda")
     missing = [
-        one for one in RUNGS if one.stage not in found and (on_cuda or not one.captures_cuda_graphs)
+        rung
+        for rung in RUNGS
+        if rung.stage not in stages and (on_cuda or not rung.captures_cuda_graphs)
     ]
     climbed = (
         _timed(store, comparison, standing)
@@ -169,10 +171,10 @@ def _timed(
     below = of_role(runs, "baseline")
     compared: list[tuple[Rung, Result, Evidence | None, Ratio | None]] = []
     for rung, result in standing:
-        mine = evidence[result.label]
-        compared.append((rung, result, below, _ratio(below, mine)))
-        if mine.step_seconds is not None:
-            below = mine
+        evidence_of_run = evidence[result.label]
+        compared.append((rung, result, below, _ratio(below, evidence_of_run)))
+        if evidence_of_run.step_seconds is not None:
+            below = evidence_of_run
     corrected = holm([None if ratio is None else ratio.p_value for *_, ratio in compared])
     return [
         RungResult(
@@ -193,11 +195,13 @@ def _ratio(below: Evidence | None, run: Evidence) -> Ratio | None:
     return paired_ratio(pairs["baseline"], pairs["other"], pairs["process"])
 
 
-def _checked(standing: Sequence[tuple[Rung, Result]], found: Sequence[Check]) -> list[RungResult]:
+def _checked(
+    standing: Sequence[tuple[Rung, Result]], all_checks: Sequence[Check]
+) -> list[RungResult]:
     climbed = []
     for rung, result in standing:
-        mine = [check for check in found if check.label == result.label]
-        bad = [check for check in mine if check.outcome in ("failed", "differs")]
+        own_checks = [check for check in all_checks if check.label == result.label]
+        bad = [check for check in own_checks if check.outcome in ("failed", "differs")]
         climbed.append(
             RungResult(
                 rung=rung,
@@ -207,7 +211,7 @@ def _checked(standing: Sequence[tuple[Rung, Result]], found: Sequence[Check]) ->
                 over_below=None,
                 verdict=None,
                 failed_checks=tuple(bad),
-                reason="; ".join(f"{one.part}: {_why(one)}" for one in bad) or None,
+                reason="; ".join(f"{check.part}: {_why(check)}" for check in bad) or None,
             )
         )
     return climbed

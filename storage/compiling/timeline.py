@@ -161,7 +161,7 @@ def phase_times(
 
 def _last(store: Store, label: str, earlier: Sequence[Costs]) -> dict[str, float]:
     for one in earlier:
-        run = one.of(label)
+        run = one.run_costs(label)
         if run is not None and run.compile_seconds and one.experiment_id:
             return _by_label(store, one.experiment_id).get(label, {})
     return {}

@@ -41,7 +41,7 @@ class Side:
 
     def result(self, label: str) -> Result | None:
         """The result of a backend, baseline or control; None if it is missing."""
-        return next((one for one in self.comparison.results if one.label == label), None)
+        return next((result for result in self.comparison.results if result.label == label), None)
 
 
 def load_sides(store: Store, experiment_ids: Sequence[str]) -> list[Side]:
@@ -70,10 +70,13 @@ def _first(frame: pd.DataFrame) -> dict[str, Any]:
 
 def labels(sides: Sequence[Side]) -> list[str]:
     """The labels of all backends of all sides, in the order of the sides."""
-    found = [
-        one.label for side in sides for one in side.comparison.results if one.role == "backend"
+    backends = [
+        result.label
+        for side in sides
+        for result in side.comparison.results
+        if result.role == "backend"
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(backends))
 
 
 Obstacle = Literal["scenario", "task", "model", "weights", "data", "part", "unknown"]
@@ -101,24 +104,24 @@ class Comparable:
         return not set(self.obstacles) & set(OF_LEARNING)
 
 
-def comparable(one: Side, other: Side) -> Comparable:
+def comparable(side: Side, other: Side) -> Comparable:
     """Finds obstacles; weights and data are compared by hashes, and unknown without a hash."""
-    found: list[Obstacle] = []
-    if one.spec.kind.compares != other.spec.kind.compares or not one.spec.kind.compares_runs:
-        found.append("scenario")
-    if one.spec.is_inference != other.spec.is_inference:
-        found.append("part")
-    if one.spec.task != other.spec.task:
-        found.append("task")
-    if _model(one) != _model(other):
-        found.append("model")
+    obstacles: list[Obstacle] = []
+    if side.spec.kind.compares != other.spec.kind.compares or not side.spec.kind.compares_runs:
+        obstacles.append("scenario")
+    if side.spec.is_inference != other.spec.is_inference:
+        obstacles.append("part")
+    if side.spec.task != other.spec.task:
+        obstacles.append("task")
+    if _model(side) != _model(other):
+        obstacles.append("model")
     for obstacle, name in (("weights", "weights_sha256"), ("data", "data_sha256")):
-        hashes = one.workload.get(name), other.workload.get(name)
+        hashes = side.workload.get(name), other.workload.get(name)
         if None in hashes:
-            found.append("unknown")
+            obstacles.append("unknown")
         elif hashes[0] != hashes[1]:
-            found.append(obstacle)  # type: ignore[arg-type]
-    return Comparable(obstacles=tuple(dict.fromkeys(found)))
+            obstacles.append(obstacle)  # type: ignore[arg-type]
+    return Comparable(obstacles=tuple(dict.fromkeys(obstacles)))
 
 
 def _model(side: Side) -> tuple[object, ...]:
@@ -151,13 +154,13 @@ def differing(sides: Sequence[Side]) -> list[Differing]:
         ("environment", [environment_of(side.environment, side.experiment_id) for side in sides]),
         ("data", [facts_of(side.workload) for side in sides]),
     )
-    return [one for kind, facts in kinds for one in unequal(kind, facts)]
+    return [difference for kind, facts in kinds for difference in unequal(kind, facts)]
 
 
 def unequal(kind: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Differing]:
     """Yields each name with different values."""
-    for name in dict.fromkeys(name for one in facts for name in one):
-        values = tuple(one.get(name, DASH) for one in facts)
+    for name in dict.fromkeys(name for side_facts in facts for name in side_facts):
+        values = tuple(side_facts.get(name, DASH) for side_facts in facts)
         if len(set(values)) > 1:
             yield Differing(kind=kind, name=name, values=values)
 
@@ -201,7 +204,7 @@ def text_of(value: Any) -> str:
         return DASH
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)  # a data frame stores counts with missing values as floats
-    if value and isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+    if value and isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
         are_sentences = all(text.endswith(".") for text in value)
         value = (" " if are_sentences else ", ").join(value)
     written = value if isinstance(value, str) else json.dumps(value, default=str)

@@ -77,7 +77,7 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
     """Differences for every backend measured on both the first side and another one, if the speeds
     of these sides may be compared, and neither training is wrong."""
     reference, *others = sides
-    found = []
+    ratios = []
     for side in others:
         if not comparable(reference, side).speed:
             continue
@@ -87,10 +87,10 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
                 continue  # The speed of another computation.
             if before and after and before.speedup and after.speedup:
                 margin = _margin(reference, side)
-                found.append(
+                ratios.append(
                     (label, side.letter, margin, ratio_of_speedups(before.speedup, after.speedup))
                 )
-    corrected = holm([p_value(*ratio) for _, _, _, ratio in found])
+    corrected = holm([p_value(*ratio) for _, _, _, ratio in ratios])
     return [
         Difference(
             label=label,
@@ -101,7 +101,7 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
             p_holm=p,
             verdict=verdict(*ratio, p, margin),
         )
-        for (label, letter, margin, ratio), p in zip(found, corrected, strict=True)
+        for (label, letter, margin, ratio), p in zip(ratios, corrected, strict=True)
     ]
 
 
@@ -122,9 +122,9 @@ def verdict(
     return "unsure"
 
 
-def _margin(one: Side, other: Side) -> float:
+def _margin(reference: Side, other: Side) -> float:
     """The margin of a verdict: the larger noise floor of both machines, at least `MIN_MARGIN`."""
-    floors = [side.comparison.noise_floor or 0.0 for side in (one, other)]
+    floors = [side.comparison.noise_floor or 0.0 for side in (reference, other)]
     return max(MIN_MARGIN, *floors)
 
 
@@ -199,10 +199,10 @@ def scalings(store: Store, sides: Sequence[Side]) -> tuple[list[Scaling], list[R
     """Scaling of each run that was timed on one device and on several, and the reasons why other
     runs have none; both are empty if no side has one device or no side has several."""
     alone, together = alone_and_together(sides)
-    found: list[Scaling] = []
+    measured: list[Scaling] = []
     refused: list[Refusal] = []
     if alone is None or not together:
-        return found, refused
+        return measured, refused
     runs_alone = _runs(store, alone)
     for side in together:
         runs = _runs(store, side)
@@ -212,8 +212,8 @@ def scalings(store: Store, sides: Sequence[Side]) -> tuple[list[Scaling], list[R
         if isinstance(obstacle, Refusal):
             refused.append(obstacle)
         else:
-            found += _held_against(_timed(runs_alone), _timed(runs), side, obstacle)
-    return found, refused
+            measured += _held_against(_timed(runs_alone), _timed(runs), side, obstacle)
+    return measured, refused
 
 
 def _obstacle(alone: Side, side: Side) -> Refusal | ScalingKind:
@@ -230,18 +230,18 @@ def _obstacle(alone: Side, side: Side) -> Refusal | ScalingKind:
     others = tuple(name for name in SAME_WORK if before[name] != after[name])
     if others:
         return Refusal(letter=side.letter, obstacle="setting", names=others)
-    one, many = _samples(alone), _samples(side)
-    kind = scaling_kind(one, many, devices_of(side))
+    single, many = _samples(alone), _samples(side)
+    kind = scaling_kind(single, many, devices_of(side))
     if kind is None:
-        return Refusal(letter=side.letter, obstacle="batch", names=(f"{one:g}", f"{many:g}"))
+        return Refusal(letter=side.letter, obstacle="batch", names=(f"{single:g}", f"{many:g}"))
     return kind
 
 
-def scaling_kind(one: float, many: float, num_devices: int) -> ScalingKind | None:
+def scaling_kind(single: float, many: float, num_devices: int) -> ScalingKind | None:
     """The kind of scaling, from the samples per step on one and on several devices, or None."""
-    if many == one:
+    if many == single:
         return "strong"
-    return "weak" if many == num_devices * one else None
+    return "weak" if many == num_devices * single else None
 
 
 def _samples(side: Side) -> float:
@@ -275,9 +275,9 @@ def _held_against(
     processes a part of the batch; with weak scaling, a whole batch."""
     count = devices_of(side)
     share = 1 / count if kind == "strong" else 1.0
-    for label, one in alone.items():
+    for label, time_alone in alone.items():
         if label in together:
-            ratio, low, high = ratio_of_speedups(together[label], one)
+            ratio, low, high = ratio_of_speedups(together[label], time_alone)
             yield Scaling(
                 label=label,
                 letter=side.letter,

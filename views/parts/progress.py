@@ -104,7 +104,7 @@ def usual_compile_seconds(store: Store, experiment_id: str, runs: pd.DataFrame) 
     earlier = earlier_of(store, experiment_id)
     found = {}
     for label in compiling["label"]:
-        same = (one.of(label) for one in earlier)
+        same = (one.run_costs(label) for one in earlier)
         took = [run.compile_seconds for run in same if run and run.compile_seconds]
         found.update({label: took[0]} if took else {})
     return found

@@ -64,7 +64,7 @@ def test_a_wait_every_fourth_step_is_part_of_the_step_time(data_dir: DataDir) ->
 
 def test_a_finished_comparison_by_hand(finished: Comparison) -> None:
     comparison = finished
-    assert [one.label for one in comparison.results] == ["baseline", "control", "inductor"]
+    assert [result.label for result in comparison.results] == ["baseline", "control", "inductor"]
     assert comparison.baseline == "baseline"
     assert comparison.noise_floor == 0.0
     assert warnings_of(comparison) == ()
@@ -108,7 +108,7 @@ def test_what_seven_rounds_tell_of_four_backends(data_dir: DataDir) -> None:
     assert (slow.speed_verdict, slow.break_even_verdict) == ("slower", None)
     assert (control.p_holm, control.speed_verdict, control.parity) == (None, None, None)
     assert unsure.speed_verdict == "unsure" and unsure.more_rounds is not None
-    (reason,) = [one for one in report(comparison).splitlines() if one.startswith("speed of")]
+    (reason,) = [line for line in report(comparison).splitlines() if line.startswith("speed of")]
     assert reason.endswith(f"may be chance; about {unsure.more_rounds} more rounds would decide.")
     one_more = speed_reason(replace(unsure, more_rounds=1))
     assert one_more.endswith("; about one more round would decide.")
@@ -127,10 +127,10 @@ def test_only_rounds_that_both_spent_steadily_are_paired(data_dir: DataDir) -> N
         inductor.block(seconds, [1.0] * size, compiled=[0] if number in (0, 3) else ())
     baseline.end()
     inductor.end()
-    found = compared(data_dir).result_of("inductor")
-    assert (found.speedup.n, found.speedup.median) == (5, pytest.approx(2.0))
-    assert found.speed_verdict == "unsure"
-    assert found.measured.compile_seconds == pytest.approx(4.0)  # 2 x 2.1 - 2 x 0.1
+    result = compared(data_dir).result_of("inductor")
+    assert (result.speedup.n, result.speedup.median) == (5, pytest.approx(2.0))
+    assert result.speed_verdict == "unsure"
+    assert result.measured.compile_seconds == pytest.approx(4.0)  # 2 x 2.1 - 2 x 0.1
 
 
 def test_memory_is_that_of_steady_blocks_or_reserved_on_a_device(data_dir: DataDir) -> None:
@@ -143,12 +143,12 @@ def test_memory_is_that_of_steady_blocks_or_reserved_on_a_device(data_dir: DataD
         reserving.block([0.1], [1.0], peak_memory_bytes=peak, reserved_memory_bytes=reserved)
         unknown.block([0.1], [1.0], peak_memory_bytes=100)
     comparison = compared(data_dir)
-    found = {one.label: one.measured for one in comparison.results}
-    assert found["inductor"].peak_memory_bytes == 600
-    assert found["inductor"].compile_peak_memory_bytes == 900
+    measured = {result.label: result.measured for result in comparison.results}
+    assert measured["inductor"].peak_memory_bytes == 600
+    assert measured["inductor"].compile_peak_memory_bytes == 900
     needed = {
-        label: (one.peak_memory_bytes, one.allocated_memory_bytes)
-        for label, one in found.items()
+        label: (numbers.peak_memory_bytes, numbers.allocated_memory_bytes)
+        for label, numbers in measured.items()
         if label != "inductor"
     }
     assert needed == {"baseline": (1500, 600), "control": (None, 100)}
@@ -199,11 +199,11 @@ def test_graph_breaks_that_several_devices_cause_do_not_count(data_dir: DataDir)
         )
     spread.log.flush()
     comparison = compared(data_dir)
-    found = comparison.result_of("inductor").measured
-    assert (found.graph_breaks, found.recompiles) == (4, 1)
-    assert (found.distinct_graph_breaks, found.guards) == (2, 12)
-    found = comparison.result_of("eager").measured
-    assert (found.graph_breaks, found.distinct_graph_breaks) == (1, 1)
+    measured = comparison.result_of("inductor").measured
+    assert (measured.graph_breaks, measured.recompiles) == (4, 1)
+    assert (measured.distinct_graph_breaks, measured.guards) == (2, 12)
+    measured = comparison.result_of("eager").measured
+    assert (measured.graph_breaks, measured.distinct_graph_breaks) == (1, 1)
 
 
 def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) -> None:
@@ -250,7 +250,7 @@ def test_a_missing_control_and_a_backend_that_never_made_a_step_are_named(
         )
         assert said in warnings_of(compared(data_dir))
     assert comparison.result_of("inductor").speed_verdict == "failed"
-    line = next(one for one in report(comparison).splitlines() if one.startswith("inductor"))
+    line = next(row for row in report(comparison).splitlines() if row.startswith("inductor"))
     assert re.findall("inductor|failed", line) == ["inductor", "failed", "failed", "failed"]
     assert line.count("\N{EN DASH}") == 8
 
@@ -290,7 +290,7 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     Recording(data_dir.runs, "eager", spec)
     comparison = compared(data_dir)
     assert notes_of(comparison) == ("Dropout is off.",)
-    assert [one.kind for one in comparison.warnings] == [
+    assert [warning.kind for warning in comparison.warnings] == [
         "loss not finite",
         "ended early",
         "not over",
@@ -300,12 +300,14 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
         "few rounds",
         "note",
     ]
-    told = warnings_of(comparison)
-    assert told[1] == "inductor failed before its first step: exit status 1."
-    assert told[2].endswith("are preliminary: eager (queued, 0 of 40 steps).")
-    assert told[3].startswith("The runs differ in TORCH_LOGS: not set (baseline, control), +dynamo")
-    assert told[4].endswith("version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).")
-    assert told[8].endswith("there is no interval: control (3). Train for more steps.")
+    warnings = warnings_of(comparison)
+    assert warnings[1] == "inductor failed before its first step: exit status 1."
+    assert warnings[2].endswith("are preliminary: eager (queued, 0 of 40 steps).")
+    assert warnings[3].startswith(
+        "The runs differ in TORCH_LOGS: not set (baseline, control), +dynamo"
+    )
+    assert warnings[4].endswith("version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).")
+    assert warnings[8].endswith("there is no interval: control (3). Train for more steps.")
     printed = report(comparison).splitlines()
     assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
 
@@ -361,10 +363,10 @@ def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: Dat
         record(data_dir, label, spec).blocks([seconds] * 8, LOSSES, compiling).end()
     comparison = compared(data_dir)
     for place, (label, verdict) in enumerate((("inductor", "slower"), ("eager", "same")), 2):
-        found = comparison.result_of(label)
-        assert (found.speed_verdict, found.break_even_verdict) == (verdict, "never")
+        result = comparison.result_of(label)
+        assert (result.speed_verdict, result.break_even_verdict) == (verdict, "never")
         steps = comparison.table().iloc[place]["break_even_steps"]
-        assert found.value("break_even_steps") == steps == math.inf
+        assert result.value("break_even_steps") == steps == math.inf
         assert re.search(rf"{verdict} +3\.00 s +never", report(comparison))
     assert METRICS["break_even_steps"].format(math.inf) == "never"
 
@@ -472,11 +474,11 @@ def test_what_the_compiler_gave_up_on_or_found_nothing_in_is_named(data_dir: Dat
     run.captures = False
     run.blocks([0.2] * 8, LOSSES).evaluation(0.8).end()
     warnings = warnings_of(compared(data_dir))
-    given_up = [one for one in warnings if "without a compiler" in one]
+    given_up = [line for line in warnings if "without a compiler" in line]
     assert len(given_up) == 4, "functions that were compiled are no warning"
     for number, (warning, end) in enumerate(zip(given_up, FRAMES, strict=False)):
         assert warning.startswith(f"inductor-case_{number} runs ") and end in warning
-    assert [one for one in warnings if "as the baseline" in one] == [
+    assert [line for line in warnings if "as the baseline" in line] == [
         "Nothing was compiled in inductor-case_4, eager: the compiler found nothing in the model "
         "that it could capture, so these runs are the same as the baseline."
     ]
@@ -514,6 +516,6 @@ def test_a_backend_that_compiles_to_its_end_is_called_that(
         seconds = [0.9] * 2 + [0.1] * 8 if compiles else [0.1] * 10
         run.block(seconds, losses[10 * number :][:10], compiled=(0, 1) if compiles else ())
     run.end()
-    told = warnings_of(compared(data_dir))
-    (warning,) = (one for one in told if one.startswith(("inductor ", "Few")))
+    warnings = warnings_of(compared(data_dir))
+    (warning,) = (line for line in warnings if line.startswith(("inductor ", "Few")))
     assert warning.startswith(begins) and warning.endswith(ends)

@@ -23,9 +23,9 @@ def store(data_dir: DataDir) -> Iterator[Store]:
         yield store
 
 
-def found(store: Store, spec: ExperimentSpec = SPEC) -> dict[tuple[str, str], Check]:
+def checks_by_part(store: Store, spec: ExperimentSpec = SPEC) -> dict[tuple[str, str], Check]:
     store.ingest_all()
-    return {(one.label, one.part): one for one in checks(store, EXPERIMENT_ID, spec)}
+    return {(check.label, check.part): check for check in checks(store, EXPERIMENT_ID, spec)}
 
 
 def test_the_worst_tensors_are_named_with_their_ratios(data_dir: DataDir, store: Store) -> None:
@@ -37,7 +37,7 @@ def test_the_worst_tensors_are_named_with_their_ratios(data_dir: DataDir, store:
         tensor("second", passed=False, rmse=0.5),
     ]
     record(data_dir, "inductor", {"training": ("fail_accuracy", tensors)})
-    check = found(store)["inductor", "training"]
+    check = checks_by_part(store)["inductor", "training"]
     assert (check.num_tensors, check.num_failed) == (5, 4)
     assert check.worst == (
         "gradient of first, not comparable",
@@ -67,7 +67,7 @@ def test_an_unfinished_run_has_the_status_of_its_end(data_dir: DataDir, store: S
     spec = replace(SPEC, backends=(*list(ENDS)[:-1], "inductor:case=1"))
     for label, (state, _) in ENDS.items():
         record(data_dir, label, passing("training"), state, spec=spec)
-    known = found(store, spec)
+    known = checks_by_part(store, spec)
     for label, (_, status) in ENDS.items():
         assert known[label, "training"].status == "pass"
         assert known[label, "inference"].status == status, label
@@ -77,7 +77,7 @@ def test_an_unfinished_run_has_the_status_of_its_end(data_dir: DataDir, store: S
 def test_only_parts_that_were_asked_for_are_missed(data_dir: DataDir, store: Store) -> None:
     spec = replace(SPEC, accuracy=AccuracySpec(parts=("inference",)))
     record(data_dir, "eager", passing("inference"), spec=spec)
-    assert list(found(store, spec)) == [("eager", "inference")]
+    assert list(checks_by_part(store, spec)) == [("eager", "inference")]
 
 
 def shown(data_dir: DataDir) -> int:

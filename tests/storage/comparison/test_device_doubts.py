@@ -65,7 +65,7 @@ def record(
     return data_dir
 
 
-def found(comparison: Comparison, beginning: str) -> list[str]:
+def warnings_that_begin(comparison: Comparison, beginning: str) -> list[str]:
     return [warning for warning in warnings_of(comparison) if warning.startswith(beginning)]
 
 
@@ -75,15 +75,15 @@ def always(**fields: Any) -> Sample:
 
 def cases(count: int) -> tuple[ExperimentSpec, list[str]]:
     """An experiment of so many backends, and their labels."""
-    spec = replace(SPEC, backends=tuple(f"inductor:case={one}" for one in range(count)))
-    return spec, [f"inductor-case_{one}" for one in range(count)]
+    spec = replace(SPEC, backends=tuple(f"inductor:case={case}" for case in range(count)))
+    return spec, [f"inductor-case_{case}" for case in range(count)]
 
 
 def test_a_calm_cpu_raises_no_doubt(tmp_path: Path) -> None:
     samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_CPU))
     comparison = compared(record(tmp_path, CPU, samples))
-    (told,) = warnings_of(comparison)
-    assert "no control" in told and notes_of(comparison) == ()
+    (warning,) = warnings_of(comparison)
+    assert "no control" in warning and notes_of(comparison) == ()
     assert all(doubts_of(result) == () for result in comparison.results)
 
 
@@ -98,10 +98,10 @@ def test_energy_counts_per_step(tmp_path: Path, parallel: Parallel, energy: floa
         "baseline": lambda block: CALM_GPU | {"energy_joules": 900.0 if block == 0 else 30.0},
         "inductor": lambda block: CALM_GPU | {"energy_joules": 0.0 if block % 2 else None},
     }
-    found = compared(record(tmp_path, CUDA, samples, spec=spec))
-    measured = found.result_of("baseline").value("energy_per_step")
+    warnings_that_begin = compared(record(tmp_path, CUDA, samples, spec=spec))
+    measured = warnings_that_begin.result_of("baseline").value("energy_per_step")
     assert measured == (None if energy is None else pytest.approx(energy))
-    assert found.result_of("inductor").value("energy_per_step") is None
+    assert warnings_that_begin.result_of("inductor").value("energy_per_step") is None
 
 
 def test_busy_cpus_cast_doubt_only_where_they_are_the_device(tmp_path: Path) -> None:
@@ -111,7 +111,9 @@ def test_busy_cpus_cast_doubt_only_where_they_are_the_device(tmp_path: Path) -> 
     busy = always(**CALM_CPU | {"busy_cpu_seconds": 1.9, "processes": None})
     samples = dict.fromkeys(("baseline", *labels), busy)
     data_dir = record(tmp_path, CPU, samples, spec=spec, **dict(zip(labels, own, strict=True)))
-    (doubted,) = found(compared(data_dir), "Other processes took CPU time while steady blocks ran")
+    (doubted,) = warnings_that_begin(
+        compared(data_dir), "Other processes took CPU time while steady blocks ran"
+    )
     assert [label for label in labels if label in doubted] == [labels[0], labels[2]]
 
 
@@ -125,8 +127,8 @@ def test_throttling_counts_at_the_end_of_a_block_and_within_it(tmp_path: Path) -
     samples = {"baseline": always(**CALM_GPU), "inductor": throttling}
     comparison = compared(record(tmp_path, CUDA, samples))
     in_blocks = "in 2 of 10 steady blocks (power cap, thermal slowdown)."
-    assert found(comparison, f"The device throttled its clocks: inductor {in_blocks}")
-    assert [doubts_of(one) for one in comparison.results] == [
+    assert warnings_that_begin(comparison, f"The device throttled its clocks: inductor {in_blocks}")
+    assert [doubts_of(result) for result in comparison.results] == [
         (),
         (f"The device throttled its clocks: {in_blocks}",),
     ]
@@ -134,7 +136,7 @@ def test_throttling_counts_at_the_end_of_a_block_and_within_it(tmp_path: Path) -
 
 def test_a_device_may_tell_only_some_of_why_it_throttles(tmp_path: Path) -> None:
     capped = {"power cap": 0.5}
-    told = [
+    reports = [
         (None, None, None),
         ([], None, []),
         (None, capped, ["power cap"]),
@@ -142,13 +144,13 @@ def test_a_device_may_tell_only_some_of_why_it_throttles(tmp_path: Path) -> None
     ]
 
     def sample(block: int) -> dict[str, Any]:
-        reasons, seconds, _ = told[block % 4]
+        reasons, seconds, _ = reports[block % 4]
         return CALM_GPU | {"throttle_reasons": reasons, "throttled_seconds": seconds}
 
     samples = dict.fromkeys(("baseline", "inductor"), sample)
     with Store.in_memory(record(tmp_path, CUDA, samples)) as store:
-        found = list(queries.device_samples(store, EXPERIMENT_ID)["throttled_by"])
-    assert found == [told[block % 4][2] for block in range(11)] * 2
+        throttled_by = list(queries.device_samples(store, EXPERIMENT_ID)["throttled_by"])
+    assert throttled_by == [reports[block % 4][2] for block in range(11)] * 2
 
 
 PYTHON = {"pid": 4711, "name": "python", "memory_bytes": 2 * 2**30}
@@ -203,7 +205,7 @@ def test_what_befell_the_device_is_told_in_figures(tmp_path: Path, case: str) ->
     environment, baseline, inductor, *said = SAID[case]
     samples = {"baseline": baseline, "inductor": inductor}
     comparison = compared(record(tmp_path, environment, samples))
-    assert all(found(comparison, one) for one in said)
+    assert all(warnings_that_begin(comparison, beginning) for beginning in said)
 
 
 def test_what_no_number_of_a_gpu_rests_on_is_not_mentioned(tmp_path: Path) -> None:
@@ -218,8 +220,8 @@ def test_what_no_number_of_a_gpu_rests_on_is_not_mentioned(tmp_path: Path) -> No
     )
     samples = {"baseline": always(**CALM_GPU), **dict(zip(labels, seen, strict=True))}
     comparison = compared(record(tmp_path, CUDA, samples, spec=spec))
-    (told,) = warnings_of(comparison)
-    assert "no control" in told and notes_of(comparison) == ()
+    (warning,) = warnings_of(comparison)
+    assert "no control" in warning and notes_of(comparison) == ()
     assert all(doubts_of(result) == () for result in comparison.results)
 
 
@@ -231,7 +233,7 @@ def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> No
     }
     comparison = compared(record(tmp_path, CUDA, samples, before=shared))
     # Eleven blocks and the sample before them.
-    assert found(
+    assert warnings_that_begin(
         comparison,
         "Other processes were on the device: baseline in 1 of 12 samples, already before the "
         "first block, inductor in 6 of 12 samples, already before the first block; seen: python "
@@ -248,11 +250,11 @@ def test_warming_up_is_a_note_or_a_warning_in_sequence(tmp_path: Path) -> None:
     said = "The device warmed up from"
     samples = dict.fromkeys(("baseline", "inductor"), warming)
     by_turns = compared(record(tmp_path / "turns", CUDA, samples))
-    assert not found(by_turns, said)
+    assert not warnings_that_begin(by_turns, said)
     assert any(note.startswith(said) for note in notes_of(by_turns))
     spec = replace(SPEC, schedule="sequential")
     alone = compared(record(tmp_path / "alone", CUDA, samples, spec=spec))
-    assert found(alone, said)
+    assert warnings_that_begin(alone, said)
 
 
 def test_what_could_not_be_recorded_is_noted_once(tmp_path: Path) -> None:
@@ -261,7 +263,7 @@ def test_what_could_not_be_recorded_is_noted_once(tmp_path: Path) -> None:
     unknown = always(**CALM_GPU | {"processes": None})
     data_dir = record(tmp_path, environment, dict.fromkeys(("baseline", "inductor"), unknown))
     comparison = compared(data_dir)
-    assert not found(comparison, "Other processes")
+    assert not warnings_that_begin(comparison, "Other processes")
     strangers, clocks = sorted(notes_of(comparison), reverse=True)
     assert strangers.startswith("It is not known whether other processes used the device")
     assert clocks == "Clocks were not recorded: why not."

@@ -55,15 +55,15 @@ def record(
 
 def ended(data_dir: DataDir, spec: ExperimentSpec = SPEC, **failed: int) -> Comparison:
     """All runs of an experiment, some of which failed after so many steps."""
-    for label in (one.label for one in spec.variants):
+    for label in (variant.label for variant in spec.variants):
         state = RunState.FAILED if label in failed else RunState.FINISHED
         record(data_dir, label, failed.get(label, 100), state, spec)
     return compared(data_dir)
 
 
 def warning_of(comparison: Comparison, label: str) -> str:
-    (found,) = (one for one in warnings_of(comparison) if one.startswith(f"{label} "))
-    return found
+    (warning,) = (line for line in warnings_of(comparison) if line.startswith(f"{label} "))
+    return warning
 
 
 def why(result: Result) -> str:
@@ -74,18 +74,18 @@ def test_a_script_that_raises_has_failed_and_nothing_else(data_dir: DataDir) -> 
     for label in ("baseline", "control", "inductor"):
         record(data_dir, label, 20, RunState.FAILED, SCRIPT, losses=[2.3] * 20)  # no learning
     comparison = compared(data_dir)
-    found = comparison.results[-1]
-    assert (found.value("speed_verdict"), found.value("parity")) == ("failed", "failed")
-    assert (found.speedup, found.break_even, found.break_even_verdict) == (None, None, None)
+    result = comparison.results[-1]
+    assert (result.value("speed_verdict"), result.value("parity")) == ("failed", "failed")
+    assert (result.speedup, result.break_even, result.break_even_verdict) == (None, None, None)
     assert warning_of(comparison, "inductor") == (
         f"inductor failed at step 20: {WHY}. Too little was measured before to judge its speed."
     )
     assert warning_of(comparison, "baseline") == (
         f"baseline failed at step 20: {WHY}. Nothing can be compared with it."
     )
-    told = report(comparison) + "\n".join(unfinished(comparison))
+    text = report(comparison) + "\n".join(unfinished(comparison))
     for untrue in ("20 of 20", "of 0 steps", "rain for more steps", "train longer", "matches"):
-        assert untrue not in told
+        assert untrue not in text
 
 
 def test_a_finished_run_tells_how_many_steps_a_script_makes(data_dir: DataDir) -> None:
@@ -94,10 +94,10 @@ def test_a_finished_run_tells_how_many_steps_a_script_makes(data_dir: DataDir) -
     run = Recording(data_dir.runs, "control", SCRIPT).claim().start(samples_per_step=None)
     run.end(RunState.FAILED, "exit status 1")
     comparison = compared(data_dir)
-    told = warning_of(comparison, "inductor")
-    assert told.startswith(f"inductor failed at step 20 of 100: {WHY}.")
+    warning = warning_of(comparison, "inductor")
+    assert warning.startswith(f"inductor failed at step 20 of 100: {WHY}.")
     # A run without a step differs in no sample size.
-    assert not any("differ in samples" in one for one in warnings_of(comparison))
+    assert not any("differ in samples" in line for line in warnings_of(comparison))
 
 
 FEW: tuple[tuple[RunState, str, str], ...] = (
@@ -130,21 +130,21 @@ def test_however_a_run_ended_early_only_a_measured_speed_stands(data_dir: DataDi
     run.blocks([0.1] * 4, [loss + 3 * (step > 5) for step, loss in enumerate(LOSSES[:40])])
     run.end(RunState.FAILED, "exit status 1")
     comparison = compared(data_dir)
-    assert not any("Train for more" in one for one in warnings_of(comparison))
+    assert not any("Train for more" in line for line in warnings_of(comparison))
     for label, (_, verdict, ended) in zip(labels, FEW, strict=False):
-        found = comparison.result_of(label)
-        assert (found.speed_verdict, found.speedup, found.break_even) == (verdict, None, None)
-        assert found.parity.verdict == verdict
+        result = comparison.result_of(label)
+        assert (result.speed_verdict, result.speedup, result.break_even) == (verdict, None, None)
+        assert result.parity.verdict == verdict
         assert warning_of(comparison, label).startswith(f"{label} {ended}")
     for label, (_, said, at) in zip(labels[len(FEW) :], MANY, strict=False):
-        found = comparison.result_of(label)
-        assert found.speedup.median == pytest.approx(2)
-        assert found.speed_verdict == "faster"
-        told = warning_of(comparison, label)
-        assert told == f"{label} failed {at}: {WHY}. Its speed was measured {said}."
-        assert found.parity.verdict == "failed"
-        assert why(found).startswith("the loss stays within ")
-        assert why(found).endswith(f"it failed {at}")
+        result = comparison.result_of(label)
+        assert result.speedup.median == pytest.approx(2)
+        assert result.speed_verdict == "faster"
+        warning = warning_of(comparison, label)
+        assert warning == f"{label} failed {at}: {WHY}. Its speed was measured {said}."
+        assert result.parity.verdict == "failed"
+        assert why(result).startswith("the loss stays within ")
+        assert why(result).endswith(f"it failed {at}")
     parity = comparison.result_of(labels[-1]).parity  # Its fault showed before it failed.
     assert (parity.verdict, parity.first_step_outside) == ("broken", 6)
 
@@ -169,12 +169,12 @@ def test_a_cut_journal_shows_no_parity(data_dir: DataDir, cut: str, diverges: bo
 @pytest.mark.parametrize(("failed", "speed"), [("baseline", "unsure"), ("control", "faster")])
 def test_nothing_matches_a_run_that_failed(data_dir: DataDir, failed: str, speed: str) -> None:
     comparison = ended(data_dir, **{failed: 40})
-    found = comparison.results[-1]
-    assert found.speed_verdict == speed
-    assert (found.speedup is None, found.break_even is None) == (speed == "unsure",) * 2
-    assert found.parity.verdict == "unknown"
-    assert why(found).endswith(f"but the {failed} failed at step 40 of 100")
-    assert not any("Train for more" in one for one in warnings_of(comparison))
+    result = comparison.results[-1]
+    assert result.speed_verdict == speed
+    assert (result.speedup is None, result.break_even is None) == (speed == "unsure",) * 2
+    assert result.parity.verdict == "unknown"
+    assert why(result).endswith(f"but the {failed} failed at step 40 of 100")
+    assert not any("Train for more" in line for line in warnings_of(comparison))
 
 
 def test_a_fault_of_the_baseline_fails_no_stage(data_dir: DataDir) -> None:
@@ -182,9 +182,9 @@ def test_a_fault_of_the_baseline_fails_no_stage(data_dir: DataDir) -> None:
     ended(data_dir, spec, baseline=20, eager=20, aot_eager=20)
     with Store.in_memory(data_dir) as store:
         assert find_ladder(store, EXPERIMENT_ID) is None
-        told = explain_report(explain(store, EXPERIMENT_ID))
-    assert "all runs ended before their profile" in told
-    assert "older version" not in told and "--profile-steps" not in told
+        text = explain_report(explain(store, EXPERIMENT_ID))
+    assert "all runs ended before their profile" in text
+    assert "older version" not in text and "--profile-steps" not in text
 
 
 def test_a_baseline_that_failed_late_still_gives_a_speed(data_dir: DataDir) -> None:

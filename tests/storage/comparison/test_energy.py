@@ -54,7 +54,7 @@ def saving(data_dir: DataDir, label: str = "inductor") -> EnergySaving | None:
     return compared(data_dir).result_of(label).energy
 
 
-def told(data_dir: DataDir, steps: int) -> str:
+def plan_text(data_dir: DataDir, steps: int) -> str:
     planned = plan(compared(data_dir), steps)
     return f"{answer_words(planned)} {plan_details(planned, Prices())}"
 
@@ -62,14 +62,14 @@ def told(data_dir: DataDir, steps: int) -> str:
 def test_compiling_is_repaid_by_the_energy_that_steps_save(tmp_path: Path) -> None:
     """Compiling uses 3,300 J less ten steps of 30 J; each step saves 10 of 40 J."""
     data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)})
-    found = saving(data_dir)
-    assert found is not None and found.break_even is not None
-    assert found.verdict == "faster"
-    assert found.ratio.median == pytest.approx(4 / 3)
-    assert found.break_even.compile_seconds == pytest.approx(3000)
-    assert found.break_even.steps == pytest.approx(300)
+    energy = saving(data_dir)
+    assert energy is not None and energy.break_even is not None
+    assert energy.verdict == "faster"
+    assert energy.ratio.median == pytest.approx(4 / 3)
+    assert energy.break_even.compile_seconds == pytest.approx(3000)
+    assert energy.break_even.steps == pytest.approx(300)
     # 3,000 J and 7,200 steps of 30 J are 219 kJ, or 60.8 Wh; 7,200 of 40 J are 80 Wh.
-    text = told(data_dir, 7200)
+    text = plan_text(data_dir, 7200)
     assert "Compiling and steps use 60.8 instead of 80.0 Wh." in text
     assert "In energy, compiling pays off after 300 steps (300 to 300)." in text
 
@@ -80,7 +80,7 @@ def test_a_faster_backend_of_higher_power_saves_no_energy(tmp_path: Path) -> Non
     assert result.speed_verdict == "faster" and result.energy is not None
     assert result.energy.verdict == "slower"
     assert result.value("energy_break_even_steps") == float("inf")
-    assert "inductor saves no energy." in told(data_dir, 7200)
+    assert "inductor saves no energy." in plan_text(data_dir, 7200)
 
 
 def test_a_backend_that_compiles_nothing_has_a_saving_and_no_break_even(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_a_backend_that_compiles_nothing_has_a_saving_and_no_break_even(tmp_path
             recording.block([0.1] * 10, losses[block * 10 : block * 10 + 10])
             recording.device(**SAMPLE | {"energy_joules": steady})
         recording.end()
-    found = saving(data_dir, "none-fused")
-    assert found is not None and found.break_even is None
-    assert found.ratio.median == pytest.approx(2.0)
+    energy = saving(data_dir, "none-fused")
+    assert energy is not None and energy.break_even is None
+    assert energy.ratio.median == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("what", ["together", "unwatched"])
@@ -106,9 +106,9 @@ def test_without_the_energy_of_its_compiling_a_backend_has_no_break_even(
     spec = replace(SPEC, compile="together") if what == "together" else SPEC
     first = None if what == "unwatched" else 3300.0
     data_dir = record(tmp_path, {"inductor": (first, 300.0)}, spec)
-    found = saving(data_dir)
-    assert found is not None and found.break_even is None
-    assert "The steps use 60.0 instead of 80.0 Wh." in told(data_dir, 7200)
+    energy = saving(data_dir)
+    assert energy is not None and energy.break_even is None
+    assert "The steps use 60.0 instead of 80.0 Wh." in plan_text(data_dir, 7200)
 
 
 def test_a_counter_that_did_not_advance_in_a_block_shows_no_saving(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_runs_on_two_devices_have_the_energy_of_both(tmp_path: Path) -> None:
     spec = replace(SPEC, devices=("cuda:0", "cuda:1"), parallel="ddp")
     data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)}, spec, energy_devices=2)
     assert compared(data_dir).result_of("inductor").measured.energy_per_step == pytest.approx(30)
-    assert "Compiling and steps use 60.8 instead of 80.0 Wh." in told(data_dir, 7200)
+    assert "Compiling and steps use 60.8 instead of 80.0 Wh." in plan_text(data_dir, 7200)
 
 
 @pytest.mark.parametrize("num_machines", [1, 2])
@@ -134,7 +134,7 @@ def test_the_energy_of_one_device_or_machine_is_not_that_of_all(
     data_dir = record(tmp_path, {"inductor": (3300.0, 300.0)}, spec, energy_devices=num_metered)
     result = compared(data_dir).result_of("inductor")
     assert result.energy is None and result.measured.energy_per_step is None
-    assert " Wh" not in told(data_dir, 7200)
+    assert " Wh" not in plan_text(data_dir, 7200)
 
 
 PRICES = Prices(device_hour=2.0, kwh=0.25, co2_grams_per_kwh=500.0, currency="EUR")

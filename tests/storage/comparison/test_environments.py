@@ -44,11 +44,11 @@ def record(
     torch: str = "2.11.0",
     **workload: object,
 ) -> None:
-    each = [step_seconds] * 8 if isinstance(step_seconds, float) else step_seconds
-    losses = falling_losses(len(each) * spec.block_steps)
+    seconds_by_block = [step_seconds] * 8 if isinstance(step_seconds, float) else step_seconds
+    losses = falling_losses(len(seconds_by_block) * spec.block_steps)
     recording = Recording(data_dir.runs, label, spec).claim()
     recording.start(environment={"versions": {"torch": torch}}, **workload)
-    recording.blocks(each, [loss + offset for loss in losses], compile_seconds)
+    recording.blocks(seconds_by_block, [loss + offset for loss in losses], compile_seconds)
     recording.evaluation(0.8).end()
 
 
@@ -91,8 +91,8 @@ def faster(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     return data_dir
 
 
-def words_of(found: Comparison) -> str:
-    return " ".join(environment_sentences(found))
+def words_of(comparison: Comparison) -> str:
+    return " ".join(environment_sentences(comparison))
 
 
 def shown(data_dir: DataDir, *options: str) -> int:
@@ -100,8 +100,10 @@ def shown(data_dir: DataDir, *options: str) -> int:
 
 
 def test_each_environment_has_a_baseline_and_is_compared_with_the_first(faster: DataDir) -> None:
-    found = compared(faster)
-    speedups = {one.label: one.speedup and one.speedup.median for one in found.results}
+    comparison = compared(faster)
+    speedups = {
+        result.label: result.speedup and result.speedup.median for result in comparison.results
+    }
     assert speedups == {
         "baseline@old": None,
         "control@old": pytest.approx(1),
@@ -110,11 +112,11 @@ def test_each_environment_has_a_baseline_and_is_compared_with_the_first(faster: 
         "control@new": pytest.approx(1),
         "inductor@new": pytest.approx(2.5),
     }
-    assert found.baseline == "baseline@old"
-    new_baseline = found.baseline_of("inductor@new")
+    assert comparison.baseline == "baseline@old"
+    new_baseline = comparison.baseline_of("inductor@new")
     assert new_baseline.label == "baseline@new"
 
-    without, under = found.across
+    without, under = comparison.across
     assert (without.backend, without.verdict) == (None, "same")
     assert (under.backend, under.environment, under.first_environment) == ("inductor", "new", "old")
     assert under.speedup.median == pytest.approx(1.25)  # 0.1 / 0.08
@@ -122,32 +124,36 @@ def test_each_environment_has_a_baseline_and_is_compared_with_the_first(faster: 
     assert under.parity.verdict == "holds"
     assert (under.compile_seconds, under.first_compile_seconds) == pytest.approx((22, 30))
     assert (under.versions, under.first_versions) == ({"torch": "2.13.0"}, {"torch": "2.11.0"})
-    assert words_of(found) == (
+    assert words_of(comparison) == (
         "new trains this at 1.25x (1.25 to 1.25) the speed of old under inductor, "
         "1.00x (1.00 to 1.00) without a compiler; "
         "under inductor compiling takes 22.0 s instead of 30.0 s. Nothing is lost with new."
     )
-    assert environment_lines(found.across)[0] == "new beside old: torch 2.13.0 instead of 2.11.0"
+    assert (
+        environment_lines(comparison.across)[0] == "new beside old: torch 2.13.0 instead of 2.11.0"
+    )
     with Store.in_memory(faster) as store:
         page = content(store, EXPERIMENT_ID).page
-    assert page.evidence.endswith(inert(words_of(found)))
+    assert page.evidence.endswith(inert(words_of(comparison)))
     assert page.captions[0] == inert("new beside old: torch 2.13.0 instead of 2.11.0")
 
 
 def test_versions_that_no_run_has_recorded_are_not_called_the_same(data_dir: DataDir) -> None:
     record(data_dir, "baseline@old", 0.2)
     Recording(data_dir.runs, "baseline@new", SPEC)  # It waits in the queue.
-    found = compared(data_dir).across
-    assert environment_lines(found)[0] == (
+    across = compared(data_dir).across
+    assert environment_lines(across)[0] == (
         "new beside old: the versions of one of them are not known yet"
     )
 
 
 def test_equal_numbers_are_written_once(data_dir: DataDir) -> None:
     record_two(data_dir, compile_seconds=30.04)
-    found = compared(data_dir)
-    assert "under inductor compiling takes 30.0 s in both." in words_of(found)
-    (line,) = [line for line in environment_lines(found.across) if line.startswith("  inductor")]
+    comparison = compared(data_dir)
+    assert "under inductor compiling takes 30.0 s in both." in words_of(comparison)
+    (line,) = [
+        line for line in environment_lines(comparison.across) if line.startswith("  inductor")
+    ]
     assert "compiling takes 30.0 s in both; " in line and " instead of " not in line
 
 
@@ -155,10 +161,10 @@ def test_an_inconclusive_version_is_open_and_can_be_timed_further(data_dir: Data
     """Steps of every other block take twice as long in the old environment."""
     record_two(data_dir)
     record(data_dir, "inductor@old", [0.1, 0.2] * 4)
-    found = compared(data_dir)
-    assert [one.verdict for one in found.across] == ["same", "unsure"]
-    assert found.unsure == ["inductor@old", "inductor@new"]
-    assert words_of(found).endswith("Under inductor it is open whether it is as fast.")
+    comparison = compared(data_dir)
+    assert [beside.verdict for beside in comparison.across] == ["same", "unsure"]
+    assert comparison.unsure == ["inductor@old", "inductor@new"]
+    assert words_of(comparison).endswith("Under inductor it is open whether it is as fast.")
     record(data_dir, "baseline@old", [0.2, 0.4] * 4)
     assert words_of(compared(data_dir)).endswith(" It is open whether it is as fast.")
 
@@ -167,10 +173,12 @@ def test_other_weights_are_said_and_not_compared(data_dir: DataDir) -> None:
     record(data_dir, "baseline@old", 0.2)
     record(data_dir, "control@old", 0.2, offset=1e-5)
     record(data_dir, "baseline@new", 0.2, weights_sha256="cc")
-    found = compared(data_dir)
-    (without,) = found.across
+    comparison = compared(data_dir)
+    (without,) = comparison.across
     assert without.parity.verdict == "unknown"
-    assert words_of(found).endswith("Without a compiler it is open whether it learns the same.")
+    assert words_of(comparison).endswith(
+        "Without a compiler it is open whether it learns the same."
+    )
 
 
 def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: DataDir) -> None:
@@ -178,13 +186,13 @@ def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: Data
         run = Recording(data_dir.runs, label, SPEC).claim()
         run.end(RunState.FAILED, "cannot import torch")
     record_in(data_dir, "new", 0.1, compile_seconds=3.0)
-    found = compared(data_dir)
-    inductor = found.result_of("inductor@new")
+    comparison = compared(data_dir)
+    inductor = comparison.result_of("inductor@new")
     assert inductor.speed_verdict == "faster"
     assert inductor.parity.verdict == "holds"
-    assert words_of(found) == "new cannot be compared with old: no round was timed in both."
+    assert words_of(comparison) == "new cannot be compared with old: no round was timed in both."
     # The other environment has a control.
-    (warning,) = [one for one in warnings_of(found) if "noise nor parity" in one]
+    (warning,) = [line for line in warnings_of(comparison) if "noise nor parity" in line]
     assert warning.startswith("The control in old recorded no step (failed): ")
 
 
@@ -192,10 +200,10 @@ def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: Data
 def test_a_missing_environment_leaves_the_other(data_dir: DataDir, missing: str) -> None:
     there = "new" if missing == "old" else "old"
     record_in(data_dir, there, 0.1)
-    found = compared(data_dir)
-    assert found.result_of(f"inductor@{there}").speed_verdict == "faster"
-    assert found.across == ()
-    assert "The control's run folder is missing" in "\n".join(warnings_of(found))
+    comparison = compared(data_dir)
+    assert comparison.result_of(f"inductor@{there}").speed_verdict == "faster"
+    assert comparison.across == ()
+    assert "The control's run folder is missing" in "\n".join(warnings_of(comparison))
 
 
 def test_bridges_start_from_the_baseline_of_the_same_environment(data_dir: DataDir) -> None:
@@ -211,7 +219,7 @@ def test_bridges_start_from_the_baseline_of_the_same_environment(data_dir: DataD
         recording.end()
     with Store.in_memory(data_dir) as store:
         bridges = explain(store, EXPERIMENT_ID).bridges
-    assert {label: one.baseline.label for label, one in bridges.items()} == {
+    assert {label: explanation.baseline.label for label, explanation in bridges.items()} == {
         "inductor@old": "baseline@old",
         "inductor@new": "baseline@new",
     }
@@ -220,9 +228,9 @@ def test_bridges_start_from_the_baseline_of_the_same_environment(data_dir: DataD
 @pytest.mark.heavy
 def test_the_gate_limits_slowness(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record_two(data_dir, new_backend=0.15)  # 50 % longer steps
-    found = compared(data_dir)
-    assert [one.verdict for one in found.across] == ["same", "slower"]
-    assert words_of(found).endswith("Under inductor it is slower.")
+    comparison = compared(data_dir)
+    assert [beside.verdict for beside in comparison.across] == ["same", "slower"]
+    assert words_of(comparison).endswith("Under inductor it is slower.")
     said = "FAIL inductor@new: slower-than:old>2: speed 0.67x (0.67 to 0.67) of that in old"
     for condition, status in {
         "slower-than:old>2%": 5,
@@ -230,8 +238,8 @@ def test_the_gate_limits_slowness(data_dir: DataDir, capsys: pytest.CaptureFixtu
         "slower-than:new>2%": 2,
     }.items():
         assert shown(data_dir, f"--fail-if={condition}") == status
-        told = capsys.readouterr().out.splitlines()
-        assert [one for one in told if one.startswith("FAIL ")] == [said] * (status == 5)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if line.startswith("FAIL ")] == [said] * (status == 5)
 
 
 @pytest.mark.heavy
@@ -241,22 +249,22 @@ def test_an_environment_that_learns_something_else_is_not_taken(
     """In it all runs agree with each other. Without a compiler the new one takes 0.2 s, too."""
     record_in(data_dir, "old", 0.19)
     record_in(data_dir, "new", 0.1, offset=0.1)
-    found = compared(data_dir)
-    counted, broken = standings(found).counted, standings(found).broken
-    assert ([one.label for one in counted], [one.label for one in broken]) == (
+    comparison = compared(data_dir)
+    counted, broken = standings(comparison).counted, standings(comparison).broken
+    assert ([result.label for result in counted], [result.label for result in broken]) == (
         ["inductor@old"],
         ["inductor@new"],
     )
-    planned = plan(found, 1_000_000)
+    planned = plan(comparison, 1_000_000)
     assert planned.best.label == "inductor@old"
-    assert "@new** does not count: [at step 0]" in evidence(found, planned)
+    assert "@new** does not count: [at step 0]" in evidence(comparison, planned)
     with Store.in_memory(data_dir) as store:
         listed = summarize(store, EXPERIMENT_ID)
     assert listed.parity == "broken"
     assert listed.best.label == "inductor@old"
     assert shown(data_dir) == 3 and shown(data_dir, "--fail-if=parity") == 5
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL ")]
-    assert [line.split(":")[0] for line in told] == ["FAIL baseline@new", "FAIL inductor@new"]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL ")]
+    assert [line.split(":")[0] for line in lines] == ["FAIL baseline@new", "FAIL inductor@new"]
 
 
 def test_the_fastest_step_leads_and_not_the_highest_speedup(data_dir: DataDir) -> None:
@@ -270,19 +278,19 @@ def test_the_fastest_step_leads_and_not_the_highest_speedup(data_dir: DataDir) -
 def test_lists_have_the_environment(faster: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     """Within the old environment inductor is 2x as fast as the baseline, in the new one 2.5x."""
     assert shown(faster, "--json") == 0
-    told = json.loads(capsys.readouterr().out)["environments"]
-    assert told["words"].startswith("new trains this at 1.25x")
-    assert [one["backend"] for one in told["runs"]] == [None, "inductor"]
-    assert told["runs"][1]["speedup"]["median"] == pytest.approx(1.25)
+    environments = json.loads(capsys.readouterr().out)["environments"]
+    assert environments["words"].startswith("new trains this at 1.25x")
+    assert [run["backend"] for run in environments["runs"]] == [None, "inductor"]
+    assert environments["runs"][1]["speedup"]["median"] == pytest.approx(1.25)
     with Store.in_memory(faster) as store:
         assert compute(store, 100.0) == 0
         frame, rows = catalog(store), backend_rows(store)
         of_new = backend_rows(store, frame, ["new"])
     assert list(rows["torch"]) == ["2.11.0", "2.13.0"]  # of the runs, not of the experiment
     for across, columns in {"environment": ("new", "old"), "torch": ("2.13.0", "2.11.0")}.items():
-        found = matrix(rows, across, "speedup")
-        assert found.backends == ("inductor",)
-        values = {cell.column: cell.value for cell in found.cells}
+        table = matrix(rows, across, "speedup")
+        assert table.backends == ("inductor",)
+        values = {cell.column: cell.value for cell in table.cells}
         assert values == {columns[0]: pytest.approx(2.5), columns[1]: pytest.approx(2)}
     in_both = matrix(rows.assign(torch="2.11.0"), "torch", "speedup")
     assert [cell.num_experiments for cell in in_both.cells] == [1]  # of two rows
@@ -292,7 +300,7 @@ def test_lists_have_the_environment(faster: DataDir, capsys: pytest.CaptureFixtu
     assert facet_counts(frame, Filter())["environment"] == {"old": 1, "new": 1}
     for name, count in {"new": 1, "newest": 0}.items():
         assert len(chosen(frame, Filter(facets={"environment": (name,)}))) == count
-    assert {one.backend for one in trends(rows, "speedup")} == {"inductor@old", "inductor@new"}
+    assert {trend.backend for trend in trends(rows, "speedup")} == {"inductor@old", "inductor@new"}
     (series,) = trends(of_new, "speedup")
     assert (series.backend, series.points[0].versions["torch"]) == ("inductor@new", "2.13.0")
 

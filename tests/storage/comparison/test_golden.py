@@ -70,7 +70,7 @@ def shipped() -> Iterator[Store]:
 def facts_of(name: str, shipped: Store) -> dict[str, Any]:
     """All facts of an experiment, as JSON has them."""
     if name not in VARIED:
-        (experiment_id,) = {one.name.partition(".")[0] for one in (EXAMPLES / name).iterdir()}
+        (experiment_id,) = {run.name.partition(".")[0] for run in (EXAMPLES / name).iterdir()}
         return facts_in(shipped, experiment_id)
     with tempfile.TemporaryDirectory() as folder:
         data_dir = DataDir(Path(folder))
@@ -95,25 +95,25 @@ def facts_in(store: Store, experiment_id: str) -> dict[str, Any]:
 
 def results(comparison: Comparison) -> dict[str, dict[str, Any]]:
     """Of each run its row of the table, and what its result knows besides."""
-    found = {}
+    facts_by_label = {}
     for row, result in zip(comparison.table().to_dict("records"), comparison.results, strict=True):
         known = facts(result)
-        found[result.label] = facts(row) | known.pop("measured") | known
-    return found
+        facts_by_label[result.label] = facts(row) | known.pop("measured") | known
+    return facts_by_label
 
 
 def facts(value: Any) -> Any:
     """A value with all fields and properties of every object in it that are known."""
     if is_dataclass(value):
-        properties = inspect.getmembers(type(value), lambda one: isinstance(one, property))
+        properties = inspect.getmembers(type(value), lambda member: isinstance(member, property))
         names = [*(field.name for field in fields(value)), *(name for name, _ in properties)]
         return facts({name: getattr(value, name) for name in names})
     if isinstance(value, Mapping):
-        found = {name: facts(one) for name, one in value.items()}
-        return {name: one for name, one in found.items() if is_known(one)}
+        known = {name: facts(entry) for name, entry in value.items()}
+        return {name: entry for name, entry in known.items() if is_known(entry)}
     if isinstance(value, list | tuple):
-        found = [facts(one) for one in value]
-        return totals(found) if len(found) > FEW and all(map(is_flat, found)) else found
+        entries = [facts(entry) for entry in value]
+        return totals(entries) if len(entries) > FEW and all(map(is_flat, entries)) else entries
     return str(value) if isinstance(value, Enum) else value
 
 
@@ -122,7 +122,9 @@ def is_known(value: Any) -> bool:
 
 
 def is_flat(row: Any) -> bool:
-    return isinstance(row, dict) and not any(isinstance(one, dict | list) for one in row.values())
+    return isinstance(row, dict) and not any(
+        isinstance(entry, dict | list) for entry in row.values()
+    )
 
 
 def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -135,34 +137,34 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def differences(expected: Any, found: Any, where: str = "") -> list[str]:
+def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
     """Where two things of JSON differ, numbers by more than the tolerance."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        names = list(dict.fromkeys([*expected, *found]))
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        names = list(dict.fromkeys([*expected, *actual]))
         pairs = [
-            (name, expected.get(name, "nothing"), found.get(name, "nothing")) for name in names
+            (name, expected.get(name, "nothing"), actual.get(name, "nothing")) for name in names
         ]
-    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
         pairs = [
-            (str(number), *pair) for number, pair in enumerate(zip(expected, found, strict=True))
+            (str(number), *pair) for number, pair in enumerate(zip(expected, actual, strict=True))
         ]
     else:
-        return [] if is_same(expected, found) else [f"{where}: {expected!r} became {found!r}"]
+        return [] if is_same(expected, actual) else [f"{where}: {expected!r} became {actual!r}"]
     return [text for name, *pair in pairs for text in differences(*pair, f"{where}/{name}")]
 
 
-def is_same(expected: Any, found: Any) -> bool:
-    if isinstance(expected, float) and isinstance(found, int | float):
-        both_nan = math.isnan(expected) and math.isnan(found)
-        return both_nan or math.isclose(expected, found, rel_tol=TOLERANCE)
-    return type(expected) is type(found) and bool(expected == found)
+def is_same(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, float) and isinstance(actual, int | float):
+        both_nan = math.isnan(expected) and math.isnan(actual)
+        return both_nan or math.isclose(expected, actual, rel_tol=TOLERANCE)
+    return type(expected) is type(actual) and bool(expected == actual)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_verdict_and_fact_is_unchanged(name: str, shipped: Store) -> None:
     expected = json.loads((GOLDEN / f"{name}.json").read_text())
-    found = json.loads(json.dumps(facts_of(name, shipped)))
-    assert differences(expected, found) == []
+    actual = json.loads(json.dumps(facts_of(name, shipped)))
+    assert differences(expected, actual) == []
 
 
 def test_a_number_that_moves_by_more_than_rounding_is_told_with_its_place() -> None:
@@ -192,14 +194,14 @@ def test_every_example_is_read_completely(shipped: Store) -> None:
 def test_the_page_of_bert_says_by_itself_why_inductor_gains_so_little(shipped: Store) -> None:
     """Attention left its fused kernel for products in float32; let in half precision they are
     gone, and the device's own time turns from slower to faster."""
-    found = explain(shipped, MASKED_LM)
-    lost = next(one for one in found.findings if one.kind == "attention_unfused")
+    explanation = explain(shipped, MASKED_LM)
+    lost = next(finding for finding in explanation.findings if finding.kind == "attention_unfused")
     assert lost.label == "inductor" and lost.facts["float32_seconds"] > 0.010
-    plain = found.own_speedups["inductor"]
-    reduced = found.own_speedups["inductor-math_attention_reduced"]
+    plain = explanation.own_speedups["inductor"]
+    reduced = explanation.own_speedups["inductor-math_attention_reduced"]
     assert plain.high is not None and plain.high < 1.0
     assert reduced.low is not None and reduced.low > 1.0
-    added = found.bridges["inductor"].parts.set_index("work_class")["difference"]
+    added = explanation.bridges["inductor"].parts.set_index("work_class")["difference"]
     assert added.idxmax() == "matmul_float32"
 
 

@@ -16,8 +16,8 @@ STOOD = {"python": "a", "torch": "b"}
 
 
 def row(step: int, sha256: str = "tokens", *floats: tuple[str, list[float]]) -> dict[str, Any]:
-    told = [{"sha256": name, "rough": rough} for name, rough in floats]
-    return {"step": step, "sha256": sha256, "floats": told, "random": STOOD, "state": None}
+    tensors = [{"sha256": name, "rough": rough} for name, rough in floats]
+    return {"step": step, "sha256": sha256, "floats": tensors, "random": STOOD, "state": None}
 
 
 STATE = ("h", [1.0, 0.2, 0.5])
@@ -26,7 +26,7 @@ X = ("x", [1.0])
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "step"),
+    ("inputs", "other", "step"),
     [
         # A state that differs by rounding at first is the model's, whatever becomes of it.
         (
@@ -53,17 +53,17 @@ X = ("x", [1.0])
     ],
 )
 def test_the_first_step_with_other_data_is_found(
-    one: list[dict[str, Any]], other: list[dict[str, Any]], step: int | None
+    inputs: list[dict[str, Any]], other: list[dict[str, Any]], step: int | None
 ) -> None:
-    found = first_difference(pd.DataFrame(one), pd.DataFrame(other))
-    assert (found and found["first_step"]) == step
+    difference = first_difference(pd.DataFrame(inputs), pd.DataFrame(other))
+    assert (difference and difference["first_step"]) == step
 
 
 def test_journals_that_tell_of_no_floats_are_compared_by_their_hash() -> None:
     rows = pd.DataFrame([row(0, "a")]).assign(floats=pd.NA)
     assert first_difference(rows, rows) is None
-    found = first_difference(rows, rows.assign(sha256="b"))
-    assert found == {"first_step": 0, "last_alike": None, "generators": []}
+    difference = first_difference(rows, rows.assign(sha256="b"))
+    assert difference == {"first_step": 0, "last_alike": None, "generators": []}
 
 
 WEIGHTS = ("w0", [1.0, 0.2])
@@ -83,8 +83,10 @@ def test_state_that_a_step_gets_back_is_no_data_however_far_it_is(
     far = [row(0, "a", WEIGHTS, x0), row(1, "a", ("v1", [7.0, -3.0]), (samples, [9.0]))]
     far[1]["floats"][1] = {"sha256": samples, "rough": [6.0 if samples == "x1" else 9.0]}
     later = [row(10, "a", ("w9", [0.5, 0.1]), x0), row(10, "a", ("v9", [9.0, 9.0]), x0)]
-    found = first_difference(pd.DataFrame([*baseline, later[0]]), pd.DataFrame([*far, later[1]]))
-    assert (found and found["first_step"]) == step
+    difference = first_difference(
+        pd.DataFrame([*baseline, later[0]]), pd.DataFrame([*far, later[1]])
+    )
+    assert (difference and difference["first_step"]) == step
 
 
 def test_initial_weights_that_differ_before_the_first_step_are_other_data() -> None:
@@ -92,8 +94,8 @@ def test_initial_weights_that_differ_before_the_first_step_are_other_data() -> N
     x0 = ("x0", [5.0])
     baseline = [row(0, "a", WEIGHTS, x0), row(1, "a", WEIGHTS, x0) | {"state": [0]}]
     other = [row(0, "a", ("other", [1.0, 0.5]), x0), row(1, "a", WEIGHTS, x0)]
-    found = first_difference(pd.DataFrame(baseline), pd.DataFrame(other))
-    assert found == {"first_step": 0, "last_alike": None, "generators": []}
+    difference = first_difference(pd.DataFrame(baseline), pd.DataFrame(other))
+    assert difference == {"first_step": 0, "last_alike": None, "generators": []}
 
 
 def settings(*rates: float | None, momentum: float = 0.9) -> pd.DataFrame:
@@ -117,16 +119,18 @@ def settings(*rates: float | None, momentum: float = 0.9) -> pd.DataFrame:
 def test_the_first_step_with_other_settings_of_an_optimizer_is_found(
     other: pd.DataFrame, expected: tuple[int, int | None, list[str]] | None
 ) -> None:
-    found = first_other_settings(settings(0.1, 0.05, 0.02, 0.01), other)
-    assert (found and (found["first_step"], found["last_alike"], found["settings"])) == expected
+    difference = first_other_settings(settings(0.1, 0.05, 0.02, 0.01), other)
+    assert (
+        difference and (difference["first_step"], difference["last_alike"], difference["settings"])
+    ) == expected
 
 
 def test_of_several_optimizers_only_those_are_compared_that_both_runs_still_have() -> None:
-    one = pd.DataFrame({"step": [0], "settings": [{"0.lr": [0.1], "1.lr": [0.3, 0.4]}]})
+    settings_of_run = pd.DataFrame({"step": [0], "settings": [{"0.lr": [0.1], "1.lr": [0.3, 0.4]}]})
     gone = pd.DataFrame({"step": [0], "settings": [{"1.lr": [0.3, 0.4]}]})
-    assert first_other_settings(one, gone) is None
+    assert first_other_settings(settings_of_run, gone) is None
     fewer = pd.DataFrame({"step": [0], "settings": [{"0.lr": [0.1], "1.lr": [0.3]}]})
-    assert first_other_settings(one, fewer) == {
+    assert first_other_settings(settings_of_run, fewer) == {
         "first_step": 0,
         "last_alike": None,
         "settings": ["lr"],
@@ -150,9 +154,9 @@ def test_a_generator_that_moves_in_most_steps_says_that_steps_draw_numbers() -> 
 
 
 def test_who_drew_the_same_numbers_stands_alike_and_of_a_device_nobody_knows() -> None:
-    mine = states("a", "b", "c")
-    assert draws_alike(mine, states("a", "b", "c"))
-    assert not draws_alike(mine, states("a", "b", "other"))
-    assert not draws_alike(mine, states("a"))  # before the first step all stand alike
+    own = states("a", "b", "c")
+    assert draws_alike(own, states("a", "b", "c"))
+    assert not draws_alike(own, states("a", "b", "other"))
+    assert not draws_alike(own, states("a"))  # before the first step all stand alike
     device = states("a", "b", "c", generator="cuda")
     assert not draws_alike(device, device)

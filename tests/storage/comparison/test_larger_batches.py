@@ -77,45 +77,47 @@ def comparison(store: Store) -> Comparison:
 
 
 def test_a_speedup_compares_the_times_of_as_many_samples(comparison: Comparison) -> None:
-    results = {one.label: one for one in comparison.results}
+    results = {result.label: result for result in comparison.results}
     # 0.2 s for 8 samples against 0.16 s and 0.1 s, also where turns differ in samples: 80, 64.
-    found = {label: results[label].speedup for label in (TWICE, FOURFOLD)}
-    assert {label: one and one.median for label, one in found.items()} == pytest.approx(
+    speedups = {label: results[label].speedup for label in (TWICE, FOURFOLD)}
+    assert {label: result and result.median for label, result in speedups.items()} == pytest.approx(
         {TWICE: 1.25, FOURFOLD: 2.0}
     )
     assert results[TWICE].measured.step_seconds == pytest.approx(0.32)
     assert results[TWICE].measured.samples_per_second == pytest.approx(50)
-    assert {results[label].speed_verdict for label in found} == {"faster"}
+    assert {results[label].speed_verdict for label in speedups} == {"faster"}
     # 4 s at a gain of 0.04 s for 8 samples; an epoch has 240 steps of 8 samples.
     pays = results[TWICE].break_even
     assert (pays.steps, pays.epochs) == (pytest.approx(100), pytest.approx(100 / 240))
 
 
 def test_the_plan_is_one_of_samples(comparison: Comparison) -> None:
-    found = plan(comparison, 1000)
-    assert found.totals == pytest.approx(
+    planned = plan(comparison, 1000)
+    assert planned.totals == pytest.approx(
         {"baseline": 200, "control": 200, TWICE: 4 + 160, FOURFOLD: 100, BOTH: 10 + 50}
     )
-    assert found.joules == pytest.approx({"baseline": 10_000, "control": 10_000, TWICE: 6000})
-    assert found.best.label == BOTH
+    assert planned.joules == pytest.approx({"baseline": 10_000, "control": 10_000, TWICE: 6000})
+    assert planned.best.label == BOTH
     # 10 s at a gain of 0.05 s for 8 samples, though one has turns of 64 samples and one of 32.
-    assert [(one.label, one.from_steps, one.low, one.high) for one in found.choices] == [
+    assert [
+        (choice.label, choice.from_steps, choice.low, choice.high) for choice in planned.choices
+    ] == [
         (FOURFOLD, 0, None, None),
         (BOTH, *[pytest.approx(200)] * 3),
     ]
 
 
 def test_losses_are_not_judged(comparison: Comparison) -> None:
-    results = {one.label: one for one in comparison.results}
+    results = {result.label: result for result in comparison.results}
     parity = results[FOURFOLD].parity
     assert parity.verdict == "unknown"
     said = "its batches have 32 samples instead of 8: this is another training"
     assert said in str(parity_words(parity))
-    told = evidence(comparison, plan(comparison, 100))
-    assert said[1:] in told and "learns the same" not in told
+    sentences = evidence(comparison, plan(comparison, 100))
+    assert said[1:] in sentences and "learns the same" not in sentences
     assert results["control"].training_loss_excess is not None
     assert results[TWICE].training_loss_excess is None
-    assert not {one.kind for one in comparison.warnings} & {
+    assert not {warning.kind for warning in comparison.warnings} & {
         "different setting",
         "different lengths",
         "different sizes",
@@ -146,7 +148,7 @@ def evaluated(
 
 
 @pytest.mark.parametrize(
-    ("equal", "large", "larger", "told"),
+    ("equal", "large", "larger", "answer"),
     [
         # 2 sqrt(2 x 0.92 x 0.08 / 200) = 0.054 at 94 and 90 %, 0.067 at 94 and 80 %.
         (
@@ -174,20 +176,20 @@ def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_c
     equal: dict[str, Any],
     large: dict[str, Any],
     larger: dict[str, Any],
-    told: str,
+    answer: str,
 ) -> None:
-    found = evaluated(data_dir, {"baseline": equal, LARGE: large, LARGER: larger})
-    assert [one.label for one in standings(found).counted] == [LARGE]
-    assert [one.label for one in standings(found).broken] == [LARGER]
-    planned = plan(found, 1000)
+    comparison = evaluated(data_dir, {"baseline": equal, LARGE: large, LARGER: larger})
+    assert [result.label for result in standings(comparison).counted] == [LARGE]
+    assert [result.label for result in standings(comparison).broken] == [LARGER]
+    planned = plan(comparison, 1000)
     assert planned.best.label == LARGE
-    assert told in plan_details(planned, Prices())
-    parity = found.result_of(LARGER).parity
+    assert answer in plan_details(planned, Prices())
+    parity = comparison.result_of(LARGER).parity
     assert parity.verdict == "unknown"
     assert parity_text(parity) == "learned less"
-    assert parity_text(found.result_of(LARGE).parity) == "another training"
+    assert parity_text(comparison.result_of(LARGE).parity) == "another training"
     assert "trained with as many samples, its" in str(parity_words(parity))
-    shown = evidence(found, planned)
+    shown = evidence(comparison, planned)
     assert f"**{LARGER}** does not count: trained with as many samples" in shown.replace("\\", "")
 
 
@@ -200,10 +202,10 @@ def test_the_library_names_no_larger_batch_that_learned_less(data_dir: DataDir) 
     assert not standings(goes_on).broken
     evaluated(data_dir, outcomes)
     with Store.in_memory(data_dir) as store:
-        found = summarize(store, EXPERIMENT_ID)
-    assert [one.is_wrong for one in found.backends] == [False, True]
-    slower = replace(found.backends[0], speedup=0.9)
-    unsure = replace(found, leading=None, backends=(found.backends[1], slower))
+        summary = summarize(store, EXPERIMENT_ID)
+    assert [backend.is_wrong for backend in summary.backends] == [False, True]
+    slower = replace(summary.backends[0], speedup=0.9)
+    unsure = replace(summary, leading=None, backends=(summary.backends[1], slower))
     assert unsure.best == slower
 
 
@@ -211,26 +213,26 @@ def test_lines_of_the_chart_end_where_the_samples_do(store: Store, comparison: C
     times = queries.cumulative_times(store, EXPERIMENT_ID)
     figure = speed.cumulative(times, comparison.results)
     ends = {
-        one.name.partition(":")[0]: max(one.x)
-        for one in figure.data
-        if one.line.dash == speed.MEASURED["dash"]
+        line.name.partition(":")[0]: max(line.x)
+        for line in figure.data
+        if line.line.dash == speed.MEASURED["dash"]
     }
     # 240 steps of 8 samples, 120 of 16, 48 and 24 of 32.
     assert ends == {"baseline": 240, "control": 240, TWICE: 240, FOURFOLD: 192, BOTH: 96}
 
 
 def test_kernels_of_other_sizes_explain_no_difference(store: Store) -> None:
-    found = explain(store, EXPERIMENT_ID)
-    assert found.profile_of(TWICE).is_known
-    assert not found.bridges and not found.own_speedups
+    explanation = explain(store, EXPERIMENT_ID)
+    assert explanation.profile_of(TWICE).is_known
+    assert not explanation.bridges and not explanation.own_speedups
 
 
 def test_an_export_has_each_runs_own_batch(store: Store) -> None:
-    found = {one["tag"]: one for one in rows(store, EXPERIMENT_ID)}
-    assert {label: one["batch_size"] for label, one in found.items()} == {
+    row_by_tag = {row["tag"]: row for row in rows(store, EXPERIMENT_ID)}
+    assert {label: row["batch_size"] for label, row in row_by_tag.items()} == {
         TWICE: 16,
         FOURFOLD: 32,
         BOTH: 32,
     }
-    assert found[TWICE]["speedup"] == pytest.approx(1.25)
-    assert found[TWICE]["abs_latency"] == pytest.approx(320)
+    assert row_by_tag[TWICE]["speedup"] == pytest.approx(1.25)
+    assert row_by_tag[TWICE]["abs_latency"] == pytest.approx(320)

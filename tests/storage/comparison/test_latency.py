@@ -44,15 +44,19 @@ def test_repeats_are_paired_and_one_that_is_incomplete_is_left_out(store: Store)
     record(store, "inductor-cold-2", 9.0, experiment)
     record(store, "inductor-warm-2", 3.0, experiment)
     store.ingest_all()
-    (found,) = cold_and_warm(store, EXPERIMENT_ID)
-    assert (found.backend, found.cold_seconds, found.warm_seconds) == ("inductor", (9.0,), (3.0,))
-    assert (found.ratio.median, found.ratio.low) == (3.0, None)
-    assert found.cold_break_even is None, "there is no baseline"
+    (latency,) = cold_and_warm(store, EXPERIMENT_ID)
+    assert (latency.backend, latency.cold_seconds, latency.warm_seconds) == (
+        "inductor",
+        (9.0,),
+        (3.0,),
+    )
+    assert (latency.ratio.median, latency.ratio.low) == (3.0, None)
+    assert latency.cold_break_even is None, "there is no baseline"
 
 
 def test_a_warm_process_that_compiled_in_no_time_has_no_ratio() -> None:
-    found = ColdWarm(backend="x", cold_seconds=(10.0,), warm_seconds=(0.0,))
-    assert found.ratio is None and found.time_saved == 1.0
+    latency = ColdWarm(backend="x", cold_seconds=(10.0,), warm_seconds=(0.0,))
+    assert latency.ratio is None and latency.time_saved == 1.0
 
 
 def recorded(store: Store, num_repeats: int, baseline_step: float) -> ColdWarm:
@@ -63,27 +67,27 @@ def recorded(store: Store, num_repeats: int, baseline_step: float) -> ColdWarm:
         record(store, f"inductor-cold-{repeat}", 8.0, experiment)
         record(store, f"inductor-warm-{repeat}", 2.0, experiment)
     store.ingest_all()
-    (found,) = cold_and_warm(store, EXPERIMENT_ID)
-    return found
+    (latency,) = cold_and_warm(store, EXPERIMENT_ID)
+    return latency
 
 
 def test_break_even_is_known_cold_and_warm_in_steps_time_and_epochs(store: Store) -> None:
     # 0.25 s saved per step: 8 s are earned in 32 steps, 2 s in 8; an epoch has 20 steps.
-    found = recorded(store, num_repeats=6, baseline_step=0.75)
-    cold, warm = found.cold_break_even, found.warm_break_even
+    latency = recorded(store, num_repeats=6, baseline_step=0.75)
+    cold, warm = latency.cold_break_even, latency.warm_break_even
     assert (cold.steps, cold.high, warm.steps) == (32.0, 32.0, 8.0)
     assert (cold.seconds, warm.seconds) == (8 + 32 * 0.5, 2 + 8 * 0.5)
     assert (cold.epochs, warm.epochs) == (1.6, 0.4)
 
 
 def test_what_saves_nothing_never_pays_off_not_even_on_filled_caches(store: Store) -> None:
-    found = recorded(store, num_repeats=6, baseline_step=STEP)
-    for one in (found.cold_break_even, found.warm_break_even):
-        assert (one.verdict, one.steps) == ("never", math.inf)
+    latency = recorded(store, num_repeats=6, baseline_step=STEP)
+    for even in (latency.cold_break_even, latency.warm_break_even):
+        assert (even.verdict, even.steps) == ("never", math.inf)
 
 
 def test_the_interval_of_break_even_reaches_over_all_compile_latencies() -> None:
-    found = ColdWarm(
+    latency = ColdWarm(
         backend="x",
         cold_seconds=(8.0, 10.0, 12.0),
         warm_seconds=(2.0, 2.0, 2.0),
@@ -91,7 +95,7 @@ def test_the_interval_of_break_even_reaches_over_all_compile_latencies() -> None
         speed_verdict="faster",
         baseline_seconds=0.75,
     )
-    cold = found.cold_break_even
+    cold = latency.cold_break_even
     assert (cold.low, cold.steps, cold.high, cold.num_latencies) == (32.0, 40.0, 48.0, 3)
 
 

@@ -55,7 +55,7 @@ class Recorded(NamedTuple):
     inference_draws: bool = False
 
     def write(self, log: EventLog) -> None:
-        draws = [1 + one / 10 for one in EVEN * 2]
+        draws = [1 + draw / 10 for draw in EVEN * 2]
         log.append(
             "random_numbers",
             same=self.same,
@@ -66,8 +66,8 @@ class Recorded(NamedTuple):
         if self.rehearsed is None:
             log.append("rehearsal", reason="it draws more than dropout does")
         elif not self.same:
-            drawn = [*EVEN, *(one + self.shift for one in EVEN)]
-            distances = [(one - other) ** 2 for one, other in combinations(drawn, 2)]
+            drawn = [*EVEN, *(draw + self.shift for draw in EVEN)]
+            distances = [(draw - other) ** 2 for draw, other in combinations(drawn, 2)]
             log.append("redraw", tensor="head.weight", change=1.0, distances=distances)
             perturbed = [loss * 1.00001 for loss in REHEARSED]
             for form, losses in (
@@ -77,7 +77,7 @@ class Recorded(NamedTuple):
             ):
                 log.append("rehearsal", form=form, loss_by_step=list(losses))
             log.extend("dropout", [dropout(False, number, 0.1) for number in range(2)])
-            log.extend("dropout", [dropout(True, *each) for each in enumerate(self.shares)])
+            log.extend("dropout", [dropout(True, *share) for share in enumerate(self.shares)])
 
 
 def parities(
@@ -87,16 +87,16 @@ def parities(
     names = tuple(f"inductor:case={number}" for number in range(len(backends)))
     spec, losses = replace(spec, backends=names), falling_losses(80)
     for number, variant in enumerate(spec.variants, start=-2):
-        one = backends[number] if number >= 0 else 1e-5 * (variant.role == "control")
+        moved = backends[number] if number >= 0 else 1e-5 * (variant.role == "control")
         run = Recording(folder, variant.label, spec).claim().start(environment=environment)
-        offset = one.offset if isinstance(one, Recorded) else one
+        offset = moved.offset if isinstance(moved, Recorded) else moved
         shifted = [loss + offset for loss in losses]
         run.blocks([0.1] * 8, shifted, 3.0 if number >= 0 else 0.0)
-        if isinstance(one, Recorded):
-            one.write(run.log)
+        if isinstance(moved, Recorded):
+            moved.write(run.log)
         run.evaluation(0.8).end()
     with Store.in_memory(DataDir(folder.parent)) as store:
-        return [one.parity for one in compare(store, EXPERIMENT_ID).results if one.parity]
+        return [result.parity for result in compare(store, EXPERIMENT_ID).results if result.parity]
 
 
 WRONG = [loss + 0.1 * (step >= 5) for step, loss in enumerate(REHEARSED)]
@@ -187,9 +187,9 @@ JUDGED: dict[str, tuple[dict[str, Any], str, int | None, str]] = {
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Parity]:
-    recorded = [Recorded(**one) for one, *_ in JUDGED.values()]
-    found = parities(tmp_path_factory.mktemp("judged") / "runs", SPEC, recorded)
-    return dict(zip(JUDGED, found, strict=True))
+    recorded = [Recorded(**case) for case, *_ in JUDGED.values()]
+    verdicts = parities(tmp_path_factory.mktemp("judged") / "runs", SPEC, recorded)
+    return dict(zip(JUDGED, verdicts, strict=True))
 
 
 @pytest.mark.parametrize("case", JUDGED)
@@ -206,12 +206,14 @@ def test_what_other_random_numbers_explain(judged: dict[str, Parity], case: str)
 def test_untested_random_numbers_leave_parity_open(data_dir: DataDir) -> None:
     """On a GPU; on the CPU compilers draw the same numbers, and without dropout none are drawn."""
 
-    def found(name: str, device: str, *offsets: float, spec: ExperimentSpec = SPEC) -> list[Parity]:
+    def judged_again(
+        name: str, device: str, *offsets: float, spec: ExperimentSpec = SPEC
+    ) -> list[Parity]:
         return parities(data_dir.path / name / "runs", spec, offsets, device_type=device)
 
     # The baseline's loss falls from 2 to 1, so that at 1.5 a backend learned nothing.
-    gpu = found("gpu", "cuda", 0.2, 1.5, 2.5, math.nan)
-    assert [one.verdict for one in gpu] == ["unknown", "unknown", "broken", "broken"]
+    gpu = judged_again("gpu", "cuda", 0.2, 1.5, 2.5, math.nan)
+    assert [parity.verdict for parity in gpu] == ["unknown", "unknown", "broken", "broken"]
     assert "but not after this run" in str(parity_words(gpu[0]))
     assert "higher by more than 2 times all that was learned" in str(parity_words(gpu[2]))
     for name, device, spec, verdict in (
@@ -219,4 +221,6 @@ def test_untested_random_numbers_leave_parity_open(data_dir: DataDir) -> None:
         ("off", "cuda", OFF, "broken"),
         ("speed", "cpu", replace(SPEC, scenario="speed"), "unknown"),  # which never tests
     ):
-        assert [one.verdict for one in found(name, device, 0.2, spec=spec)] == [verdict], name
+        assert [parity.verdict for parity in judged_again(name, device, 0.2, spec=spec)] == [
+            verdict
+        ], name

@@ -31,8 +31,8 @@ def write(
 
 
 def test_confusion_counts_labels_against_predictions(tmp_path: Path) -> None:
-    zero, one = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
-    file = write(tmp_path / "a.parquet", [0, 0, 1, 2, 0], [zero, one, one, one, zero])
+    low, middle = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
+    file = write(tmp_path / "a.parquet", [0, 0, 1, 2, 0], [low, middle, middle, middle, low])
     table = confusion(file, ["low", "middle", "high"])
     assert table.index.tolist() == table.columns.tolist() == ["low", "middle", "high"]
     assert table.to_numpy().tolist() == [[2, 1, 0], [0, 1, 0], [0, 1, 0]]
@@ -146,12 +146,12 @@ def lying(file: Path, numbers: int, says: int) -> PredictionFile:
 
     def written(number: int, length: int = 0) -> bytes:
         """As Parquet's footer has it (zigzag, seven bits in a byte), in so many bytes."""
-        left, found = number << 1, []
-        while left or not found:
+        left, varint = number << 1, []
+        while left or not varint:
             left, low = left >> 7, left & 127
-            found.append(low)
-        found += [0] * (length - len(found))
-        return bytes([*(one | 128 for one in found[:-1]), found[-1]])
+            varint.append(low)
+        varint += [0] * (length - len(varint))
+        return bytes([*(byte | 128 for byte in varint[:-1]), varint[-1]])
 
     many = pa.ListArray.from_arrays(pa.array([0, numbers]), pa.array(np.zeros(numbers, "f4")))
     pq.write_table(

@@ -30,8 +30,8 @@ def test_a_resumed_run_has_the_latency_of_its_first_part(data_dir: DataDir) -> N
     run.log.append("graph_break", reason="print", location="a.py:1", count=2, **compiler)
     # What compiles for evaluation is no cost of training; old journals have no phase for that.
     for phase in ("evaluating", None):
-        told = {"step": 0, "phase": phase, "recompile_reason": "size changed"}
-        run.log.append("compile_metrics", **told)
+        frame = {"step": 0, "phase": phase, "recompile_reason": "size changed"}
+        run.log.append("compile_metrics", **frame)
         run.log.append("graph_break", step=0, phase=phase, reason="print", count=5)
     # Killed in its fourth round, it goes on from step 30 in the fifth and compiles again.
     run.resume(30).block([5.1] + [0.1] * 9, LOSSES[30:40], compiled=[0])
@@ -40,14 +40,14 @@ def test_a_resumed_run_has_the_latency_of_its_first_part(data_dir: DataDir) -> N
     run.blocks([0.1] * 4, LOSSES[40:]).end()
 
     comparison = compared(data_dir)
-    found = comparison.result_of("inductor")
-    assert found.measured.num_steps == 80
-    assert found.measured.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
-    assert (found.measured.graph_breaks, found.measured.recompiles) == (2 + 5, 1 + 1)
+    inductor = comparison.result_of("inductor")
+    assert inductor.measured.num_steps == 80
+    assert inductor.measured.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
+    assert (inductor.measured.graph_breaks, inductor.measured.recompiles) == (2 + 5, 1 + 1)
     # Rounds 1 and 2 before, 5 to 7 after: 0 and 4 compiled, 3 was taken back, and the baseline had
     # 8 rounds only.
-    assert (found.speedup.n, found.speedup.median) == (5, pytest.approx(2.0))
-    assert found.parity.verdict == "holds"
+    assert (inductor.speedup.n, inductor.speedup.median) == (5, pytest.approx(2.0))
+    assert inductor.parity.verdict == "holds"
     assert warnings_of(comparison)[0] == (
         "inductor was resumed at step 30: its later part compiled again, and compile latency, "
         "graph breaks and recompiles count the first part only; rounds that it did without the "
@@ -79,7 +79,7 @@ def test_runs_that_all_stopped_at_one_step_are_noted(data_dir: DataDir) -> None:
         record(data_dir, label).blocks([0.1] * 4, LOSSES).stop(said).end()
     comparison = compared(data_dir)
     assert notes_of(comparison) == tuple(
-        f"{one} stopped at step 40 of 80: {said}." for one in labels
+        f"{stopped} stopped at step 40 of 80: {said}." for stopped in labels
     )
     assert not any("stopped" in warning for warning in warnings_of(comparison))
     assert "note: baseline stopped at step 40 of 80: loss has" in report(comparison)
@@ -118,11 +118,11 @@ def test_throughput_counts_tokens_and_operations(data_dir: DataDir) -> None:
     run.start(environment={"device_name": H100}, padding_share=0.25, flops_per_step=4.947e13)
     run.blocks([0.1] * 8, LOSSES)
     comparison = compared(data_dir)
-    found = comparison.results[0].measured
-    assert found.tokens_per_second == pytest.approx(10240)  # 1024 / 0.1
-    assert found.real_tokens_per_second == pytest.approx(7680)  # of which 3 in 4 are no padding
-    assert found.flops_per_second == pytest.approx(4.947e14)
-    assert found.peak_share == pytest.approx(0.5)  # of 989.4 TFLOPS
+    measured = comparison.results[0].measured
+    assert measured.tokens_per_second == pytest.approx(10240)  # 1024 / 0.1
+    assert measured.real_tokens_per_second == pytest.approx(7680)  # of which 3 in 4 are no padding
+    assert measured.flops_per_second == pytest.approx(4.947e14)
+    assert measured.peak_share == pytest.approx(0.5)  # of 989.4 TFLOPS
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,9 @@ def test_throughput_counts_tokens_and_operations(data_dir: DataDir) -> None:
     ],
 )
 def test_devices_have_peaks(device_name: str | None, teraflops: tuple[float | None, ...]) -> None:
-    peaks = [peak_flops(device_name, one) for one in ("float32", "tf32", "bf16", "fp16")]
+    peaks = [
+        peak_flops(device_name, precision) for precision in ("float32", "tf32", "bf16", "fp16")
+    ]
     assert peaks == [None if tera is None else pytest.approx(tera * 1e12) for tera in teraflops]
 
 
@@ -172,7 +174,10 @@ def test_a_regression_is_judged_by_its_losses_alone(data_dir: DataDir) -> None:
         run.blocks([0.1] * 8, LOSSES)
         run.evaluation(None, split="test", metrics={"mse": 0.25, "mae": 0.5}).end()
     comparison = compared(data_dir)
-    found = comparison.result_of("inductor")
-    assert (found.measured.accuracy, found.measured.metrics) == (None, {"mse": 0.25, "mae": 0.5})
-    assert found.parity.verdict == "holds"  # the falling loss shows that something was learned
+    inductor = comparison.result_of("inductor")
+    assert (inductor.measured.accuracy, inductor.measured.metrics) == (
+        None,
+        {"mse": 0.25, "mae": 0.5},
+    )
+    assert inductor.parity.verdict == "holds"  # the falling loss shows that something was learned
     assert comparison.table()["mse"].tolist() == [0.25] * 3

@@ -21,11 +21,11 @@ def blocks(rows: Blocks) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*KEYS, "seconds"])
 
 
-def joined(mine: pd.DataFrame, its: pd.DataFrame) -> list[tuple[object, ...]]:
+def joined(own: pd.DataFrame, others: pd.DataFrame) -> list[tuple[object, ...]]:
     return [
         (*key, seconds, other)
-        for *key, seconds in mine.itertuples(index=False)
-        for *same, other in its.itertuples(index=False)
+        for *key, seconds in own.itertuples(index=False)
+        for *same, other in others.itertuples(index=False)
         if key == same
     ]
 
@@ -43,10 +43,10 @@ CASES: dict[str, tuple[Blocks, Blocks]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_blocks_of_one_process_round_and_length_are_paired(case: str) -> None:
-    mine, its = map(blocks, CASES[case])
-    found = pair(mine, its)
-    assert list(found.columns) == [*KEYS, "baseline", "other"]
-    assert list(found.itertuples(index=False, name=None)) == joined(mine, its)
+    own, others = map(blocks, CASES[case])
+    pairs = pair(own, others)
+    assert list(pairs.columns) == [*KEYS, "baseline", "other"]
+    assert list(pairs.itertuples(index=False, name=None)) == joined(own, others)
 
 
 def test_a_block_a_round_needs_no_join(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,10 @@ def test_a_block_a_round_needs_no_join(monkeypatch: pytest.MonkeyPatch) -> None:
         taken = np.sort(draw.choice(400, 300, replace=False))
         sides.append(
             blocks(
-                [(1, int(one), int(draw.choice([9, 10])), float(draw.random())) for one in taken]
+                [
+                    (1, int(number), int(draw.choice([9, 10])), float(draw.random()))
+                    for number in taken
+                ]
             )
         )
     expected = joined(*sides)
@@ -82,8 +85,10 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
     for label, seconds in added.items():
         recording = Recording(data_dir.runs, label, spec).claim().start()
         recording.blocks([0.1 if label != "inductor" else 0.05] * 7, losses)
-        for one in seconds:
-            recording.skip_rounds(7) if one is None else recording.add_rounds([9.0, *[one] * 6])
+        for duration in seconds:
+            recording.skip_rounds(7) if duration is None else recording.add_rounds(
+                [9.0, *[duration] * 6]
+            )
         recording.end()
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
@@ -103,7 +108,7 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
     assert inductor.n == 18
     assert inductor.low == pytest.approx(0.93, abs=0.01)
     assert inductor.high == pytest.approx(6.81, abs=0.01)
-    notes = [one.figures for one in comparison.notes if one.kind == "rounds added"]
+    notes = [note.figures for note in comparison.notes if note.kind == "rounds added"]
     assert notes == [{"num_added": 12, "num_rounds": 18}]
     assert row_of(comparison, "inductor").value("final_loss") == pytest.approx(1.0, abs=0.3)
 

@@ -63,8 +63,8 @@ def judged(
     record(data_dir, "baseline", **baseline)
     record(data_dir, "control", **{"offset": 1e-5, **(control or {})})
     record(data_dir, "inductor", **inductor)
-    found = compared(data_dir).results[-1].parity
-    return found.verdict, str(parity_words(found))
+    parity = compared(data_dir).results[-1].parity
+    return parity.verdict, str(parity_words(parity))
 
 
 UNKNOWN: dict[str, Any] = {"inputs": {}}
@@ -187,8 +187,8 @@ def test_runs_of_other_lengths_say_where_the_script_reads_the_clock(data_dir: Da
 def test_a_script_that_ends_before_half_of_the_baselines_steps_is_not_called_the_same(
     data_dir: DataDir, steps: int, verdict: str
 ) -> None:
-    found, why = judged(data_dir, {"offset": 1e-5, "steps": steps, "compile_seconds": 1.0})
-    assert found == verdict
+    actual, why = judged(data_dir, {"offset": 1e-5, "steps": steps, "compile_seconds": 1.0})
+    assert actual == verdict
     assert ("but it ended after 30 of the baseline's 80 steps" in why) == (verdict == "unknown")
 
 
@@ -218,26 +218,28 @@ def test_other_numbers_of_steps_and_other_code_are_named(data_dir: DataDir) -> N
 
 def test_operations_and_precision_of_the_baseline_hold_of_all(data_dir: DataDir) -> None:
     device = {"device_name": "NVIDIA H100 80GB HBM3"}
-    found = {"precision": "bf16", "flops_per_step": 4.947e13}
-    record(data_dir, "baseline", environment=device, **found)
+    facts = {"precision": "bf16", "flops_per_step": 4.947e13}
+    record(data_dir, "baseline", environment=device, **facts)
     record(data_dir, "inductor", environment=device, compile_seconds=3.0)
-    told = {one.label: one.measured for one in compared(data_dir).results}
-    assert told["inductor"].flops_per_second == pytest.approx(4.947e14)  # steps of 0.1 s
-    assert told["inductor"].peak_share == pytest.approx(0.5)  # of 989.4 TFLOPS
+    measured_by_label = {result.label: result.measured for result in compared(data_dir).results}
+    assert measured_by_label["inductor"].flops_per_second == pytest.approx(
+        4.947e14
+    )  # steps of 0.1 s
+    assert measured_by_label["inductor"].peak_share == pytest.approx(0.5)  # of 989.4 TFLOPS
     unknown = DataDir(data_dir.path / "unknown")
-    record(unknown, "baseline", environment=device, **found | {"precision": None})
-    (measured,) = (one.measured for one in compared(unknown).results)
+    record(unknown, "baseline", environment=device, **facts | {"precision": None})
+    (measured,) = (result.measured for result in compared(unknown).results)
     assert measured.flops_per_second is not None and measured.peak_share is None
 
 
 def test_operations_that_nobody_counts_are_named_and_long_notes_cut(data_dir: DataDir) -> None:
     noted = {"notes": ["y" * 3000 + "\u202e"]}
     backend = {**noted, "offset": 1e-5, "compile_seconds": 3.0}
-    found = judged(data_dir, backend, noted, **noted, uncounted=["lstm", "\u202eevil"])
-    assert found[0] == "holds"
+    parity = judged(data_dir, backend, noted, **noted, uncounted=["lstm", "\u202eevil"])
+    assert parity[0] == "holds"
     comparison = compared(data_dir)
     assert report(comparison).startswith("mine: train.py, cpu\n")
-    long, operations = (str(caution_words(one)) for one in comparison.notes)
+    long, operations = (str(caution_words(note)) for note in comparison.notes)
     assert len(long) == 300 and long.endswith("y ...")
     assert "there is no FLOP formula for lstm, \\u202eevil" in operations
     assert warnings_of(comparison) == ()
@@ -273,8 +275,8 @@ def test_rounds_of_different_amounts_are_not_compared(data_dir: DataDir) -> None
         run.block([seconds] * 10, [1.0] * 10, samples=10 * (size or 0))
     run.end()
     comparison = compared(data_dir)
-    found = comparison.results[-1]
-    assert (found.speedup.n, found.speedup.median) == (9, 2)
+    inductor = comparison.results[-1]
+    assert (inductor.speedup.n, inductor.speedup.median) == (9, 2)
     assert (
         "The script gave runs other amounts of work than the baseline: inductor in 4 rounds (54 "
         "samples a step instead of 56 in the first of them). These rounds are not compared. Have "
@@ -287,11 +289,13 @@ def test_runs_that_never_worked_on_the_same_amount_have_no_speedup(data_dir: Dat
     record_sizes(data_dir, "baseline", [54, 56] * 4, 0.2)
     record_sizes(data_dir, "inductor", [56, 54] * 4, 0.1)
     comparison = compared(data_dir)
-    found = comparison.results[-1]
-    assert (found.speedup, found.break_even, found.speed_verdict) == (None, None, "unsure")
-    told = warnings_of(comparison)
-    assert any("inductor in 7 rounds (54 samples a step instead of 56 in" in one for one in told)
-    assert not any("Train for more steps" in one for one in told)
+    inductor = comparison.results[-1]
+    assert (inductor.speedup, inductor.break_even, inductor.speed_verdict) == (None, None, "unsure")
+    warnings = warnings_of(comparison)
+    assert any(
+        "inductor in 7 rounds (54 samples a step instead of 56 in" in line for line in warnings
+    )
+    assert not any("Train for more steps" in line for line in warnings)
 
 
 def test_throughput_is_of_the_samples_of_the_timed_steps(data_dir: DataDir) -> None:
@@ -302,6 +306,6 @@ def test_throughput_is_of_the_samples_of_the_timed_steps(data_dir: DataDir) -> N
     silent = DataDir(data_dir.path / "silent")
     record_sizes(silent, "baseline", [None] * 8, 0.2)
     record_sizes(silent, "inductor", [None] * 8, 0.1)
-    found = compared(silent).results[-1]
-    assert found.speedup.n == 7
-    assert found.measured.samples_per_second == pytest.approx(55 / 0.1)
+    inductor = compared(silent).results[-1]
+    assert inductor.speedup.n == 7
+    assert inductor.measured.samples_per_second == pytest.approx(55 / 0.1)

@@ -54,8 +54,8 @@ def test_training_keeps_the_verdict_on_parity_and_inference_has_none(data_dir: D
         for label, step_seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
             record_speed(folder, label, speed_spec(part), step_seconds, num_rounds=20)
         comparison = compared(folder)
-        found = row_of(comparison, "eager").parity
-        assert (found and found.verdict) == parity
+        eager = row_of(comparison, "eager").parity
+        assert (eager and eager.verdict) == parity
         assert exit_status(comparison) == 0
         judged = reasons(comparison, [Condition(name="parity")])
         assert bool(judged) is (parity is None)
@@ -71,7 +71,7 @@ def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: Da
     with Store.in_memory(data_dir) as store:
         (row,) = rows(store, EXPERIMENT_ID)
     assert (row["tag"], row["speedup"]) == ("eager", pytest.approx(1.9933, abs=1e-4))
-    assert [one.label for one in comparison.results] == ["baseline", "control", "eager"]
+    assert [result.label for result in comparison.results] == ["baseline", "control", "eager"]
     eager = row_of(comparison, "eager")
     # Logarithms 0.6931, 0.7885, 0.5878: mean 0.6898, deviation 0.1004, and 4.303 x 0.1004 / sqrt 3
     # is 0.2494 to both sides.
@@ -86,10 +86,10 @@ def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: Da
     # First steps of two steps and 1, 2, 3 s of compiling; a steady step takes 0.1 s: of the middle
     # process 2 x 0.2 / 2.2 + 2 - 0.1.
     assert eager.measured.compile_seconds == pytest.approx(2 * 0.2 / 2.2 + 2 - 0.1)
-    told = warnings_of(comparison)
-    assert "Measuring ended after 8, 8 and 8 rounds in 3 of 3 repeats" in " ".join(told)
+    warnings = warnings_of(comparison)
+    assert "Measuring ended after 8, 8 and 8 rounds in 3 of 3 repeats" in " ".join(warnings)
     # exp(2 x 0.2494) - 1
-    assert [one for one in told if "wider" in one] == [
+    assert [line for line in warnings if "wider" in line] == [
         "Intervals are wider than the requested 2.0 %: eager 64.7 %; processes of the same run "
         "differ, and only more repeats show by how much."
     ]
@@ -102,14 +102,14 @@ def test_repeats_without_a_compiler_are_not_said_to_have_compiled_nothing(
     for repeat in (1, 2, 3):
         for label in ("baseline", "control", "none-fused", "eager"):
             record_speed(data_dir, f"{label}-{repeat}", spec, 0.2, captures=False)
-    (idle,) = (one for one in warnings_of(compared(data_dir)) if one.startswith("Nothing was"))
+    (idle,) = (line for line in warnings_of(compared(data_dir)) if line.startswith("Nothing was"))
     assert idle.startswith("Nothing was compiled in eager:")
 
 
 def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataDir) -> None:
     record_repeats(data_dir, (2.0, 2.0, 2.0))
     (folder,) = data_dir.runs.glob("*.eager-2")
-    run = next(one for one in data_dir.run_dirs() if one.path == folder)
+    run = next(run_dir for run_dir in data_dir.run_dirs() if run_dir.path == folder)
     lines = run.events_file.read_text().splitlines(keepends=True)
     run.events_file.write_text("".join(lines[:8]))
     run.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
@@ -117,8 +117,8 @@ def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataD
     eager = row_of(comparison, "eager")
     assert eager.state == "failed"
     assert any(
-        re.fullmatch(r"eager-2 failed at step \d+ of \d+: it broke\.", one)
-        for one in warnings_of(comparison)
+        re.fullmatch(r"eager-2 failed at step \d+ of \d+: it broke\.", line)
+        for line in warnings_of(comparison)
     )
     assert eager.speedup.n == 2 * NUM_ROUNDS
     # Parity is judged by the process that came farthest, which did not fail.
@@ -131,7 +131,7 @@ def test_one_process_left_of_several_is_a_warning(data_dir: DataDir) -> None:
         rounds = 3 if label == "eager" else NUM_ROUNDS
         record_speed(data_dir, f"{label}-1", spec, 0.2)
         record_speed(data_dir, f"{label}-2", spec, 0.2, num_rounds=rounds)
-    (warning,) = [one for one in warnings_of(compared(data_dir)) if "one process" in one]
+    (warning,) = [line for line in warnings_of(compared(data_dir)) if "one process" in line]
     assert warning.startswith("Only one process of 2 was measured long enough in eager")
 
 

@@ -22,7 +22,7 @@ def training(data_dir: DataDir) -> None:
     spec = experiment_spec(NUM_STEPS, backends=tuple(BACKENDS))
     common = [2 * math.exp(-step / 150) + random.gauss(0, 0.05) for step in range(NUM_STEPS)]
     for variant in spec.variants:
-        mine = _apart(common, variant.label, random)
+        own_losses = _apart(common, variant.label, random)
         run = Recording(data_dir.runs, variant.label, spec).claim().start(padding_share=0.25)
         compiles = variant.role == "backend"
         if compiles:
@@ -36,7 +36,7 @@ def training(data_dir: DataDir) -> None:
                 guards=random.randrange(9),
             )
             run.log.append("graph_break", step=0, phase="training", reason="print", count=2)
-        _blocks(run, mine, BACKENDS.get(variant.label, 1.0), compiles, random)
+        _blocks(run, own_losses, BACKENDS.get(variant.label, 1.0), compiles, random)
         run.end()
 
 
@@ -44,8 +44,8 @@ def _apart(common: list[float], label: str, random: Random) -> list[float]:
     if label == "baseline":
         return common
     size = 3e-3 if label == "eager" else 1e-6
-    mine = [loss + random.gauss(0, size * (1 + step / 9)) for step, loss in enumerate(common)]
-    return [*mine[:-5], *[math.nan] * 5] if label == "cudagraphs" else mine
+    losses = [loss + random.gauss(0, size * (1 + step / 9)) for step, loss in enumerate(common)]
+    return [*losses[:-5], *[math.nan] * 5] if label == "cudagraphs" else losses
 
 
 def _blocks(
@@ -124,8 +124,10 @@ def accuracy(data_dir: DataDir) -> None:
     good, bad = tensor("a"), tensor("b", passed=False, rmse=0.02)
     for variant in ACCURACY.variants:
         differs = variant.label == "inductor"
-        found = ("fail_accuracy", [good, bad]) if differs else ("pass", [good])
-        record_accuracy(data_dir, variant.label, {"training": found, "inference": ("pass", [good])})
+        checked = ("fail_accuracy", [good, bad]) if differs else ("pass", [good])
+        record_accuracy(
+            data_dir, variant.label, {"training": checked, "inference": ("pass", [good])}
+        )
 
 
 VARIED: dict[str, Callable[[DataDir], None]] = {
