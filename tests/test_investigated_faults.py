@@ -490,6 +490,38 @@ def test_what_tf32_rounds_in_a_script_is_not_the_compilers_fault(
     assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
 
 
+@pytest.mark.parametrize(
+    "backend, outcome, cause, stage",
+    [
+        ("aot_eager", "passes", "not reproduced", None),
+        (
+            f"{COMPILERS}:wrong_from_the_13th_call",
+            "differs",
+            "backend",
+            f"{COMPILERS}:wrong_from_the_13th_call",
+        ),
+    ],
+)
+def test_a_script_is_made_again_from_its_beginning_where_no_graph_fails_alone(
+    backend: str,
+    outcome: str,
+    cause: str,
+    stage: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(f"{__name__}.SCRIPT", SCRIPT.replace("range(8)", "range(40)"))
+    spec = script_spec(tmp_path, monkeypatch, backend, "differs")
+    spec = replace(spec, investigation=InvestigationSpec(problem="differs", step=9))
+    found = finding(tmp_path, spec)
+    assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
+    (journal,) = tmp_path.rglob("events.jsonl")
+    outcomes = [
+        event["outcome"] for event in each_event(journal) if event.get("stage") == "reproduction"
+    ]
+    assert outcomes == [outcome]
+
+
 def test_another_fault_than_that_of_the_run_is_not_named_as_its_cause(tmp_path: Path):
     found = investigate(tmp_path, f"{COMPILERS}:wrong_relu", problem="raises")
     assert found["cause"] == "not reproduced", found

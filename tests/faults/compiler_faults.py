@@ -3,6 +3,7 @@
 Faults of a stage are contexts, as in `stage_faults.py`; backends are functions.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -177,6 +178,18 @@ def wrong_relu(graph: GraphModule, inputs: list[Any]) -> Run:
         node.target = torch.nn.functional.gelu
     graph.recompile()
     return graph.forward
+
+
+def wrong_from_the_13th_call(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Returns more than the graph computes once it was called 12 times, as no single graph that is
+    tried alone is."""
+    calls = itertools.count(1)
+
+    def run(*arguments: Any) -> Any:
+        results = graph.forward(*arguments)
+        return results if next(calls) <= 12 else tuple(_larger(result) for result in results)
+
+    return run
 
 
 def rejecting(graph: GraphModule, inputs: list[Any]) -> Run:

@@ -1,9 +1,6 @@
-"""A process that makes trials, which a faulty compiler may crash or stop. One kind of trial repeats
-the first steps of the investigated run, as the run made them."""
+"""A process that makes trials, which a faulty compiler may crash or stop."""
 
 import multiprocessing
-import os
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -11,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,20 +18,12 @@ from torch._inductor.compiler_bisector import BisectionResult
 from torch._inductor.utils import run_and_get_code
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.specs.experiment import (
-    CheckpointSpec,
-    EvaluationSpec,
-    ExperimentSpec,
-    RunSpec,
-)
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.scenarios import Part
-from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.specs.variants import Role, Variant
 from breakeven.runner.worker.correctness.judgement import default_tolerance
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import open_device
-from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.graphs import (
     Graph,
     GraphTrials,
@@ -48,10 +36,9 @@ from breakeven.runner.worker.investigation.graphs import (
 from breakeven.runner.worker.investigation.lockstep import Lockstep
 from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, raised
 from breakeven.runner.worker.investigation.program import Program, make_program
+from breakeven.runner.worker.investigation.repetition import Repetition, repeat_run
 from breakeven.runner.worker.model.workload import load_workload
-from breakeven.runner.worker.script.running import run_script
-from breakeven.runner.worker.session import apply_precision, name_of, run_session
-from breakeven.runner.worker.turn_source import Turns
+from breakeven.runner.worker.session import apply_precision, name_of
 
 POLL_SECONDS = 0.2
 REPLAYED_CALLS = 3
@@ -90,6 +77,10 @@ class Bench:
         workload.model.to(self._device.torch_device)
         return Lockstep(self._experiment, workload, self._device, self._tolerance)
 
+    @cached_property
+    def _repetition(self) -> Repetition:
+        return Repetition(self._spec)
+
     def baseline(self, steps: int) -> Outcome:
         return self._lockstep.baseline(steps)
 
@@ -100,11 +91,23 @@ class Bench:
 
     def repeat(self, backend: str | None, steps: int) -> Outcome:
         """The outcome of the run's first steps under a backend, as written; None: no compiler."""
+        role: Role = "baseline" if backend is None else "backend"
         try:
-            repeat_run(self._spec, backend, steps)
+            repeat_run(self._spec, role, backend, steps)
         except Exception as error:  # Any error of the training is a result here.
             return raised(error, traceback.format_exc())
         return PASSES
+
+    def can_judge_losses(self, step: int) -> bool:
+        """Whether the loss of a step shows a fault if the training is made again."""
+        return self._repetition.can_judge(step)
+
+    def losses(self, backend: str, step: int) -> Outcome:
+        """The outcome of the losses up to `step` under a backend, as written."""
+        try:
+            return self._repetition.outcome(backend, step)
+        except Exception as error:  # Any error of the training is a result here.
+            return raised(error, traceback.format_exc())
 
     def num_graphs(self, variant: Variant, step: int) -> int:
         """How many graphs the step has in the scope of the variant."""
@@ -261,51 +264,9 @@ class RemoteBench:
             self._pipe = None
 
 
-class _FewTurns(Turns):
-    """Turns that end with a number of steps."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self._left = number
-
-    def _next(self) -> Turn | None:
-        self._left -= 1
-        return super()._next() if self._left >= 0 else None
-
-
-def repeat_run(spec: RunSpec, backend: str | None, steps: int) -> None:
-    """Makes the first steps under a backend, as written on the command line, or without a compiler,
-    in a folder of its own. Raises the errors of the run."""
-    experiment = replace(
-        spec.experiment,
-        scenario="speed" if spec.experiment.is_inference else "train",
-        speed=replace(spec.experiment.speed, part="inference"),
-        investigates=None,
-        controls=0,
-        block_steps=1,
-        backends=spec.experiment.backends if backend is None else (backend,),
-        profile_steps=0,
-        evaluation=EvaluationSpec(when="never"),
-        checkpoints=CheckpointSpec(),
-    )
-    role = "baseline" if backend is None else "backend"
-    variant = next(one for one in experiment.variants if one.role == role)
-    repeated = replace(spec, experiment=experiment, variant=variant)
-    place, work = os.getcwd(), run_script if experiment.is_script else run_session
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        run = RunDir(Path(folder) / repeated.run_id)
-        run.write_spec(repeated)
-        log = EventLog(run.events_file)
-        try:
-            work(run, repeated, log, _FewTurns(steps))
-        finally:
-            log.close()
-            os.chdir(place)
-
-
 def record_script(spec: RunSpec, recorder: Recorder, steps: int) -> None:
     """Runs the script for some steps; `recorder` compiles what the run's backend compiled."""
     torch._dynamo.register_backend(recorder, name=RECORDER)
     # The graphs that came before an error of the script are worth trying.
     with suppress(Exception):
-        repeat_run(spec, RECORDER, steps)
+        repeat_run(spec, "backend", RECORDER, steps)

@@ -186,7 +186,24 @@ class Investigation:
                 # Another process, because CUDA graphs stay in the mode of the first calls.
                 self._bench.close()
         self._finding.program_note = "no graph of the script fails alone"
+        if self._wanted.problem == "differs":
+            self._search_losses_of_script()
         self._answer("not reproduced")
+
+    def _search_losses_of_script(self) -> None:
+        """Makes the script's training again from its beginning up to the fault, and judges its
+        losses, because a fault may need the steps before, or not come back at all."""
+        self._bench.accumulates = False
+        self._bench.close()
+        if not self._bench.ask("can_judge_losses", self._step):
+            return
+        outcome = self._losses_of_script("reproduction", self._variant)
+        if not self._is_wanted(outcome):
+            return
+        self._take(outcome)
+        self._finding.program_note = "the fault needs the training from its beginning on"
+        self._find_part(self._losses_of_script)
+        self._answer()
 
     def _search_graph_of_script(self, number: int, count: int, found: Outcome) -> None:
         self._take(found)
@@ -438,6 +455,9 @@ class Investigation:
         self._bench.close()
         backend = None if variant.role == "baseline" else variant.text
         return self._trial(stage, _name(variant), "repeat", backend, self._reach)
+
+    def _losses_of_script(self, stage: str, variant: Variant) -> Outcome:
+        return self._trial(stage, _name(variant), "losses", variant.text, self._step)
 
     def _compare(self, stage: str, variant: Variant, first: int, last: int) -> Outcome:
         return self._trial(stage, _name(variant), "compare", variant, first, last)
