@@ -24,10 +24,8 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.compiling.difference import code_difference, kept_of, load_compiled
 from breakeven.storage.compiling.ladder import find_ladder
-from breakeven.storage.difference.sides import load_sides
-from breakeven.storage.difference.speedups import scalings
+from breakeven.storage.compiling.two_runs import code_difference, kept_of, load_compiled
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.exchange.formats import FORMATS, NOTES
 from breakeven.storage.exchange.imports import bring
@@ -43,6 +41,8 @@ from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.trends import failures_without_series, trends
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.timeline import elapsed
+from breakeven.storage.side_by_side.ratios import scalings
+from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import against
 from breakeven.storage.terminal import gate
@@ -57,7 +57,6 @@ from breakeven.storage.terminal.as_json import (
 from breakeven.storage.terminal.causes import known_causes
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
-from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
 from breakeven.storage.terminal.investigation_words import investigation_report, issue, remedies
 from breakeven.storage.terminal.issues import has_issue, slow_issue, slower
@@ -74,6 +73,7 @@ from breakeven.storage.terminal.report import (
     report,
     spent_words,
 )
+from breakeven.storage.terminal.side_by_side import difference_report
 
 EXAMPLES = PACKAGE / "examples"
 HTML = "html"

@@ -10,9 +10,9 @@ from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Allowed
 from breakeven.storage import queries
-from breakeven.storage.estimates import earlier_costs, expected_seconds, never_compiled
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_passes, format_share
+from breakeven.storage.remaining import earlier_costs, expected_seconds, never_compiled
 from breakeven.views.access import permissions
 from breakeven.views.access.errors import error_words
 from breakeven.views.comparison.answers import listed

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from breakeven.storage import queries
-from breakeven.storage.estimates import Costs
 from breakeven.storage.index.store import Store
+from breakeven.storage.remaining import Costs
 
 STAGES = {
     "dynamo": "Dynamo",

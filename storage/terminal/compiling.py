@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from breakeven.runner.texts import printable
-from breakeven.storage.compiling.difference import DONE, CompiledRun, compile_difference, phases
 from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
-from breakeven.storage.difference.sides import Differing
+from breakeven.storage.compiling.two_runs import DONE, CompiledRun, compile_difference, phases
 from breakeven.storage.numbers.formats import DASH, format_seconds
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, fill
+from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.layout import aligned_table
 from breakeven.storage.terminal.parity_words import parity_text, parity_words

@@ -19,15 +19,15 @@ from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.plan import Plan, own_plan, plan
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.comparison.shortfall import Shortfall
-from breakeven.storage.difference.sides import load_sides
-from breakeven.storage.difference.speedups import differences
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
+from breakeven.storage.side_by_side.ratios import differences
+from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.statistics.parity import Parity, unknown
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.plan_words import answer_words, speed_reason
+from breakeven.storage.terminal.side_by_side import difference_report
 from breakeven.views.report.content import content
 from tests.helpers.comparisons import compared, comparison, pays, result, row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

@@ -8,8 +8,8 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.compiling.timeline import PhaseTimes, phase_times, phases_by_run, taken_apart
-from breakeven.storage.estimates import costs_of
 from breakeven.storage.index.store import Store
+from breakeven.storage.remaining import costs_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 
 NOW, LAST = "20261122-093015-123456-7f3b", "20261121-093015-123456-7f3a"

@@ -13,7 +13,8 @@ from breakeven.runner.specs.experiment import (
     ScriptSpec,
     TrainingSpec,
 )
-from breakeven.storage.estimates import (
+from breakeven.storage.index.store import Store
+from breakeven.storage.remaining import (
     Costs,
     RunCosts,
     costs_of,
@@ -21,7 +22,6 @@ from breakeven.storage.estimates import (
     expected_seconds,
     remaining_seconds,
 )
-from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
 # 100 steps of 10 samples; evaluated on 50 samples after 50 and after 100 of them.

@@ -19,8 +19,8 @@ import plotly.graph_objects as go
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.plan import TimeEstimate, estimate_time
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.difference.sides import LETTERS, Side, labels
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.side_by_side.sides import LETTERS, Side, labels
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.bars import per_run
 from breakeven.views.charts.layers import by_run, in_rows, line_style, over_steps

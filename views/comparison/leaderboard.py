@@ -12,9 +12,9 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.scenarios import SCENARIOS, Scenario
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.results import SCORES, Result
-from breakeven.storage.difference.sides import Differing
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
+from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.storage.terminal.parity_words import parity_text, parity_words

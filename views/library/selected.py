@@ -14,10 +14,10 @@ from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import MAX_NAME, MAX_TAG, Labels
 from breakeven.storage import queries
-from breakeven.storage.difference.sides import MAX_SIDES
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, forget_sizes
 from breakeven.storage.numbers.formats import format_bytes
+from breakeven.storage.side_by_side.sides import MAX_SIDES
 from breakeven.views.access import permissions
 from breakeven.views.parts.actions import again_link, errors_shown, launch
 from breakeven.views.report import menu as report_menu

@@ -7,7 +7,17 @@ import streamlit as st
 
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.difference.sides import (
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH, format_ratio
+from breakeven.storage.numbers.metrics import METRICS, NUMBERS
+from breakeven.storage.side_by_side.ratios import (
+    Difference,
+    Refusal,
+    Scaling,
+    differences,
+    scalings,
+)
+from breakeven.storage.side_by_side.sides import (
     MAX_SIDES,
     Differing,
     Side,
@@ -16,18 +26,8 @@ from breakeven.storage.difference.sides import (
     labels,
     load_sides,
 )
-from breakeven.storage.difference.speedups import (
-    Difference,
-    Refusal,
-    Scaling,
-    differences,
-    scalings,
-)
-from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.formats import DASH, format_ratio
-from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.statistics.speedups import with_ends
-from breakeven.storage.terminal.difference import (
+from breakeven.storage.terminal.side_by_side import (
     SHOWN,
     WHY,
     difference_text,

@@ -15,10 +15,10 @@ from breakeven.storage import queries
 from breakeven.storage.caches import always, memo
 from breakeven.storage.comparison.device_doubts import SHARED_CPU
 from breakeven.storage.compiling.timeline import PhaseTimes
-from breakeven.storage.estimates import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.queries.timeline import ELAPSED, KIND_OF_PHASE, elapsed
+from breakeven.storage.remaining import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.views.charts.palette import NEUTRAL, PHASE_DEPTHS, run_looks, run_mark
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert

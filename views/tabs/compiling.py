@@ -8,7 +8,8 @@ import streamlit as st
 
 from breakeven.runner.errors import RunnerError
 from breakeven.storage import queries
-from breakeven.storage.compiling.difference import (
+from breakeven.storage.compiling.timeline import timeline
+from breakeven.storage.compiling.two_runs import (
     TRACE,
     KeptFile,
     code_difference,
@@ -17,10 +18,9 @@ from breakeven.storage.compiling.difference import (
     load_compiled,
     phases,
 )
-from breakeven.storage.compiling.timeline import timeline
-from breakeven.storage.difference.sides import Differing
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
+from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.terminal.compiling import same_text
 from breakeven.views.access import permissions
 from breakeven.views.charts import profile as timeline_charts

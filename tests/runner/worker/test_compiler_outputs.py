@@ -16,7 +16,7 @@ from breakeven.runner.folders.events import read_events
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import EvaluationSpec, RunSpec
 from breakeven.storage import queries
-from breakeven.storage.compiling.difference import code_difference, kept_of
+from breakeven.storage.compiling.two_runs import code_difference, kept_of
 from breakeven.storage.index.store import Store
 from tests.faults.trial import FOLDER, WORKLOADS
 from tests.helpers.loop import of_kind

@@ -7,7 +7,8 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.storage.compiling.difference import (
+from breakeven.storage.compiling.timeline import timeline
+from breakeven.storage.compiling.two_runs import (
     MAX_COMPARED_LINES,
     NEW,
     KeptFile,
@@ -16,7 +17,6 @@ from breakeven.storage.compiling.difference import (
     compile_difference,
     load_compiled,
 )
-from breakeven.storage.compiling.timeline import timeline
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 

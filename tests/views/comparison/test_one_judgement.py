@@ -11,15 +11,15 @@ from breakeven.storage import commands, queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_plan
-from breakeven.storage.difference.sides import load_sides
-from breakeven.storage.difference.speedups import differences
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.matrix import matrix
+from breakeven.storage.side_by_side.ratios import differences
+from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.terminal.as_json import comparison_json
-from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.lists import list_table
 from breakeven.storage.terminal.report import report
+from breakeven.storage.terminal.side_by_side import difference_report
 from breakeven.views.charts import speed
 from breakeven.views.charts.library import heat_map
 from breakeven.views.comparison import answers, leaderboard

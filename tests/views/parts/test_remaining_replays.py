@@ -15,8 +15,8 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim
 from breakeven.storage import queries
 from breakeven.storage.commands import EXAMPLES
-from breakeven.storage.estimates import Costs, costs_of, remaining_seconds
 from breakeven.storage.index.store import Store
+from breakeven.storage.remaining import Costs, costs_of, remaining_seconds
 from breakeven.views.parts.progress import compiling_seconds
 
 RECORDED = sorted(EXAMPLES.glob("*/*.baseline"))

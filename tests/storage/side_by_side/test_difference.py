@@ -12,11 +12,11 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.storage.__main__ import main
-from breakeven.storage.difference.sides import comparable, differing, load_sides, text_of
-from breakeven.storage.difference.speedups import differences, p_value, ratio_of_speedups, verdict
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.side_by_side.ratios import differences, p_value, ratio_of_speedups, verdict
+from breakeven.storage.side_by_side.sides import comparable, differing, load_sides, text_of
 from breakeven.storage.statistics.speedups import Ratio
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 

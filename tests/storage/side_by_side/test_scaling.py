@@ -9,9 +9,9 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.storage.__main__ import main
-from breakeven.storage.difference.sides import load_sides
-from breakeven.storage.difference.speedups import Refusal, Scaling, scaling_kind, scalings
 from breakeven.storage.index.store import Store
+from breakeven.storage.side_by_side.ratios import Refusal, Scaling, scaling_kind, scalings
+from breakeven.storage.side_by_side.sides import load_sides
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy

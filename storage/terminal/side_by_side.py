@@ -5,15 +5,9 @@ from collections.abc import Sequence
 from breakeven.runner.folders.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.results import Result, ended_early
-from breakeven.storage.difference.sides import (
-    Comparable,
-    Obstacle,
-    Side,
-    comparable,
-    differing,
-    labels,
-)
-from breakeven.storage.difference.speedups import (
+from breakeven.storage.numbers.formats import DASH, format_ratio, format_share, format_verdict
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.side_by_side.ratios import (
     Difference,
     Refusal,
     Scaling,
@@ -23,8 +17,14 @@ from breakeven.storage.difference.speedups import (
     devices_of,
     differences,
 )
-from breakeven.storage.numbers.formats import DASH, format_ratio, format_share, format_verdict
-from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.side_by_side.sides import (
+    Comparable,
+    Obstacle,
+    Side,
+    comparable,
+    differing,
+    labels,
+)
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.layout import aligned_table
 from breakeven.storage.terminal.parity_words import wrong_words

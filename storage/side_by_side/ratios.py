@@ -8,8 +8,8 @@ from typing import Literal
 
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.rounds import load_compared
-from breakeven.storage.difference.sides import Side, comparable, labels, settings_of
 from breakeven.storage.index.store import Store
+from breakeven.storage.side_by_side.sides import Side, comparable, labels, settings_of
 from breakeven.storage.statistics.intervals import typical
 from breakeven.storage.statistics.speedups import (
     MAX_MARGIN_OF_SAME,

@@ -18,16 +18,16 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.variants import WHICH_RUN
 from breakeven.storage import queries
 from breakeven.storage.compiling.timeline import PHASES, taken_apart
-from breakeven.storage.difference.sides import (
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.queries import RunRecord
+from breakeven.storage.side_by_side.sides import (
     Differing,
     environment_of,
     facts_of,
     settings_of,
     unequal,
 )
-from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.queries import RunRecord
 
 LINE = re.compile(r"(?P<file>.*):(?P<line>\d+)")
 Sources = Mapping[str, Sequence[str]]

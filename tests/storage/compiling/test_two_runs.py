@@ -18,13 +18,13 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main
-from breakeven.storage.compiling.difference import (
+from breakeven.storage.compiling.timeline import timeline
+from breakeven.storage.compiling.two_runs import (
     CompiledRun,
     compile_difference,
     load_compiled,
     phases,
 )
-from breakeven.storage.compiling.timeline import timeline
 from breakeven.storage.index.store import Store
 from tests.faults.trial import train
 
