@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def _wait_in_reserve(like: RunDir) -> int:
-    """Loads what a run of the same experiment needs, and becomes a run when it is told to."""
+    """Loads what a run of the same experiment needs, and becomes a run on request."""
     loaded: dict[str, Any] = {}
     with suppress(Exception):  # The run meets the same error, and reports it.
         loaded = _load_like(like)
@@ -94,7 +94,7 @@ def _load_like(like: RunDir) -> dict[str, Any]:
     os.environ.pop(CUDA_VISIBLE, None)
     os.environ.update(visible)
     with loading():
-        if any(one.backend == "inductor" for one in spec.experiment.candidates):
+        if any(variant.backend == "inductor" for variant in spec.experiment.candidates):
             import torch._inductor.compile_fx  # noqa: F401  # as the first `torch.compile` does
         if spec.experiment.is_script:
             import breakeven.runner.worker.script.running

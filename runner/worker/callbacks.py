@@ -114,7 +114,7 @@ class Hooks:
         self.callbacks = callbacks
         self._state = state
         self._methods: dict[str, list[Callable[[TrainingState], None]]] = {
-            hook: [getattr(one, hook) for one in callbacks if _defines(one, hook)]
+            hook: [getattr(callback, hook) for callback in callbacks if _defines(callback, hook)]
             for hook in get_args(Hook)
         }
 
@@ -137,12 +137,15 @@ class Hooks:
         return bool(self._methods["after_backward"] or self._methods["after_optimizer_step"])
 
     def state_dict(self) -> list[dict[str, Any]]:
-        return [one.state_dict() if _defines(one, "state_dict") else {} for one in self.callbacks]
+        return [
+            callback.state_dict() if _defines(callback, "state_dict") else {}
+            for callback in self.callbacks
+        ]
 
     def load_state_dict(self, states: Sequence[dict[str, Any]]) -> None:
-        for one, state in zip(self.callbacks, states, strict=True):
-            if _defines(one, "load_state_dict"):
-                one.load_state_dict(state)
+        for callback, state in zip(self.callbacks, states, strict=True):
+            if _defines(callback, "load_state_dict"):
+                callback.load_state_dict(state)
 
 
 def _defines(callback: Any, method: str) -> bool:

@@ -91,9 +91,9 @@ class DistributedGroup(RankGroup):
         return shared
 
     def gather(self, value: Value) -> list[Value]:
-        found: list[Any] = [None] * self.size
-        self._dist.all_gather_object(found, value, group=self._host)
-        return found
+        values: list[Any] = [None] * self.size
+        self._dist.all_gather_object(values, value, group=self._host)
+        return values
 
     def close(self) -> None:
         self._dist.destroy_process_group()
@@ -138,7 +138,7 @@ class ParallelModel:
     def _wrapped(self, model: nn.Module, device: Device) -> nn.Module:
         experiment = self._experiment
         if len(experiment.devices) > 1 and experiment.parallel == "dp":
-            numbers = [int(one.partition(":")[2]) for one in experiment.devices]
+            numbers = [int(name.partition(":")[2]) for name in experiment.devices]
             return _Copied(model, numbers)
         if self.group.size == 1:
             return model

@@ -30,8 +30,8 @@ TOLERANCE = 1e-4
 
 
 def main() -> None:
-    found = try_devices() if sys.argv[1:] == ["try"] else offered()
-    sys.stdout.write(json.dumps(found) + "\n")
+    devices = try_devices() if sys.argv[1:] == ["try"] else offered()
+    sys.stdout.write(json.dumps(devices) + "\n")
 
 
 def offered() -> dict[str, Any]:
@@ -126,9 +126,9 @@ def _product(numbers: Tensor) -> Tensor:
     return (numbers.sin() @ numbers.cos()).relu().sum(1)
 
 
-def _require_equal(found: Tensor, on_cpu: Tensor) -> None:
-    if not torch.allclose(found.cpu(), on_cpu, rtol=TOLERANCE, atol=TOLERANCE):
-        raise ArithmeticError(f"a product of matrices is {found.tolist()}, not {on_cpu.tolist()}")
+def _require_equal(product: Tensor, on_cpu: Tensor) -> None:
+    if not torch.allclose(product.cpu(), on_cpu, rtol=TOLERANCE, atol=TOLERANCE):
+        raise ArithmeticError(f"a product of matrices is {product.tolist()}, not {on_cpu.tolist()}")
 
 
 if __name__ == "__main__":

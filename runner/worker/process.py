@@ -51,15 +51,17 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error, or one that led to it, is a lack of memory on the device or the host."""
     return any(
-        isinstance(one, MemoryError)
-        or (not isinstance(one, OF_OTHER_THINGS) and any(a in str(one) for a in OUT_OF_MEMORY))
-        for one in _with_causes(error)
+        isinstance(cause, MemoryError)
+        or (not isinstance(cause, OF_OTHER_THINGS) and any(a in str(cause) for a in OUT_OF_MEMORY))
+        for cause in _with_causes(error)
     )
 
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error, or one that led to it, is a full disk."""
-    return any(isinstance(one, OSError) and one.errno in NO_ROOM for one in _with_causes(error))
+    return any(
+        isinstance(cause, OSError) and cause.errno in NO_ROOM for cause in _with_causes(error)
+    )
 
 
 def show_only(device: str, environment: MutableMapping[str, str]) -> None:

@@ -75,8 +75,8 @@ def _checks(spec: ExperimentSpec) -> Iterator[tuple[str, Any, Check]]:
     )
     for text in training.parameter_groups:
         everything = "*:" + text.partition(":")[2]  # this layer's parameters have other names
-        mine = replace(training, parameter_groups=(everything,))
-        yield "training.parameter_groups", text, partial(_try_optimizer, mine, capturable)
+        grouped = replace(training, parameter_groups=(everything,))
+        yield "training.parameter_groups", text, partial(_try_optimizer, grouped, capturable)
     yield (
         "training.scheduler_options",
         training.scheduler_options,

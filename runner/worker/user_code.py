@@ -56,8 +56,8 @@ def call(source: str) -> Any:
 def load_backend(path: str) -> Callable[..., Any]:
     """The function, or an instance of the class, that a backend's path names; raises as
     `load_object` does, and `WorkloadError` for what cannot be called."""
-    found = load_object(path)
-    backend = call(path) if isinstance(found, type) else found
+    named = load_object(path)
+    backend = call(path) if isinstance(named, type) else named
     if not callable(backend):
         kind = type(backend).__name__
         raise WorkloadError(

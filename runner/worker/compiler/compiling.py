@@ -93,7 +93,7 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
     contain blocks themselves. A block contains no other block."""
     members = _possible_blocks(model)
     classes = Counter(map(type, members))
-    shaped = Counter((type(one), _shapes(one)) for one in members)
+    shaped = Counter((type(member), _shapes(member)) for member in members)
     same = {kind for (kind, _), count in shaped.items() if count > 1}
     blocks: list[nn.Module] = []
     for part in model.children():
@@ -105,14 +105,14 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
 
 def block_paths(model: nn.Module) -> list[str]:
     """Where the repeated blocks are: `layers.3`, or `layers.*` for all members of a list."""
-    blocks = {id(one) for one in repeated_blocks(model)}
-    found = []
-    for path, parent in model.named_modules():
+    blocks = {id(block) for block in repeated_blocks(model)}
+    paths = []
+    for prefix, parent in model.named_modules():
         names = [name for name, part in parent.named_children() if id(part) in blocks]
         if names and len(names) == len([*parent.children()]):
             names = ["*"]
-        found += [f"{path}.{name}".removeprefix(".") for name in names]
-    return found
+        paths += [f"{prefix}.{name}".removeprefix(".") for name in names]
+    return paths
 
 
 def _possible_blocks(parent: nn.Module) -> list[nn.Module]:
@@ -120,13 +120,17 @@ def _possible_blocks(parent: nn.Module) -> list[nn.Module]:
     if not isinstance(parent, nn.ModuleList | nn.Sequential):
         return []
     members = list(parent)
-    if isinstance(parent, nn.ModuleList) and len({type(one) for one in members}) == 1:
+    if isinstance(parent, nn.ModuleList) and len({type(member) for member in members}) == 1:
         return members
-    return [one for one in members if any(one.children()) and not isinstance(one, nn.Sequential)]
+    return [
+        member
+        for member in members
+        if any(member.children()) and not isinstance(member, nn.Sequential)
+    ]
 
 
 def _shapes(module: nn.Module) -> tuple[torch.Size, ...]:
-    return tuple(one.shape for one in module.parameters() if not is_lazy(one))
+    return tuple(parameter.shape for parameter in module.parameters() if not is_lazy(parameter))
 
 
 def compile_blocks(model: nn.Module, variant: Variant, compiler: Compile | None = None) -> None:

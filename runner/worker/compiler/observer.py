@@ -133,7 +133,7 @@ def without_home(text: str, home: Path | None) -> str:
         return text
     for folder in (home, home.resolve()):
         text = text.replace(f"{folder}/", "")
-    return CUT_PATH.sub(lambda found: _within(found[0], str(home)), text)
+    return CUT_PATH.sub(lambda path: _within(path[0], str(home)), text)
 
 
 def _within(path: str, home: str) -> str:
@@ -152,7 +152,7 @@ def _ownership(file: str) -> int:
 def cache_counts(kernels_before: set[Path]) -> Layers:
     """Look-ups in compile caches so far, of every layer that has any. `kernels_before`: the
     compiled kernels that were there at first."""
-    found = {
+    layers = {
         layer: {
             outcome: counters[group][name]
             for outcome, name in zip(("hit", "miss", "bypass"), names, strict=True)
@@ -160,12 +160,12 @@ def cache_counts(kernels_before: set[Path]) -> Layers:
         for layer, (group, *names) in COUNTERS.items()
     }
     # Torch counts no misses of Triton; its counter of that name counts required kernels.
-    found["triton"] = {
+    layers["triton"] = {
         "hit": counters["inductor"][CAME_COMPILED],
         "miss": len(compiled_kernels() - kernels_before),
         "bypass": 0,
     }
-    return {layer: counts for layer, counts in found.items() if any(counts.values())}
+    return {layer: counts for layer, counts in layers.items() if any(counts.values())}
 
 
 def compiled_kernels() -> set[Path]:
@@ -227,7 +227,7 @@ class CompileSpans:
         """Yields each compilation's spans since the last call, in the order of their starts."""
         with self._lock:
             recorded, self._recorded = self._recorded, []
-        with_id = [one for one in recorded if one[0] != NO_ID]
+        with_id = [entry for entry in recorded if entry[0] != NO_ID]
         by_id: dict[str, list[StageSpan]] = defaultdict(list)
         for compile_id, span in recorded:
             by_id[_around(span, with_id) if compile_id == NO_ID else compile_id].append(span)
@@ -323,11 +323,11 @@ class CompileObserver:
         counts = Counter(
             (
                 *when,
-                self._refusals.reason(found.reason, found.user_stack),
-                users_line(found.user_stack, self._home),
-                innermost_line(found.user_stack, self._home),
+                self._refusals.reason(graph_break.reason, graph_break.user_stack),
+                users_line(graph_break.user_stack, self._home),
+                innermost_line(graph_break.user_stack, self._home),
             )
-            for when, found in zip(
+            for when, graph_break in zip(
                 self._breaks_when,
                 dynamo_utils.graph_break_reasons[self._breaks_seen :],
                 strict=True,
@@ -355,10 +355,10 @@ class CompileObserver:
 
     def _report_caches(self) -> None:
         """Writes all hits, misses and bypasses so far, for each layer of the compile cache."""
-        found = cache_counts(self._kernels_before)
-        if found != self._caches_seen:
-            self._caches_seen = found
-            self._log.append("compile_cache", **self._now, layers=found)
+        counts = cache_counts(self._kernels_before)
+        if counts != self._caches_seen:
+            self._caches_seen = counts
+            self._log.append("compile_cache", **self._now, layers=counts)
 
     @not_compiled
     def _on_start(self, *args: Any) -> None:
@@ -436,7 +436,7 @@ def _seconds(microseconds: int | None) -> float | None:
 def save_outputs(spec: ExperimentSpec, run: RunDir, log: EventLog) -> None:
     """Begins to save the outputs that the specification lists."""
     trace_log: logging.Logger = torch._logging._internal.trace_log
-    for handler in [one for one in trace_log.handlers if isinstance(one, CodeWriter)]:
+    for handler in [handler for handler in trace_log.handlers if isinstance(handler, CodeWriter)]:
         trace_log.removeHandler(handler)  # of an earlier run in this process
     if spec.keep_code:
         trace_log.addHandler(CodeWriter(run, log))
@@ -463,7 +463,7 @@ class CodeWriter(logging.Handler):
         # The name is either the record's kind or an artifact's name.
         artifact = metadata.get("artifact")
         named = {*metadata, artifact.get("name") if isinstance(artifact, dict) else None}
-        name = next((one for one in SAVED if one in named), None)
+        name = next((kind for kind in SAVED if kind in named), None)
         if name is None or not isinstance(payload, str):
             return
         content = payload.encode()

@@ -30,8 +30,8 @@ OPERATORS = (
 def operator_in(reason: str) -> str | None:
     """The operator or function that a message of Dynamo is about; None if it names none."""
     for pattern, name in OPERATORS:
-        if found := pattern.search(reason):
-            return found.expand(name)
+        if match := pattern.search(reason):
+            return match.expand(name)
     return None
 
 

@@ -171,16 +171,16 @@ class AccuracyCheck:
             sys.stderr.write(traceback.format_exc())
             notes = [f"The outputs of single layers could not be compared: {_describe(error)}"]
         else:
-            found = {
+            layers = {
                 name: tensor
                 for name, tensor in outcome.items()
                 if name.quantity == "activation" and name in baseline
             }
-            layers_pass = self._judge(part, found, baseline, reference)
-            rest = {name: tensor for name, tensor in outcome.items() if name not in found}
+            layers_pass = self._judge(part, layers, baseline, reference)
+            rest = {name: tensor for name, tensor in outcome.items() if name not in layers}
             if layers_pass and self._ended[part][0] == "fail_accuracy":
                 judgements = self._judged(part, rest, baseline, reference)
-                if all(one.passed for _, one, _ in judgements):
+                if all(judgement.passed for _, judgement, _ in judgements):
                     notes = [VANISHED]
         finally:
             torch._dynamo.reset()

@@ -74,7 +74,9 @@ def judge(
         alike = torch.isclose(baseline, result, rtol=0, atol=0, equal_nan=equal_nan)
         is_masked = alike & ~(baseline.double() - reference).square().isfinite()
         if is_masked.any():
-            result, baseline, reference = (one[~is_masked] for one in (result, baseline, reference))
+            result, baseline, reference = (
+                tensor[~is_masked] for tensor in (result, baseline, reference)
+            )
         error, baseline_error = _rmse(result, reference), _rmse(baseline, reference)
         if scale < 1 and baseline_error >= reference.double().square().mean().sqrt().item():
             multiplier = ROUNDING_MULTIPLIER

@@ -59,7 +59,7 @@ class PerturbedRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         outputs = func(*args, **(kwargs or {}))
-        is_new = all(one.alias_info is None for one in func._schema.returns)
+        is_new = all(returned.alias_info is None for returned in func._schema.returns)
         if func.namespace != "aten" or not is_new or not any(map(_has_fraction, tree_leaves(args))):
             return outputs
         name = func.overloadpacket.__name__
@@ -138,7 +138,7 @@ class PairedAnswers:
         self._align = align
         self._factor = FACTORS[precision]
         self._group = group
-        self._found = _Compared()
+        self._counts = _Compared()
         self._noise: float | None = None
         """Largest effect of rounding on an answer of the first batch."""
         self._may_doubt = MAX_DOUBTED
@@ -159,10 +159,10 @@ class PairedAnswers:
         """The field `answers` of the journal, for all ranks together."""
         if self._error is not None:
             return {"error": self._error}
-        whole = _Compared()
-        for one in self._group.gather(self._found):
-            whole.join(one)
-        return asdict(whole)
+        total = _Compared()
+        for compared in self._group.gather(self._counts):
+            total.join(compared)
+        return asdict(total)
 
     def _add(self, question: Question, plain: Answer, compiled: Answer) -> None:
         rows = self._rows(question, plain, compiled)
@@ -170,15 +170,15 @@ class PairedAnswers:
             kind = torch.finfo(plain.logits.dtype)
             next_place = plain._replace(logits=plain.logits * (1 + kind.eps))
             least = max(kind.tiny, _largest(self._rows(question, plain, next_place).difference))
-            found = max(least, _largest(self._rounding(question, plain, 0)))
-            self._noise = max(self._group.gather(found))
+            largest = max(least, _largest(self._rounding(question, plain, 0)))
+            self._noise = max(self._group.gather(largest))
         noise = torch.full_like(rows.difference, self._noise)
         draws = 0
         while self._may_doubt and draws < MAX_DRAWS and self._any_wrong(rows, noise):
             draws += 1
             noise = noise.maximum(self._rounding(question, plain, draws))
         self._may_doubt -= draws > 0
-        self._found.join(_found(rows, self._factor * noise))
+        self._counts.join(_counted(rows, self._factor * noise))
 
     def _any_wrong(self, rows: _Rows, noise: Tensor) -> bool:
         """Whether any rank has a wrong answer, since all ranks make the same passes."""
@@ -202,11 +202,11 @@ class PairedAnswers:
             ours, theirs = ours.reshape(-1, 1), theirs.reshape(-1, 1)
         else:
             places = places[targets.reshape(-1) != IGNORE]
-        each = max(1, targets.numel() // max(1, len(question.samples)))
+        places_per_sample = max(1, targets.numel() // max(1, len(question.samples)))
         pieces = torch.split(places, max(1, CHUNK // max(1, ours.shape[-1])))
-        found = torch.cat([_compared(ours[piece], theirs[piece]) for piece in pieces], 1).cpu()
-        samples = question.samples[places // each].cpu()
-        return _Rows(found[0], found[1], found[2].bool(), samples)
+        columns = torch.cat([_compared(ours[piece], theirs[piece]) for piece in pieces], 1).cpu()
+        samples = question.samples[places // places_per_sample].cpu()
+        return _Rows(columns[0], columns[1], columns[2].bool(), samples)
 
 
 def _compared(plain: Tensor, other: Tensor) -> Tensor:
@@ -227,10 +227,10 @@ def _compared(plain: Tensor, other: Tensor) -> Tensor:
     return torch.stack([differences.amax(-1), torch.where(differs, margin, 0.0), differs.to(kind)])
 
 
-def _found(rows: _Rows, tolerance: Tensor) -> _Compared:
+def _counted(rows: _Rows, tolerance: Tensor) -> _Compared:
     wrong = rows.difference > tolerance
     ratio = rows.difference / tolerance
-    found = _Compared(
+    compared = _Compared(
         compared=len(wrong),
         differing=int(rows.differs.sum()),
         wrong=int(wrong.sum()),
@@ -240,9 +240,12 @@ def _found(rows: _Rows, tolerance: Tensor) -> _Compared:
     )
     if len(ratio):
         worst = int(ratio.argmax())
-        found.difference, found.tolerance = rows.difference[worst].item(), tolerance[worst].item()
-        found.ratio = ratio[worst].item()
-    return found
+        compared.difference, compared.tolerance = (
+            rows.difference[worst].item(),
+            tolerance[worst].item(),
+        )
+        compared.ratio = ratio[worst].item()
+    return compared
 
 
 def _largest(values: Tensor) -> float:

@@ -94,7 +94,7 @@ class DropoutProbes:
         self.places: list[DropoutPlace] = []
         self._surveys = False
         self._gates: list[Tensor] = []
-        self._found: list[Tensor] = []
+        self._draws: list[Tensor] = []
         self._terms: list[Tensor] = []
         # Not F.dropout, because a captured graph's code would find the replacement there.
         self._dropout: Callable[..., Tensor] = torch.dropout
@@ -133,12 +133,12 @@ class DropoutProbes:
 
         Gradients are divided by `loss_scale`.
         """
-        found = torch.stack(self._found).double().reshape(-1, len(self.places), 4).sum(0).cpu()
-        self._found.clear()
+        draws = torch.stack(self._draws).double().reshape(-1, len(self.places), 4).sum(0).cpu()
+        self._draws.clear()
         backward = [0.0 if g.grad is None else g.grad.item() / loss_scale for g in self._gates]
         for gate in self._gates:
             gate.grad = None
-        return torch.cat([found, torch.tensor(backward, dtype=torch.float64)[:, None]], dim=1)
+        return torch.cat([draws, torch.tensor(backward, dtype=torch.float64)[:, None]], dim=1)
 
     def _try_dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -172,7 +172,7 @@ class DropoutProbes:
         size = _num_samples(query)
         if attn_mask is not None and attn_mask.dim() == query.dim():
             attn_mask = attn_mask[:size]
-        query, key, value = (one[:size].detach() for one in (query, key, value))
+        query, key, value = (tensor[:size].detach() for tensor in (query, key, value))
         scale = rest.get("scale") or query.shape[-1] ** -0.5
         length = (ATTENTION_LOGIT / scale / query.shape[-1]) ** 0.5
         first = (torch.arange(key.shape[-2], device=key.device) == 0).to(key.dtype)
@@ -191,14 +191,14 @@ class DropoutProbes:
 
     def _gate(self) -> Tensor:
         """The gate of this place, which separates its gradient from the others."""
-        return self._gates[len(self._found) % len(self.places)]
+        return self._gates[len(self._draws) % len(self.places)]
 
     def _watch(self, drawn: Tensor) -> None:
         forward = drawn.detach().float()
         self._terms.append((drawn.float() * forward).sum())
         zeros = (forward.abs() < 0.5).float().sum()
         tried = torch.full_like(zeros, forward.numel())
-        self._found.append(torch.stack([tried, zeros, forward.sum(), forward.square().sum()]))
+        self._draws.append(torch.stack([tried, zeros, forward.sum(), forward.square().sum()]))
 
 
 def _num_samples(tensor: Tensor) -> int:
@@ -254,7 +254,7 @@ class TensorState:
     def __init__(
         self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], device: Device
     ) -> None:
-        memories = [entry for one in optimizers for entry in one.state.values()]
+        memories = [entry for optimizer in optimizers for entry in optimizer.state.values()]
         self._tensors = [*model.parameters(), *model.buffers()]
         self._tensors += [t for entry in memories for t in entry.values() if isinstance(t, Tensor)]
         has_room = device.free_bytes >= ROOM * sum(tensor.nbytes for tensor in self._tensors)
@@ -283,10 +283,10 @@ def redraw(
     before = _sampled(parameters)
     losses: list[Tensor] = []
     changes: list[dict[str, Tensor]] = []
-    for one in (step, compiled_step):
+    for make_step in (step, compiled_step):
         for draw in range(num_draws):
             torch.manual_seed(seed + SEED_OFFSET + draw)
-            losses.append(one().detach().clone())
+            losses.append(make_step().detach().clone())
             after = _sampled(parameters)
             changes.append({name: after[name] - before[name] for name in parameters})
             state.restore()
@@ -296,9 +296,10 @@ def redraw(
     }
     return Redraws(
         losses=torch.stack(losses).float().tolist(),
-        distances={name: _distances(one) for name, one in stacked.items()},
+        distances={name: _distances(vectors) for name, vectors in stacked.items()},
         changes={
-            name: float(one[:num_draws].square().sum(1).mean()) for name, one in stacked.items()
+            name: float(vectors[:num_draws].square().sum(1).mean())
+            for name, vectors in stacked.items()
         },
     )
 
@@ -339,7 +340,7 @@ class RandomNumbersCheck:
         """Loss of the training's first step; None if another process made this step."""
         if context.experiment.has_dropout:
             weights = parallel.model.state_dict()
-            self._initial = {name: one.to("cpu", copy=True) for name, one in weights.items()}
+            self._initial = {name: tensor.to("cpu", copy=True) for name, tensor in weights.items()}
 
     def run(
         self,
@@ -412,7 +413,7 @@ class RandomNumbersCheck:
         )
 
         def drawn(num_draws: int) -> Redraws:
-            found = redraw(
+            redraws = redraw(
                 self._model,
                 state,
                 lambda: eager(batches).loss,
@@ -420,30 +421,30 @@ class RandomNumbersCheck:
                 seed=self._parallel.seed,
                 num_draws=num_draws,
             )
-            losses = self._parallel.group.averaged(found.losses)
+            losses = self._parallel.group.averaged(redraws.losses)
             # Ranks decide by these numbers, so they must be equal to the last bit.
-            return self._parallel.group.share(replace(found, losses=losses))
+            return self._parallel.group.share(replace(redraws, losses=losses))
 
-        found = drawn(NUM_FIRST)
-        same = found.draws_the_same and not self._first_call_differs(
+        redraws = drawn(NUM_FIRST)
+        same = redraws.draws_the_same and not self._first_call_differs(
             state, lambda: eager(batches), lambda: step(batches)
         )
         if not same:
-            found = drawn(NUM_DRAWS)
+            redraws = drawn(NUM_DRAWS)
             self._log.extend(
                 "redraw",
                 [
-                    {"tensor": name, "change": found.changes[name], "distances": distances}
-                    for name, distances in found.distances.items()
+                    {"tensor": name, "change": redraws.changes[name], "distances": distances}
+                    for name, distances in redraws.distances.items()
                 ],
             )
         self._log.append(
             "random_numbers",
             same=same,
-            num_draws=found.num_draws,
-            same_seed=found.same_seed,
-            other_seeds=found.other_seeds,
-            loss_by_draw=found.losses,
+            num_draws=redraws.num_draws,
+            same_seed=redraws.same_seed,
+            other_seeds=redraws.other_seeds,
+            loss_by_draw=redraws.losses,
             inference_draws=inference_draws,
         )
         return same
@@ -459,7 +460,7 @@ class RandomNumbersCheck:
         if self.first_loss is None or self._initial is None:
             return False
         first = self.first_loss.item()
-        expected, again = (self._first_step(state, one) for one in (eager, compiled))
+        expected, again = (self._first_step(state, make_step) for make_step in (eager, compiled))
         rounding = abs(again - expected) + ROUNDING * abs(expected)
         return self._any(abs(first - expected) > UNLIKE * rounding)
 

@@ -73,12 +73,12 @@ def layer_outputs(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
 def _by_layer(outputs: list[tuple[str, Tensor]]) -> Outcome:
     """Samples of the outputs; further calls of a layer have their number after its name."""
     calls: Counter[str] = Counter()
-    found: Outcome = {}
+    samples: Outcome = {}
     for layer, output in outputs:
         calls[layer] += 1
         title = layer if calls[layer] == 1 else f"{layer} (call {calls[layer]})"
-        found[Name("activation", title)] = _sampled(output)
-    return found
+        samples[Name("activation", title)] = _sampled(output)
+    return samples
 
 
 def watched(model: nn.Module) -> dict[str, nn.Module]:
@@ -89,12 +89,12 @@ def watched(model: nn.Module) -> dict[str, nn.Module]:
         # Lists are never called; dropouts and identities return their inputs.
         if name and not isinstance(layer, (nn.ModuleList, nn.ModuleDict, _DropoutNd, nn.Identity)):
             levels.setdefault(name.count("."), {})[name] = layer
-    found: dict[str, nn.Module] = {}
+    chosen: dict[str, nn.Module] = {}
     for _, layers in sorted(levels.items()):
-        if len(found) + len(layers) > MAX_LAYERS:
+        if len(chosen) + len(layers) > MAX_LAYERS:
             break
-        found |= layers
-    return found
+        chosen |= layers
+    return chosen
 
 
 def _collector(outputs: list[tuple[str, Tensor]], name: str) -> Callable[..., None]:
@@ -246,7 +246,9 @@ def _answer(
     )
     for _ in range(experiment.accuracy.iterations):
         compiled = variant.backend is not None
-        (answer,) = [one.answer(compiled=compiled) for one in inference.questions(samples)]
+        (answer,) = [
+            question.answer(compiled=compiled) for question in inference.questions(samples)
+        ]
         loss, _terms = objective(answer.output, answer.labels)
     return {Name("output", "logits"): answer.logits, Name("loss", "loss"): loss}
 

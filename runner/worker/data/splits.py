@@ -124,10 +124,10 @@ class RankPart(NamedTuple):
     rank: int = 0
     size: int = 1
 
-    def of(self, batch: Tensor) -> Tensor:
+    def select(self, batch: Tensor) -> Tensor:
         """This part of the samples; the last parts may be smaller or empty."""
-        each = -(-len(batch) // self.size)
-        return batch[self.rank * each : (self.rank + 1) * each]
+        length = -(-len(batch) // self.size)
+        return batch[self.rank * length : (self.rank + 1) * length]
 
 
 WHOLE = RankPart()
@@ -194,7 +194,7 @@ class EpochBatches:
         counts = [int(batch.sum()) for batch in targets]
         totals = [sum(counts[start : start + size]) for start in range(0, len(counts), size)]
         shares = [
-            part.size * int(part.of(batch).sum()) / totals[number // size]
+            part.size * int(part.select(batch).sum()) / totals[number // size]
             for number, batch in enumerate(targets)
         ]
         return torch.tensor(shares)
@@ -225,7 +225,7 @@ Windows = EpochBatches | FixedBatches
 
 def _cut(samples: dict[str, Tensor], size: int, part: RankPart) -> list[dict[str, Tensor]]:
     columns = [
-        [_aligned(part.of(batch)) for batch in torch.split(tensor, size)]
+        [_aligned(part.select(batch)) for batch in torch.split(tensor, size)]
         for tensor in samples.values()
     ]
     return [dict(zip(samples, parts, strict=True)) for parts in zip(*columns, strict=True)]

@@ -101,7 +101,7 @@ class CudaDevice(Device):
 
     def open_driver(self, experiment_id: str, sharing: Sequence[str] = ()) -> NvidiaDriver:
         experiment = ExperimentProcesses(experiment_id)
-        return NvidiaDriver(self.torch_device, experiment, [torch.device(one) for one in sharing])
+        return NvidiaDriver(self.torch_device, experiment, [torch.device(name) for name in sharing])
 
     def select(self) -> None:
         torch.cuda.set_device(self.torch_device)
@@ -283,9 +283,9 @@ def devices() -> dict[str, Device]:
 
 def open_device(name: str) -> Device:
     """Selects and returns a device by name; raises `WorkloadError` if this machine lacks it."""
-    found = devices()
-    if name not in found:
-        seen = f"torch {torch.__version__} sees {', '.join(found)}"
+    known = devices()
+    if name not in known:
+        seen = f"torch {torch.__version__} sees {', '.join(known)}"
         raise WorkloadError(f"devices = {name!r}: {seen}; choose one of these")
-    found[name].select()
-    return found[name]
+    known[name].select()
+    return known[name]

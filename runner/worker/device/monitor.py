@@ -122,8 +122,8 @@ def machine_time(cpus: Collection[int], stat: Path = STAT) -> MachineTime | None
 def cpu_frequency(cpus: Collection[int], threads: int) -> float | None:
     """Current frequency in MHz, as the mean over the fastest CPUs, one for each thread, since the
     others are idle. None if unknown."""
-    found = sorted(_listed_frequencies(cpus) or _scaled_frequencies(cpus), reverse=True)
-    fastest = found[: max(1, threads)]
+    frequencies = sorted(_listed_frequencies(cpus) or _scaled_frequencies(cpus), reverse=True)
+    fastest = frequencies[: max(1, threads)]
     return sum(fastest) / len(fastest) if fastest else None
 
 
@@ -151,21 +151,23 @@ def _listed_frequencies(cpus: Collection[int], cpuinfo: Path = CPUINFO) -> list[
         lines = cpuinfo.read_text().splitlines()
     except OSError:
         return []
-    found: list[float] = []
+    frequencies: list[float] = []
     number = -1
     for line in lines:
         name, _, value = line.partition(":")
         if name.strip() == "processor":
             number = int(value)
         elif name.strip() == "cpu MHz" and number in cpus:
-            found.append(float(value))
-    return found
+            frequencies.append(float(value))
+    return frequencies
 
 
 def _own_seconds() -> float:
     """CPU time of this process with all threads, of its ended children, and of those that a script
     started with `multiprocessing`, such as the processes of its data loaders."""
-    living = [one.pid for one in multiprocessing.active_children() if one.pid is not None]
+    living = [
+        process.pid for process in multiprocessing.active_children() if process.pid is not None
+    ]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     ended = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     return ended + sum(cpu_seconds(living).values())

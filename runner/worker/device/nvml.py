@@ -66,7 +66,7 @@ class NvidiaDriver:
         try:
             pynvml.nvmlInit()
             self._handle = _find(device)
-            self._sharing = [_find(one) for one in sharing] or [self._handle]
+            self._sharing = [_find(shared) for shared in sharing] or [self._handle]
         except pynvml.NVMLError as error:
             raise Unavailable(f"{NOT_RECORDED}: NVML answers {str(error)!r}.") from error
         self._experiment = experiment
@@ -137,8 +137,8 @@ class NvidiaDriver:
         """Energy that all devices of the run have used since the driver was loaded, in
         millijoules."""
         counted = [
-            self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle=one)
-            for one in self._sharing
+            self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle=device)
+            for device in self._sharing
         ]
         return None if None in counted else sum(counted)
 

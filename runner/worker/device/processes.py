@@ -78,8 +78,10 @@ def _is_other_rank(pid: int) -> bool:
 def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
     """CPU time of the processes that still exist, without their ended children: a supervisor's
     children are whole runs, which may have ended long before."""
-    found = {pid: _stat(pid)[CPU_TIMES] for pid in pids}
-    return {pid: sum(map(int, ticks)) / TICKS_PER_SECOND for pid, ticks in found.items() if ticks}
+    ticks_by_pid = {pid: _stat(pid)[CPU_TIMES] for pid in pids}
+    return {
+        pid: sum(map(int, ticks)) / TICKS_PER_SECOND for pid, ticks in ticks_by_pid.items() if ticks
+    }
 
 
 def busy_processes(experiment: ExperimentProcesses) -> list[OtherProcess]:
@@ -110,7 +112,9 @@ def _is_tool(pid: int, arguments: list[bytes]) -> bool:
     except OSError:
         return False
     # The arguments begin with Python, its options and a file.
-    return any(os.path.normpath(os.path.join(folder, one)) in PROGRAMS for one in arguments)
+    return any(
+        os.path.normpath(os.path.join(folder, argument)) in PROGRAMS for argument in arguments
+    )
 
 
 def _arguments(pid: int) -> list[bytes]:

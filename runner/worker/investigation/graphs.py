@@ -110,30 +110,32 @@ def run_graph(call: Call, graph: Graph, inputs: Sequence[Value]) -> Tensors:
 
 
 def _run_graph(call: Call, graph: Graph, inputs: Sequence[Value]) -> Tensors:
-    mine = [*map(_kept, inputs)]
-    found: Tensors = {}
+    arguments = [*map(_kept, inputs)]
+    tensors: Tensors = {}
     for _ in range(graph.num_calls):
         torch.manual_seed(SEED)
         if not graph.accumulates:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-            _clear(mine)
-        outputs = _flat(call(*mine))
+            _clear(arguments)
+        outputs = _flat(call(*arguments))
         torch.manual_seed(SEED)
         # Drawn in one precision on one device, so that a reference has the same numbers.
         terms = [
-            (one * torch.randn(one.shape).to(one)).sum()
-            for one in outputs
-            if one.requires_grad and one.grad_fn is not None
+            (output * torch.randn(output.shape).to(output)).sum()
+            for output in outputs
+            if output.requires_grad and output.grad_fn is not None
         ]
-        found = {("output", str(place)): one.detach().clone() for place, one in enumerate(outputs)}
+        tensors = {
+            ("output", str(place)): output.detach().clone() for place, output in enumerate(outputs)
+        }
         if terms:
             torch.stack([term.to(terms[0].dtype) for term in terms]).sum().backward()  # type: ignore[no-untyped-call]
-    for place, value in enumerate(mine):
+    for place, value in enumerate(arguments):
         if isinstance(value, Tensor) and value.is_floating_point():
-            found["input", str(place)] = value.detach().clone()
+            tensors["input", str(place)] = value.detach().clone()
             if value.grad is not None:
-                found["gradient", str(place)] = value.grad.detach().clone()
-    return found
+                tensors["gradient", str(place)] = value.grad.detach().clone()
+    return tensors
 
 
 def _clear(values: Sequence[Value]) -> None:
@@ -144,7 +146,7 @@ def _clear(values: Sequence[Value]) -> None:
 
 def _flat(outputs: Any) -> list[Tensor]:
     flat = torch.utils._pytree.tree_leaves(outputs)
-    return [one for one in flat if isinstance(one, Tensor) and one.is_floating_point()]
+    return [value for value in flat if isinstance(value, Tensor) and value.is_floating_point()]
 
 
 class GraphTrials:
@@ -232,10 +234,10 @@ def minify(
             return False
         part = replace(graph, module=module, inputs=tuple(map(_own, inputs)))
         try:
-            found = GraphTrials(part, tolerance).outcome(variant)
+            result = GraphTrials(part, tolerance).outcome(variant)
         except Exception:  # A part that fails without a compiler shows nothing.
             return False
-        if not is_same(found, outcome):
+        if not is_same(result, outcome):
             return False
         if part.num_nodes <= smallest.num_nodes:
             smallest = part

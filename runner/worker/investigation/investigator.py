@@ -163,10 +163,10 @@ class Investigation:
         depends on all tensors of the training."""
         if self._repeat("reproduction", BASELINE).fails:  # There was enough when the run failed.
             self._answer("unstable")
-        found = self._repeat("reproduction", self._variant)
-        if not self._is_wanted(found):
+        outcome = self._repeat("reproduction", self._variant)
+        if not self._is_wanted(outcome):
             self._answer("not reproduced")
-        self._take(found)
+        self._take(outcome)
         self._find_part(self._repeat)
         self._finding.program_note = "no small program needs as much memory as the training"
         self._answer()
@@ -179,9 +179,9 @@ class Investigation:
                 self._bench.accumulates = accumulates
                 count = self._count_graphs(self._variant, self._step)
                 for number in range(count):
-                    found = self._graph_trial("graphs", variant, self._step, number, count)
-                    if self._is_wanted(found):
-                        self._search_graph_of_script(number, count, found)
+                    outcome = self._graph_trial("graphs", variant, self._step, number, count)
+                    if self._is_wanted(outcome):
+                        self._search_graph_of_script(number, count, outcome)
                         return
                 # Another process, because CUDA graphs stay in the mode of the first calls.
                 self._bench.close()
@@ -205,14 +205,14 @@ class Investigation:
         self._find_part(self._losses_of_script)
         self._answer()
 
-    def _search_graph_of_script(self, number: int, count: int, found: Outcome) -> None:
-        self._take(found)
+    def _search_graph_of_script(self, number: int, count: int, outcome: Outcome) -> None:
+        self._take(outcome)
         self._finding.graph = number + 1
         lowest = self._find_part(
             partial(self._graph_trial, step=self._step, number=number, count=count)
         )
         if lowest.backend not in (None, "eager"):
-            self._reduce(lowest, self._step, number, found)
+            self._reduce(lowest, self._step, number, outcome)
 
     def _reproducing(self) -> Iterator[Variant]:
         """The variant; then, if it computes what the same settings compute without a compiler,
@@ -223,18 +223,18 @@ class Investigation:
             self._is_compiled = False
             yield alone
 
-    def _is_wanted(self, found: Outcome) -> bool:
+    def _is_wanted(self, outcome: Outcome) -> bool:
         """Whether it is a fault of the kind that the investigated run has."""
         wanted = self._wanted
         if wanted.problem == "memory":
-            return found.out_of_memory
-        if not found.fails or (found.kind == "differs") != (wanted.problem == "differs"):
+            return outcome.out_of_memory
+        if not outcome.fails or (outcome.kind == "differs") != (wanted.problem == "differs"):
             return False
-        return found.kind != "raises" or is_alike(found.error or "", wanted.error)
+        return outcome.kind != "raises" or is_alike(outcome.error or "", wanted.error)
 
-    def _has_fault(self, found: Outcome) -> bool:
+    def _has_fault(self, outcome: Outcome) -> bool:
         """Whether a trial has the fault of the investigated run, and not another one."""
-        return self._is_wanted(found) if self._fault is None else is_same(found, self._fault)
+        return self._is_wanted(outcome) if self._fault is None else is_same(outcome, self._fault)
 
     def _find_part(self, attempt: Attempt) -> Variant:
         """Names the stage, the backend or the settings that bring the fault; returns the smallest
@@ -247,15 +247,17 @@ class Investigation:
             if without == self._variant:
                 # Some other setting needs these: what the fault does not need goes as well.
                 without = _without(smallest, needed)
-            is_known = not needed or [without] == [_without(smallest, [one]) for one in needed]
-            found = PASSES if is_known else attempt("settings", without)
-            if not self._has_fault(found) or without == self._variant:
+            is_known = not needed or [without] == [
+                _without(smallest, [setting]) for setting in needed
+            ]
+            outcome = PASSES if is_known else attempt("settings", without)
+            if not self._has_fault(outcome) or without == self._variant:
                 break
             # The compiler has the fault as well: the settings are not its cause.
             self._variant = without
         if needed or lowest is None:
             finding.cause, finding.compiler_stage = "setting", _blamed(needed, smallest)
-            finding.labels = () if found.fails or without == self._variant else (without.text,)
+            finding.labels = () if outcome.fails or without == self._variant else (without.text,)
         else:
             is_own = lowest.backend == self._variant.backend and lowest.backend not in STAGES
             finding.cause = "backend" if is_own else "stage"
@@ -275,20 +277,20 @@ class Investigation:
             self._take(baseline)
             self._answer("own code")
         for variant in self._reproducing():
-            found = self._compare("reproduction", variant, 0, last)
-            if self._is_wanted(found):
+            outcome = self._compare("reproduction", variant, 0, last)
+            if self._is_wanted(outcome):
                 break
         else:
             self._answer("not reproduced")
-        self._take(found)
-        if found.is_unstable:
+        self._take(outcome)
+        if outcome.is_unstable:
             self._answer("unstable")
-        step = last - 1 if found.step is None else found.step
+        step = last - 1 if outcome.step is None else outcome.step
         alone = self._compare("reproduction", variant, step, step + 1)
-        if is_same(alone, found):
+        if is_same(alone, outcome):
             return step, step + 1
         again = self._compare("reproduction", variant, 0, step + 1)
-        if not is_same(again, found):
+        if not is_same(again, outcome):
             self._answer("unstable")
         return 0, step + 1
 
@@ -305,15 +307,15 @@ class Investigation:
             variants.insert(0, alone)
         below: Variant | None = None
         for variant in variants:
-            found = attempt("stages", variant)
-            if self._has_fault(found):
+            outcome = attempt("stages", variant)
+            if self._has_fault(outcome):
                 # Both sides of the boundary are seen once more, because faults may come and go.
-                is_stable = is_same(attempt("stages", variant), found)
+                is_stable = is_same(attempt("stages", variant), outcome)
                 if not is_stable or (below is not None and attempt("stages", below).fails):
                     self._answer("unstable")
-                self._take(found)
+                self._take(outcome)
                 return variant
-            below = None if found.fails else variant
+            below = None if outcome.fails else variant
         return None
 
     def _smallest(self, attempt: Attempt, variant: Variant) -> tuple[Variant, list[str]]:
@@ -326,30 +328,32 @@ class Investigation:
             settings.append(SYMBOLIC)
         for name in settings:
             smaller = _without(variant, [name])
-            found = attempt("settings", smaller)
-            if self._has_fault(found):
+            outcome = attempt("settings", smaller)
+            if self._has_fault(outcome):
                 variant = smaller
-            elif not found.fails:
+            elif not outcome.fails:
                 if attempt("settings", smaller).fails:
                     self._answer("unstable")
                 needed.append(name)
                 if name == "mode":
-                    settings += [one for one in _features(variant) if one not in settings]
+                    settings += [
+                        feature for feature in _features(variant) if feature not in settings
+                    ]
         if needed and not self._has_fault(attempt("settings", variant)):
             self._answer("unstable")
         # A mode is a set of features: those that bring the fault stand in its place.
-        features = [one for one in needed if one in _features(variant)]
-        return variant, [one for one in needed if one != "mode" or not features]
+        features = [setting for setting in needed if setting in _features(variant)]
+        return variant, [setting for setting in needed if setting != "mode" or not features]
 
     def _search_graphs(self, variant: Variant, step: int) -> None:
         """Finds the guilty graph of the step, and makes it small."""
         count = self._count_graphs(variant, step)
         for number in range(count):
-            found = self._graph_trial("graphs", variant, step, number, count)
-            if self._has_fault(found):
+            outcome = self._graph_trial("graphs", variant, step, number, count)
+            if self._has_fault(outcome):
                 self._finding.graph = number + 1
                 self._write()
-                self._reduce(variant, step, number, found)
+                self._reduce(variant, step, number, outcome)
                 return
         self._finding.program_note = "no graph of the step fails alone"
 
@@ -399,19 +403,19 @@ class Investigation:
                 self._write()
 
     def _bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
-        found = self._bench.ask("bisect", variant, step, number, outcome)
+        part = self._bench.ask("bisect", variant, step, number, outcome)
         # A part of another stage contradicts the trials, so it is not named.
-        if found is None or isinstance(found, Outcome) or found.backend != variant.backend:
+        if part is None or isinstance(part, Outcome) or part.backend != variant.backend:
             return
         finding = self._finding
-        finding.subsystem, finding.subsystem_number = found.subsystem, found.bisect_number
-        finding.operation = found.debug_info
+        finding.subsystem, finding.subsystem_number = part.subsystem, part.bisect_number
+        finding.operation = part.debug_info
         what = " ".join(
-            str(one)
-            for one in (found.backend, found.subsystem, found.bisect_number)
-            if one is not None
+            str(word)
+            for word in (part.backend, part.subsystem, part.bisect_number)
+            if word is not None
         )
-        self._trials.made("bisection", what, lambda: outcome, detail=found.debug_info)
+        self._trials.made("bisection", what, lambda: outcome, detail=part.debug_info)
         self._write()
 
     def _try_program(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
@@ -427,10 +431,10 @@ class Investigation:
         compiled = [self._run_program([path.name]) for _ in range(PROGRAM_TRIES)]
         plain = [self._run_program([path.name, "eager"]) for _ in range(PROGRAM_TRIES - 1)]
         # An error of another kind, as of a missing file, shows nothing.
-        fails, passes = sum(is_same(one, outcome) for one in compiled), plain.count(PASSES)
+        fails, passes = sum(is_same(attempt, outcome) for attempt in compiled), plain.count(PASSES)
         self._finding.program_tries = len(compiled)
         self._finding.program_fails, self._finding.program_passes = fails, passes
-        if any(one.kind == "times out" for one in (*compiled, *plain)):
+        if any(attempt.kind == "times out" for attempt in (*compiled, *plain)):
             self._finding.program_note = "no time was left to try the program"
             return
         if fails < len(compiled) or passes < len(plain):
@@ -442,10 +446,10 @@ class Investigation:
     def _run_program(self, arguments: list[str]) -> Outcome:
         def run() -> Outcome:
             seconds = max(1.0, self._until - time.monotonic())
-            found = try_program([sys.executable, *arguments], self._folder, seconds)
+            outcome = try_program([sys.executable, *arguments], self._folder, seconds)
             if self._is_stopped():
                 raise Stopped
-            return found
+            return outcome
 
         what = " ".join(arguments)
         return self._trials.made("program", what, run, has_fault=self._has_fault)
@@ -463,7 +467,7 @@ class Investigation:
         return self._trial(stage, _name(variant), "compare", variant, first, last)
 
     def _trial(self, stage: str, what: str, name: str, *arguments: Any) -> Outcome:
-        has_fault = self._has_fault if what != _name(BASELINE) else lambda found: True
+        has_fault = self._has_fault if what != _name(BASELINE) else lambda outcome: True
         ask = lambda: self._bench.ask(name, *arguments)  # noqa: E731
         return self._trials.made(stage, what, ask, has_fault=has_fault)
 
@@ -508,16 +512,18 @@ def _stages(backend: str | None) -> Sequence[str | None]:
 
 def _settings(variant: Variant) -> list[str]:
     """The settings of a variant; `scope` after what needs one."""
-    changed = [one for one in VARIANT_SETTINGS if getattr(variant, one) != getattr(BASELINE, one)]
-    return [*sorted(changed, key=lambda one: one == "scope"), *variant.options]
+    changed = [
+        name for name in VARIANT_SETTINGS if getattr(variant, name) != getattr(BASELINE, name)
+    ]
+    return [*sorted(changed, key=lambda name: name == "scope"), *variant.options]
 
 
 def _alone(variant: Variant) -> Variant | None:
     """The variant's settings without a compiler, if some act without one."""
     settings = _settings(variant)
-    if not any(one in NEED_NO_COMPILER for one in settings):
+    if not any(name in NEED_NO_COMPILER for name in settings):
         return None
-    of_compiler = [one for one in settings if one not in NEED_NO_COMPILER]
+    of_compiler = [name for name in settings if name not in NEED_NO_COMPILER]
     return _without(variant, of_compiler, backend=None)
 
 
@@ -550,12 +556,12 @@ def _without(variant: Variant, names: Collection[str], **changes: Any) -> Varian
 
 def _blamed(needed: Sequence[str], smallest: Variant) -> str:
     """What stands for the settings that a fault needs; all that remain, if none alone matters."""
-    if any("cudagraphs" in one for one in needed):
+    if any("cudagraphs" in name for name in needed):
         return "CUDA graphs"
-    if any(one in AUTOTUNING for one in needed):
+    if any(name in AUTOTUNING for name in needed):
         return "autotuning"
     # Paths of backends have colons as well.
     texts = replace(smallest, backend="inductor").text.partition(":")[2].split("+")
-    kept = [one for one in texts if not needed or one.partition("=")[0] in needed]
+    kept = [text for text in texts if not needed or text.partition("=")[0] in needed]
     kept += ["last_batch=dynamic"] if SYMBOLIC in needed else []
     return " and ".join(kept) + (", with and without a compiler" if not smallest.backend else "")

@@ -98,8 +98,8 @@ class Watch:
                 self._note("the model's inputs, which are data")
         elif any(map(_is_bad, inputs)):
             self._note(f"code of {self._calls[-1].name} before {name}", "forward pass")
-        for one in inputs:
-            self._used(one, name)
+        for tensor in inputs:
+            self._used(tensor, name)
         self._calls.append(_Call(name))
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -112,8 +112,8 @@ class Watch:
         if self._calls:
             self._calls[-1].last = call.name
             user = f"code of {self._calls[-1].name} after {call.name}"
-        for one in outputs:
-            self._used(one, user)
+        for tensor in outputs:
+            self._used(tensor, user)
 
     def _used(self, tensor: Tensor, user: str) -> None:
         """Records the code that uses a tensor; a hook checks the tensor's gradient once."""
@@ -147,7 +147,7 @@ def _named(name: str, module: nn.Module) -> str:
 def _tensors(values: Any) -> list[Tensor]:
     # Outputs of some models are data classes, which torch's trees do not know.
     values = vars(values) if hasattr(values, "__dataclass_fields__") else values
-    return [one for one in torch.utils._pytree.tree_leaves(values) if isinstance(one, Tensor)]
+    return [value for value in torch.utils._pytree.tree_leaves(values) if isinstance(value, Tensor)]
 
 
 def _is_bad(tensor: Tensor) -> bool:
@@ -227,16 +227,16 @@ class Model:
         if not self._trains:
             return self._outputs(batches)
         result = self._step(batches)
-        found: Tensors = {("loss", "loss"): result.loss.detach().clone()}
+        tensors: Tensors = {("loss", "loss"): result.loss.detach().clone()}
         if result.terms is not None:
-            found["loss", "terms"] = result.terms.detach().clone()
-        found |= self._state_of_optimizers()
+            tensors["loss", "terms"] = result.terms.detach().clone()
+        tensors |= self._state_of_optimizers()
         for name, parameter in self.model.named_parameters():
-            found["update", name] = parameter.detach() - before[name]
+            tensors["update", name] = parameter.detach() - before[name]
         for name, buffer in self.model.named_buffers():
             if buffer.is_floating_point():
-                found["buffer", name] = buffer.detach().clone()
-        return found
+                tensors["buffer", name] = buffer.detach().clone()
+        return tensors
 
     @torch.no_grad()
     def _outputs(self, batches: list[MicroBatch]) -> Tensors:
@@ -244,9 +244,9 @@ class Model:
             answers = [self._answer(batch.inputs) for batch in batches]
         tensors = torch.utils._pytree.tree_leaves(answers)
         return {
-            ("output", str(place)): one.clone()
-            for place, one in enumerate(tensors)
-            if isinstance(one, Tensor) and one.is_floating_point()
+            ("output", str(place)): tensor.clone()
+            for place, tensor in enumerate(tensors)
+            if isinstance(tensor, Tensor) and tensor.is_floating_point()
         }
 
     def _state_of_optimizers(self) -> Tensors:
@@ -265,10 +265,13 @@ class Model:
     def load(self, other: "Model") -> None:
         """Takes weights, buffers, the optimizers' state and rates, and the scale of the loss; in
         place, so that compiled code and captured graphs stay valid."""
-        mine = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        theirs = {**dict(other.model.named_parameters()), **dict(other.model.named_buffers())}
-        for name, tensor in mine.items():
-            tensor.copy_(theirs[name])
+        own_tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        other_tensors = {
+            **dict(other.model.named_parameters()),
+            **dict(other.model.named_buffers()),
+        }
+        for name, tensor in own_tensors.items():
+            tensor.copy_(other_tensors[name])
         for optimizer, source in zip(self.optimizers, other.optimizers, strict=True):
             _load_optimizer(optimizer, source)
         self._precision.scaler.load_state_dict(other._precision.scaler.state_dict())
@@ -279,8 +282,8 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, source: torch.optim.Optimi
     if not has_state:
         optimizer.load_state_dict(copy.deepcopy(source.state_dict()))
         return
-    for mine, theirs in zip(_parameters(optimizer), _parameters(source), strict=True):
-        state, given = optimizer.state[mine], source.state.get(theirs, {})
+    for parameter, other in zip(_parameters(optimizer), _parameters(source), strict=True):
+        state, given = optimizer.state[parameter], source.state.get(other, {})
         for key, value in given.items():
             if isinstance(value, Tensor) and isinstance(state.get(key), Tensor):
                 state[key].copy_(value)
@@ -315,12 +318,12 @@ class Lockstep:
         model, first = self._model(BASELINE), None
         for number in range(steps):
             try:
-                found = model.step(number, self.batches(number))
+                result = model.step(number, self.batches(number))
             except Exception as error:  # Any error of the model is a result here.
                 return raised(error, traceback.format_exc(), number)
-            if first is None and not _is_finite(found, "loss", "update"):
+            if first is None and not _is_finite(result, "loss", "update"):
                 first = number
-            if not _is_finite(found, "loss"):
+            if not _is_finite(result, "loss"):
                 return self._not_finite(number if first is None else first, number)
             model.rate.step_done()
         return PASSES
@@ -330,11 +333,11 @@ class Lockstep:
         model = self.model_at(first)
         for number in range(first, last + 1):
             with Watch(model.model) as watch:
-                found = model.step(number, self.batches(number))
+                result = model.step(number, self.batches(number))
             place, phase = watch.place, watch.phase
-            if place is None and not _is_finite(found, "loss"):
+            if place is None and not _is_finite(result, "loss"):
                 place = "the loss function"
-            if place is None and not _is_finite(found, "update"):
+            if place is None and not _is_finite(result, "update"):
                 place, phase = "the optimizer", "update of the weights"
             if place is not None:
                 break
@@ -374,9 +377,9 @@ class Lockstep:
             except Exception as error:  # Any error of a backend is a result here.
                 return raised(error, traceback.format_exc(), number)
             if not are_equal:
-                found = self._judge(result, expected, before, own, number)
-                if found is not None:
-                    return replace(found, step=number)
+                outcome = self._judge(result, expected, before, own, number)
+                if outcome is not None:
+                    return replace(outcome, step=number)
         return PASSES
 
     def model_at(self, step: int) -> Model:
@@ -416,11 +419,11 @@ class Lockstep:
         reference = self._step_of(before, number, is_double=True)
         if not is_plausible(reference, expected):
             reference = self._step_of(before, number, rounding=ROUNDING)
-        found = first_difference(result, expected, reference, self._tolerance)
-        if found is None or not again:
-            return found
+        outcome = first_difference(result, expected, reference, self._tolerance)
+        if outcome is None or not again:
+            return outcome
         own = first_difference(again, expected, reference, self._tolerance)
-        return replace(found, is_unstable=own is not None)
+        return replace(outcome, is_unstable=own is not None)
 
     def _step_of(
         self,
@@ -442,12 +445,16 @@ class Lockstep:
             return {}
 
 
-def _is_finite(found: Tensors, *quantities: str) -> bool:
-    return all(bool(one.isfinite().all()) for name, one in found.items() if name[0] in quantities)
+def _is_finite(tensors: Tensors, *quantities: str) -> bool:
+    return all(
+        bool(tensor.isfinite().all()) for name, tensor in tensors.items() if name[0] in quantities
+    )
 
 
 def _doubled(batches: list[MicroBatch]) -> list[MicroBatch]:
-    return _mapped(batches, lambda one: one.double() if one.is_floating_point() else one.clone())
+    return _mapped(
+        batches, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor.clone()
+    )
 
 
 def _mapped(batches: list[MicroBatch], change: Callable[[Tensor], Tensor]) -> list[MicroBatch]:

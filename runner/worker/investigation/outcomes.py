@@ -102,14 +102,14 @@ def raised(error: BaseException, trace: str, step: int | None = None) -> Outcome
     )
 
 
-def is_same(one: Outcome, other: Outcome) -> bool:
+def is_same(outcome: Outcome, other: Outcome) -> bool:
     """Whether two failures are of one kind. Errors must begin alike, apart from numbers and from
     what a stage of the compiler puts around them."""
-    if (one.out_of_memory and other.out_of_memory) or (one.kills and other.kills):
+    if (outcome.out_of_memory and other.out_of_memory) or (outcome.kills and other.kills):
         return True
-    if one.kind != other.kind or not one.fails:
+    if outcome.kind != other.kind or not outcome.fails:
         return False
-    return one.kind != "raises" or _beginning(one) == _beginning(other)
+    return outcome.kind != "raises" or _beginning(outcome) == _beginning(other)
 
 
 def is_alike(error: str, recorded: str) -> bool:
@@ -132,11 +132,13 @@ def _stripped(error: str) -> str:
 def is_plausible(reference: Tensors, expected: Tensors) -> bool:
     """Whether loss and outputs of a reference are about those without a compiler. Dropout draws
     other numbers in double precision, and such a reference would excuse any fault."""
-    results = {name: one for name, one in expected.items() if name[0] in ("loss", "output")}
-    found = {
-        name: one.to(results[name].dtype) for name, one in reference.items() if name in results
+    results = {name: tensor for name, tensor in expected.items() if name[0] in ("loss", "output")}
+    compared = {
+        name: tensor.to(results[name].dtype)
+        for name, tensor in reference.items()
+        if name in results
     }
-    return are_close(found, results, PLAUSIBLE)
+    return are_close(compared, results, PLAUSIBLE)
 
 
 def are_close(result: Tensors, expected: Tensors, tolerance: float) -> bool:
@@ -166,14 +168,16 @@ def first_difference(
     """
     scales: dict[tuple[str, str], float] = {}
     for quantity in {quantity for quantity, _ in expected}:
-        group = {name: tensor for (of, name), tensor in expected.items() if of == quantity}
+        group = {name: tensor for (kind, name), tensor in expected.items() if kind == quantity}
         scales |= {(quantity, name): size for name, size in own_scales(group).items()}
     for name, tensor in expected.items():
-        found = result.get(name)
-        if found is None:
+        compared = result.get(name)
+        if compared is None:
             return Outcome(kind="differs", quantity=name[0], tensor=f"{name[1]} is missing")
         scale = min(1.0, scales[name])
-        judged = judge(found, tensor, reference.get(name), tolerance, scale=scale, equal_nan=True)
+        judged = judge(
+            compared, tensor, reference.get(name), tolerance, scale=scale, equal_nan=True
+        )
         if not judged.passed:
             return Outcome(
                 kind="differs",
@@ -203,7 +207,7 @@ class Trials:
         what: str,
         make: Callable[[], Outcome],
         detail: str | None = None,
-        has_fault: Callable[[Outcome], bool] = lambda found: True,
+        has_fault: Callable[[Outcome], bool] = lambda outcome: True,
     ) -> Outcome:
         """The outcome of the next trial; its texts have no secrets. `has_fault`: whether a trial
         that fails does so as the investigated run."""
@@ -213,8 +217,10 @@ class Trials:
             return known
         self.forget()
         began = time.monotonic()
-        found = make()
-        found = replace(found, error=_masked(found.error), traceback=_masked(found.traceback))
+        outcome = make()
+        outcome = replace(
+            outcome, error=_masked(outcome.error), traceback=_masked(outcome.traceback)
+        )
         self._number += 1
         self._log.append(
             KIND,
@@ -222,14 +228,14 @@ class Trials:
             place=self._place,
             stage=stage,
             what=what,
-            outcome=found.kind if found.kind in NEUTRAL or has_fault(found) else ANOTHER,
-            detail=_masked(detail or found.detail),
+            outcome=outcome.kind if outcome.kind in NEUTRAL or has_fault(outcome) else ANOTHER,
+            detail=_masked(detail or outcome.detail),
             trial_seconds=time.monotonic() - began,
-            ended=found.kind,
-            **{name: value for name, value in asdict(found).items() if name != "kind"},
+            ended=outcome.kind,
+            **{name: value for name, value in asdict(outcome).items() if name != "kind"},
         )
         self._log.flush()
-        return found
+        return outcome
 
     def forget(self) -> None:
         """Makes all further trials, because what is tried has changed since the earlier attempt."""
@@ -266,12 +272,12 @@ def _earlier(events: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], in
             # A trial that was made again replaces the earlier one and all that followed.
             del known[max(0, int(event.get("place", number)) - 1) :]
             known.append((facts, event))
-    is_same = all(one == facts for one, _ in known)
+    is_same = all(earlier == facts for earlier, _ in known)
     return [event for _, event in known] if is_same else [], number
 
 
 def _outcome(event: dict[str, Any]) -> Outcome:
-    known = {one.name: event[one.name] for one in fields(Outcome) if one.name != "kind"}
+    known = {field.name: event[field.name] for field in fields(Outcome) if field.name != "kind"}
     for name in ("max_error", "allowed_error"):  # The journal has texts for NaN and infinity.
         known[name] = None if known[name] is None else float(known[name])
     return Outcome(kind=event["ended"], **known)

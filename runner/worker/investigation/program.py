@@ -59,8 +59,8 @@ def run(call, args):
         if terms:
             sum(terms).backward()
     floats = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
-    found = [*outputs, *floats, *(a.grad for a in floats if a.grad is not None)]
-    return [one.detach().clone() for one in found]
+    tensors = [*outputs, *floats, *(a.grad for a in floats if a.grad is not None)]
+    return [tensor.detach().clone() for tensor in tensors]
 
 
 def repro():
@@ -143,7 +143,7 @@ def make_program(
         clears="" if graph.accumulates else CLEARS,
         module=_module_text(graph.module),
         inputs="\n".join(f"        {text}," for text in texts),
-        wants=[isinstance(one, Tensor) and one.requires_grad for one in graph.inputs],
+        wants=[isinstance(tensor, Tensor) and tensor.requires_grad for tensor in graph.inputs],
         arguments=", ".join(f"{name}={text}" for name, text in arguments.items()),
         settings="\n".join([*_settings(variant), *loads, *without_gradients]),
         precision=_precision(variant),
@@ -185,7 +185,7 @@ def _precision(variant: Variant) -> str:
         switches += ["matmul.allow_tf32 = True"]
     if variant.math_attention == "reduced":
         switches += ["allow_fp16_bf16_reduction_math_sdp(True)"]
-    return "".join(f"torch.backends.cuda.{one}\n" for one in switches)
+    return "".join(f"torch.backends.cuda.{switch}\n" for switch in switches)
 
 
 def _random_text(value: Any) -> str:
@@ -237,14 +237,14 @@ def _fails_with(
     names = {"torch": torch, "tensor": torch.tensor, "nan": float("nan"), "inf": float("inf")}
     made = [eval(text, names) for text in texts]
     inputs = tuple(
-        one.requires_grad_(value.requires_grad) if isinstance(one, Tensor) else one
-        for one, value in zip(made, graph.inputs, strict=True)
+        value.requires_grad_(own.requires_grad) if isinstance(value, Tensor) else value
+        for value, own in zip(made, graph.inputs, strict=True)
     )
     try:
-        found = GraphTrials(replace(graph, inputs=inputs), tolerance).outcome(variant)
+        result = GraphTrials(replace(graph, inputs=inputs), tolerance).outcome(variant)
     except Exception:  # Random numbers may be no valid input, such as an index out of range.
         return False
-    return is_same(found, outcome)
+    return is_same(result, outcome)
 
 
 def try_program(command: list[str], folder: Path, seconds: float) -> Outcome:
@@ -267,8 +267,8 @@ def try_program(command: list[str], folder: Path, seconds: float) -> Outcome:
         return PASSES
     if done.returncode < 0:
         return Outcome(kind="crashes", error=f"the process ended by signal {-done.returncode}")
-    if found := DIFFERENCE.search(done.stderr):
-        number, error = found.groups()
+    if difference := DIFFERENCE.search(done.stderr):
+        number, error = difference.groups()
         return Outcome(kind="differs", quantity="result", tensor=number, max_error=float(error))
     error = re.search(
         r"^(?:\w+\.)*(\w+\b(?!\.)[\s\S]*)", done.stderr.rpartition(TRACEBACK)[2], re.M

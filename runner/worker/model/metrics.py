@@ -108,7 +108,7 @@ def _value(name: str, metric: torchmetrics.Metric, group: RankGroup) -> float | 
         return float(num_right / num_targets)
     if name == "roc_auc":
         assert isinstance(metric, classification.MulticlassAUROC)
-        mine = torch.unique(torch.cat(metric.target)).tolist() if metric.target else []
-        if len(set().union(*group.gather(mine))) < metric.num_classes:
+        classes = torch.unique(torch.cat(metric.target)).tolist() if metric.target else []
+        if len(set().union(*group.gather(classes))) < metric.num_classes:
             return None
     return float(metric.compute())

@@ -228,8 +228,12 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _remote_failure(meetings: Meetings, run_id: str) -> RankFailure | None:
     """The failure that another machine reports, unless it follows from another one's end."""
-    reported = [RankFailure(**one) for one in meetings.failures(run_id)]
-    own = [one for one in reported if not CONSEQUENCE.search(str(one.fields.get("message")))]
+    reported = [RankFailure(**fields) for fields in meetings.failures(run_id)]
+    own = [
+        failure
+        for failure in reported
+        if not CONSEQUENCE.search(str(failure.fields.get("message")))
+    ]
     return own[0] if own else None
 
 
@@ -310,7 +314,7 @@ def _first_failure(listener: RankListener, error: "ChildFailedError") -> RankFai
     """The failure of a killed rank, which could not report it; else the first report. After a kill,
     the reports of other ranks are consequences, such as a closed connection or a request to
     stop."""
-    reports = sorted(listener.failures, key=lambda one: one.status is not None)
+    reports = sorted(listener.failures, key=lambda report: report.status is not None)
     if reports and reports[0].status is None:
         return reports[0]
     for rank, ended in error.failures.items():

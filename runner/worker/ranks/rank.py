@@ -129,8 +129,8 @@ class SharedTurns(Turns):
         super().ready()
 
     def _next(self) -> Turn | None:
-        mine = [self._next_of_all()] if self._group.rank == 0 else None
-        (turn,) = self._group.share(mine)
+        sent = [self._next_of_all()] if self._group.rank == 0 else None
+        (turn,) = self._group.share(sent)
         self.stop_requested = turn is None
         return turn
 

@@ -55,12 +55,12 @@ class ScriptCheckpoints:
         None for a process that adds rounds, because it trains from the beginning."""
         if self.run.adds_rounds:
             return None
-        found = [
+        checkpoints = [
             saved
             for _, saved in self._notes()
             if saved is not None and by in (None, saved.by) and path in (None, saved.path)
         ]
-        return max(found, key=lambda saved: saved.step, default=None)
+        return max(checkpoints, key=lambda saved: saved.step, default=None)
 
     def forget(self, path: Path) -> None:
         """Removes the notes of a checkpoint that is about to be overwritten."""
@@ -140,8 +140,8 @@ class ScriptCheckpoints:
 
 def _identity(path: Path) -> list[int]:
     """Identifies the file; another file at this path has another identity."""
-    found = path.stat()
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
+    status = path.stat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def _bytes(path: Path) -> int:
@@ -174,7 +174,9 @@ def read_earlier(run: RunDir) -> EarlierAttempts | None:
             case "profile":
                 is_profiled = True
             case "resumed":
-                evaluations = [one for one in evaluations if one[1] <= event["step"]]
+                evaluations = [
+                    evaluation for evaluation in evaluations if evaluation[1] <= event["step"]
+                ]
     if workload is None:
         return None
     return EarlierAttempts(

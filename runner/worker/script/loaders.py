@@ -91,7 +91,9 @@ def loaders_with(workers: int, *, pinned: bool) -> Iterator[None]:
 def paused_processes() -> Iterator[None]:
     """Suspends the processes that the script started with `multiprocessing`, such as those of data
     loaders."""
-    processes = [one.pid for one in multiprocessing.active_children() if one.pid is not None]
+    processes = [
+        process.pid for process in multiprocessing.active_children() if process.pid is not None
+    ]
     _signal(processes, signal.SIGSTOP)
     try:
         yield

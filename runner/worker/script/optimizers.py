@@ -96,7 +96,7 @@ def optimizers_in(
         name = type(self).__name__
         if (form if form == "foreach" else "fused") not in defaults:
             fixed["optimizer"] = NO_FORM.format(name, form or "fused")
-        elif any(defaults.get(one) is not None for one in ("fused", "foreach")):
+        elif any(defaults.get(option) is not None for option in ("fused", "foreach")):
             fixed["optimizer"] = CHOSEN.format(name)
         if form is not None and fixed:
             raise WorkloadError(fixed["optimizer"])

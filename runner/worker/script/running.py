@@ -83,9 +83,9 @@ def tidy(folder: Path, place: Path) -> None:
     for parent, folders, names in os.walk(place, topdown=False):
         original = folder / Path(parent).relative_to(place)
         for name in [*names, *folders]:
-            mine, theirs = Path(parent, name), original / name
-            if mine.is_symlink() or (mine.is_file() and _is_same(mine, theirs)):
-                mine.unlink()
+            copy, source = Path(parent, name), original / name
+            if copy.is_symlink() or (copy.is_file() and _is_same(copy, source)):
+                copy.unlink()
         if Path(parent) != place and not any(Path(parent).iterdir()):
             Path(parent).rmdir()
 
@@ -110,12 +110,12 @@ def _link(original: Path, here: Path, folder: Path) -> Iterator[str]:
     yield str(original.relative_to(folder))
 
 
-def _is_same(mine: Path, theirs: Path) -> bool:
+def _is_same(copy: Path, original: Path) -> bool:
     try:
-        one, other = mine.stat(), theirs.stat()
+        copied, other = copy.stat(), original.stat()
     except OSError:
         return False
-    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+    return (copied.st_size, copied.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
 
 
 LOOK_SECONDS = 1.0
@@ -186,17 +186,17 @@ class _Finder(MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         attach = self._left.pop(name, None)  # first, because `find_spec` calls this finder again
-        found = None if attach is None else importlib.util.find_spec(name)
-        if attach is None or found is None or found.loader is None:
-            return found
-        execute = found.loader.exec_module
+        spec = None if attach is None else importlib.util.find_spec(name)
+        if attach is None or spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
             attach(module, self._listener)
 
-        found.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return found
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: Turns) -> bool:

@@ -375,8 +375,10 @@ class ScriptSession:
 
     def _begin(self, arguments: object) -> None:
         """Waits for this run's turn; the first step may then begin."""
-        found = [model for function in self._functions for model in models_of(function)]
-        models = [m for m in dict.fromkeys([*self._modules, *found]) if not has_lazy_weights(m)]
+        closed_over = [model for function in self._functions for model in models_of(function)]
+        models = [
+            m for m in dict.fromkeys([*self._modules, *closed_over]) if not has_lazy_weights(m)
+        ]
         if self._adds_rounds:
             self._log.flush()
         else:

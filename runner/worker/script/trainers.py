@@ -59,7 +59,7 @@ def num_samples(batch: Any) -> int | None:
     entries = batch.values() if isinstance(batch, Mapping) else batch
     if isinstance(batch, Tensor) or not hasattr(entries, "__iter__"):
         entries = [batch]
-    return next((len(one) for one in entries if isinstance(one, Tensor) and one.ndim), None)
+    return next((len(entry) for entry in entries if isinstance(entry, Tensor) and entry.ndim), None)
 
 
 def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
@@ -176,7 +176,7 @@ class _TransformersCallback:
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any
     ) -> None:
-        found = {
+        values = {
             name.removeprefix(TRANSFORMERS_PREFIX): value
             for name, value in (metrics or {}).items()
             if name.startswith(TRANSFORMERS_PREFIX)
@@ -188,7 +188,7 @@ class _TransformersCallback:
             count = len(rest["eval_dataloader"].dataset)
         except (KeyError, AttributeError, TypeError):  # no loader yet, or samples without end
             count = None
-        self._session.evaluated("validation", count, found)
+        self._session.evaluated("validation", count, values)
 
 
 class _LightningCallback:
@@ -237,16 +237,16 @@ class _LightningCallback:
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.sanity_checking:
-            found, count = _logged(trainer.callback_metrics), self._num_evaluated or None
-            self._session.evaluated("validation", count, found)
+            metrics, count = _logged(trainer.callback_metrics), self._num_evaluated or None
+            self._session.evaluated("validation", count, metrics)
         self._session.evaluate(False)
 
 
-def _logged(found: Mapping[str, Any]) -> dict[str, Any]:
+def _logged(logged: Mapping[str, Any]) -> dict[str, Any]:
     """The logged metrics of a validation, by names that other scripts use, too."""
     names = {"acc": "accuracy"}
     metrics = {}
-    for name, value in found.items():
+    for name, value in logged.items():
         for prefix in LIGHTNING_PREFIXES:
             if name.startswith(prefix):
                 short = name.removeprefix(prefix)
@@ -272,7 +272,7 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
     def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = prepare(self, *args, **kwargs)
         results = result if isinstance(result, tuple) else (result,)
-        models = [one for one in results if isinstance(one, nn.Module)]
+        models = [value for value in results if isinstance(value, nn.Module)]
         if models and not session.has_compiled and not _script_uses_breakeven():
             for model in models:
                 session.compiler.compile_in_place(model, {})
@@ -316,8 +316,10 @@ def _script_uses_breakeven() -> bool:
     """Whether the script itself uses `breakeven` to compile and to end steps."""
     names = {getattr(breakeven, name) for name in breakeven.__all__} | {breakeven}
     main = vars(sys.modules["__main__"])
-    nameable = [one for one in list(main.values()) if isinstance(one, ModuleType | FunctionType)]
-    return any(one in names for one in nameable)
+    nameable = [
+        value for value in list(main.values()) if isinstance(value, ModuleType | FunctionType)
+    ]
+    return any(value in names for value in nameable)
 
 
 TRAINERS: dict[str, Callable[[ModuleType, Any], None]] = {

@@ -107,7 +107,7 @@ class Inputs:
 
     @property
     def whole_sha256(self) -> str:
-        hashes = [self.sha256, *(one["sha256"] for one in self.floats)]
+        hashes = [self.sha256, *(floats["sha256"] for floats in self.floats)]
         return hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
 
@@ -140,8 +140,8 @@ def _rough(tensor: Tensor) -> list[float]:
         return []
     places = torch.arange(len(flat), device=flat.device)
     waves = [(flat * torch.cos(places * turn)).sum() / len(flat) ** 0.5 for turn in WAVES]
-    found = torch.stack([flat.square().mean().sqrt(), flat.mean(), *waves])
-    return [float(value) for value in found.tolist()]
+    sums = torch.stack([flat.square().mean().sqrt(), flat.mean(), *waves])
+    return [float(value) for value in sums.tolist()]
 
 
 def _leaves(value: object, depth: int) -> Iterator[Tensor | bool | int | float | str]:

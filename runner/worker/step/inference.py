@@ -110,9 +110,9 @@ class Inference:
         order = torch.arange(len(split), device=split.labels.device)
         for indices in torch.split(order, self._batch_size):
             size = self._batch_size // self._part.size
-            mine = indices[self._part.rank * size :][:size]
-            num_real = len(mine)
+            part = indices[self._part.rank * size :][:size]
+            num_real = len(part)
             if num_real < size and (split.can_pad or not self._own_loss or not num_real):
                 filler = indices[:1].expand(size - num_real)
-                mine = torch.cat([mine, filler])
-            yield mine, num_real
+                part = torch.cat([part, filler])
+            yield part, num_real

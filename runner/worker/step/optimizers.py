@@ -37,7 +37,7 @@ def make_optimizers(
     options or a form that torch does not have, and for a group without parameters.
     """
 
-    def make(name: str, options: Options, rate: float, mine: Named) -> torch.optim.Optimizer:
+    def make(name: str, options: Options, rate: float, named: Named) -> torch.optim.Optimizer:
         kind, arguments = _class_of(name), dict(options)
         if capturable and takes(name, "capturable"):
             arguments.setdefault("capturable", True)
@@ -47,7 +47,7 @@ def make_optimizers(
             arguments |= {"fused": form == "fused", "foreach": form == "foreach"}
         lr = rate if training.has_constant_rate else torch.tensor(rate, device=device)
         try:
-            return kind([parameter for _, parameter in mine], lr=lr, **arguments)
+            return kind([parameter for _, parameter in named], lr=lr, **arguments)
         except (TypeError, ValueError, RuntimeError) as error:
             raise WorkloadError(
                 f"training.optimizer_options = {options!r} do not fit torch.optim.{name}: {error}"
@@ -56,8 +56,8 @@ def make_optimizers(
     rest: Named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     grouped = []
     for text, group in zip(training.parameter_groups, training.groups, strict=True):
-        mine = [(name, p) for name, p in rest if fnmatchcase(name, group.pattern)]
-        if not mine:
+        named = [(name, p) for name, p in rest if fnmatchcase(name, group.pattern)]
+        if not named:
             known = ", ".join(name for name, _ in rest[:3]) or "none"
             raise WorkloadError(
                 f"training.parameter_groups: {text!r} matches no parameter that an earlier group "
@@ -68,7 +68,7 @@ def make_optimizers(
         usual = {} if group.optimizer else training.optimizer_options
         rate = group.learning_rate or training.learning_rate
         grouped.append(
-            make(group.optimizer or training.optimizer, {**usual, **group.options}, rate, mine)
+            make(group.optimizer or training.optimizer, {**usual, **group.options}, rate, named)
         )
     if not rest:
         return grouped

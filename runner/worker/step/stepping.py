@@ -109,10 +109,10 @@ class StepMaker:
         in_two = self._training.gradient_accumulation > 1 or self._hooks.between_backward_and_update
         if in_two or scope == "forward_backward":
             return self._in_two(compile(self._backward(forward)), compile(self._update()))
-        whole = compile(self._iterate(forward))
+        step = compile(self._iterate(forward))
         if self._weighs:
-            return lambda batches: whole(batches[0].inputs, batches[0].share)
-        return lambda batches: whole(batches[0].inputs, None)
+            return lambda batches: step(batches[0].inputs, batches[0].share)
+        return lambda batches: step(batches[0].inputs, None)
 
     # `iterate` repeats the lines of `backward` instead of calling it: Dynamo cannot go on inside a
     # called function after the break at loss.backward(), and would break the graph once more.

@@ -92,9 +92,9 @@ def _load_splits(experiment: ExperimentSpec) -> dict[str, Split]:
     parts = _call_seeded(source, experiment.training.seed)
     sizes = part_sizes(experiment.data)
     if not isinstance(parts, Mapping) or not parts.keys() >= sizes.keys():
-        found = ", ".join(map(str, parts)) if isinstance(parts, Mapping) else type(parts).__name__
+        kind = ", ".join(map(str, parts)) if isinstance(parts, Mapping) else type(parts).__name__
         raise WorkloadError(
-            f"{source!r} returned {found or 'nothing'}; it must return a mapping with the samples "
+            f"{source!r} returned {kind or 'nothing'}; it must return a mapping with the samples "
             f"of {', '.join(sizes)}"
         )
     splits = {

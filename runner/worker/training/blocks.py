@@ -192,13 +192,16 @@ class BlockRecorder:
         """Records the block by each rank's own clock and allocator."""
         if self._group.size == 1:
             return
-        mine = {
+        own_fields = {
             "seconds": sum(cost.seconds),
             "cpu_seconds": cost.cpu_seconds,
             "peak_memory_bytes": cost.memory.peak_bytes,
             "reserved_memory_bytes": cost.memory.reserved_bytes,
         }
-        rows = [{"rank": rank, **one} for rank, one in enumerate(self._group.gather(mine))]
+        rows = [
+            {"rank": rank, **rank_fields}
+            for rank, rank_fields in enumerate(self._group.gather(own_fields))
+        ]
         self._log.extend("rank_block", rows, round=turn.round, first_step=block.first_step)
 
     def write_values(self) -> None:
@@ -245,8 +248,8 @@ def _sum(counts: Sequence[float | None]) -> float | None:
 def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:
     """The values of all tensors; waits for the device once."""
     known = [full_tensor(tensor) for tensor in tensors if tensor is not None]
-    if len({(one.device, one.dtype) for one in known}) > 1:  # a script's losses may differ
-        known = [one.to(known[0].device, torch.float32) for one in known]
+    if len({(tensor.device, tensor.dtype) for tensor in known}) > 1:  # a script's losses may differ
+        known = [tensor.to(known[0].device, torch.float32) for tensor in known]
     values = iter(torch.stack(known).tolist() if known else [])
     return [None if tensor is None else next(values) for tensor in tensors]
 

@@ -197,12 +197,12 @@ def _remove(checkpoint: Path) -> None:
 
 def latest_checkpoint(run: RunDir) -> tuple[int, Path] | None:
     """Step and file of the checkpoint to resume from; None if there is none."""
-    found = [
+    checkpoints = [
         (int(match[1]), file)
         for file in run.checkpoints.glob("step-*")
         if (match := re.fullmatch(r"step-(\d+)", file.stem)) and file.suffix in ENDINGS
     ]
-    return max(found, default=None)
+    return max(checkpoints, default=None)
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:

@@ -94,10 +94,10 @@ def evaluate(
         answers = [tally.ask(question) for tally in tallies]
         if compiled:
             pairs.add(question, *answers)
-    found = [{"split": name, **tally.fields(), "num_samples": len(split)} for tally in tallies]
+    results = [{"split": name, **tally.fields(), "num_samples": len(split)} for tally in tallies]
     if compiled:
-        found[-1]["answers"] = pairs.fields()
-    return found
+        results[-1]["answers"] = pairs.fields()
+    return results
 
 
 class Predictions(Callback):
@@ -154,15 +154,17 @@ def write_predictions(
     under the run's backend, and compares them. A prediction is the class with the largest logit;
     if labels are no classes, it is the model's one number.
     """
-    found: dict[str, list[Tensor]] = {"": []} if pairs is None else {"": [], "compiled_": []}
+    logits_by_form: dict[str, list[Tensor]] = (
+        {"": []} if pairs is None else {"": [], "compiled_": []}
+    )
     for question in inference.questions(split):
-        answers = [question.answer(compiled=bool(prefix)) for prefix in found]
-        for mine, answer in zip(found.values(), answers, strict=True):
-            mine.append(answer.logits.float().cpu())
+        answers = [question.answer(compiled=bool(prefix)) for prefix in logits_by_form]
+        for parts, answer in zip(logits_by_form.values(), answers, strict=True):
+            parts.append(answer.logits.float().cpu())
         if pairs is not None:
             pairs.add(question, *answers)
     columns: dict[str, Any] = {"label": split.labels.cpu().numpy()}
-    for prefix, parts in found.items():
+    for prefix, parts in logits_by_form.items():
         by_rank = group.gather(parts)
         logits = torch.cat([part for batch in zip(*by_rank, strict=True) for part in batch])
         is_class = not split.labels.is_floating_point()

@@ -124,13 +124,13 @@ class DeviceWork(Timed):
 
 def merged(spans: Iterable[Span]) -> list[Span]:
     """The union of spans, as ordered spans without overlap."""
-    found: list[Span] = []
+    union: list[Span] = []
     for span in sorted(spans):
-        if found and span.start <= found[-1].end:
-            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        if union and span.start <= union[-1].end:
+            union[-1] = Span(union[-1].start, max(union[-1].end, span.end))
         else:
-            found.append(span)
-    return found
+            union.append(span)
+    return union
 
 
 def length(spans: Iterable[Span]) -> float:
@@ -163,8 +163,8 @@ def read_trace(content: bytes) -> Trace:
     calls = [_call(event) for event in complete if event.get("cat") in HOST_CATEGORIES]
     work = [_work(event) for event in complete if event.get("cat") in DEVICE_CATEGORIES]
     _nest(calls)
-    found = filter(None, map(collective_of, complete))
-    return Trace(calls, sorted(work, key=lambda one: one.start), list(found))
+    collectives = filter(None, map(collective_of, complete))
+    return Trace(calls, sorted(work, key=lambda span: span.start), list(collectives))
 
 
 def collective_of(event: Mapping[str, Any]) -> Collective | None:
@@ -184,8 +184,8 @@ def collective_of(event: Mapping[str, Any]) -> Collective | None:
 
 
 def _bytes(kind: str, elements: int) -> int | None:
-    each = ELEMENT_BYTES.get(kind.lower())
-    return None if each is None else each * elements
+    size = ELEMENT_BYTES.get(kind.lower())
+    return None if size is None else size * elements
 
 
 def _elements(size: Any) -> int:
@@ -345,8 +345,8 @@ def shared_seconds(work: Sequence[Span]) -> list[float]:
     """The seconds of each span; n simultaneous spans get an n-th of the time each."""
     seconds = [0.0] * len(work)
     edges = sorted(
-        [(one.start, 1, i) for i, one in enumerate(work)]
-        + [(one.end, 0, i) for i, one in enumerate(work)]
+        [(span.start, 1, i) for i, span in enumerate(work)]
+        + [(span.end, 0, i) for i, span in enumerate(work)]
     )
     running: set[int] = set()
     before = 0.0
@@ -362,7 +362,7 @@ def shared_seconds(work: Sequence[Span]) -> list[float]:
 
 
 def _shared(work: Sequence[DeviceWork]) -> Iterable[tuple[DeviceWork, float]]:
-    return zip(work, shared_seconds([one.span for one in work]), strict=True)
+    return zip(work, shared_seconds([piece.span for piece in work]), strict=True)
 
 
 def _computes(call: HostCall) -> bool:
@@ -424,9 +424,9 @@ def _frame_of(graph: HostCall) -> HostCall | None:
     """The outermost function of a graph; None for a graph within another graph or a backward
     pass."""
     above = list(graph.callers())[1:]
-    if any(one.name.startswith((*GRAPHS, BACKWARD)) for one in above):
+    if any(call.name.startswith((*GRAPHS, BACKWARD)) for call in above):
         return None
-    return next((one for one in reversed(above) if one.name.startswith(COMPILED_FRAME)), None)
+    return next((call for call in reversed(above) if call.name.startswith(COMPILED_FRAME)), None)
 
 
 def _short(name: str) -> str:
@@ -439,11 +439,11 @@ def communication(trace: Trace, steps: int, *, device_works_by_itself: bool) -> 
     """Seconds per step of this rank: computation, communication, and communication during which it
     computed nothing (exposed)."""
     if device_works_by_itself:
-        computing = [one.span for one in trace.work if "nccl" not in one.name.lower()]
+        computing = [piece.span for piece in trace.work if "nccl" not in piece.name.lower()]
     else:
         calls = filter(_computes, trace.calls)
         computing = [call.span for call in calls if not call.name.startswith(COLLECTIVES)]
-    sent = [one.span for one in trace.collectives]
+    sent = [collective.span for collective in trace.collectives]
     compute_seconds = length(merged(computing))
     return {
         "compute_seconds": compute_seconds / steps,
@@ -455,17 +455,17 @@ def communication(trace: Trace, steps: int, *, device_works_by_itself: bool) -> 
 def by_collective(trace: Trace, steps: int) -> list[dict[str, Any]]:
     """Calls, bytes and seconds per step of each kind of collective."""
     kinds: dict[str, list[Collective]] = defaultdict(list)
-    for one in trace.collectives:
-        kinds[one.name].append(one)
+    for collective in trace.collectives:
+        kinds[collective.name].append(collective)
     rows = []
     for name, calls in sorted(kinds.items()):
-        sizes = [one.bytes for one in calls]
+        sizes = [call.bytes for call in calls]
         rows.append(
             {
                 "name": name,
                 "calls": len(calls) / steps,
                 "sent_bytes": None if None in sizes else sum(filter(None, sizes)) / steps,
-                "seconds": length(merged(one.span for one in calls)) / steps,
+                "seconds": length(merged(call.span for call in calls)) / steps,
             }
         )
     return rows

@@ -142,21 +142,21 @@ class StepProfiler:
         ends the profile."""
         self._log.enter("profiling")
         since = time.perf_counter()
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         try:
-            yield from self._record(round_number, found)
+            yield from self._record(round_number, fields)
         except Exception as error:
-            found = {"failure": _describe(error)}
-        self._write(round_number, since, **found)
+            fields = {"failure": _describe(error)}
+        self._write(round_number, since, **fields)
         self._write_ranks(round_number)
 
-    def _write(self, round_number: int, since: float, **found: Any) -> None:
+    def _write(self, round_number: int, since: float, **fields: Any) -> None:
         cost = time.perf_counter() - since
         self._costs.append(cost)
-        if not found.get("compiled", True):
-            self._busy.append(found["busy_seconds"])
+        if not fields.get("compiled", True):
+            self._busy.append(fields["busy_seconds"])
         self._log.append(
-            "profile", round=round_number, steps=self._steps, cost_seconds=cost, **found
+            "profile", round=round_number, steps=self._steps, cost_seconds=cost, **fields
         )
         self._log.flush()
 
@@ -164,16 +164,16 @@ class StepProfiler:
         """Records the communication in each rank's own trace."""
         if self._group.size == 1:
             return
-        mine, self._communication = self._communication, None
-        known = [(rank, one) for rank, one in enumerate(self._group.gather(mine)) if one]
+        own_times, self._communication = self._communication, None
+        known = [(rank, times) for rank, times in enumerate(self._group.gather(own_times)) if times]
         rows = [{"rank": rank, **seconds} for rank, (seconds, _) in known]
         sent = [{"rank": rank, **row} for rank, (_, kinds) in known for row in kinds]
         self._log.extend("collective", sent, round=round_number)
         self._log.extend("rank_profile", rows, round=round_number)
         self._log.flush()
 
-    def _record(self, round_number: int, found: dict[str, Any]) -> Iterator[int]:
-        """Yields the steps; puts the fields of the turn into `found`."""
+    def _record(self, round_number: int, fields: dict[str, Any]) -> Iterator[int]:
+        """Yields the steps; puts the fields of the turn into `fields`."""
         yield 0  # Ends the effects of other runs' turns, for example on caches.
         self._device.synchronize()
         compilations = self._observer.num_compilations
@@ -194,7 +194,7 @@ class StepProfiler:
             kernels = self._write_kernels(round_number, read_trace(trace))
         compiled = self._observer.num_compilations > compilations
         shares = {"seconds": seconds, "issue_seconds": issued}
-        found |= kernels | {
+        fields |= kernels | {
             **{name: value / self._steps for name, value in shares.items()},
             "waited_seconds": waited or None,
             "compiled": compiled,

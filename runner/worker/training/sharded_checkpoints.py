@@ -128,7 +128,9 @@ def divide(
     for name, tensor in model.state_dict().items():
         weights[name] = _part(weights[name], tensor)
     for optimizer, state in zip(optimizers, states, strict=True):
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        parameters = [
+            parameter for group in optimizer.param_groups for parameter in group["params"]
+        ]
         for number, values in state["state"].items():
             like = parameters[number]
             values.update({name: _part(value, like) for name, value in values.items()})
@@ -148,12 +150,12 @@ def _taken_apart(
     weights = get_model_state_dict(model)
     state: Any = get_optimizer_state_dict(model, optimizers, options=FLAT)
     tensors: dict[str, Any] = {f"model.{name}": tensor for name, tensor in weights.items()}
-    tensors |= {f"optimizer.{n}": one for n, one in state.items() if isinstance(one, Tensor)}
-    return tensors, {n: one for n, one in state.items() if not isinstance(one, Tensor)}
+    tensors |= {f"optimizer.{n}": value for n, value in state.items() if isinstance(value, Tensor)}
+    return tensors, {n: value for n, value in state.items() if not isinstance(value, Tensor)}
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
-    return {n.removeprefix(prefix): one for n, one in tensors.items() if n.startswith(prefix)}
+    return {n.removeprefix(prefix): tensor for n, tensor in tensors.items() if n.startswith(prefix)}
 
 
 class _SafeReader(FileSystemReader):

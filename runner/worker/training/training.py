@@ -185,10 +185,10 @@ class Trainer:
         return True
 
     def _resume(self) -> None:
-        found = latest_checkpoint(self._run)
-        if found is None:
+        checkpoint = latest_checkpoint(self._run)
+        if checkpoint is None:
             return
-        step, file = found
+        step, file = checkpoint
         before = self._checkpointed.load(file)
         self._state.step = self._observer.step = step
         self._log.append(
@@ -256,7 +256,7 @@ class Trainer:
     def _agree(self) -> None:
         """Ends training on every rank if one rank ends it."""
         reasons = self._group.gather(self._state.stop_reason)
-        self._state.stop_reason = next((one for one in reasons if one is not None), None)
+        self._state.stop_reason = next((reason for reason in reasons if reason is not None), None)
 
     def _batches_of(self, epoch: int) -> Windows:
         if self._windows is None or self._windows.epoch != epoch:
@@ -292,7 +292,7 @@ class Trainer:
     def _evaluate_split(self, name: SplitName) -> dict[str, Any]:
         """Evaluates a split; returns the result without a compiler."""
         experiment = self._experiment
-        found = evaluate(
+        results = evaluate(
             self._inference,
             self._workload,
             self._objective,
@@ -302,9 +302,9 @@ class Trainer:
             compiled=experiment.evaluation.compiled and self._variant.backend is not None,
             group=self._group,
         )
-        for one in found:
-            self._log.append("evaluation", epoch=self._state.epoch, step=self._state.step, **one)
-        return found[0]
+        for result in results:
+            self._log.append("evaluation", epoch=self._state.epoch, step=self._state.step, **result)
+        return results[0]
 
     def _enter(self, phase: Literal["evaluating", "checking", "training"]) -> None:
         """Enters a phase; compilations since the last step belong to the phase that ends."""
