@@ -54,26 +54,30 @@ from breakeven.storage.terminal.as_json import (
     explanation_json,
     investigation_json,
 )
-from breakeven.storage.terminal.causes import known_causes
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
-from breakeven.storage.terminal.finding_words import explain_report
-from breakeven.storage.terminal.investigation_words import investigation_report, issue, remedies
-from breakeven.storage.terminal.issues import has_issue, slow_issue, slower
 from breakeven.storage.terminal.layout import wrapped
 from breakeven.storage.terminal.lists import list_json, list_table, listed
-from breakeven.storage.terminal.plan_words import answer_words, plan_details
-from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.report import (
     brought_text,
     caches_report,
     causes_report,
     checks_exit_status,
+    compile_report,
     correctness_report,
+    difference_report,
+    explain_report,
+    investigation_report,
+    ladder_report,
     report,
     spent_words,
 )
-from breakeven.storage.terminal.side_by_side import difference_report
+from breakeven.storage.words.causes import known_causes
+from breakeven.storage.words.compiling import NO_LADDER
+from breakeven.storage.words.investigation import issue, remedies
+from breakeven.storage.words.issues import has_issue, slow_issue, slower
+from breakeven.storage.words.plan import answer_words, plan_details
+from breakeven.storage.words.recipe import FURTHER, how_to_use
+from breakeven.storage.words.suite import other_conditions
+from breakeven.storage.words.warnings import caution_words
 
 EXAMPLES = PACKAGE / "examples"
 HTML = "html"
@@ -320,7 +324,7 @@ def print_suite(store: Store, options: argparse.Namespace) -> int:
     print(wrapped(suite_report.suite_report(options.experiment, found)))  # noqa: T201
     compared = against(found, earlier) if earlier else None
     if compared is not None:
-        conditions = suite_report.other_conditions(runs, options.experiment, options.against)
+        conditions = other_conditions(runs, options.experiment, options.against)
         print(wrapped(f"\n{suite_report.against_report(options.against, compared, conditions)}"))  # noqa: T201
     return suite_report.exit_status(found, compared)
 

@@ -245,7 +245,7 @@ def micro_batches(
 
 def cause(error: BaseException, backend: str = REDUCED) -> Any:
     """The known cause of an error under a backend, for a script whose baseline trained."""
-    causes = pytest.importorskip("breakeven.storage.terminal.causes")
+    causes = pytest.importorskip("breakeven.storage.words.causes")
     spec = script_experiment(Path("/train.py"), devices=("cuda:0",), backends=(backend,))
     lacks_memory = is_out_of_memory(error)
     failure = causes.Failure(
@@ -342,7 +342,7 @@ torch.compile(lambda x: x + 1)(torch.ones(2, device="cuda"))
 
 
 def test_a_missing_triton_is_the_cause(tmp_path: Path) -> None:
-    causes = pytest.importorskip("breakeven.storage.terminal.causes")
+    causes = pytest.importorskip("breakeven.storage.words.causes")
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TRITON], capture_output=True, text=True, cwd=tmp_path
     )

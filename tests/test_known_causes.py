@@ -43,7 +43,8 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import describe_failure, status_after
 from breakeven.runner.worker.session import run_session
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.causes import (
+from breakeven.storage.terminal.report import causes_report
+from breakeven.storage.words.causes import (
     RULES,
     Failure,
     KnownCause,
@@ -51,7 +52,6 @@ from breakeven.storage.terminal.causes import (
     known_causes,
     remedy_text,
 )
-from breakeven.storage.terminal.report import causes_report
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.loop import FAULTS, TurnsOnPaper
 

@@ -1,6 +1,6 @@
 """Warnings and notes about the numbers of a comparison, as facts.
 
-`storage.terminal.caution_words` puts them into words.
+`storage.words.warnings` puts them into words.
 """
 
 from collections.abc import Mapping

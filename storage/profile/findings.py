@@ -1,7 +1,7 @@
 """Finds causes of slow steps: one rule for each cause that users can change.
 
 A rule compares a run's profile with the baseline's and returns data; the sentences are in
-`storage/terminal/finding_words.py`.
+`storage/words/findings.py`.
 """
 
 import re

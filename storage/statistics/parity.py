@@ -4,7 +4,7 @@ Single losses must lie in a band. Controls, baselines from minimally changed wei
 rounding alone drives losses apart; a backend within a multiple of that distance computes the same
 (docs/metrics.md; measurements behind the constants: docs/decisions.md). After rounding has driven
 equal trainings apart, `storage.statistics.outcomes` compares windows and evaluations. The verdict
-follows from both; `storage.terminal.parity_words` has its texts.
+follows from both; `storage.words.parity` has its texts.
 
 A backend may train correctly and still infer incorrectly, because evaluation compiles the model
 anew, without gradients. Each run of a backend is therefore evaluated with and without a compiler,

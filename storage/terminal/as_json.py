@@ -20,19 +20,19 @@ from breakeven.storage.investigation import Investigation
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.profile.profiles import Profile
-from breakeven.storage.terminal.causes import KnownCause, remedy_text
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.environment_words import environment_sentences
-from breakeven.storage.terminal.finding_words import (
+from breakeven.storage.words.causes import KnownCause, remedy_text
+from breakeven.storage.words.environments import environment_sentences
+from breakeven.storage.words.findings import (
     bridge_words,
     finding_words,
     profile_words,
     remedy_words,
     unprofiled_words,
 )
-from breakeven.storage.terminal.investigation_words import facts, issue
-from breakeven.storage.terminal.parity_words import parity_words
-from breakeven.storage.terminal.plan_words import answer_words
+from breakeven.storage.words.investigation import facts, issue
+from breakeven.storage.words.parity import parity_words
+from breakeven.storage.words.plan import answer_words
+from breakeven.storage.words.warnings import caution_words
 
 INFINITE, NAN, NEVER = "infinite", "nan", "never"
 """Texts for numbers that JSON lacks; an infinite break-even is `NEVER`."""

@@ -15,7 +15,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.parity_words import parity_words, wrong_words
+from breakeven.storage.words.parity import parity_words, wrong_words
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
 """Why a backend meets a condition, with number and limit; None if it does not."""

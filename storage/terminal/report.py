@@ -1,33 +1,72 @@
-"""Texts of a comparison, or of an import, for the terminal."""
+"""What the commands print about an experiment, and about an import."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-import pandas as pd
-
 from breakeven.runner.folders.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.correctness import PASS, Check
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.latency import ColdWarm, why_silent
 from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.compiling.ladder import Ladder
+from breakeven.storage.compiling.two_runs import CompiledRun, compile_difference, phases
 from breakeven.storage.exchange.imports import Brought, ImportedRow
-from breakeven.storage.numbers.formats import DASH, count_of, format_share
+from breakeven.storage.index.store import Store
+from breakeven.storage.investigation import NAMED, Investigation
+from breakeven.storage.numbers.formats import DASH, format_seconds, format_share
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.queries.timeline import shown_parts
-from breakeven.storage.statistics.speedups import Ratio, ratio_text
-from breakeven.storage.terminal.causes import KnownCause, remedy_text
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
-from breakeven.storage.terminal.layout import aligned_table
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import (
-    break_even_in_full,
-    doubt_of_saving,
-    speed_reason,
-    starts_words,
+from breakeven.storage.side_by_side.ratios import (
+    Refusal,
+    Scaling,
+    differences,
 )
+from breakeven.storage.side_by_side.sides import (
+    Side,
+    differing,
+)
+from breakeven.storage.statistics.speedups import Ratio, ratio_text
+from breakeven.storage.terminal.layout import aligned_table
+from breakeven.storage.words.caches import starts_words
+from breakeven.storage.words.causes import KnownCause, remedy_text
+from breakeven.storage.words.compiling import (
+    findings,
+    ladder_rows,
+    same_text,
+)
+from breakeven.storage.words.environments import environment_lines, environment_sentences
+from breakeven.storage.words.findings import (
+    bridge_rows,
+    bridge_words,
+    finding_words,
+    profile_words,
+    remedy_words,
+    unprofiled_words,
+)
+from breakeven.storage.words.investigation import (
+    TRIAL_HEADER,
+    facts,
+    headline,
+    remedies,
+    trial_cells,
+)
+from breakeven.storage.words.issues import (
+    has_issue,
+)
+from breakeven.storage.words.parity import parity_text, parity_words
+from breakeven.storage.words.plan import break_even_in_full, doubt_of_saving, speed_reason
+from breakeven.storage.words.side_by_side import (
+    SHOWN,
+    _speed_rows,
+    number_rows,
+    obstacles,
+    scaling_notes,
+    scaling_rows,
+    wrong_trainings,
+)
+from breakeven.storage.words.warnings import caution_words
 
 Cell = Callable[[Result], str]
 
@@ -107,38 +146,6 @@ def caches_report(
     ]
     planned = [f"plan for {num_steps:,} steps: {pair}" for pair in starts_words(pairs, num_steps)]
     return "\n".join([*lines, *planned, *why_silent(silent)])
-
-
-def caches_table(pairs: Sequence[ColdWarm]) -> pd.DataFrame:
-    """One row per backend as text, including regional and dynamic variants."""
-    return pd.DataFrame([_caches_row(pair) for pair in pairs])
-
-
-def _caches_row(pair: ColdWarm) -> dict[str, str]:
-    variant, seconds = parse_backend(pair.backend), METRICS["compile_seconds"].format
-    return {
-        "backend": pair.backend,
-        "compiled": variant.scope.replace("_", " and "),
-        "shapes": {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic],
-        "repeats": count_of(len(pair.cold_seconds), "pair"),
-        "cold_compile_seconds": seconds(pair.cold_median),
-        "warm_compile_seconds": seconds(pair.warm_median),
-        "compile_time_saved": METRICS["compile_time_saved"].format(pair.time_saved),
-        "cold_over_warm": ratio_text(pair.ratio),
-    }
-
-
-def caches_break_evens(pairs: Sequence[ColdWarm]) -> pd.DataFrame:
-    """One row per backend: break-even steps with cold and with warm caches."""
-    rows = [
-        {
-            "backend": pair.backend,
-            "cold_break_even_steps": break_even_in_full(pair.cold_break_even),
-            "warm_break_even_steps": break_even_in_full(pair.warm_break_even),
-        }
-        for pair in pairs
-    ]
-    return pd.DataFrame(rows)
 
 
 def _metric(name: str) -> Cell:
@@ -252,3 +259,110 @@ def _check_cells(check: Check) -> list[str]:
     status = check.status or DASH
     tolerance = DASH if check.tolerance is None else f"{check.tolerance:g}"  # set, not measured
     return [check.label, check.part, status, *counts, tolerance]
+
+
+LONGEST = 100
+
+
+def compile_report(first: CompiledRun, other: CompiledRun, code: Sequence[str] = ()) -> str:
+    """The two runs, their differences, and the time of each phase of compiling. `code`: names of
+    stored graphs and code that differ."""
+    lines = [f"A  {printable(first.title)}", f"B  {printable(other.title)}", ""]
+    differences = compile_difference(first, other)
+    if same := same_text(differences):
+        lines += [same, ""]
+    if differences:
+        rows = [
+            [row.kind, *(printable(text, LONGEST) for text in (row.name, *row.values))]
+            for row in differences
+        ]
+        lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
+    lines += [f"recorded file that differs: {printable(name)}" for name in code]
+    times = [
+        [row.phase, format_seconds(row.one), format_seconds(row.other)]
+        for row in phases(first, other).itertuples()
+    ]
+    return "\n".join([*lines, "", *aligned_table([["phase of compiling", "A", "B"], *times], 1)])
+
+
+def ladder_report(ladder: Ladder) -> str:
+    """Sentences about faults, then a table with a row for each stage."""
+    words = [printable(str(sentence)) for sentence in findings(ladder)]
+    return "\n".join([*words, "", *aligned_table(ladder_rows(ladder), 3)])
+
+
+def difference_report(
+    sides: Sequence[Side], scaled: tuple[Sequence[Scaling], Sequence[Refusal]] = ((), ())
+) -> str:
+    """The sides, the ratios of their numbers, obstacles to comparing, and differing settings.
+    `scaled` is the result of `scalings`."""
+    lines = [f"{side.letter}  {side.experiment_id}  {printable(side.name)}" for side in sides]
+    lines += ["", *aligned_table(_speed_rows(sides, differences(sides)), 1)]
+    found_scalings, refused = scaled
+    if found_scalings or refused:
+        rows = scaling_rows(found_scalings)
+        table = aligned_table(rows, 2) if len(rows) > 1 else []
+        lines += ["", *table, *scaling_notes(sides, found_scalings, refused)]
+    for name in SHOWN:
+        rows = number_rows(sides, name)
+        if len(rows) > 1:
+            lines += ["", METRICS[name].title, *aligned_table(rows, 1)]
+    lines += ["", *obstacles(sides), *wrong_trainings(sides), *_doubts(sides)]
+    rows_that_differ = differing(sides)
+    if rows_that_differ:
+        header = ["what differs", *(side.letter for side in sides)]
+        rows = [
+            list(map(printable, (f"{difference.kind} {difference.name}", *difference.values)))
+            for difference in rows_that_differ
+        ]
+        lines += ["", *aligned_table([header, *rows], len(header))]
+    else:
+        lines.append("Settings, machines, software and data are the same.")
+    return "\n".join(lines)
+
+
+def _doubts(sides: Sequence[Side]) -> list[str]:
+    """The number of warnings of each side, and the command that shows them."""
+    return [
+        f"{side.letter}: `breakeven show {side.experiment_id}` warns of its numbers "
+        f"({len(side.comparison.warnings)})."
+        for side in sides
+        if side.comparison.warnings
+    ]
+
+
+MAX_CHARACTERS = 2000
+"""Largest length of a line."""
+
+
+def explain_report(explanation: Explanation) -> str:
+    """A sentence and a table for each run with a bridge, then the findings."""
+    lines = [printable(explanation.comparison.spec.name)]
+    if not explanation.is_known:
+        lines += ["", unprofiled_words(explanation)]
+    for label, bridge in explanation.bridges.items():
+        lines += ["", f"{label}: {bridge_words(bridge, explanation.own_speedups.get(label))}", ""]
+        lines += aligned_table(bridge_rows(bridge), 1)
+    lines += ["", "Findings"] if explanation.findings else []
+    for finding in explanation.findings:
+        lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
+    if explanation.is_known:
+        lines += ["", *(str(profile_words(profile)) for profile in explanation.profiles)]
+    return "\n".join(printable(line, MAX_CHARACTERS) for line in lines)
+
+
+def investigation_report(store: Store, investigation: Investigation) -> str:
+    """Everything for the terminal but program and issue."""
+    spec, cause = investigation.record.spec, remedies(store, investigation)
+    lines = [f"{printable(spec.name)}:", "", headline(investigation), *facts(investigation)]
+    if investigation.trials:
+        table = [list(TRIAL_HEADER), *map(trial_cells, investigation.trials)]
+        lines += ["", *aligned_table(table, len(TRIAL_HEADER) - 1)]
+    if cause.remedies:
+        lines.append("")
+    for remedy in cause.remedies:
+        command = cause.command(remedy)
+        lines.append(f"to try {remedy_text(remedy)}: {printable(command, len(command))}")
+    if investigation.finding.cause in NAMED:
+        lines += ["", has_issue(investigation.record.experiment_id, store.data_dir)]
+    return "\n".join(lines)

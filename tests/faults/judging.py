@@ -7,7 +7,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.parity import Parity
-from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.words.parity import parity_words
 from tests.faults.trial import TRIAL
 
 

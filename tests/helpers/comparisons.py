@@ -14,7 +14,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict
-from breakeven.storage.terminal.caution_words import caution_words, doubt_words
+from breakeven.storage.words.warnings import caution_words, doubt_words
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 
 ROLES = {"baseline": "baseline", "control": "control"}

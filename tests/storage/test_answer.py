@@ -26,8 +26,8 @@ from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.statistics.parity import Parity, unknown
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.gate import reasons
-from breakeven.storage.terminal.plan_words import answer_words, speed_reason
-from breakeven.storage.terminal.side_by_side import difference_report
+from breakeven.storage.terminal.report import difference_report
+from breakeven.storage.words.plan import answer_words, speed_reason
 from breakeven.views.report.content import content
 from tests.helpers.comparisons import compared, comparison, pays, result, row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

@@ -33,8 +33,8 @@ from breakeven.storage.library.summary import Summary, summarize
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.statistics.outcomes import Reading
 from breakeven.storage.statistics.parity import Parity, ParityFinding, doubt_fault, suspected_step
-from breakeven.storage.terminal.investigation_words import facts, headline, issue
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
+from breakeven.storage.words.investigation import facts, headline, issue
+from breakeven.storage.words.parity import parity_text, parity_words
 from tests.faults.investigations import (
     INVESTIGATION_ID,
     RELU,

@@ -17,7 +17,7 @@ from breakeven.storage.__main__ import main as storage
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.recipe import Change, change, how_to_use, recipe, setting_lines
+from breakeven.storage.words.recipe import Change, change, how_to_use, recipe, setting_lines
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 pytestmark = pytest.mark.heavy

@@ -12,9 +12,9 @@ from breakeven.storage.profile.findings import Kind as ProfileKind
 from breakeven.storage.statistics.outcomes import Reading
 from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFinding
 from breakeven.storage.statistics.random_numbers import DropoutFault
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.finding_words import finding_words
-from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.words.findings import finding_words
+from breakeven.storage.words.parity import parity_words
+from breakeven.storage.words.warnings import caution_words
 from breakeven.views.shared.links import sentence
 
 NOISY = Caution(kind="noisy", figures={"noise_floor": 0.0314})

@@ -6,7 +6,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.issues import escaped, fenced, slow_issue
+from breakeven.storage.words.issues import escaped, fenced, slow_issue
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
 GEMM = {"name": "nvjet_sm90_tst_1", "op": "aten::mm", "phase": "forward", "dtype": "bf16"}

@@ -16,7 +16,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.statistics.parity import Parity, unknown
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.terminal.parity_words import parity_text
+from breakeven.storage.words.parity import parity_text
 from breakeven.views.charts import bars, speed
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import profile as cache_charts

@@ -18,7 +18,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.profiles import collectives, ranks_of
 from breakeven.storage.queries import RunRecord
-from breakeven.storage.terminal.caution_words import doubt_words
+from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.charts import bars
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts

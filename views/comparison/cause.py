@@ -33,9 +33,9 @@ from breakeven.storage.investigation import (
     may_differ,
     next_experiment,
 )
-from breakeven.storage.terminal.causes import remedy_text
-from breakeven.storage.terminal.investigation_words import (
-    HEADER,
+from breakeven.storage.words.causes import remedy_text
+from breakeven.storage.words.investigation import (
+    TRIAL_HEADER,
     facts,
     headline,
     issue,
@@ -44,7 +44,7 @@ from breakeven.storage.terminal.investigation_words import (
     remedies,
     trial_cells,
 )
-from breakeven.storage.terminal.issues import slow_issue, slower
+from breakeven.storage.words.issues import slow_issue, slower
 from breakeven.views.access import permissions
 from breakeven.views.comparison.leaderboard import table, verdict_word
 from breakeven.views.parts.actions import again_link, errors_shown, launch
@@ -185,7 +185,7 @@ def _show_trials(investigation: Investigation) -> None:
     if not investigation.trials:
         return
     rows = [trial_cells(trial) for trial in investigation.trials]
-    frame = pd.DataFrame(rows, columns=list(HEADER))
+    frame = pd.DataFrame(rows, columns=list(TRIAL_HEADER))
     with titled(inert(words.plural(len(rows), "trial")), frame, "trials"):
         st.html(trials_html(investigation))
 
@@ -197,8 +197,8 @@ def trials_html(investigation: Investigation) -> Html:
         number, stage, what, _outcome, detail, took = map(inert, trial_cells(trial))
         word = verdict_word(trial.outcome, OUTCOMES.get(trial.outcome, "plain"))
         rows.append([number, stage, what, word, detail, took])
-    classes = dict.fromkeys(range(1, len(HEADER)), "words")
-    return table("Trials", [inert(title.capitalize()) for title in HEADER], rows, classes)
+    classes = dict.fromkeys(range(1, len(TRIAL_HEADER)), "words")
+    return table("Trials", [inert(title.capitalize()) for title in TRIAL_HEADER], rows, classes)
 
 
 def _show_program(investigation: Investigation) -> None:

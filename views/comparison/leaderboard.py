@@ -16,9 +16,9 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.caution_words import doubt_words
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import break_even_reason, break_even_text, speed_reason
+from breakeven.storage.words.parity import parity_text, parity_words
+from breakeven.storage.words.plan import break_even_reason, break_even_text, speed_reason
+from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison.answers import VERDICT_CLASSES
 from breakeven.views.shared import words

@@ -23,8 +23,8 @@ from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import fill
 from breakeven.storage.queries.timeline import elapsed
-from breakeven.storage.terminal.causes import KnownCause, known_causes, remedy_text
-from breakeven.storage.terminal.setting_words import setting_words
+from breakeven.storage.words.causes import KnownCause, known_causes, remedy_text
+from breakeven.storage.words.settings import setting_words
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import mark_resumptions

@@ -36,7 +36,7 @@ from breakeven.storage.compiling.timeline import phases_by_run
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.terminal.report import caches_break_evens, caches_table
+from breakeven.storage.words.caches import caches_break_evens, caches_table
 from breakeven.views.charts import profile as tensor_charts
 from breakeven.views.parts.downloads import Card, show_card, show_table
 from breakeven.views.shared import words

@@ -18,15 +18,15 @@ from breakeven.storage.profile.explanation import (
 )
 from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.compiling import FAULT_WORDS, findings
-from breakeven.storage.terminal.finding_words import (
+from breakeven.storage.words.compiling import FAULT_WORDS, findings
+from breakeven.storage.words.findings import (
     bridge_words,
     finding_words,
     profile_words,
     remedy_words,
     unprofiled_words,
 )
-from breakeven.storage.terminal.parity_words import parity_text
+from breakeven.storage.words.parity import parity_text
 from breakeven.views.charts import bars as ladder_charts
 from breakeven.views.charts import profile as profile_charts
 from breakeven.views.charts.palette import run_looks, run_mark

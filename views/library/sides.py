@@ -27,7 +27,7 @@ from breakeven.storage.side_by_side.sides import (
     load_sides,
 )
 from breakeven.storage.statistics.speedups import with_ends
-from breakeven.storage.terminal.side_by_side import (
+from breakeven.storage.words.side_by_side import (
     SHOWN,
     WHY,
     difference_text,

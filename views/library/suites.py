@@ -27,8 +27,8 @@ from breakeven.storage.exchange.formats import suite_rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Against, Outcome, against, groups
-from breakeven.storage.terminal.caution_words import doubt_words
-from breakeven.storage.terminal.suite import UNCLEAR, change_text, other_conditions
+from breakeven.storage.words.suite import UNCLEAR, change_text, other_conditions
+from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.access import permissions
 from breakeven.views.charts import library as suite_charts
 from breakeven.views.charts.library import heat_map

@@ -28,11 +28,12 @@ from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
-from breakeven.storage.terminal import investigation_words, plan_words
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.compiling import findings
-from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
-from breakeven.storage.terminal.report import caches_break_evens, caches_table
+from breakeven.storage.words import investigation as investigation_words
+from breakeven.storage.words import plan as plan_words
+from breakeven.storage.words.caches import caches_break_evens, caches_table
+from breakeven.storage.words.compiling import findings
+from breakeven.storage.words.environments import environment_lines, environment_sentences
+from breakeven.storage.words.warnings import caution_words
 from breakeven.views.charts import library as suite_charts
 from breakeven.views.comparison import answers, leaderboard, scenarios, why
 from breakeven.views.comparison.cards import all_cards
@@ -203,7 +204,7 @@ def _of_caches(store: Store, comparison: Comparison) -> Page:
 def _of_causes(store: Store, comparison: Comparison) -> Page:
     found = load_investigation(store, comparison.experiment_id)
     rows = map(investigation_words.trial_cells, found.trials)
-    trials = pd.DataFrame(rows, columns=list(investigation_words.HEADER))
+    trials = pd.DataFrame(rows, columns=list(investigation_words.TRIAL_HEADER))
     return Page(
         headline=inert(investigation_words.headline(found)),
         captions=[inert(fact) for fact in investigation_words.facts(found)],

@@ -16,7 +16,7 @@ from breakeven.storage.statistics.speedups import (
     with_ends,
 )
 from breakeven.storage.suite.groups import MIN_MODELS, Against, Group, Outcome
-from breakeven.storage.terminal.suite import compile_text, rests_on, share_text
+from breakeven.storage.words.suite import compile_text, rests_on, share_text
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.answers import (
     VERDICT_CLASSES,

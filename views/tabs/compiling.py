@@ -21,7 +21,7 @@ from breakeven.storage.compiling.two_runs import (
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.side_by_side.sides import Differing
-from breakeven.storage.terminal.compiling import same_text
+from breakeven.storage.words.compiling import same_text
 from breakeven.views.access import permissions
 from breakeven.views.charts import profile as timeline_charts
 from breakeven.views.comparison.leaderboard import table_of_differing

@@ -44,18 +44,19 @@ from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.profile.profiles import by_run
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.environment_words import (
+from breakeven.storage.words.caches import starts_words
+from breakeven.storage.words.environments import (
     compile_words,
     environment_sentences,
     memory_words,
     speed_words,
     version_words,
 )
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import plan_details, starts_words
-from breakeven.storage.terminal.recipe import FURTHER, how_to_use
-from breakeven.storage.terminal.setting_words import setting_words
+from breakeven.storage.words.parity import parity_text, parity_words
+from breakeven.storage.words.plan import plan_details
+from breakeven.storage.words.recipe import FURTHER, how_to_use
+from breakeven.storage.words.settings import setting_words
+from breakeven.storage.words.warnings import caution_words
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import (

@@ -13,7 +13,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries import RunRecord
-from breakeven.storage.terminal.causes import known_causes
+from breakeven.storage.words.causes import known_causes
 from breakeven.views.access import permissions
 from breakeven.views.charts.run import score_metric
 from breakeven.views.comparison import cards, cause, running

@@ -22,7 +22,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.profiles import Profile, load_profiles
 from breakeven.storage.queries import RunRecord
-from breakeven.storage.terminal.finding_words import profile_words
+from breakeven.storage.words.findings import profile_words
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts import run as score_charts

@@ -26,8 +26,8 @@ from breakeven.runner.supervision.turns import TurnPost
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.plan_words import plan_details
 from breakeven.storage.terminal.report import report
+from breakeven.storage.words.plan import plan_details
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision import test_supervisor as fake
 from tests.runner.supervision.supervised import impatience as impatience

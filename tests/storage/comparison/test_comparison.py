@@ -19,9 +19,8 @@ from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal.finding_words import explain_report
-from breakeven.storage.terminal.plan_words import break_even_reason, speed_reason
-from breakeven.storage.terminal.report import correctness_report, report
+from breakeven.storage.terminal.report import correctness_report, explain_report, report
+from breakeven.storage.words.plan import break_even_reason, speed_reason
 from tests.helpers.comparisons import compared, notes_of, warnings_of
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (

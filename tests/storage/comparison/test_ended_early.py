@@ -13,10 +13,9 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal.finding_words import explain_report
 from breakeven.storage.terminal.gate import unfinished
-from breakeven.storage.terminal.parity_words import parity_words
-from breakeven.storage.terminal.report import report
+from breakeven.storage.terminal.report import explain_report, report
+from breakeven.storage.words.parity import parity_words
 from tests.helpers.comparisons import compared, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 

@@ -21,8 +21,8 @@ from breakeven.storage.exchange.formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.storage.terminal.plan_words import plan_details
+from breakeven.storage.words.parity import parity_text, parity_words
+from breakeven.storage.words.plan import plan_details
 from breakeven.views.charts import speed
 from breakeven.views.comparison.answers import evidence
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

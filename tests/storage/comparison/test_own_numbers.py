@@ -15,7 +15,7 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.parity import Parity
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
+from breakeven.storage.words.parity import parity_text, parity_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy

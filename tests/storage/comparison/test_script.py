@@ -6,9 +6,9 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.storage.terminal.report import report
+from breakeven.storage.words.parity import parity_words
+from breakeven.storage.words.warnings import caution_words
 from tests.helpers.comparisons import compared, warnings_of
 from tests.helpers.journals import Recording, falling_losses
 

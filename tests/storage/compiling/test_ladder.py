@@ -14,7 +14,8 @@ from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage.__main__ import main
 from breakeven.storage.compiling.ladder import Ladder, find_ladder
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.compiling import findings, ladder_report
+from breakeven.storage.terminal.report import ladder_report
+from breakeven.storage.words.compiling import findings
 from breakeven.views.charts.bars import waterfall
 from breakeven.views.comparison.why import ladder_html
 from tests.helpers.correctness_journals import record, tensor

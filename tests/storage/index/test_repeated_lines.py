@@ -28,8 +28,8 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.team.feed import Feed
 from breakeven.storage.team.lake import Lake
 from breakeven.storage.terminal.as_json import comparison_json
-from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.report import report
+from breakeven.storage.words.warnings import caution_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.team.stores import sqlite_store
 

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.storage.profile.findings import Case, CostFinding, findings
-from breakeven.storage.terminal.finding_words import finding_words, profile_words, remedy_words
+from breakeven.storage.words.findings import finding_words, profile_words, remedy_words
 from tests.helpers.profiles.recorded import case_of, make_profile, recorded
 
 BERT, BERT_INDUCTOR = "BertForMaskedLM.baseline", "BertForMaskedLM.inductor"

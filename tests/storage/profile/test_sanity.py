@@ -12,7 +12,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import Explanation, explain, profiles_table
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.as_json import explanation_json
-from breakeven.storage.terminal.finding_words import explain_report, profile_words
+from breakeven.storage.terminal.report import explain_report
+from breakeven.storage.words.findings import profile_words
 from breakeven.views.charts.profile import breakdown
 from breakeven.views.report.content import content
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec

@@ -13,7 +13,7 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpe
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.statistics.parity import FIGURES, Parity, judge_inference
-from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.words.parity import parity_words
 from tests.helpers.comparisons import compared, notes_of
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 

@@ -19,7 +19,7 @@ from breakeven.storage.statistics.outcomes import (
     without_spikes,
 )
 from breakeven.storage.statistics.parity import Parity, ParityFinding, doubt_dropout, judge_outcomes
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
+from breakeven.storage.words.parity import parity_text, parity_words
 
 HOLDS = Parity(
     verdict="holds",

@@ -23,7 +23,7 @@ from breakeven.storage.statistics.parity import (
     judge_without_control,
     loss_band,
 )
-from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.words.parity import parity_words
 
 BASELINE = pd.Series([2.0, *[1.0] * 23])
 CONTROL = BASELINE.copy()

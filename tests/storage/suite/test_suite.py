@@ -19,7 +19,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Against, Cell, Group, Outcome, against, groups
-from breakeven.storage.terminal.suite import exit_status, other_conditions
+from breakeven.storage.terminal.suite import exit_status
+from breakeven.storage.words.suite import other_conditions
 from tests.helpers.suites import LOSSES, SuiteRecorder, spec
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds

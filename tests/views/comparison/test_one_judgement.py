@@ -18,8 +18,7 @@ from breakeven.storage.side_by_side.ratios import differences
 from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.lists import list_table
-from breakeven.storage.terminal.report import report
-from breakeven.storage.terminal.side_by_side import difference_report
+from breakeven.storage.terminal.report import difference_report, report
 from breakeven.views.charts import speed
 from breakeven.views.charts.library import heat_map
 from breakeven.views.comparison import answers, leaderboard

@@ -23,7 +23,7 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.compiler import compiling
-from breakeven.storage.terminal.recipe import recipe
+from breakeven.storage.words.recipe import recipe
 from tests.faults.trial import FOLDER as FAULTS
 from tests.faults.trial import WORKLOADS
 from tests.helpers.loop import experiment, of_kind, run, torch_afresh

@@ -1,19 +1,16 @@
-"""Texts of the cost of each compiler stage, and of compiler differences between two runs; pages
-show the same sentences."""
+"""Texts of the cost of each compiler stage, and of compiler differences between two runs."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from breakeven.runner.texts import printable
 from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
-from breakeven.storage.compiling.two_runs import DONE, CompiledRun, compile_difference, phases
-from breakeven.storage.numbers.formats import DASH, format_seconds
+from breakeven.storage.compiling.two_runs import DONE
+from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, fill
 from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.layout import aligned_table
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
+from breakeven.storage.words.parity import parity_text, parity_words
 
 NUMBERS_SHOWN = ("step_seconds", "peak_memory_bytes", "compile_seconds")
 NO_LADDER = (
@@ -24,7 +21,6 @@ FAULT_WORDS: dict[Fault, str] = {"fails": "fails", "differs": "wrong numbers", "
 LONGEST_REASON = 300
 NOTHING = "The compiler had the same input and did the same in both runs."
 SAME_WORK = "The compiler did the same in both runs; its input differs."
-LONGEST = 100
 
 
 def same_text(differences: Sequence[Differing]) -> str:
@@ -32,33 +28,6 @@ def same_text(differences: Sequence[Differing]) -> str:
     if not differences:
         return NOTHING
     return "" if any(row.kind in DONE for row in differences) else SAME_WORK
-
-
-def compile_report(first: CompiledRun, other: CompiledRun, code: Sequence[str] = ()) -> str:
-    """The two runs, their differences, and the time of each phase of compiling. `code`: names of
-    stored graphs and code that differ."""
-    lines = [f"A  {printable(first.title)}", f"B  {printable(other.title)}", ""]
-    differences = compile_difference(first, other)
-    if same := same_text(differences):
-        lines += [same, ""]
-    if differences:
-        rows = [
-            [row.kind, *(printable(text, LONGEST) for text in (row.name, *row.values))]
-            for row in differences
-        ]
-        lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
-    lines += [f"recorded file that differs: {printable(name)}" for name in code]
-    times = [
-        [row.phase, format_seconds(row.one), format_seconds(row.other)]
-        for row in phases(first, other).itertuples()
-    ]
-    return "\n".join([*lines, "", *aligned_table([["phase of compiling", "A", "B"], *times], 1)])
-
-
-def ladder_report(ladder: Ladder) -> str:
-    """Sentences about faults, then a table with a row for each stage."""
-    words = [printable(str(sentence)) for sentence in findings(ladder)]
-    return "\n".join([*words, "", *aligned_table(ladder_rows(ladder), 3)])
 
 
 def ladder_rows(ladder: Ladder) -> list[list[str]]:

@@ -24,8 +24,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import Remedy, variant_of
 from breakeven.storage.profile.guards import change_in, guard_in
 from breakeven.storage.queries import RunRecord
-from breakeven.storage.terminal.compiler_advice import about_break, about_guard
-from breakeven.storage.terminal.finding_words import remedy_option
+from breakeven.storage.words.compiler_advice import about_break, about_guard
+from breakeven.storage.words.findings import remedy_option
 
 COMPILING = (
     r"convert_frame\.py|remove_dynamo_frames|compile_fx\.py.* in (_?compile_fx|codegen_and_compile)"

@@ -5,7 +5,6 @@ import pandas as pd
 
 from breakeven.runner.arguments.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.texts import printable
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared, short
 from breakeven.storage.profile.classes import CLASSES
@@ -13,9 +12,8 @@ from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedu
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
 from breakeven.storage.profile.guards import guard_in
 from breakeven.storage.profile.profiles import IDLE, Profile
-from breakeven.storage.terminal.caution_words import ENDED
-from breakeven.storage.terminal.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
-from breakeven.storage.terminal.layout import aligned_table
+from breakeven.storage.words.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
+from breakeven.storage.words.warnings import ENDED
 
 MAX_PARTS = 3
 """Number of classes named on each side of a bridge."""
@@ -282,26 +280,6 @@ def waterfall_rows(bridge: Bridge) -> pd.DataFrame:
         for name in bridge.parts["work_class"]
     ]
     return bridge.parts.assign(part=titles)[["part", "baseline", "run", "difference"]]
-
-
-MAX_CHARACTERS = 2000
-"""Largest length of a line."""
-
-
-def explain_report(explanation: Explanation) -> str:
-    """A sentence and a table for each run with a bridge, then the findings."""
-    lines = [printable(explanation.comparison.spec.name)]
-    if not explanation.is_known:
-        lines += ["", unprofiled_words(explanation)]
-    for label, bridge in explanation.bridges.items():
-        lines += ["", f"{label}: {bridge_words(bridge, explanation.own_speedups.get(label))}", ""]
-        lines += aligned_table(bridge_rows(bridge), 1)
-    lines += ["", "Findings"] if explanation.findings else []
-    for finding in explanation.findings:
-        lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
-    if explanation.is_known:
-        lines += ["", *(str(profile_words(profile)) for profile in explanation.profiles)]
-    return "\n".join(printable(line, MAX_CHARACTERS) for line in lines)
 
 
 def unprofiled_words(explanation: Explanation) -> str:

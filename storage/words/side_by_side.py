@@ -1,12 +1,10 @@
-"""Texts of a comparison of experiments; pages show the same sentences."""
+"""Texts and rows of a comparison of experiments."""
 
 from collections.abc import Sequence
 
 from breakeven.runner.folders.states import state_words
-from breakeven.runner.texts import printable
 from breakeven.storage.comparison.results import Result, ended_early
 from breakeven.storage.numbers.formats import DASH, format_ratio, format_share, format_verdict
-from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.side_by_side.ratios import (
     Difference,
     Refusal,
@@ -15,19 +13,16 @@ from breakeven.storage.side_by_side.ratios import (
     ScalingObstacle,
     alone_and_together,
     devices_of,
-    differences,
 )
 from breakeven.storage.side_by_side.sides import (
     Comparable,
     Obstacle,
     Side,
     comparable,
-    differing,
     labels,
 )
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.layout import aligned_table
-from breakeven.storage.terminal.parity_words import wrong_words
+from breakeven.storage.words.parity import wrong_words
 
 SHOWN = (
     "step_seconds",
@@ -66,36 +61,6 @@ WHY_NO_SCALING: dict[ScalingObstacle, str] = {
 }
 
 
-def difference_report(
-    sides: Sequence[Side], scaled: tuple[Sequence[Scaling], Sequence[Refusal]] = ((), ())
-) -> str:
-    """The sides, the ratios of their numbers, obstacles to comparing, and differing settings.
-    `scaled` is the result of `scalings`."""
-    lines = [f"{side.letter}  {side.experiment_id}  {printable(side.name)}" for side in sides]
-    lines += ["", *aligned_table(_speed_rows(sides, differences(sides)), 1)]
-    found_scalings, refused = scaled
-    if found_scalings or refused:
-        rows = scaling_rows(found_scalings)
-        table = aligned_table(rows, 2) if len(rows) > 1 else []
-        lines += ["", *table, *scaling_notes(sides, found_scalings, refused)]
-    for name in SHOWN:
-        rows = number_rows(sides, name)
-        if len(rows) > 1:
-            lines += ["", METRICS[name].title, *aligned_table(rows, 1)]
-    lines += ["", *obstacles(sides), *wrong_trainings(sides), *_doubts(sides)]
-    rows_that_differ = differing(sides)
-    if rows_that_differ:
-        header = ["what differs", *(side.letter for side in sides)]
-        rows = [
-            list(map(printable, (f"{difference.kind} {difference.name}", *difference.values)))
-            for difference in rows_that_differ
-        ]
-        lines += ["", *aligned_table([header, *rows], len(header))]
-    else:
-        lines.append("Settings, machines, software and data are the same.")
-    return "\n".join(lines)
-
-
 def wrong_trainings(sides: Sequence[Side]) -> list[str]:
     """A sentence for each run whose speed does not count, because its training is wrong."""
     return [
@@ -103,16 +68,6 @@ def wrong_trainings(sides: Sequence[Side]) -> list[str]:
         for side in sides
         for result in side.comparison.of_all_environments
         if result.role == "backend" and result.is_wrong
-    ]
-
-
-def _doubts(sides: Sequence[Side]) -> list[str]:
-    """The number of warnings of each side, and the command that shows them."""
-    return [
-        f"{side.letter}: `breakeven show {side.experiment_id}` warns of its numbers "
-        f"({len(side.comparison.warnings)})."
-        for side in sides
-        if side.comparison.warnings
     ]
 
 

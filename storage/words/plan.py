@@ -8,7 +8,6 @@ from typing import Any
 from breakeven.runner.settings import Prices
 from breakeven.runner.texts import capital, duration, listed
 from breakeven.storage.comparison.answer import Answer, AnswerKind, Sameness
-from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result
 from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
@@ -16,8 +15,8 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, fill
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.parity_words import outcome_of_batches, wrong_words
+from breakeven.storage.words.parity import outcome_of_batches, wrong_words
+from breakeven.storage.words.warnings import caution_words
 
 _steps = METRICS["break_even_steps"].format
 
@@ -231,21 +230,6 @@ def plan_details(planned: Plan, prices: Prices) -> str:
     costs = _costs(planned, prices) if is_decided else ()
     parts = (*_another_training(planned), *_doubts(planned), *costs)
     return " ".join([*(f"{part}." for part in parts), other_lengths(planned)]).strip()
-
-
-def starts_words(pairs: Sequence[ColdWarm], num_steps: int | None) -> Iterator[Sentence]:
-    """For each backend its times at the first start and at later ones; nothing without a length."""
-    for pair in pairs:
-        if num_steps is not None and (totals := pair.totals(num_steps)):
-            first, later, base = (Figure("planned_seconds", duration(total)) for total in totals)
-            yield fill(
-                "{backend}: {first} at the first start, {later} at later ones with filled "
-                "caches, {base} without a compiler.",
-                backend=pair.backend,
-                first=first,
-                later=later,
-                base=base,
-            )
 
 
 def _another_training(planned: Plan) -> Iterator[str]:

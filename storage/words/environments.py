@@ -9,7 +9,7 @@ from breakeven.storage.comparison.results import Across, Comparison
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.parity_words import parity_text, parity_words
+from breakeven.storage.words.parity import parity_text, parity_words
 
 NO_COMPILER = "without a compiler"
 

@@ -20,8 +20,8 @@ from breakeven.storage.numbers.sentences import MAX_SHORT
 from breakeven.storage.profile.explanation import Bridge, Explanation, explain
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.compiling import findings, ladder_rows
-from breakeven.storage.terminal.finding_words import (
+from breakeven.storage.words.compiling import findings, ladder_rows
+from breakeven.storage.words.findings import (
     bridge_rows,
     bridge_words,
     class_title,

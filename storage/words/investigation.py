@@ -18,15 +18,13 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import NAMED, Investigation, Trial
 from breakeven.storage.numbers.formats import DASH, count_of
 from breakeven.storage.profile.findings import Remedy
-from breakeven.storage.terminal.causes import KnownCause, changed, remedy_text
-from breakeven.storage.terminal.issues import (
+from breakeven.storage.words.causes import KnownCause, changed
+from breakeven.storage.words.issues import (
     escaped,
     fenced,
-    has_issue,
     markdown_table,
     source_words,
 )
-from breakeven.storage.terminal.layout import aligned_table
 
 SUBSYSTEMS = {
     "decomposition": ("decomposition of", "decompositions"),
@@ -43,7 +41,7 @@ MOST_CODE_LINES = 150
 HAVE_FAULT = ("raises", "differs", "crashes")
 ANOTHER = "another fault"
 """Outcome of a trial that failed, but not as the run; it supports no cause."""
-HEADER = ("trial", "stage", "under", "outcome", "detail", "time")
+TRIAL_HEADER = ("trial", "stage", "under", "outcome", "detail", "time")
 
 
 def headline(investigation: Investigation) -> str:
@@ -189,7 +187,7 @@ def _does(finding: Finding) -> str:
 
 
 def trial_cells(trial: Trial) -> list[str]:
-    """The row of a trial, in the order of `HEADER`."""
+    """The row of a trial, in the order of `TRIAL_HEADER`."""
     took = DASH if trial.trial_seconds is None else duration(trial.trial_seconds)
     detail = trial.detail or DASH
     return [str(trial.number), trial.stage, trial.what, trial.outcome, detail, took]
@@ -221,23 +219,6 @@ def _possible(spec: ExperimentSpec, investigation: Investigation) -> Iterator[Re
             yield remedy
 
 
-def investigation_report(store: Store, investigation: Investigation) -> str:
-    """Everything for the terminal but program and issue."""
-    spec, cause = investigation.record.spec, remedies(store, investigation)
-    lines = [f"{printable(spec.name)}:", "", headline(investigation), *facts(investigation)]
-    if investigation.trials:
-        table = [list(HEADER), *map(trial_cells, investigation.trials)]
-        lines += ["", *aligned_table(table, len(HEADER) - 1)]
-    if cause.remedies:
-        lines.append("")
-    for remedy in cause.remedies:
-        command = cause.command(remedy)
-        lines.append(f"to try {remedy_text(remedy)}: {printable(command, len(command))}")
-    if investigation.finding.cause in NAMED:
-        lines += ["", has_issue(investigation.record.experiment_id, store.data_dir)]
-    return "\n".join(lines)
-
-
 def issue_title(investigation: Investigation) -> str:
     finding = investigation.finding
     if finding.cause == "setting":
@@ -265,7 +246,7 @@ def _sections(investigation: Investigation) -> Iterator[str]:
     what = "forward passes" if investigation.record.spec.is_inference else "a training"
     work = source_words(investigation.record.spec)
     yield f"Found in {what} of {work} by trials, each under one backend:"
-    yield markdown_table([HEADER, *map(trial_cells, investigation.trials)])
+    yield markdown_table([TRIAL_HEADER, *map(trial_cells, investigation.trials)])
     if finding.program is not None:
         loads = f"It reads `{DATA_FILE}`, which is attached. " if loads_data(finding) else ""
         yield f"The program. {loads}`python repro.py` fails, `python repro.py eager` does not:"

@@ -28,7 +28,7 @@ from breakeven.storage.statistics.parity import (
     learned_less,
 )
 from breakeven.storage.statistics.random_numbers import DropoutFault
-from breakeven.storage.terminal.caution_words import ending_words
+from breakeven.storage.words.warnings import ending_words
 
 READ: dict[Quantity, str] = {"loss": "loss", "evaluation loss": "eval_loss", "accuracy": "accuracy"}
 """Names of the quantities in METRICS."""

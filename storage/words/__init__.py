@@ -1,0 +1,1 @@
+"""Sentences and names that terminal, pages, reports and JSON show."""
