@@ -164,7 +164,7 @@ class _Driver:
         """Reads trends in a thread: this takes a while, and work may come meanwhile."""
         ended, self._worked_at = self._worked_at, set()
         thread = threading.Thread(target=self._notifier.trends_broke, args=(self._data_dir, ended))
-        self._looking = [*(one for one in self._looking if one.is_alive()), thread]
+        self._looking = [*(look for look in self._looking if look.is_alive()), thread]
         thread.start()
 
     def _take_up(self) -> None:
@@ -172,17 +172,17 @@ class _Driver:
         left = dict(self._engine.left_behind())
         for experiment in experiments(self._data_dir):
             job = left.pop(_key(experiment), None)
-            mine = [run for run in experiment.runs if not run.is_recorded and _is_mine(run)]
+            unfinished = [run for run in experiment.runs if not run.is_recorded and _is_mine(run)]
             if job is not None and not all(run.is_recorded for run in experiment.runs):
                 say(f"{experiment.experiment_id}: continued")
                 self._place(experiment, job, Allocation(node=job.node or "", place=_everything()))
-                for run in mine:
+                for run in unfinished:
                     if (claim := run.read_claim()) is not None:
                         run.write_claim(replace(claim, process=self._me, supervisor=self._me))
                 continue
             if job is not None:
                 job.end()
-            if mine:
+            if unfinished:
                 self._begin_elsewhere(experiment, "its machine was gone when the driver restarted")
         for job in left.values():  # of experiments that have ended, or have a later attempt
             job.end()
@@ -194,23 +194,23 @@ class _Driver:
         )
 
     def _begin_what_can(self, nodes: Mapping[str, NodeFacts]) -> None:
-        found = {
-            one.experiment_id: one
-            for one in startable(self._data_dir)
-            if one.experiment_id not in self._placed
+        waiting = {
+            experiment.experiment_id: experiment
+            for experiment in startable(self._data_dir)
+            if experiment.experiment_id not in self._placed
         }
-        if not found:
+        if not waiting:
             return
         machines = {name: node.machine for name, node in nodes.items() if self._fits(node)}
         held = {key: placed.allocation for key, placed in self._placed.items()}
-        requests = [_anywhere(resource_request(one)) for one in found.values()]
+        requests = [_anywhere(resource_request(experiment)) for experiment in waiting.values()]
         for request in requests:
-            if machines and not any(has_room(request, one) for one in machines.values()):
+            if machines and not any(has_room(request, machine) for machine in machines.values()):
                 self._say_once(
                     f"{request.key}: waits for a machine with {', '.join(request.devices)}"
                 )
         for key, allocation in plan_nodes(requests, held, machines).items():
-            experiment = found[key]
+            experiment = waiting[key]
             try:
                 if experiment.spec.nodes > 1:
                     raise RunnerError(OVER_SEVERAL)
@@ -325,8 +325,8 @@ class _Driver:
     def _claim(self, run: RunDir, there: Claim, host: str) -> None:
         """Writes the claim once: with the machine, its start time there, and this driver."""
         if not run.claim_file.exists():
-            mine = Claim.by(self._me, there.devices, there.cpus)
-            run.write_claim(replace(mine, time=there.time, node=host))
+            claim = Claim.by(self._me, there.devices, there.cpus)
+            run.write_claim(replace(claim, time=there.time, node=host))
 
     def _close(self, experiment: Experiment) -> None:
         """Records runs as failed that ended there without a record, for instance on a full disk."""

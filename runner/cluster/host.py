@@ -82,13 +82,13 @@ def missing(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator
     Lists the files that are sent whole before reading the journal, so that home never has a
     checkpoint with steps that are missing in its journal.
     """
-    whole = [(path, *_version(run.path / path)) for path in _whole_files(run)]
+    files = [(path, *_version(run.path / path)) for path in _whole_files(run)]
     left = most_bytes
     for name in GROWING:
         for part in _appended(run, name, known.get(name, HomeFile(0)), left):
             left -= len(part.data)
             yield part
-    for path, version, size in sorted(whole, key=lambda one: one[0] == LAST):
+    for path, version, size in sorted(files, key=lambda file: file[0] == LAST):
         sent = known.get(path, HomeFile(0, -1))
         if (sent.version, sent.size) == (version, size):
             continue
@@ -134,10 +134,10 @@ def _read(run: RunDir, name: str, offset: int, most_bytes: int) -> bytes:
 
 def _version(file: Path) -> tuple[int, int]:
     try:
-        found = file.lstat()
+        status = file.lstat()
     except OSError:
         return 0, 0
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def _whole_files(run: RunDir) -> Iterator[str]:
@@ -156,12 +156,12 @@ def _whole_files(run: RunDir) -> Iterator[str]:
 
 def at_home(run: RunDir) -> dict[str, HomeFile]:
     """Sizes of the growing files in a folder at home; all other files are sent again."""
-    found = {}
+    sizes = {}
     for name in GROWING:
         file = run.path / name
         if file.exists():
-            found[name] = HomeFile(file.stat().st_size)
-    return found
+            sizes[name] = HomeFile(file.stat().st_size)
+    return sizes
 
 
 def store(run: RunDir, part: Part, known: dict[str, HomeFile]) -> None:
@@ -213,8 +213,8 @@ def facts(num_gpus: int = 0) -> NodeFacts:
     """The facts of the current machine."""
     cpus = cpu_allowance().cpus
     devices: dict[str, int | None] = {f"cuda:{number}": None for number in range(num_gpus)}
-    found = {package: version_of(package) for package in PACKAGES}
-    versions = {name: version for name, version in found.items() if version is not None}
+    installed = {package: version_of(package) for package in PACKAGES}
+    versions = {name: version for name, version in installed.items() if version is not None}
     near = shares(devices, cores(cpus), numa_nodes())
     return NodeFacts(
         host=socket.gethostname(),
@@ -248,7 +248,7 @@ def delivery(
     claims: dict[str, Claim] = {}
     specs: dict[str, str] = {}
     left = PART_BYTES
-    for run in (run for one in experiments(data_dir) for run in one.runs):
+    for run in (run for experiment in experiments(data_dir) for run in experiment.runs):
         if run.run_id not in known:
             specs[run.run_id] = run.read_spec().to_json()
             continue
@@ -340,7 +340,7 @@ class Host:
 
 def files_of(experiment: Experiment) -> dict[str, dict[str, bytes]]:
     """Initial files of runs: specifications, and for resumed runs also their earlier output."""
-    found = {}
+    files = {}
     for run in experiment.runs:
         paths = [run.spec_file, *([run.cancel_file] if run.cancel_requested else [])]
         if run.events_file.exists() or run.is_recorded:
@@ -352,8 +352,8 @@ def files_of(experiment: Experiment) -> dict[str, dict[str, bytes]]:
                 and file.name != "claim.json"
                 and run.attempts not in file.parents
             ]
-        found[run.run_id] = {
+        files[run.run_id] = {
             str(Path(file).relative_to(run.path)): Path(file).read_bytes()
             for file in dict.fromkeys(paths)
         }
-    return found
+    return files

@@ -72,7 +72,7 @@ class RayEngine:
 
     def nodes(self) -> dict[str, NodeFacts]:
         """Machines that have reported their `NodeFacts`; each machine reports once."""
-        found = {}
+        facts = {}
         alive = [node for node in ray.nodes() if node["Alive"]]
         self.alive = {str(node["NodeID"]) for node in alive}
         for node in alive:
@@ -80,8 +80,8 @@ class RayEngine:
             if name not in self._facts:
                 self._request_facts(name, int(node["Resources"].get("GPU", 0)))
             if name in self._facts and node["Resources"].get("CPU", 0) >= 1:
-                found[name] = self._facts[name]
-        return found
+                facts[name] = self._facts[name]
+        return facts
 
     def _request_facts(self, node: str, num_gpus: int) -> None:
         if node not in self._request:
@@ -98,7 +98,9 @@ class RayEngine:
     def start(
         self, key: str, node: str, place: Place, files: Mapping[str, Mapping[str, bytes]]
     ) -> "RayJob":
-        alive = {one["NodeID"]: one["Resources"] for one in ray.nodes() if one["Alive"]}
+        alive = {
+            machine["NodeID"]: machine["Resources"] for machine in ray.nodes() if machine["Alive"]
+        }
         if node not in alive:
             raise JobLost("its machine has left the cluster")
         num_gpus = sum(name.startswith("cuda") for name in place.devices)
@@ -127,13 +129,13 @@ class RayEngine:
         return RayJob(self, actor, group, node)
 
     def left_behind(self) -> dict[str, "RayJob"]:
-        found = {}
+        jobs = {}
         for name in ray.util.list_named_actors():
             if name.startswith(PREFIX):
                 with suppress(ValueError):  # The actor may have ended meanwhile.
                     job = RayJob(self, ray.get_actor(name), _group(name), None)
-                    found[name.removeprefix(PREFIX)] = job
-        return found
+                    jobs[name.removeprefix(PREFIX)] = job
+        return jobs
 
 
 def _group(name: str) -> PlacementGroup | None:
@@ -168,7 +170,7 @@ class RayJob:
             return None
         request, self._request = self._request, None
         try:
-            found: Delivery = ray.get(request, timeout=10)
+            parts: Delivery = ray.get(request, timeout=10)
         except (ActorUnavailableError, GetTimeoutError) as error:
             if time.monotonic() - self._silent_since > UNAVAILABLE_SECONDS:
                 raise JobLost(f"no answer for {UNAVAILABLE_SECONDS:.0f} s: {error}") from error
@@ -178,9 +180,9 @@ class RayJob:
         except RayError as error:
             raise JobLost(str(error)) from error
         self._silent_since = time.monotonic()
-        if found.is_over:
+        if parts.is_over:
             self._actor.clean.remote()
-        return found
+        return parts
 
     def cancel(self, run_ids: list[str]) -> None:
         self._actor.cancel.remote(run_ids)

@@ -129,9 +129,9 @@ class SubmititEngine:
         """One dummy machine for each further job that may wait: Slurm chooses the real machines and
         queues the jobs."""
         self.jobs = {key: job for key, job in self.jobs.items() if not job.has_ended}
-        one = frozenset({0})
-        shares = {f"cuda:{number}": one for number in range(MOST_GPUS)}
-        machine = Machine(cpus=one, shares=shares, is_known=True)
+        cpus = frozenset({0})
+        shares = {f"cuda:{number}": cpus for number in range(MOST_GPUS)}
+        machine = Machine(cpus=cpus, shares=shares, is_known=True)
         facts = NodeFacts(host="of Slurm", machine=machine, versions={})
         free = max(0, MOST_JOBS - len(self.jobs))
         return {f"job {next(self._numbers)}": facts for _ in range(free)}

@@ -60,18 +60,18 @@ Sight = tuple[str, ...]
 def seen(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Sight:
     """Visible devices, their driver, and variables that hide devices; empty on a machine without a
     GPU and on macOS."""
-    found = [
+    sight = [
         f"{kind} {path.relative_to(root)}"
         for kind, places in PLACES.items()
         for path in sorted(root.glob(places))
     ]
     try:
         version = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", (root / DRIVER).read_text())
-        found += [f"driver {version[0]}"] if version else []
+        sight += [f"driver {version[0]}"] if version else []
     except OSError:
         pass
-    found += [f"{name}={environment[name]}" for name in VARIABLES if name in environment]
-    return tuple(found)
+    sight += [f"{name}={environment[name]}" for name in VARIABLES if name in environment]
+    return tuple(sight)
 
 
 def shows_gpu(sight: Sight) -> bool:
@@ -154,11 +154,11 @@ class Capabilities(Spec):
     @classmethod
     def from_dict(cls, content: Any, path: str = "") -> Self:
         """Leaves out the backends whose package is not installed."""
-        found = super().from_dict(content, path)
+        capabilities = super().from_dict(content, path)
         return replace(
-            found,
-            backends=tuple(filter(_is_installed, found.backends)),
-            debug_backends=tuple(filter(_is_installed, found.debug_backends)),
+            capabilities,
+            backends=tuple(filter(_is_installed, capabilities.backends)),
+            debug_backends=tuple(filter(_is_installed, capabilities.debug_backends)),
         )
 
     @property
@@ -166,7 +166,7 @@ class Capabilities(Spec):
         """All device names for specifications, including `cuda` for any of `cuda:0`, `cuda:1`
         and so on."""
         ids = tuple(device.id for device in self.devices)
-        return (*ids, "cuda") if any(one.startswith("cuda:") for one in ids) else ids
+        return (*ids, "cuda") if any(name.startswith("cuda:") for name in ids) else ids
 
     @property
     def usual_device(self) -> str:
@@ -201,7 +201,9 @@ def likely_capabilities() -> Capabilities:
     """The capabilities known without torch, before the first probe: at most one GPU, of a kind that
     the installed torch supports, and the features of every torch 2."""
     device = _likely_device()
-    devices = [Device(id=one, name=one, memory_bytes=None) for one in dict.fromkeys((CPU, device))]
+    devices = [
+        Device(id=name, name=name, memory_bytes=None) for name in dict.fromkeys((CPU, device))
+    ]
     compilers = (os.environ.get("CXX", "g++"), "clang++")
     plugins = [plugin.name for plugin in metadata.entry_points(group=PLUGINS)]
     return Capabilities(
@@ -250,14 +252,14 @@ def check_mistyped(spec: ExperimentSpec) -> None:
 
 def known_devices(data_dir: DataDir) -> tuple[Device, ...]:
     """Devices of the cached answer, even if it is outdated; none without an answer."""
-    found = _kept(data_dir)
-    return () if found is None else found.devices
+    cached = _kept(data_dir)
+    return () if cached is None else cached.devices
 
 
 def knows_devices(data_dir: DataDir) -> bool:
     """Whether the cached answer, of any age, fits the current state of this machine."""
-    found = _kept(data_dir)
-    return found is not None and is_of_this_machine(found)
+    cached = _kept(data_dir)
+    return cached is not None and is_of_this_machine(cached)
 
 
 def _kept(data_dir: DataDir) -> Capabilities | None:
@@ -269,10 +271,10 @@ def _kept(data_dir: DataDir) -> Capabilities | None:
 
 def read_capabilities(data_dir: DataDir) -> Capabilities | None:
     """The cached answer; None if it is missing or outdated."""
-    found = _kept(data_dir)
-    if found is None or not is_of_this_machine(found):
+    cached = _kept(data_dir)
+    if cached is None or not is_of_this_machine(cached):
         return None
-    return found if 0 <= time.time() - found.time < MAX_AGE_SECONDS else None
+    return cached if 0 <= time.time() - cached.time < MAX_AGE_SECONDS else None
 
 
 def version_of(package: str) -> str | None:
@@ -283,30 +285,30 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def is_of_this_machine(found: Capabilities) -> bool:
+def is_of_this_machine(cached: Capabilities) -> bool:
     """Whether the software, tasks and visible devices are still those of the answer."""
     torch_version = version_of("torch")
     if torch_version is None:
         return False
-    same_torch = found.torch_version.split("+")[0] == torch_version.split("+")[0]
-    same_python = found.python == sys.executable
+    same_torch = cached.torch_version.split("+")[0] == torch_version.split("+")[0]
+    same_python = cached.python == sys.executable
     plugins = {plugin.name for plugin in metadata.entry_points(group=PLUGINS)}
-    knows_plugins = plugins <= {*found.backends, *found.debug_backends}
+    knows_plugins = plugins <= {*cached.backends, *cached.debug_backends}
     same_software = same_torch and same_python and knows_plugins
-    return same_software and set(found.tasks) == set(TASKS) and found.seen == seen()
+    return same_software and set(cached.tasks) == set(TASKS) and cached.seen == seen()
 
 
 def probe(data_dir: DataDir) -> Capabilities:
     """Runs torch in a subprocess (seconds) and caches its answer; raises `ProbeFailed`."""
     before = seen()
     content = ask_torch(PROBE_COMMAND, "torch did not report the devices of this machine")
-    found = Capabilities.from_dict(
+    capabilities = Capabilities.from_dict(
         {**content, "python": sys.executable, "seen": before, "time": time.time()}
     )
     with suppress(OSError):  # If the folder is read-only, the answer is used but not cached.
         data_dir.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(data_dir.capabilities_file, found.to_json())
-    return found
+        write_atomically(data_dir.capabilities_file, capabilities.to_json())
+    return capabilities
 
 
 def ask_torch(command: Sequence[str], failed: str, text: str = "") -> dict[str, Any]:
@@ -336,9 +338,9 @@ def _backends_of(spec: ExperimentSpec) -> list[str]:
     """Those that torch should list; `runner.checks` looks for the others. Other environments may
     have others."""
     return [
-        one.backend
-        for one in spec.possible_variants
-        if one.backend and not one.path_of_backend and not one.environment
+        variant.backend
+        for variant in spec.possible_variants
+        if variant.backend and not variant.path_of_backend and not variant.environment
     ]
 
 

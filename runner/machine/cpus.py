@@ -82,7 +82,7 @@ def cpu_groups(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> tuple[Path
         lines = membership.read_text().splitlines()
     except OSError:
         return ()
-    found: list[Path] = []
+    folders: list[Path] = []
     for line in lines:
         _number, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -93,8 +93,8 @@ def cpu_groups(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> tuple[Path
         else:
             continue
         inside = PurePosixPath(path)
-        found += [base / group.relative_to("/") for group in (inside, *inside.parents)]
-    return tuple(folder for folder in found if (folder / "cpu.stat").is_file())
+        folders += [base / group.relative_to("/") for group in (inside, *inside.parents)]
+    return tuple(folder for folder in folders if (folder / "cpu.stat").is_file())
 
 
 def cpu_quota(groups: Sequence[Path]) -> float | None:
@@ -143,18 +143,18 @@ def cores(cpus: Collection[int], system: Path = SYSTEM) -> list[frozenset[int]]:
         number: _listed(system / f"cpu/cpu{number}/topology/thread_siblings_list")
         for number in cpus
     }
-    found = {frozenset(cpus) & (siblings[number] or {number}) for number in cpus}
-    return sorted(found, key=min)
+    groups = {frozenset(cpus) & (siblings[number] or {number}) for number in cpus}
+    return sorted(groups, key=min)
 
 
 def numa_nodes(system: Path = SYSTEM) -> dict[int, frozenset[int]]:
     """CPUs of each NUMA node; empty if unknown."""
-    found = {}
+    nodes = {}
     for folder in system.glob("node/node*"):
         cpus = _listed(folder / "cpulist")
         if cpus:
-            found[int(folder.name.removeprefix("node"))] = cpus
-    return found
+            nodes[int(folder.name.removeprefix("node"))] = cpus
+    return nodes
 
 
 def _listed(file: Path) -> frozenset[int]:
@@ -185,17 +185,17 @@ def shares(
         return dict.fromkeys(devices, every)
     cpus: dict[int | None, frozenset[int]] = {None: every}
     cpus.update(nodes.items())
-    at = {
+    node_by_device = {
         name: node if cpus.get(node, frozenset()) & every else None
         for name, node in devices.items()
     }
-    if None in at.values():  # The nearest memory is unknown.
-        at = dict.fromkeys(devices)
-    found: dict[str, frozenset[int]] = {}
-    for node in set(at.values()):
-        mine = [name for name in devices if at[name] == node]
-        parts = equal_parts([core for core in cores if core <= cpus[node]], len(mine))
+    if None in node_by_device.values():  # The nearest memory is unknown.
+        node_by_device = dict.fromkeys(devices)
+    chosen: dict[str, frozenset[int]] = {}
+    for node in set(node_by_device.values()):
+        local = [name for name in devices if node_by_device[name] == node]
+        parts = equal_parts([core for core in cores if core <= cpus[node]], len(local))
         if parts is None:
             return dict.fromkeys(devices, every)
-        found |= dict(zip(mine, parts, strict=True))
-    return found
+        chosen |= dict(zip(local, parts, strict=True))
+    return chosen

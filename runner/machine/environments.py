@@ -53,7 +53,7 @@ class UvEnvironment:
 def uv_environments(data_dir: DataDir) -> list[UvEnvironment]:
     """The environments of the data folder, by name."""
     folders = sorted(data_dir.environments.glob("*/"))
-    return [UvEnvironment(one) for one in folders if (one / REQUIREMENTS).is_file()]
+    return [UvEnvironment(folder) for folder in folders if (folder / REQUIREMENTS).is_file()]
 
 
 def resolved(data_dir: DataDir, texts: Iterable[str]) -> list[str]:
@@ -69,7 +69,7 @@ def _split(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
         if equals and ENVIRONMENT_NAME.fullmatch(name):
             yield name, given
         else:
-            yield from ((one.strip(), "") for one in text.split(","))
+            yield from ((listed.strip(), "") for listed in text.split(","))
 
 
 def _python(data_dir: DataDir, name: str, given: str) -> Path:
@@ -92,7 +92,7 @@ def read_requirements(name: str, given: str) -> str:
     if os.path.isfile(path) and path.suffix == ".txt":
         return path.read_text().rstrip("\n") + "\n"
     words = shlex.split(given)
-    if not words or not all(REQUIREMENT.fullmatch(one) for one in words):
+    if not words or not all(REQUIREMENT.fullmatch(word) for word in words):
         rule = "is neither a Python, nor a file of requirements, nor requirements"
         raise InvalidSpec("environments", f"{name}={given}", rule)
     return "\n".join(words) + "\n"
@@ -101,7 +101,7 @@ def read_requirements(name: str, given: str) -> str:
 def _named(data_dir: DataDir, name: str) -> Path:
     if name == OWN:
         return Path(sys.executable)
-    known = {one.name: one.python for one in uv_environments(data_dir)}
+    known = {environment.name: environment.python for environment in uv_environments(data_dir)}
     if name not in known:
         rule = f"is no environment of {data_dir.environments}; make it with {name}=REQUIREMENTS"
         raise InvalidSpec("environments", name, rule + nearest(name, [OWN, *known]))

@@ -24,7 +24,7 @@ from breakeven.runner.specs.place import parse_cpus, write_cpus
 def this_machine(data_dir: DataDir) -> Machine:
     """This machine: its devices from the last probe, and the CPUs that this process may use."""
     cpus = cpu_allowance().cpus
-    nodes = {one.id: one.numa_node for one in known_devices(data_dir) if one.id != CPU}
+    nodes = {device.id: device.numa_node for device in known_devices(data_dir) if device.id != CPU}
     return Machine(cpus=cpus, shares=shares(nodes, cores(cpus), numa_nodes()))
 
 
@@ -64,19 +64,19 @@ def resource_request(experiment: Experiment) -> ResourceRequest:
 
 def held_by(experiments: Iterable[Experiment]) -> dict[str, Place]:
     """The places of the running experiments by id, from the claims of their supervisor."""
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     for experiment in experiments:
         for run in experiment.runs:
             with suppress(RunnerError):
                 claim = run.read_claim() if run.state is RunState.RUNNING else None
                 if claim is not None and claim.cpus is not None:
-                    found[experiment.experiment_id] = Place(
+                    places[experiment.experiment_id] = Place(
                         devices=claim.devices,
                         cpus=parse_cpus(claim.cpus),
                         exclusive=experiment.spec.exclusive,
                     )
                     break
-    return found
+    return places
 
 
 def held_words(place: Place) -> str:
@@ -99,5 +99,9 @@ def outlook(
 ) -> StartPlan:
     """Plans which queued requests can start, and which experiments the others wait for."""
     at_work = held_by(running)
-    requests = [resource_request(one) for one in queue if one.experiment_id not in at_work]
+    requests = [
+        resource_request(experiment)
+        for experiment in queue
+        if experiment.experiment_id not in at_work
+    ]
     return plan(requests, at_work, this_machine(data_dir))

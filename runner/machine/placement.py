@@ -89,9 +89,9 @@ def plan(
         alone = not (request.exclusive and in_the_way)
         place = next(
             (
-                one
-                for one in _possible(request, machine)
-                if alone and not _held(one, machine) & taken
+                possible
+                for possible in _possible(request, machine)
+                if alone and not _held(possible, machine) & taken
             ),
             None,
         )
@@ -175,8 +175,8 @@ def _is_any(name: str) -> bool:
 def _of_kind(kind: str, machine: Machine) -> list[str]:
     """Devices of a kind, in order of their numbers; only number 0 if the devices are unknown."""
     unknown = [] if machine.is_known else [f"{kind}:0"]
-    found = [name for name in machine.shares if re.fullmatch(rf"{kind}:\d+", name)]
-    return sorted(found, key=lambda name: int(name.partition(":")[2])) or unknown
+    names = [name for name in machine.shares if re.fullmatch(rf"{kind}:\d+", name)]
+    return sorted(names, key=lambda name: int(name.partition(":")[2])) or unknown
 
 
 def _cpus_of(devices: Sequence[str], machine: Machine) -> frozenset[int]:

@@ -210,14 +210,14 @@ def keep_others_out() -> None:
         pass
     except OSError:
         return  # No other account can create it either; torch reports the error.
-    found = folder.lstat()
+    status = folder.lstat()
     if (
-        not stat.S_ISDIR(found.st_mode)
-        or found.st_uid != os.getuid()
-        or found.st_mode & stat.S_IWOTH
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.getuid()
+        or status.st_mode & stat.S_IWOTH
     ):
         tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="breakeven-")
-    elif found.st_mode & 0o077:
+    elif status.st_mode & 0o077:
         folder.chmod(0o700)
 
 

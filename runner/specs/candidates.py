@@ -50,7 +50,7 @@ class Shares:
     compiling: float = 1.0
     """Compiling, for the planned length."""
 
-    def of(self, parts: Collection[Part]) -> float:
+    def largest(self, parts: Collection[Part]) -> float:
         """The largest share that a change of these parts could save."""
         step = self.working * ("working" in parts) + self.waiting * ("waiting" in parts)
         loading, compiling = "loading" in parts, "compiling" in parts
@@ -85,7 +85,7 @@ class Move:
         if self.name == "optimizer":
             values = forms_of(spec)
         elif self.name == "batch_times":
-            values = tuple(one for one in values if int(one) <= spec.num_full_steps)
+            values = tuple(times for times in values if int(times) <= spec.num_full_steps)
         return ("", *values) if fits else ("",)
 
 
@@ -245,8 +245,10 @@ def untried(spec: ExperimentSpec) -> str:
 
 def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
     """Every combination for an experiment, written as in `backends`, without the baseline."""
-    found = []
-    compilers = [one for one in ALL_COMPILERS if one != "cudagraphs" or _keeps_graphs(spec)]
+    texts = []
+    compilers = [
+        compiler for compiler in ALL_COMPILERS if compiler != "cudagraphs" or _keeps_graphs(spec)
+    ]
     for compiler in compilers:
         moves = [move for move in MOVES if len(move.choices(spec, compiler)) > 1]
         for values in product(*(move.choices(spec, compiler) for move in moves)):
@@ -254,25 +256,27 @@ def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
                 f"{move.name}={value}" for move, value in zip(moves, values, strict=True) if value
             ]
             if settings or compiler != NO_COMPILER:
-                found.append(":".join(filter(None, [compiler, "+".join(settings)])))
-    return tuple(found)
+                texts.append(":".join(filter(None, [compiler, "+".join(settings)])))
+    return tuple(texts)
 
 
 def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
     """The name of a candidate in the experiment's `backends`."""
-    labels = [one.label for one in spec.candidates]
+    labels = [variant.label for variant in spec.candidates]
     return spec.backends[labels.index(candidate.label)]
 
 
 def presumed(spec: ExperimentSpec) -> Variant | None:
     """The candidate that has only the presumed settings; None if the search has no such candidate,
     or others without a twin that has these settings, too."""
-    settings = {one.name: one.presumed for one in MOVES if one.presumed}
-    everyone = [*spec.candidates, *(one for one in spec.variants if one.role == "baseline")]
-    twins = [{**one.settings, **settings} for one in everyone]
-    by_settings = [(one.settings, one) for one in spec.candidates]
-    found = [next((one for mine, one in by_settings if mine == twin), None) for twin in twins]
-    return found[-1] if settings and None not in found else None
+    settings = {move.name: move.presumed for move in MOVES if move.presumed}
+    baselines = [variant for variant in spec.variants if variant.role == "baseline"]
+    with_presumed = [{**variant.settings, **settings} for variant in (*spec.candidates, *baselines)]
+    twins = [
+        next((twin for twin in spec.candidates if twin.settings == wanted), None)
+        for wanted in with_presumed
+    ]
+    return twins[-1] if settings and None not in twins else None
 
 
 def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
@@ -295,9 +299,9 @@ def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
         parts.add("working")
     if "loader_workers" in change:
         # At best, k processes load in 1/k of the time.
-        before, after = (max(1, one.loader_workers) for one in (origin, variant))
+        before, after = (max(1, candidate.loader_workers) for candidate in (origin, variant))
         shares = replace(shares, loading=shares.loading * max(0.0, 1 - before / after))
-    return shares.of(parts)
+    return shares.largest(parts)
 
 
 USUAL_COMPILE_SECONDS = {
@@ -325,10 +329,8 @@ def usual_compile_seconds(variant: Variant) -> float:
             return USUAL_COMPILE_SECONDS[variant.scope] + AUTOTUNING_SECONDS * variant.autotunes
 
 
-def difference(one: Variant, other: Variant) -> dict[str, object]:
-    """The settings of `one` that differ from those of `other`; None for a setting that only `other`
+def difference(variant: Variant, other: Variant) -> dict[str, object]:
+    """The settings of `variant` that differ from those of `other`; None for a setting that only `other`
     has."""
-    mine, theirs = one.settings, other.settings
-    return {
-        name: mine.get(name) for name in {**theirs, **mine} if mine.get(name) != theirs.get(name)
-    }
+    own, theirs = variant.settings, other.settings
+    return {name: own.get(name) for name in {**theirs, **own} if own.get(name) != theirs.get(name)}

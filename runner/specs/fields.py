@@ -73,8 +73,8 @@ class Bounds:
 
     def _written(self, number: float) -> str:
         """`100,000`, `0.5`, `3.4e+38`, `86,400 s`."""
-        whole = float(number).is_integer() and abs(number) < 1e15
-        return " ".join(filter(None, [f"{number:,.0f}" if whole else f"{number:g}", self.unit]))
+        is_whole = float(number).is_integer() and abs(number) < 1e15
+        return " ".join(filter(None, [f"{number:,.0f}" if is_whole else f"{number:g}", self.unit]))
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class Field:
     @cached_property
     def choices(self) -> tuple[str, ...]:
         """Allowed words of the field, or of each entry of a list; empty if any text is allowed."""
-        of = get_args(self.kind)[0] if self.is_list else self.kind
-        return get_args(of) if get_origin(of) is Literal else ()
+        kind = get_args(self.kind)[0] if self.is_list else self.kind
+        return get_args(kind) if get_origin(kind) is Literal else ()
 
     @property
     def is_list(self) -> bool:
@@ -159,8 +159,8 @@ class Field:
         if self.prompt.words:
             return split_words(text)
         if self.is_list:
-            one = (text,) if text else ()
-            return one if self.prompt.several else tuple(split_at_commas(text))
+            values = (text,) if text else ()
+            return values if self.prompt.several else tuple(split_at_commas(text))
         if self.is_options:
             return parse_options(text)
         return READERS[self.kind](text) if self.kind in READERS else text
@@ -270,16 +270,16 @@ def fields_of(kind: Any) -> tuple[Field, ...]:
 
 
 def _declared(section: str, kind: Any) -> Iterator[Field]:
-    for one in fields(kind):
-        hint, bounds, prompt = _notes(kind)[one.name]
+    for field in fields(kind):
+        hint, bounds, prompt = _notes(kind)[field.name]
         if _is_spec(hint) or prompt.hidden:
             continue
-        makes = one.default_factory
+        makes = field.default_factory
         yield Field(
             section=section,
-            name=one.name,
+            name=field.name,
             kind=_without_none(hint),
-            default=one.default if makes is MISSING else makes(),
+            default=field.default if makes is MISSING else makes(),
             may_be_none=_without_none(hint) != hint,
             bounds=bounds,
             prompt=prompt,
@@ -290,23 +290,23 @@ def _declared(section: str, kind: Any) -> Iterator[Field]:
 def _notes(kind: Any) -> dict[str, tuple[Any, Bounds | None, Prompt]]:
     """Type, range and prompt by field name. Cached, because finding them takes longer than reading
     a specification."""
-    found = {}
+    notes_by_name = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         is_annotated = get_origin(hint) is Annotated
         bare, *notes = get_args(hint) if is_annotated else (hint,)
         bounds = next((note for note in notes if isinstance(note, Bounds)), None)
         prompt = next((note for note in notes if isinstance(note, Prompt)), Prompt())
-        found[name] = (bare, bounds, prompt)
-    return found
+        notes_by_name[name] = (bare, bounds, prompt)
+    return notes_by_name
 
 
 @cache
 def _required(kind: Any) -> list[str]:
     """Names of the fields without a default."""
     return [
-        one.name
-        for one in fields(kind)
-        if one.default is MISSING and one.default_factory is MISSING
+        field.name
+        for field in fields(kind)
+        if field.default is MISSING and field.default_factory is MISSING
     ]
 
 
@@ -316,13 +316,13 @@ def _from_plain(value: Any, hint: Any, name: str, path: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, StrEnum) and value in list(hint):
         return hint(value)
     if get_origin(hint) is tuple and isinstance(value, (list, tuple)):
-        item = get_args(hint)[0]
-        return tuple(_from_plain(one, item, name, path) for one in value)
+        inner = get_args(hint)[0]
+        return tuple(_from_plain(entry, inner, name, path) for entry in value)
     if get_origin(hint) in (UnionType, Union) and isinstance(value, list):
         return tuple(value)
     if get_origin(hint) is dict and isinstance(value, Mapping):
-        item = get_args(hint)[1]
-        return {key: _from_plain(one, item, name, path) for key, one in value.items()}
+        inner = get_args(hint)[1]
+        return {key: _from_plain(entry, inner, name, path) for key, entry in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         check_plain(path + name, value)  # a float holds no number of 400 digits
         return float(value)

@@ -13,7 +13,7 @@ from breakeven.runner.specs.fields import Bounds, Prompt, Spec
 def parse_cpus(text: str) -> frozenset[int]:
     """The numbers in a list such as `0-3,8`, as the kernel writes it (cpuset(7)); raises
     `ValueError` for anything else."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.strip().split(","):
         match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip())
         if match is None:
@@ -21,8 +21,8 @@ def parse_cpus(text: str) -> frozenset[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ValueError(f"{part!r} must begin with the lower number")
-        found.update(range(first, last + 1))
-    return frozenset(found)
+        numbers.update(range(first, last + 1))
+    return frozenset(numbers)
 
 
 def write_cpus(cpus: Collection[int]) -> str:

@@ -63,8 +63,8 @@ def parse_loss(text: str) -> Loss:
     Raises `InvalidSpec` for the field `training.losses`.
     """
     field_name = "training.losses"
-    whole, options = parse_settings(text, field_name)
-    weight, times, name = whole.rpartition("*")
+    term, options = parse_settings(text, field_name)
+    weight, times, name = term.rpartition("*")
     rule = "must read `name`, `weight*name` or `weight*name:setting=value`; the name is 'model' or "
     rule += "a criterion of torch.nn, such as CrossEntropyLoss"
     is_number = bool(re.fullmatch(r"\d+(\.\d*)?([eE]-?\d+)?", weight))

@@ -134,7 +134,7 @@ class Variant(Spec):
             "changes nothing: the baseline has no compiler either. Give it a setting, such as "
             f"{NO_COMPILER}:optimizer=fused, or name a backend"
         )
-        usual = {one.name: one.default for one in fields(self)}
+        usual = {field.name: field.default for field in fields(self)}
         is_changed = any(getattr(self, name) != usual[name] for name in NEED_NO_COMPILER)
         is_baseline = self.role == "backend" and self.backend is None and not is_changed
         require(not is_baseline, "backends", self.label, rule)
@@ -151,14 +151,14 @@ class Variant(Spec):
     def text(self) -> str:
         """The backend with its settings, as on the command line; `parse_backend` reads it."""
         chosen = {name: getattr(self, name) for name in VARIANT_SETTINGS}
-        usual = {one.name: one.default for one in fields(self)}
-        changed = {name: one for name, one in chosen.items() if one != usual[name]}
+        usual = {field.name: field.default for field in fields(self)}
+        changed = {name: value for name, value in chosen.items() if value != usual[name]}
         settings = {**self.options, **changed}
         if self.allows_breaks:
             settings["fullgraph"] = False
         texts = (
-            f"{name}={str(one).lower() if isinstance(one, bool) else one}"
-            for name, one in settings.items()
+            f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+            for name, value in settings.items()
         )
         return ":".join(filter(None, [self.backend or NO_COMPILER, "+".join(texts)]))
 
@@ -167,9 +167,9 @@ class Variant(Spec):
         """The compiler of the run, its settings and options, by name."""
         # Once, and not by `asdict`: a search compares hundreds of candidates after each round.
         settings = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name not in (*WHICH_RUN, "cache", "options")
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in (*WHICH_RUN, "cache", "options")
         }
         return settings | self.options
 
@@ -265,9 +265,9 @@ def in_each(environments: Iterable[str], variants: Sequence[Variant]) -> list[Va
     if not names:
         return [*variants]
     return [
-        replace(one, label=f"{one.label}{ENVIRONMENT_MARK}{name}", environment=name)
+        replace(variant, label=f"{variant.label}{ENVIRONMENT_MARK}{name}", environment=name)
         for name in names
-        for one in variants
+        for variant in variants
     ]
 
 
@@ -302,11 +302,11 @@ def parse_backend(text: str) -> Variant:
 
 def parse_backends(texts: Sequence[str]) -> list[Variant]:
     """Reads several backends; different backends never share a label."""
-    found: dict[str, Variant] = {}
+    by_label: dict[str, Variant] = {}
     variants = []
     for text in texts:
         variant = parse_backend(text)
-        if found.setdefault(variant.label, variant) != variant:
+        if by_label.setdefault(variant.label, variant) != variant:
             variant = replace(variant, label=_marked(variant.label, text))
         variants.append(variant)
     return variants

@@ -188,8 +188,8 @@ class ModelSpec(Spec, path="model."):
             self.require("source", self.source in BUILTIN_MODELS, f"must be one of {known}")
         suite = self.source.partition(":")[0]
         if suite in SUITE_SOURCES:
-            found = self.from_suite
-            fits = found is not None and (found.divisor == 1 or suite == "huggingface")
+            entry = self.from_suite
+            fits = entry is not None and (entry.divisor == 1 or suite == "huggingface")
             self.require("source", fits, f"must be a name such as {SUITE_SOURCES[suite]}")
 
     @property
@@ -206,8 +206,8 @@ class ModelSpec(Spec, path="model."):
     @property
     def script(self) -> str | None:
         """Path of the training script that makes the model; None for any other model."""
-        found = self.source.startswith(SCRIPT_PREFIX)
-        return self.source.removeprefix(SCRIPT_PREFIX) if found else None
+        is_script = self.source.startswith(SCRIPT_PREFIX)
+        return self.source.removeprefix(SCRIPT_PREFIX) if is_script else None
 
     @property
     def is_user_code(self) -> bool:
