@@ -330,7 +330,7 @@ def usual_compile_seconds(variant: Variant) -> float:
 
 
 def difference(variant: Variant, other: Variant) -> dict[str, object]:
-    """The settings of `variant` that differ from those of `other`; None for a setting that only `other`
-    has."""
+    """The settings of `variant` that differ from those of `other`; None for a setting that
+    only `other` has."""
     own, theirs = variant.settings, other.settings
     return {name: own.get(name) for name in {**theirs, **own} if own.get(name) != theirs.get(name)}
