@@ -183,16 +183,16 @@ def record_training(folder: Path, seed: int) -> None:
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER.parent.parent)}):
         workload = load_workload(spec)
         for number in range(len(NAMES)):
-            mine = replace(workload, model=copy.deepcopy(workload.model))
-            setattr(mine.model, "number", number)  # noqa: B010  # mypy takes it for a parameter
+            own_workload = replace(workload, model=copy.deepcopy(workload.model))
+            setattr(own_workload.model, "number", number)  # noqa: B010  # mypy takes it for a parameter
             journal = folder / f"training-{number}.jsonl"
             job = threading.Thread(
-                target=_train, args=(spec, mine, journal, turns[number]), daemon=True
+                target=_train, args=(spec, own_workload, journal, turns[number]), daemon=True
             )
             threads.append(job)
             job.start()
             turns[number].block(Turn(round=-1, position=0))
-    blocks = {str(number): each.block for number, each in enumerate(turns)}
+    blocks = {str(number): turn_source.block for number, turn_source in enumerate(turns)}
     take_turns(blocks, NUM_ROUNDS["tiny trainings"] - 1, seed)
     for job in threads:
         job.join(PATIENCE_SECONDS)
@@ -209,7 +209,7 @@ def _write_by_role(folder: Path) -> None:
         for event in events
         if event.get("round", -1) >= 0
     ]
-    for round, number, event in sorted(of_rounds, key=lambda one: one[0]):
+    for round, number, event in sorted(of_rounds, key=lambda row: row[0]):
         fields = {name: value for name, value in event.items() if name not in JOURNALS_OWN}
         logs[role(number, round)].append(event["kind"], **fields)
     for log in logs.values():

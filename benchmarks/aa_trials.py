@@ -76,9 +76,13 @@ def row(kind: str, third: str, comparisons: Sequence[Comparison]) -> dict[str, o
     backends = [comparison.results[-1] for comparison in comparisons]
     verdicts = Counter(result.speed_verdict for result in backends)
     speedups = [result.speedup for result in backends if result.speedup]
-    covers = [one.low <= TRUTHS[third] <= one.high for one in speedups if one.low and one.high]
-    low_p = [one.p_value < SIGNIFICANCE for one in speedups if one.p_value is not None]
-    floors = [one.noise_floor for one in comparisons if one.noise_floor is not None]
+    covers = [
+        speedup.low <= TRUTHS[third] <= speedup.high
+        for speedup in speedups
+        if speedup.low and speedup.high
+    ]
+    low_p = [speedup.p_value < SIGNIFICANCE for speedup in speedups if speedup.p_value is not None]
+    floors = [floor for shown in comparisons if (floor := shown.noise_floor) is not None]
     return {
         "trials": kind,
         "truth": "equal" if third == "same" else f"{SLOWDOWN:.0%} slower",
@@ -89,7 +93,7 @@ def row(kind: str, third: str, comparisons: Sequence[Comparison]) -> dict[str, o
         },
         "p < 0.05": f"{np.mean(low_p):.1%}",
         "interval holds the truth": f"{np.mean(covers):.1%}",
-        "median speedup": f"{np.median([one.median for one in speedups]):.4f}",
+        "median speedup": f"{np.median([speedup.median for speedup in speedups]):.4f}",
         "median noise floor": f"{np.median(floors):.2%}",
     }
 

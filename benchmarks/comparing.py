@@ -48,7 +48,7 @@ def main() -> None:
     rows = [{"": "the comparison", "ms": described(comparisons, 1e3), "times as long": ""}]
     for place, name in enumerate(READS):
         reads = [read[place] for _, read in costs]
-        ratios = [whole / part for whole, part in zip(comparisons, reads, strict=True)]
+        ratios = [total / part for total, part in zip(comparisons, reads, strict=True)]
         rows.append({"": name, "ms": described(reads, 1e3), "times as long": described(ratios)})
     print(markdown(rows))  # noqa: T201
 

@@ -32,9 +32,9 @@ def recorded(folder: Path) -> Floats:
     (submitted,) = experiments(data_dir)
     with Store.in_memory(data_dir) as store:
         _, runs = load_evidence(store, submitted.experiment_id)
-    found = [run.losses.to_numpy(float) for run in runs]
-    length = min(map(len, found))
-    return np.array([losses[:length] for losses in found])
+    losses_by_run = [run.losses.to_numpy(float) for run in runs]
+    length = min(map(len, losses_by_run))
+    return np.array([losses[:length] for losses in losses_by_run])
 
 
 def verdict(equals: Floats, backend: Floats) -> tuple[bool, int]:
@@ -51,7 +51,7 @@ def verdict(equals: Floats, backend: Floats) -> tuple[bool, int]:
 def rates(losses: Floats, num_draws: int) -> dict[str, object]:
     rng = np.random.default_rng(0)
     num_steps = losses.shape[1]
-    found = []
+    verdicts = []
     for _ in range(num_draws):
         drawn = losses[rng.choice(len(losses), NUM_EQUALS + 1, replace=False)]
         equals, backend = drawn[:-1], drawn[-1]
@@ -59,8 +59,8 @@ def rates(losses: Floats, num_draws: int) -> dict[str, object]:
         begins = round(rng.uniform(0.1, 0.9) * num_steps)
         shift = SPREADS * float(np.ptp(finals)) * rng.choice([-1, 1])
         fault = backend + shift * (np.arange(num_steps) >= begins)
-        found.append((*verdict(equals, backend), *verdict(equals, fault)))
-    broken, controls, caught, of_faults = np.mean(found, axis=0)
+        verdicts.append((*verdict(equals, backend), *verdict(equals, fault)))
+    broken, controls, caught, of_faults = np.mean(verdicts, axis=0)
     return {
         "equal trainings called broken": f"{broken:.1%}",
         "their controls": f"{controls:.2f}",
@@ -70,8 +70,8 @@ def rates(losses: Floats, num_draws: int) -> dict[str, object]:
 
 
 def main() -> None:
-    num_draws, folders = int(sys.argv[1]), [Path(one) for one in sys.argv[2:]]
-    rows = [{"training": one.name, **rates(recorded(one), num_draws)} for one in folders]
+    num_draws, folders = int(sys.argv[1]), [Path(folder) for folder in sys.argv[2:]]
+    rows = [{"training": folder.name, **rates(recorded(folder), num_draws)} for folder in folders]
     sys.stdout.write(f"{markdown(rows)}\n")
 
 

@@ -52,14 +52,14 @@ def is_broken(equals: Floats, backend: Floats, after: int = 0) -> bool:
     """Whether readings of the losses from step `after` on stay outside."""
     series = [pd.Series(losses) for losses in equals]
     trainings = Trainings(
-        equals=[(one, NO_EVALUATIONS) for one in series],
+        equals=[(curve, NO_EVALUATIONS) for curve in series],
         losses=pd.Series(backend),
         evaluations=NO_EVALUATIONS,
         samples_per_step=16,
         learned=learned_by_loss(series),
         learned_accuracy=None,
     )
-    return bool(without_spikes(readings(trainings, after), lambda one: one.is_outside))
+    return bool(without_spikes(readings(trainings, after), lambda reading: reading.is_outside))
 
 
 def rates(

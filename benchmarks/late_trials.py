@@ -58,7 +58,7 @@ class Trained:
     def shift(self, label: str, spread: str) -> float:
         """Distance of a backend's final loss from those of equal trainings, in spreads."""
         finals = np.array(
-            [final_loss(one.losses) for one in (self.baseline, *self.controls)], dtype=float
+            [final_loss(run.losses) for run in (self.baseline, *self.controls)], dtype=float
         )
         final = final_loss(self.backends[label].losses)
         width = np.ptp(finals) if spread == "range" else finals.std(ddof=1)
@@ -81,41 +81,42 @@ def trained(folder: Path) -> Iterator[Trained]:
 
 
 def _correct(experiments: list[Trained]) -> Iterator[dict[str, object]]:
-    for workload, mine in _by_workload(experiments):
+    for workload, members in _by_workload(experiments):
         for number in NUMBERS_OF_CONTROLS:
             verdicts = [
-                [one.judged(label, number).verdict for label in _correct_labels(one)]
-                for one in mine
+                [experiment.judged(label, number).verdict for label in _correct_labels(experiment)]
+                for experiment in members
             ]
-            counts = Counter(verdict for found in verdicts for verdict in found)
+            counts = Counter(verdict for by_label in verdicts for verdict in by_label)
             yield {
                 "workload": workload,
                 "controls": number,
-                "experiments": len(mine),
-                "with a false alarm": sum("broken" in found for found in verdicts),
+                "experiments": len(members),
+                "with a false alarm": sum("broken" in by_label for by_label in verdicts),
                 "runs": counts.total(),
                 "broken": counts["broken"],
                 "unknown": counts["unknown"],
             }
 
 
-def _correct_labels(one: Trained) -> list[str]:
+def _correct_labels(experiment: Trained) -> list[str]:
     """Backends, and the last control if it stays in the band, as a backend must: perturbed as much
     as the first control, it may leave the baseline long before by chance."""
-    labels = [label for label in (*CORRECT, GRAPHS) if label in one.backends]
-    apart = one.judged(ANOTHER, 1)
+    labels = [label for label in (*CORRECT, GRAPHS) if label in experiment.backends]
+    apart = experiment.judged(ANOTHER, 1)
     return labels if apart.found_in_band else [*labels, ANOTHER]
 
 
 def _faulty(experiments: list[Trained]) -> Iterator[dict[str, object]]:
-    for workload, mine in _by_workload(experiments):
+    for workload, members in _by_workload(experiments):
         for number in NUMBERS_OF_CONTROLS:
             for spread in ("range", "standard deviation"):
                 verdicts = Counter(
-                    one.judged(fault, number).verdict
-                    for one in mine
+                    experiment.judged(fault, number).verdict
+                    for experiment in members
                     for fault in LATE_FAULTS
-                    if fault in one.backends and one.shift(fault, spread) > MANY_SPREADS
+                    if fault in experiment.backends
+                    and experiment.shift(fault, spread) > MANY_SPREADS
                 )
                 yield {
                     "workload": workload,
@@ -130,15 +131,17 @@ def _faulty(experiments: list[Trained]) -> Iterator[dict[str, object]]:
 
 def _by_workload(experiments: list[Trained]) -> Iterator[tuple[str, list[Trained]]]:
     groups: dict[str, list[Trained]] = defaultdict(list)
-    for one in experiments:
-        groups[one.workload].append(one)
+    for experiment in experiments:
+        groups[experiment.workload].append(experiment)
     yield from groups.items()
     yield "all", experiments
 
 
 def main() -> None:
-    found = [one for folder in sys.argv[1:] for one in trained(Path(folder))]
-    sys.stdout.write(f"{markdown(list(_correct(found)))}\n\n{markdown(list(_faulty(found)))}\n")
+    experiments = [experiment for folder in sys.argv[1:] for experiment in trained(Path(folder))]
+    sys.stdout.write(
+        f"{markdown(list(_correct(experiments)))}\n\n{markdown(list(_faulty(experiments)))}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -47,10 +47,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="*", default=[102, 1002])
     parser.add_argument("--steps", type=int, default=10_000)
     options = parser.parse_args()
-    found = {runs: of_size(options.folder, runs, options.steps) for runs in options.runs}
+    costs_by_size = {runs: of_size(options.folder, runs, options.steps) for runs in options.runs}
     rows = [
-        {"": name, **{f"{runs:,} runs": f"{one[name]:.0f}" for runs, one in found.items()}}
-        for name in next(iter(found.values()))
+        {
+            "": name,
+            **{f"{runs:,} runs": f"{costs[name]:.0f}" for runs, costs in costs_by_size.items()},
+        }
+        for name in next(iter(costs_by_size.values()))
     ]
     print(markdown(rows))  # noqa: T201
 
@@ -79,12 +82,14 @@ def measured(data_dir: DataDir) -> dict[str, float]:
     with Store.open(data_dir) as store:
         store.ingest_all()
         store.write("DELETE FROM results")
-        for one in shown[AHEAD]:
-            compare(store, one)
-            find_ladder(store, one)
-    found: dict[str, float] = {}
+        for experiment_id in shown[AHEAD]:
+            compare(store, experiment_id)
+            find_ladder(store, experiment_id)
+    costs: dict[str, float] = {}
     for page in PAGES:
-        visited: list[dict[str, str]] = [{"experiment": one} for one in shown.get(page, ())]
+        visited: list[dict[str, str]] = [
+            {"experiment": experiment_id} for experiment_id in shown.get(page, ())
+        ]
         visited = visited or [{}] * 3
         name = page.partition(" ")[0]
         opened(name, **visited[0])
@@ -94,10 +99,10 @@ def measured(data_dir: DataDir) -> dict[str, float]:
             app = opened(name, **query)
             first.append(1e3 * (time.perf_counter() - begun))
             again += [milliseconds(app.run) for _ in range(LATER_VISITS)]
-        found[f"{page}, first visit"] = statistics.median(first)
-        found[f"{page}, again"] = sorted(again)[int(0.95 * len(again))]
+        costs[f"{page}, first visit"] = statistics.median(first)
+        costs[f"{page}, again"] = sorted(again)[int(0.95 * len(again))]
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return found | {"memory of the process, MB": resident / 1e6}
+    return costs | {"memory of the process, MB": resident / 1e6}
 
 
 def milliseconds(act: Callable[[], object]) -> float:
@@ -136,7 +141,7 @@ def copy_run(run: Path, runs: Path, pattern: str, number: int) -> None:
 
 
 def varied(journal: bytes, factor: float) -> bytes:
-    return LOSS.sub(lambda found: b'"loss":%.9f' % (float(found[1]) * factor), journal)
+    return LOSS.sub(lambda match: b'"loss":%.9f' % (float(match[1]) * factor), journal)
 
 
 def record(runs: Path, num_steps: int, experiment: str) -> None:
@@ -146,10 +151,10 @@ def record(runs: Path, num_steps: int, experiment: str) -> None:
     losses = 2 * np.exp(-np.arange(num_steps) / num_steps) + random.normal(0, 0.05, num_steps)
     for variant in spec.variants:
         apart = 0.0 if variant.role == "baseline" else 1e-6
-        mine = losses + random.normal(0, apart, num_steps) if apart else losses
+        own_losses = losses + random.normal(0, apart, num_steps) if apart else losses
         seconds = 0.02 * BACKENDS.get(variant.label, 1.0) * random.lognormal(0, 0.05, num_steps)
         recording = Recording(runs, variant.label, spec, experiment).claim().start()
-        write_steps(recording, spec, mine.tolist(), seconds.tolist())
+        write_steps(recording, spec, own_losses.tolist(), seconds.tolist())
         recording.end()
 
 

@@ -30,10 +30,10 @@ def judged(trials: Iterable[Trial], folder: Path) -> Iterator[tuple[str, list[Re
         sys.stderr.write(f"\r{trial.workload}, seed {trial.seed} ")
 
 
-def tables(found: Iterable[tuple[str, list[Result]]]) -> str:
+def tables(results_by_workload: Iterable[tuple[str, list[Result]]]) -> str:
     """False alarms per workload and correct backend, and the result for each fault."""
     of_backend: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    for workload, results in found:
+    for workload, results in results_by_workload:
         for result in results:
             if result.role == "backend":
                 of_backend[workload, result.label].append(result)

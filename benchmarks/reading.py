@@ -45,11 +45,13 @@ def main() -> None:
     typed = f"CREATE TABLE lines AS FROM read_ndjson({journals}, columns={{{listed}}})"
     reads: dict[str, Callable[[], object]] = {
         INDEX: lambda: read_anew(data_dir),
-        "CREATE TABLE ... AS FROM read_ndjson(..., columns=...)": lambda: asked(data_dir, typed),
-        "CREATE TABLE ... AS FROM read_ndjson(...), types found by DuckDB": lambda: asked(
+        "CREATE TABLE ... AS FROM read_ndjson(..., columns=...)": lambda: result_of(
+            data_dir, typed
+        ),
+        "CREATE TABLE ... AS FROM read_ndjson(...), types found by DuckDB": lambda: result_of(
             data_dir, f"CREATE TABLE lines AS FROM read_ndjson({journals})"
         ),
-        "SELECT count(*) FROM read_ndjson(...), which stores nothing": lambda: asked(
+        "SELECT count(*) FROM read_ndjson(...), which stores nothing": lambda: result_of(
             data_dir, f"SELECT count(*) FROM read_ndjson({journals})"
         ),
     }
@@ -87,7 +89,7 @@ def read_anew(data_dir: DataDir) -> int:
         return store.ingest_all()
 
 
-def asked(data_dir: DataDir, query: str) -> object:
+def result_of(data_dir: DataDir, query: str) -> object:
     """Asks a new database on the disk of the data folder."""
     file = data_dir.path / "beside.duckdb"
     file.unlink(missing_ok=True)

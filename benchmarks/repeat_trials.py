@@ -46,14 +46,14 @@ def holds(ends: tuple[float | None, float | None]) -> bool:
 def trials(count: int, repeats: int, deviation: float) -> list[tuple[bool, bool]]:
     """Whether the product's interval contains the truth, and whether that of pooled rounds does."""
     random = np.random.default_rng(0)
-    found = []
+    hits = []
     for _ in range(count):
         ratios, processes = simulate(random, repeats, deviation)
         ratio = paired_ratio(ratios, np.ones_like(ratios), processes)
         assert ratio is not None
         _, *pooled = typical(ratios)
-        found.append((holds((ratio.low, ratio.high)), holds((pooled[0], pooled[1]))))
-    return found
+        hits.append((holds((ratio.low, ratio.high)), holds((pooled[0], pooled[1]))))
+    return hits
 
 
 def row(count: int, repeats: int, deviation: float) -> dict[str, object]:

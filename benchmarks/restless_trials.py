@@ -69,8 +69,12 @@ def num_controls(data_dir: DataDir, label: str, most: int) -> int:
 
 def _asks_for_more(data_dir: DataDir, label: str, number: int) -> bool:
     controls = ["control", *(f"control-{i}" for i in range(2, number + 1))]
-    roles = [("baseline", "baseline"), *(("control", one) for one in controls), ("backend", label)]
-    runs = [(role, data_dir.run_dir(f"{TRIAL}.{one}")) for role, one in roles]
+    roles = [
+        ("baseline", "baseline"),
+        *(("control", control) for control in controls),
+        ("backend", label),
+    ]
+    runs = [(role, data_dir.run_dir(f"{TRIAL}.{name}")) for role, name in roles]
     return why_another_control(runs, "float32") is not None
 
 
@@ -81,16 +85,17 @@ def table(experiments: list[tuple[Path, Trained]]) -> str:
     ]
     for label in (*CORRECT, *FAULTS):
         numbers = [
-            num_controls(DataDir(folder), label, len(one.controls)) for folder, one in experiments
+            num_controls(DataDir(folder), label, len(experiment.controls))
+            for folder, experiment in experiments
         ]
-        found = Counter(
-            one.judged(label, number).verdict
-            for number, (_, one) in zip(numbers, experiments, strict=True)
+        verdicts = Counter(
+            experiment.judged(label, number).verdict
+            for number, (_, experiment) in zip(numbers, experiments, strict=True)
         )
-        other = found.total() - sum(found[name] for name in ("holds", "unknown", "broken"))
+        other = verdicts.total() - sum(verdicts[name] for name in ("holds", "unknown", "broken"))
         lines.append(
-            f"| {label} | {len(numbers)} | {found['holds']} | {found['unknown']} "
-            f"| {found['broken']} | {other} | {sum(numbers) / len(numbers) - 1:.2f} |"
+            f"| {label} | {len(numbers)} | {verdicts['holds']} | {verdicts['unknown']} "
+            f"| {verdicts['broken']} | {other} | {sum(numbers) / len(numbers) - 1:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -101,7 +106,7 @@ def main() -> None:
     for seed in range(first, first + number):
         record(parent / str(seed), experiment(seed, *sys.argv[4:]))
     folders = [done.parent for done in sorted(parent.rglob(DONE))]
-    sys.stdout.write(table([(one, next(trained(one))) for one in folders]))
+    sys.stdout.write(table([(folder, next(trained(folder))) for folder in folders]))
 
 
 if __name__ == "__main__":

@@ -148,8 +148,8 @@ class Landscape:
     def __init__(self, seed: str) -> None:
         chance = random.Random(seed)
         spec = search()
-        settings = [one.settings for one in (*spec.variants[:1], *spec.candidates)]
-        values = sorted({(name, str(value)) for one in settings for name, value in one.items()})
+        settings = [variant.settings for variant in (*spec.variants[:1], *spec.candidates)]
+        values = sorted({(name, str(value)) for own in settings for name, value in own.items()})
         plain = {(name, str(value)) for name, value in settings[0].items()}
         self._factors = {
             value: 1.0
@@ -162,8 +162,10 @@ class Landscape:
     def speed(self, variant: Variant) -> tuple[float, float]:
         """Only a compiler takes compile time, and some settings take more."""
         values = [(name, str(value)) for name, value in variant.settings.items()]
-        compiling = sum(self._compiling[one] for one in values if one[1] not in ("None", "False"))
-        share = math.prod(self._factors[one] for one in values)
+        compiling = sum(
+            self._compiling[value] for value in values if value[1] not in ("None", "False")
+        )
+        share = math.prod(self._factors[value] for value in values)
         return (compiling if variant.backend else 0.0), share
 
     def total(self, variant: Variant, steps: int) -> float:
@@ -174,12 +176,12 @@ class Landscape:
 
 def equal_searches(count: int, noise: Noise) -> int:
     """Number of searches among equal candidates that propose one."""
-    found = 0
+    num_proposing = 0
     for number in range(count):
         track = Track(search(), lambda variant: (0.0, 1.0), f"equal/{number}", noise)
         track.run()
-        found += bool(track.race.finalists())
-    return found
+        num_proposing += bool(track.race.finalists())
+    return num_proposing
 
 
 def nearness(count: int, steps: int, noise: Noise) -> Iterator[tuple[float, int]]:
@@ -190,8 +192,8 @@ def nearness(count: int, steps: int, noise: Noise) -> Iterator[tuple[float, int]
         spec = search(steps=steps)
         track = Track(spec, land.speed, f"search/{number}", noise)
         track.run()
-        everyone = {one.label: one for one in (spec.variants[0], *spec.candidates)}
-        best = min(land.total(one, steps) for one in everyone.values())
+        everyone = {variant.label: variant for variant in (spec.variants[0], *spec.candidates)}
+        best = min(land.total(variant, steps) for variant in everyone.values())
         yield land.total(everyone[track.race.best], steps) / best, len(track.tried)
 
 
@@ -214,8 +216,8 @@ def equal_row(count: int, noise: Noise) -> dict[str, object]:
 
 
 def near_row(count: int, steps: int) -> dict[str, object]:
-    found = list(nearness(count, steps, NOISES[-1]))
-    ratios, tried = zip(*found, strict=True)
+    searches = list(nearness(count, steps, NOISES[-1]))
+    ratios, tried = zip(*searches, strict=True)
     return {
         "planned steps": f"{steps:,}",
         f"within {NEAR - 1:.0%} of the best total": f"{sum(r <= NEAR for r in ratios)} of {count}",

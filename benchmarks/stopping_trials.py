@@ -44,9 +44,9 @@ class Trial:
         """Number of rounds after which the product's rule ends the experiment."""
         rule = StoppingRule(SPEED, {"one": "baseline", "two": "backend"}, float("inf"))
         times = zip(self.baseline.tolist(), self.other.tolist(), strict=True)
-        for number, (one, two) in enumerate(times, 1):
-            rule.add("one", number, one)
-            rule.add("two", number, two)
+        for number, (first, second) in enumerate(times, 1):
+            rule.add("one", number, first)
+            rule.add("two", number, second)
             if rule.ending(["one", "two"]):
                 return min(number + 1, SPEED.max_rounds)
         return SPEED.max_rounds
@@ -65,9 +65,9 @@ class Trial:
         return False
 
     def judged(self, num_rounds: int) -> Ratio:
-        found = paired_ratio(self.baseline[:num_rounds], self.other[:num_rounds])
-        assert found is not None
-        return found
+        ratio = paired_ratio(self.baseline[:num_rounds], self.other[:num_rounds])
+        assert ratio is not None
+        return ratio
 
 
 def simulate(count: int, deviation: float, correlation: float, seed: int = 0) -> list[Trial]:
@@ -87,7 +87,7 @@ def row(count: int, deviation: float, correlation: float) -> dict[str, object]:
     trials = simulate(count, deviation, correlation)
     rounds = [trial.rounds_by_width() for trial in trials]
     ends = list(zip(trials, rounds, strict=True))
-    found = [trial.judged(n) for trial, n in ends]
+    ratios = [trial.judged(n) for trial, n in ends]
     return {
         "noise": f"{deviation:.0%}",
         "correlation": correlation,
@@ -96,7 +96,7 @@ def row(count: int, deviation: float, correlation: float) -> dict[str, object]:
         ),
         "p < 0.05, by width": share([trial.is_significant(n) for trial, n in ends]),
         "until significant": share([trial.is_significant_at_some_look() for trial in trials]),
-        "called faster or slower": share([is_called_different(one) for one in found]),
+        "called faster or slower": share([is_called_different(ratio) for ratio in ratios]),
     }
 
 

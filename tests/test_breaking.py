@@ -17,7 +17,7 @@ from benchmarks.breaking.faults import FAULTS, lacks
 from benchmarks.breaking.records import Record, read
 from benchmarks.breaking.side_by_side import FORK, Trial, outcomes
 from benchmarks.breaking.slow_disk import Disk
-from benchmarks.breaking.table import BEGIN, END, is_well, told_of
+from benchmarks.breaking.table import BEGIN, END, is_well, summary
 from benchmarks.breaking.trials import Break, Fault
 from benchmarks.breaking.world import FAKE, Outcome, World, lines_of
 from benchmarks.tables import write
@@ -118,7 +118,7 @@ def test_the_table_puts_files_of_several_machines_together_and_counts_no_trial_t
     )
     document = tmp_path / "page.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write(document, BEGIN, END, told_of(read([here, there])))
+    write(document, BEGIN, END, summary(read([here, there])))
     text = document.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     assert f"| {first.name} | 2 (1 too late) | 0 | 0 | 0 | 2.0, 2.0 | - |" in text

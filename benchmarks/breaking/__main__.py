@@ -38,11 +38,11 @@ def main() -> int:
         and fault.name not in left_out
     ]
     share, shares = map(int, options.share.split("/"))
-    done = {one.trial for one in read([options.records])}
+    done = {record.trial for record in read([options.records])}
     todo = [
-        one
-        for one in trials[share - 1 :: shares]
-        if (one.fault.name, one.on, one.seed, one.number) not in done
+        trial
+        for trial in trials[share - 1 :: shares]
+        if (trial.fault.name, trial.on, trial.seed, trial.number) not in done
     ]
     machine, begun = this_machine(options.device), time.monotonic()
     all_well = True

@@ -42,8 +42,8 @@ def hit_dashboard(how: str, world: World, chance: random.Random) -> Outcome:
     world.wait(lambda: '"status": "ok"' in _ask(address), "a healthy dashboard")
     outcome = Outcome(seconds=time.monotonic() - begun)
     world.recorded(runs)
-    told = f'"finished": {len(runs)}'
-    world.wait(lambda: told in _ask(address), "finished runs on the dashboard")
+    expected = f'"finished": {len(runs)}'
+    world.wait(lambda: expected in _ask(address), "finished runs on the dashboard")
     outcome.expect(runs, RunState.FINISHED)
     dashboard.terminate()
     dashboard.wait(30)
@@ -82,10 +82,10 @@ def _differences(world: World) -> list[str]:
     from breakeven.storage.index.store import Store
 
     question = "SELECT run_id, count(*), sum(step) FROM steps GROUP BY 1 ORDER BY 1"
-    mine = {run.run_id for run in world.data_dir.run_dirs()}
+    run_ids = {run.run_id for run in world.data_dir.run_dirs()}
     with Store.open(world.data_dir) as left:
         left.ingest()
-        kept = [row for row in left.rows(question) if row[0] in mine]
+        kept = [row for row in left.rows(question) if row[0] in run_ids]
     with Store.in_memory(world.data_dir) as built:
         anew = built.rows(question)
     return [] if kept == anew else [f"the index has {kept}, the journals {anew}"]

@@ -115,7 +115,9 @@ def hit_rank(how: str, world: World, chance: random.Random, phase: str = "steps"
     victim = runs[-1]
     wait_for(world, victim, phase)
     time.sleep(chance.uniform(0, 0.3))
-    ranks = [one.pid for one in members(victim.path) if RANK_MODULE in command_line(one.pid)]
+    ranks = [
+        process.pid for process in members(victim.path) if RANK_MODULE in command_line(process.pid)
+    ]
     was_late = not ranks
     if ranks:
         with suppress(ProcessLookupError):

@@ -129,10 +129,10 @@ def full_in_capture(world: World, chance: random.Random) -> Outcome:
     return world.judge(world.acknowledged(), outcome)
 
 
-def endless_compile(how: str, asked: bool, world: World, chance: random.Random) -> Outcome:
+def endless_compile(how: str, is_stopped: bool, world: World, chance: random.Random) -> Outcome:
     """A compilation does not end: its run is asked to stop, or exceeds its time limit."""
     callback = own(world, ENDLESS.format(how=how))
-    limit = {} if asked else {"time_limit_seconds": ENDLESS_LIMIT_SECONDS}
+    limit = {} if is_stopped else {"time_limit_seconds": ENDLESS_LIMIT_SECONDS}
     runs = submit(world, "compile", callbacks=(callback,), **limit)
     world.supervise()
     victim = runs[-1]
@@ -140,13 +140,13 @@ def endless_compile(how: str, asked: bool, world: World, chance: random.Random) 
     was_late = victim.is_recorded
     time.sleep(chance.uniform(0, 1.0))
     before = world.acknowledged()
-    if asked:
+    if is_stopped:
         for run in runs:
             run.request_cancel()
     outcome = world.recorded([victim])
     outcome.was_late = was_late
     world.recorded(runs)
-    outcome.expect([victim], RunState.CANCELLED if asked else RunState.TIMEOUT)
+    outcome.expect([victim], RunState.CANCELLED if is_stopped else RunState.TIMEOUT)
     return world.judge(before, outcome)
 
 

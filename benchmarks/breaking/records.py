@@ -56,9 +56,9 @@ def this_machine(device: str) -> str:
         f"{cores} cores of an {_cpu()}",
     ]
     if device.startswith("cuda"):
-        asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
         name, driver = (
-            subprocess.run(asked, capture_output=True, text=True, check=True)
+            subprocess.run(command, capture_output=True, text=True, check=True)
             .stdout.splitlines()[0]
             .split(", ")
         )

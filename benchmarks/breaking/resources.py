@@ -107,7 +107,9 @@ def little_memory(world: World, chance: random.Random) -> Outcome:
         outcome = world.recorded(runs)
         outcome.expect(runs, RunState.FAILED, RunState.OUT_OF_MEMORY)
         reasons = [str(run.status.reason) for run in runs]
-        outcome.problems += [f"it is told: {one}" for one in reasons if "memory ran out" not in one]
+        outcome.problems += [
+            f"its reason is: {reason}" for reason in reasons if "memory ran out" not in reason
+        ]
         return world.judge(world.acknowledged(), outcome)
     finally:
         world.close()

@@ -61,21 +61,25 @@ def outcomes(
     try:
         while True:
             while len(begun) < jobs and may_begin() and (trial := next(waiting, None)):
-                slot = min(set(range(jobs)) - {one.slot for one in begun})
+                slot = min(set(range(jobs)) - {running.slot for running in begun})
                 begun.append(_begin(trial, slot, jobs))
             if not begun:
                 return
-            wait([one.answer for one in begun], timeout=1.0)
-            for one in list(begun):
-                took = time.monotonic() - one.at
-                if one.answer.poll() or not one.process.is_alive() or took > LONGEST_SECONDS:
-                    begun.remove(one)
-                    yield one.trial, took, _end(one)
+            wait([running.answer for running in begun], timeout=1.0)
+            for running in list(begun):
+                took = time.monotonic() - running.at
+                if (
+                    running.answer.poll()
+                    or not running.process.is_alive()
+                    or took > LONGEST_SECONDS
+                ):
+                    begun.remove(running)
+                    yield running.trial, took, _end(running)
     finally:
-        for one in begun:
-            one.process.terminate()
-        for one in begun:
-            _end(one)
+        for running in begun:
+            running.process.terminate()
+        for running in begun:
+            _end(running)
 
 
 def _begin(trial: Trial, slot: int, jobs: int) -> _Begun:
@@ -88,30 +92,30 @@ def _begin(trial: Trial, slot: int, jobs: int) -> _Begun:
 
 def cores(slot: int, jobs: int) -> set[int]:
     """The cores for one of the parallel trials, out of this process's cores."""
-    mine = sorted(os.sched_getaffinity(0))
-    size = max(1, len(mine) // jobs)
-    return {mine[(slot * size + number) % len(mine)] for number in range(size)}
+    allowed = sorted(os.sched_getaffinity(0))
+    size = max(1, len(allowed) // jobs)
+    return {allowed[(slot * size + number) % len(allowed)] for number in range(size)}
 
 
-def _end(one: _Begun) -> Outcome:
+def _end(running: _Begun) -> Outcome:
     outcome = None
     with suppress(EOFError):
-        if one.answer.poll():
-            outcome = one.answer.recv()
+        if running.answer.poll():
+            outcome = running.answer.recv()
     if outcome is None:
         outcome = Outcome(problems=["the trial itself died or did not end"])
         with suppress(ProcessLookupError):
-            os.kill(one.process.pid or 0, signal.SIGTERM)
-    one.process.join(CLEANING_SECONDS)
-    one.process.kill()
-    one.process.join()
-    one.answer.close()
+            os.kill(running.process.pid or 0, signal.SIGTERM)
+    running.process.join(CLEANING_SECONDS)
+    running.process.kill()
+    running.process.join()
+    running.answer.close()
     return outcome
 
 
-def _try(trial: Trial, mine: set[int], answer: Connection) -> None:
+def _try(trial: Trial, trial_cores: set[int], answer: Connection) -> None:
     os.setsid()
-    os.sched_setaffinity(0, mine)
+    os.sched_setaffinity(0, trial_cores)
     signal.signal(signal.SIGTERM, _leave)
     answer.send(attempt(trial))
     answer.close()

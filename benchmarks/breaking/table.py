@@ -27,20 +27,24 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="+")
     parser.add_argument("--write", type=Path, help="the document whose table is replaced")
     options = parser.parse_args()
-    told = told_of(read(options.records))
-    print(told)  # noqa: T201
+    text = summary(read(options.records))
+    print(text)  # noqa: T201
     if options.write:
-        write(options.write, BEGIN, END, told)
+        write(options.write, BEGIN, END, text)
 
 
-def told_of(records: Sequence[Record]) -> str:
+def summary(records: Sequence[Record]) -> str:
     """Places and dates of the records, and a row for each fault and device."""
-    where = {(one.fault, one.device) for one in records}
+    where = {(record.fault, record.device) for record in records}
     devices = sorted({device for _, device in where})
     rows = [
         row(
             f"{fault.name}{', on ' + device if device not in ('', 'cpu') else ''}",
-            [one.outcome for one in records if (one.fault, one.device) == (fault.name, device)],
+            [
+                record.outcome
+                for record in records
+                if (record.fault, record.device) == (fault.name, device)
+            ],
         )
         for fault in FAULTS
         for device in devices
@@ -51,15 +55,15 @@ def told_of(records: Sequence[Record]) -> str:
 
 def _origin(records: Sequence[Record]) -> str:
     lines = []
-    for machine, count in Counter(one.machine for one in records).most_common():
-        mine = [one for one in records if one.machine == machine]
-        days = sorted({time.strftime("%Y-%m-%d", time.gmtime(one.began)) for one in mine})
-        seeds = ", ".join(str(seed) for seed in sorted({one.seed for one in mine}))
-        without = " without the index" * (not all(one.outcome.is_indexed for one in mine))
+    for machine, count in Counter(record.machine for record in records).most_common():
+        trials = [record for record in records if record.machine == machine]
+        days = sorted({time.strftime("%Y-%m-%d", time.gmtime(record.began)) for record in trials})
+        seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in trials}))
+        without = " without the index" * (not all(record.outcome.is_indexed for record in trials))
+        minutes = sum(record.took for record in trials) / 60
         lines.append(
             f"* {' to '.join(dict.fromkeys((days[0], days[-1])))}, {machine}: {count:,} trials"
-            f"{without}, seed {seeds}, {sum(one.took for one in mine) / 60:.0f} minutes one after "
-            "another."
+            f"{without}, seed {seeds}, {minutes:.0f} minutes one after another."
         )
     return "\n".join(lines)
 
@@ -69,12 +73,13 @@ def is_well(outcome: Outcome) -> bool:
 
 
 def row(name: str, outcomes: Sequence[Outcome]) -> str:
-    seconds = sorted(one.seconds for one in outcomes)
-    wrong = "; ".join(sorted({text for one in outcomes for text in one.problems})) or "-"
+    seconds = sorted(outcome.seconds for outcome in outcomes)
+    wrong = "; ".join(sorted({text for outcome in outcomes for text in outcome.problems})) or "-"
     lost, doubled, left = (
-        sum(getattr(one, field) for one in outcomes) for field in ("lost", "doubled", "left")
+        sum(getattr(outcome, field) for outcome in outcomes)
+        for field in ("lost", "doubled", "left")
     )
-    late = sum(one.was_late for one in outcomes)
+    late = sum(outcome.was_late for outcome in outcomes)
     tried = f"{len(outcomes)}" + f" ({late} too late)" * bool(late)
     took = f"{seconds[len(seconds) // 2]:.1f}, {seconds[-1]:.1f}"
     return f"| {name} | {tried} | {lost} | {doubled} | {left} | {took} | {wrong} |\n"

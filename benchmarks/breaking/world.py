@@ -84,7 +84,9 @@ class World:
 
     def submit(self, spec: ExperimentSpec) -> list[RunDir]:
         experiment_id = submit(self.data_dir, spec)
-        return [self.data_dir.run_dir(f"{experiment_id}.{one.label}") for one in spec.variants]
+        return [
+            self.data_dir.run_dir(f"{experiment_id}.{variant.label}") for variant in spec.variants
+        ]
 
     def supervise(
         self, environment: Mapping[str, str] | None = None, before: Callable[[], None] | None = None
@@ -170,8 +172,8 @@ class World:
 
 def _held_by_the_dead() -> list[str]:
     """Dead processes that hold memory of a device; living ones are counted elsewhere."""
-    found = subprocess.run(HOLDERS, capture_output=True, text=True, check=True)
-    return [pid for pid in found.stdout.split() if not os.path.exists(f"/proc/{pid}")]
+    listing = subprocess.run(HOLDERS, capture_output=True, text=True, check=True)
+    return [pid for pid in listing.stdout.split() if not os.path.exists(f"/proc/{pid}")]
 
 
 def leader(run: RunDir) -> int | None:
@@ -183,11 +185,11 @@ def leader(run: RunDir) -> int | None:
 
 def kinds(run: RunDir) -> list[str]:
     """Kinds of the events in a journal; phases by name."""
-    found = []
+    names = []
     for line in _lines_of(run.events_file):
         event = json.loads(line)
-        found.append(event["phase"] if event["kind"] == "phase" else event["kind"])
-    return found
+        names.append(event["phase"] if event["kind"] == "phase" else event["kind"])
+    return names
 
 
 def lines_of(run: RunDir) -> list[str]:
@@ -199,10 +201,10 @@ def lines_of(run: RunDir) -> list[str]:
 def _lines_of(file: Path) -> list[str]:
     """Complete lines that a reader accepts as events."""
     try:
-        whole = file.read_bytes().rpartition(b"\n")[0].decode(errors="replace")
+        complete = file.read_bytes().rpartition(b"\n")[0].decode(errors="replace")
     except FileNotFoundError:
         return []
-    return [line for line in whole.splitlines() if line.startswith("{") and line.endswith("}")]
+    return [line for line in complete.splitlines() if line.startswith("{") and line.endswith("}")]
 
 
 def _number(line: str) -> object:

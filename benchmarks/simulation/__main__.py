@@ -52,18 +52,18 @@ class Part:
     """Failures: each names its history and its violation."""
 
     @classmethod
-    def of(cls, seed: str, first: int, results: Sequence[Result], took: float) -> Self:
-        events: Counter[str] = sum((one.events for one in results), Counter())
+    def from_results(cls, seed: str, first: int, results: Sequence[Result], took: float) -> Self:
+        events: Counter[str] = sum((result.events for result in results), Counter())
         return cls(
             seed=seed,
             first=first,
             count=len(results),
-            calls=sum(one.calls for one in results),
-            days=sum(one.seconds for one in results) / 86_400,
+            calls=sum(result.calls for result in results),
+            days=sum(result.seconds for result in results) / 86_400,
             took=took,
             ended=time.time(),
             events=dict(events),
-            failed=[f"{one.seed}: {one.violation}" for one in results if one.violation],
+            failed=[f"{result.seed}: {result.violation}" for result in results if result.violation],
         )
 
 
@@ -95,14 +95,14 @@ def main() -> int:
                 print(failure, flush=True)  # noqa: T201
             if file:
                 append(file, asdict(part))
-    told = told_of(parts)
-    print(told)  # noqa: T201
+    text = summary(parts)
+    print(text)  # noqa: T201
     if options.write:
-        write(options.write, BEGIN, END, told)
+        write(options.write, BEGIN, END, text)
     return any(part.failed for part in parts)
 
 
-def told_of(parts: Sequence[Part]) -> str:
+def summary(parts: Sequence[Part]) -> str:
     """A paragraph about the played histories."""
     if not parts:
         return "No history was played.\n"
@@ -131,7 +131,7 @@ def play_some(given: tuple[str, int, int, float]) -> Part | None:
     begun = time.process_time()
     with _own_folder() as folder:
         results = [play(folder, f"{seed}/{number}") for number in range(first, end)]
-    return Part.of(seed, first, results, time.process_time() - begun)
+    return Part.from_results(seed, first, results, time.process_time() - begun)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def _options() -> argparse.Namespace:
         "--seconds", type=float, default=float("inf"), help="after which no further ones are begun"
     )
     parser.add_argument("--records", type=Path, help="where what was played is appended")
-    parser.add_argument("--only", type=int, help="the number of one history, told call by call")
+    parser.add_argument("--only", type=int, help="the number of one history, printed call by call")
     parser.add_argument("--write", type=Path, help="the document whose paragraph is replaced")
     return parser.parse_args()
 

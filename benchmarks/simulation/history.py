@@ -132,8 +132,8 @@ class History:
                 self._put_right()
                 self.kernel.run(2 * LONGEST_SECONDS)
                 self._judge()
-            except Violation as found:
-                violation = str(found)
+            except Violation as fault:
+                violation = str(fault)
             except Exception as error:  # the supervisor or a command failed
                 violation = f"{type(error).__name__}: {error}"
             finally:
@@ -222,10 +222,10 @@ class History:
 
     def _stop(self) -> None:
         experiment = find_experiment(self.data_dir, self._some())
-        asked = [run for run in experiment.runs if not run.is_recorded]
-        self.cancelled.update(run.run_id for run in asked)
+        running = [run for run in experiment.runs if not run.is_recorded]
+        self.cancelled.update(run.run_id for run in running)
         cancel(experiment)
-        self._expect_stop(asked)
+        self._expect_stop(running)
 
     def _stop_run(self) -> None:
         run = self.chance.choice(find_experiment(self.data_dir, self._some()).runs)
@@ -236,10 +236,10 @@ class History:
 
     def _expect_stop(self, runs: Sequence[RunDir]) -> None:
         """Checks after `STOP_SECONDS` whether the runs have stopped."""
-        asked, attempts = self.kernel.now, [run.attempt for run in runs]
+        requested_at, attempts = self.kernel.now, [run.attempt for run in runs]
 
         def look() -> None:
-            if self.last_hindrance >= asked:
+            if self.last_hindrance >= requested_at:
                 return
             for run, attempt in zip(runs, attempts, strict=True):
                 if run.path.exists() and run.attempt == attempt and not run.state.is_final:
@@ -272,7 +272,11 @@ class History:
     # What goes wrong
 
     def _living(self, kind: str) -> list[Process]:
-        return [one for one in self.kernel.processes if one.kind == kind and one.is_alive]
+        return [
+            process
+            for process in self.kernel.processes
+            if process.kind == kind and process.is_alive
+        ]
 
     def _kill_supervisor(self) -> None:
         for process in self._living("supervisor"):
@@ -287,8 +291,8 @@ class History:
             self.kernel.at(8.0 * number + self.chance.uniform(0.05, 7.0), self._kill_supervisor)
 
     def _kill_run(self) -> None:
-        if found := self._living("run"):
-            process = self.chance.choice(found)
+        if living := self._living("run"):
+            process = self.chance.choice(living)
             self.kernel.say(f"SIGKILL of run {process.pid}")
             self.events["run killed"] += 1
             assert process.on_signal is not None
@@ -296,8 +300,8 @@ class History:
 
     def _stop_worker(self) -> None:
         """A process other than the supervisor asks a run to stop."""
-        if found := self._living("run"):
-            process = self.chance.choice(found)
+        if living := self._living("run"):
+            process = self.chance.choice(living)
             self.events["run stopped by hand"] += 1
             assert process.on_signal is not None
             process.on_signal(signal.SIGTERM)
@@ -362,7 +366,7 @@ class History:
         if path.exists():
             raise Violation(f"the end of {path.parent.name} is recorded twice")
         for member in self.system.members(path.parent):
-            raise Violation(f"{path.parent.name} is told to be over while {member.pid} lives")
+            raise Violation(f"{path.parent.name} is recorded as over while {member.pid} lives")
 
     def _judge(self) -> None:
         self._judge_rows()
@@ -370,26 +374,26 @@ class History:
             raise Violation(f"{process.kind} {process.pid} is left")
         there = {run.run_id: run for run in self.data_dir.run_dirs()}
         for experiment_id in self.submitted:
-            mine = [run for name, run in there.items() if name.startswith(experiment_id)]
-            for run in mine:
+            members = [run for name, run in there.items() if name.startswith(experiment_id)]
+            for run in members:
                 self._judge_end(run)
-            if mine:
-                self._judge_company(mine)
+            if members:
+                self._judge_company(members)
 
     def _judge_rows(self) -> None:
-        found: Counter[tuple[str, int]] = Counter()
+        rows: Counter[tuple[str, int]] = Counter()
         for folder in (self.data_dir.runs, self.data_dir.trash):
             for journal in folder.rglob("events.jsonl"):
                 (run_id,) = [
                     part for part in journal.parts if part.count(".") == 1 and part.startswith("20")
                 ][-1:]
                 for line in journal.read_text().splitlines():
-                    found[run_id, json.loads(line)["mark"]] += 1
+                    rows[run_id, json.loads(line)["mark"]] += 1
         had = Counter(self.acknowledged)
-        if had - found:
-            raise Violation(f"rows are lost: {had - found}")
-        if found - had:
-            raise Violation(f"rows are doubled: {found - had}")
+        if had - rows:
+            raise Violation(f"rows are lost: {had - rows}")
+        if rows - had:
+            raise Violation(f"rows are doubled: {rows - had}")
 
     def _judge_end(self, run: RunDir) -> None:
         standing = run.status
@@ -398,8 +402,8 @@ class History:
             raise Violation(f"{run.run_id} is {state} when all is over")
         if "the supervisor met" in reason:
             raise Violation(f"{run.run_id}: {reason}")
-        mine = [worker for worker in self.workers if worker.run.run_id == run.run_id]
-        last = mine[-1] if mine else None
+        workers = [worker for worker in self.workers if worker.run.run_id == run.run_id]
+        last = workers[-1] if workers else None
         true = {
             RunState.FINISHED: last is not None and last.has_finished,
             RunState.CANCELLED: run.run_id in self.cancelled
@@ -414,7 +418,7 @@ class History:
             RunState.FAILED: last is None or not last.has_finished or "Errno 28" in reason,
         }
         if not true[state]:
-            raise Violation(f"{run.run_id} is told to be {state} ({reason}), which it is not")
+            raise Violation(f"{run.run_id} is shown as {state} ({reason}), which it is not")
 
     def _judge_company(self, runs: Sequence[RunDir]) -> None:
         """Runs that share a round had their turns from the same supervisor."""
@@ -424,9 +428,14 @@ class History:
             company = spec.company_of(run.read_spec().variant)
             for event in each_event(run.events_file):
                 if event["kind"] == "block":
-                    mine = (company, event["round"])
-                    if timed_by.setdefault(mine, event["supervisor"]) != event["supervisor"]:
-                        raise Violation(f"round {mine[1]} of {run.run_id} is of two supervisors")
+                    round_of_company = (company, event["round"])
+                    if (
+                        timed_by.setdefault(round_of_company, event["supervisor"])
+                        != event["supervisor"]
+                    ):
+                        raise Violation(
+                            f"round {round_of_company[1]} of {run.run_id} is of two supervisors"
+                        )
         for run in runs:
             if run.read_spec().variant.role == "baseline" and not self.events["resume"]:
                 self._judge_without_baseline(run)

@@ -101,8 +101,8 @@ class Kernel:
 
     def new_process(self, kind: str, **fields: Any) -> Process:
         """Pids are soon used again, as on a small machine."""
-        taken = {one.pid for one in self.processes if not (one.is_reaped or one.returncode)}
-        free = [one.pid for one in self.processes if one.is_reaped and one.pid not in taken]
+        taken = {other.pid for other in self.processes if not (other.is_reaped or other.returncode)}
+        free = [other.pid for other in self.processes if other.is_reaped and other.pid not in taken]
         pid = free[0] if free and self.chance.random() < 0.3 else next(self._pids)
         number = next(self._numbers)
         process = Process(pid=pid, started=f"boot/{number}", kind=kind, **fields)
@@ -112,7 +112,12 @@ class Kernel:
     def find(self, pid: int) -> Process | None:
         """The process with this pid, including dead ones that are not reaped."""
         return next(
-            (one for one in reversed(self.processes) if one.pid == pid and not one.is_reaped), None
+            (
+                process
+                for process in reversed(self.processes)
+                if process.pid == pid and not process.is_reaped
+            ),
+            None,
         )
 
     def spawn(self, process: Process, work: Callable[[], object]) -> Task:

@@ -189,10 +189,10 @@ class System:
         return "" if process is None else process.arguments
 
     def members(self, below: Path) -> Iterator[Member]:
-        for one in self.kernel.processes:
-            folder = None if one.run_folder is None else Path(one.run_folder)
-            if one.is_alive and folder is not None and folder.is_relative_to(below):
-                yield Member(pid=one.pid, run_folder=folder)
+        for process in self.kernel.processes:
+            folder = None if process.run_folder is None else Path(process.run_folder)
+            if process.is_alive and folder is not None and folder.is_relative_to(below):
+                yield Member(pid=process.pid, run_folder=folder)
 
     def _release(self, process: Process) -> None:
         """Releases the pipe ends and locks of a dead process."""

@@ -186,7 +186,7 @@ class Worker:
 
     def _check_alone(self) -> None:
         """Checks the guarantee of turns: no other run works on this run's devices."""
-        mine = self.devices
+        devices = self.devices
         for other in self._workers:
             theirs = other.devices
             if other is self or not (other.is_working and other.process.is_alive):
@@ -197,7 +197,7 @@ class Worker:
                 and {self.spec.variant.label, other.spec.variant.label} <= together
                 and self._rounds == 0
             )
-            if not beside and (mine & theirs or "cpu" in mine | theirs):
+            if not beside and (devices & theirs or "cpu" in devices | theirs):
                 raise Violation(f"{self.run.run_id} works while {other.run.run_id} does")
 
     def _end_block(self, turn: dict[str, Any]) -> None:

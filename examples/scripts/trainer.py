@@ -29,8 +29,8 @@ class Texts(Dataset):
         return {"input_ids": text, "labels": (text[0] > text[-1]).long()}
 
 
-def accuracy(found) -> dict[str, float]:
-    return {"accuracy": float((found.predictions.argmax(1) == found.label_ids).mean())}
+def accuracy(predicted) -> dict[str, float]:
+    return {"accuracy": float((predicted.predictions.argmax(1) == predicted.label_ids).mean())}
 
 
 def main() -> None:
