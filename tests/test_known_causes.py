@@ -203,7 +203,7 @@ def test_without_triton_that_is_the_cause_although_torch_takes_its_frames_away(
             "relu_net.py:ReluNet",
             {"learning_rate": 1e4, "optimizer": "SGD", "max_steps": 8},
             "loss not finite, as the baseline's",
-            ["--learning-rate=1000.0", "--clip-norm=1.0"],
+            ["--learning-rate=1000.0", "--set=training.clip_norm=1.0"],
         ),
     ],
 )

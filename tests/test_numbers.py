@@ -15,7 +15,7 @@ from breakeven.runner.commands.entry import STORED
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.storage.__main__ import parser as stored_parser
 
-MAX_COMMANDS, MAX_OPTIONS, MAX_VARIABLES, MAX_TARGETS = 26, 60, 13, 10
+MAX_COMMANDS, MAX_OPTIONS, MAX_VARIABLES, MAX_TARGETS = 26, 45, 13, 10
 COMMAND_LINE = re.compile(r"breakeven ([a-z-]+)((?:\\\n|[^\n`#;])*)")
 VARIABLE = re.compile(r"\bBREAKEVEN_[A-Z_]+\b")
 README = (PROJECT_ROOT / "README.md").read_text()

@@ -72,12 +72,10 @@ def add_field_options(
     parser: argparse.ArgumentParser,
     paths: Collection[str],
     flags: Mapping[str, str] | None = None,
-    *,
-    rare: bool = False,
 ) -> None:
     """Adds an option for each of these fields, in groups named after the parts of a specification,
-    and `--set` for rare fields. `flags` replace the options of some fields; `rare`: whether rare
-    fields have options of their own, too."""
+    and `--set` for rare fields. `flags`: options of some fields, also of rare ones."""
+    flags = flags or {}
     text = "set any field, also a rare one; can be given several times"
     parser.add_argument(
         SET,
@@ -93,13 +91,13 @@ def add_field_options(
     groups: dict[str, argparse._ArgumentGroup] = {}
     for path in paths:
         field = FIELDS[path]
-        if field.prompt.rare and not rare:
+        if field.prompt.rare and path not in flags:
             parser.set_defaults(**{path: None})
             continue
         title = field.section or "experiment"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        flag = (flags or {}).get(path, field.flag)
+        flag = flags.get(path, field.flag)
         groups[title].add_argument(flag, dest=path, help=help_of(field), **arguments_of(field))
 
 
@@ -171,7 +169,7 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The script gets the arguments after --; relative paths of existing files become absolute."
     )
-    add_field_options(parser, SCRIPT_FIELDS, SCRIPT_FLAGS, rare=True)
+    add_field_options(parser, SCRIPT_FIELDS, SCRIPT_FLAGS)
 
 
 def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentSpec:
@@ -207,7 +205,7 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
 def write_script(spec: ExperimentSpec) -> list[str]:
     """The arguments of the command that makes the same experiment; defaults are left out."""
     assert spec.model.script is not None
-    flags = {path: SCRIPT_FLAGS.get(path, FIELDS[path].flag) for path in SCRIPT_FIELDS}
+    flags = {path: SCRIPT_FLAGS.get(path) for path in SCRIPT_FIELDS}
     arguments = ["--", *spec.script.arguments] if spec.script.arguments else []
     return [spec.model.script, *write_spec(spec, flags), *arguments]
 
@@ -304,9 +302,9 @@ def _metavar(field: Field) -> str:
     if field.is_options:
         return "NAME=VALUE,..."
     unit = field.bounds.unit if field.bounds else ""
-    one = f"{{{','.join(field.choices)}}}" if field.choices else "TEXT"
-    one = {int: "N", float: "SECONDS" if unit == "s" else "X"}.get(field.kind, one)
-    return f"{one},..." if field.is_list else one
+    word = f"{{{','.join(field.choices)}}}" if field.choices else "TEXT"
+    word = {int: "N", float: "SECONDS" if unit == "s" else "X"}.get(field.kind, word)
+    return f"{word},..." if field.is_list else word
 
 
 def _read_file(file: Path) -> ExperimentSpec:

@@ -327,7 +327,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
         "precision": f"one or more of {', '.join(get_args(Precision))} (default: float32)",
         "parts": f"one or both of {', '.join(PARTS)} (default: both)",
         "scenarios": f"one or more of {', '.join(SUITE_SCENARIOS)} (default: those of the suite)",
-        "settings": "harness, plain or both: settings of torch, see `compare --help` (default: "
+        "settings": "harness, plain or both: settings of torch, see --help-fields (default: "
         "harness)",
     }
     group = parser.add_argument_group("matrix", "every combination of these is an experiment")

@@ -113,6 +113,7 @@ class ExperimentFields(PlaceSpec):
         Settings,
         Prompt(
             "Settings of torch",
+            rare=True,
             help="Settings of torch in every run. `plain`: torch's defaults, except that "
             "compiled code draws the random numbers of eager code and float32 products do "
             "not use TF32. `harness`: those of PyTorch's Dynamo harness: TF32, "
@@ -153,6 +154,7 @@ class ExperimentFields(PlaceSpec):
         CompileTogether,
         Prompt(
             "Compiling",
+            rare=True,
             help="`alone`: one run compiles at a time while all others wait, so nothing "
             "disturbs its compile latency. `together`: runs that take turns compile at "
             "the same time before the timed rounds. The answer comes sooner, but the "
@@ -186,14 +188,16 @@ class ExperimentFields(PlaceSpec):
     keep_code: Annotated[
         bool,
         Prompt(
+            rare=True,
             help="Whether each run stores the compilers' graphs and generated code for its "
-            "page. Writing them makes compiling slower."
+            "page. Writing them makes compiling slower.",
         ),
     ] = False
     keep_trace: Annotated[
         bool,
         Prompt(
             "Keep torch's trace",
+            rare=True,
             help="Whether each run stores torch's structured trace of compiling "
             "(`TORCH_TRACE`, for `tlparse`). Writing it makes compiling slower.",
         ),

@@ -122,8 +122,19 @@ class Field:
 
     @property
     def flag(self) -> str:
-        """Option of the command line."""
+        """Option of the command line; a rare field has none."""
         return self.prompt.flag or "--" + self.name.replace("_", "-")
+
+    @property
+    def key(self) -> str:
+        """Name in the form's address: that of the option, or the path of a rare field."""
+        name = self.path if self.prompt.rare else self.flag.removeprefix("--")
+        return name.replace("-", "_").replace(".", "_")
+
+    @property
+    def usage(self) -> str:
+        """How the command line sets the field."""
+        return f"--set {self.path}" if self.prompt.rare else self.flag
 
     @property
     def label(self) -> str:

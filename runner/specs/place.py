@@ -86,6 +86,7 @@ class PlaceSpec(Spec):
         Prompt(
             "Dedicated CPUs",
             empty="near the device",
+            rare=True,
             help="CPUs reserved for the experiment, such as `0-3,8`; by default those near its "
             "device, and on the CPU all. Experiments that share no device and no CPU run "
             "at the same time.",

@@ -21,7 +21,6 @@ class AccuracySpec(Spec, path="accuracy."):
         int,
         Bounds(1, 1000, "after more iterations, rounding alone makes tensors differ"),
         Prompt(
-            flag="--accuracy-iterations",
             rare=True,
             help="Optimizer steps, or forward passes, on one batch before tensors are compared.",
         ),
@@ -30,7 +29,6 @@ class AccuracySpec(Spec, path="accuracy."):
         float | None,
         Bounds(0, 1, "zeros would pass for any tensor"),
         Prompt(
-            flag="--accuracy-tolerance",
             empty="as in the Dynamo harness",
             rare=True,
             help="Largest allowed difference of a tensor from the baseline's, absolute and "
@@ -41,7 +39,6 @@ class AccuracySpec(Spec, path="accuracy."):
     parts: Annotated[
         tuple[Part, ...],
         Prompt(
-            flag="--accuracy-parts",
             rare=True,
             help="What is checked: training, which also compares gradients and weights, "
             "inference, or both.",
@@ -52,7 +49,6 @@ class AccuracySpec(Spec, path="accuracy."):
         Layers,
         Prompt(
             "Outputs of layers",
-            "--accuracy-layers",
             rare=True,
             help="When the outputs of single layers are compared, too, which compiles the "
             "model once more: if the check `failed`, to find the layer where the error "
@@ -76,7 +72,6 @@ class CacheSpec(Spec, path="cache."):
         Part,
         Prompt(
             "What is compiled",
-            "--cache-part",
             rare=True,
             help="What is compiled: `training`, full optimizer steps; `inference`, forward "
             "passes alone.",
@@ -133,7 +128,6 @@ class SpeedSpec(Spec, path="speed."):
         int,
         Bounds(1, 100_000, "the device holds all of them"),
         Prompt(
-            flag="--speed-batches",
             rare=True,
             help="Batches that the steps cycle through, in the same order in every run.",
         ),
@@ -152,6 +146,7 @@ class SpeedSpec(Spec, path="speed."):
         Bounds(0, 1, WIDER_TELLS_NOTHING, above=True),
         Prompt(
             "Interval width",
+            rare=True,
             help="Relative width of the 95 % interval of a speedup, 0.02 for 2 %. Measuring "
             "ends once every interval is narrower.",
         ),
@@ -181,7 +176,7 @@ class SpeedSpec(Spec, path="speed."):
         Bounds(1, MAX_REPEATS, "each repeat runs everything again"),
         Prompt(
             "Processes of each run",
-            "--speed-repeats",
+            rare=True,
             help="Independent processes of every run: even processes of the same program "
             "differ in speed. From 3 on, the interval of a speedup includes this "
             "difference. The limits of rounds and seconds apply to each repeat.",

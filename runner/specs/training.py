@@ -139,15 +139,15 @@ class TrainingSpec(Spec, path="training."):
     optimizer_options: Annotated[
         Options,
         Prompt(
+            rare=True,
             help="Arguments of the optimizer other than the learning rate, such as "
-            "`weight_decay=0.01, betas=(0.9, 0.95)`."
+            "`weight_decay=0.01, betas=(0.9, 0.95)`.",
         ),
     ] = field(default_factory=dict)
     parameter_groups: Annotated[
         tuple[str, ...],
         Prompt(
             "Parameters with an optimizer of their own",
-            "--parameter-group",
             rare=True,
             several=True,
             help="`pattern:setting=value`, where the pattern matches names of parameters: "
@@ -172,7 +172,9 @@ class TrainingSpec(Spec, path="training."):
     warmup_steps: Annotated[
         int,
         Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT),
-        Prompt("Warm-up steps", help="First steps, in which the learning rate rises from 0."),
+        Prompt(
+            "Warm-up steps", rare=True, help="First steps, in which the learning rate rises from 0."
+        ),
     ] = 0
     scheduler_options: Annotated[
         Options,
@@ -224,6 +226,7 @@ class TrainingSpec(Spec, path="training."):
         Prompt(
             "Clip gradients to norm",
             empty="no clipping",
+            rare=True,
             help="Largest norm of all gradients of a step together; larger norms are scaled "
             "down to it.",
         ),
@@ -329,7 +332,7 @@ class EvaluationSpec(Spec, path="evaluation."):
         STEPS,
         Prompt(
             "Evaluate every",
-            "--evaluate-every",
+            rare=True,
             help="Number of epochs or steps between evaluations.",
         ),
     ] = 1
@@ -337,7 +340,6 @@ class EvaluationSpec(Spec, path="evaluation."):
         tuple[SplitName, ...],
         Prompt(
             "Evaluated splits",
-            "--evaluate-splits",
             rare=True,
             help="Splits to evaluate. The first one ranks checkpoints, stops training early "
             "and drives the schedule `plateau`. `train` takes long with many training "
@@ -348,7 +350,6 @@ class EvaluationSpec(Spec, path="evaluation."):
         bool,
         Prompt(
             "Evaluate the compiled model, too",
-            "--evaluate-compiled",
             rare=True,
             help="Whether a backend's compiled model is evaluated in addition to the same "
             "weights without a compiler. This finds faults that occur only in inference.",
@@ -394,7 +395,6 @@ class StoppingSpec(Spec, path="stopping."):
         bool,
         Prompt(
             "Stop at NaN or infinity",
-            "--stop-nonfinite",
             rare=True,
             help="Ends training at a loss that is not finite. Each step then waits for the device.",
         ),
@@ -404,6 +404,7 @@ class StoppingSpec(Spec, path="stopping."):
         STEPS,
         Prompt(
             empty="go on",
+            rare=True,
             help="Training ends after this many evaluations in a row without a better value of "
             "the metric.",
         ),
@@ -418,7 +419,6 @@ class StoppingSpec(Spec, path="stopping."):
         Bounds(-FLOAT32_MAX, FLOAT32_MAX, NO_LARGER_FLOAT),
         Prompt(
             "Good enough at",
-            "--stop-at",
             empty="go on",
             rare=True,
             help="Value of the metric that is good enough to end training.",
@@ -448,7 +448,7 @@ class CheckpointSpec(Spec, path="checkpoints."):
     ] = None
     unit: Annotated[
         Literal["epochs", "steps"],
-        Prompt("Counted in", "--checkpoint-unit", rare=True, help="Unit of `every`."),
+        Prompt("Counted in", rare=True, help="Unit of `every`."),
     ] = "epochs"
     keep_last: Annotated[
         int,

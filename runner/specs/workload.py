@@ -67,7 +67,6 @@ class ScriptSpec(Spec, path="script."):
     arguments: Annotated[
         tuple[str, ...],
         Prompt(
-            flag="--script-argument",
             empty="--epochs 3 --lr 1e-4",
             rare=True,
             several=True,
@@ -78,7 +77,6 @@ class ScriptSpec(Spec, path="script."):
     folder: Annotated[
         str,
         Prompt(
-            flag="--script-folder",
             empty="The script's own",
             rare=True,
             help="Full path of the folder in which the script expects to start; empty for the "
@@ -91,7 +89,6 @@ class ScriptSpec(Spec, path="script."):
         Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT),
         Prompt(
             "Steps at most",
-            "--script-steps",
             empty="all steps of the script",
             rare=True,
             help="Steps after which a run ends, even if the script would continue; 0 for no limit.",
@@ -175,9 +172,10 @@ class ModelSpec(Spec, path="model."):
     dropout: Annotated[
         Literal["auto", "keep", "off"],
         Prompt(
+            rare=True,
             help="`off` sets every dropout probability to 0. `auto` does so if a backend draws "
             "random numbers of its own, as cudagraphs does, because its losses cannot be "
-            "compared with the baseline's step by step."
+            "compared with the baseline's step by step.",
         ),
     ] = "auto"
 
@@ -269,7 +267,7 @@ class DataSpec(Spec, path="data."):
     num_test_samples: Annotated[
         int,
         Bounds(0, MAX_SAMPLES, HELD_IN_MEMORY),
-        Prompt("Test samples", "--test-samples", help="Further held-out samples, for the test."),
+        Prompt("Test samples", rare=True, help="Further held-out samples, for the test."),
     ] = 0
     sequence_length: Annotated[
         int,

@@ -79,7 +79,7 @@ def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
 def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     page: Page, address: str, folder: DataDir
 ):
-    checkpoints = "&quick.checkpoint_every=20&quick.checkpoint_unit=steps"
+    checkpoints = "&quick.checkpoint_every=20&quick.checkpoints_unit=steps"
     experiment_id = launch(page, address, num_samples=2400, fields=checkpoints)
     # From 30 steps on there is a checkpoint after 20.
     expect(page.get_by_text(re.compile(r"([3-9]\d|\d{3}) / 300 steps")).nth(2)).to_be_visible()

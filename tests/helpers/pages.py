@@ -129,7 +129,7 @@ def charts(app: AppTest) -> str:
 
 def set_field(app: AppTest, path: str, value: Any) -> None:
     """Types a value into the widget of a field of the preset `quick`."""
-    key = f"quick.{FIELDS[path].flag.removeprefix('--').replace('-', '_')}"
+    key = f"quick.{FIELDS[path].key}"
     if (
         path in ("model.source", "data.source")
         and app.selectbox(key="quick.task").value == "custom"

@@ -199,18 +199,20 @@ def test_fields_of_other_scenarios_and_data_reach_the_experiment(
 def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(shared: DataDir):
     keep(shared, WITH_GPU)
     app = opened("launch")
-    scaler = app.text_input(key="quick.scaler_options")
+    scaler = app.text_input(key="quick.training_scaler_options")
     assert scaler.disabled and scaler.help.startswith("Only `fp16` needs a loss scaler.")
     app.selectbox(key="quick.precision").set_value("fp16").run()
-    app.text_input(key="quick.scaler_options").set_value("init_scale=1024")
-    app.text_input(key="quick.warmup_steps").set_value("5").run()
+    app.text_input(key="quick.training_scaler_options").set_value("init_scale=1024")
+    app.text_input(key="quick.training_warmup_steps").set_value("5").run()
     assert "init_scale=1024" in text(app) and "Warm-up steps 5" in text(app)
     app.selectbox(key="quick.precision").set_value("float32")
-    app.text_input(key="quick.scheduler_options").set_value("step_size=30")
+    app.text_input(key="quick.training_scheduler_options").set_value("step_size=30")
     app.selectbox(key="quick.scheduler").set_value("step").run()
-    assert app.text_input(key="quick.warmup_steps").help.startswith("`step` has no warm-up.")
+    assert app.text_input(key="quick.training_warmup_steps").help.startswith(
+        "`step` has no warm-up."
+    )
     app.selectbox(key="quick.evaluate").set_value("never").run()
-    assert app.text_input(key="quick.patience").help.startswith("There is no evaluation.")
+    assert app.text_input(key="quick.stopping_patience").help.startswith("There is no evaluation.")
     training = launched(app, shared).training
     assert (training.scaler_options, training.warmup_steps) == ({}, 0)
 
@@ -224,8 +226,8 @@ def test_what_differs_from_the_preset_is_said_with_its_command_and_what_it_costs
     app.text_input(key="quick.checkpoint_every").set_value("2").run()
     assert "**Changed:** Batch size 16 · Checkpoint every 2" in text(app)
     assert "--checkpoint-every=2" in text(app)
-    app.toggle(key="quick.evaluate_compiled").set_value(False)
-    app.toggle(key="quick.stop_nonfinite").set_value(True).run()
+    app.toggle(key="quick.evaluation_compiled").set_value(False)
+    app.toggle(key="quick.stopping_nonfinite").set_value(True).run()
     assert twice not in text(app) and waits in text(app)
 
 
@@ -236,14 +238,14 @@ def marks(app: AppTest) -> int:
 
 def test_an_error_stands_once_in_the_words_of_the_form_and_its_field_is_marked(shared: DataDir):
     app = opened("launch")
-    app.text_input(key="quick.optimizer_options").set_value("weight_decay")
-    app.text_input(key="quick.evaluate_every").set_value("3").run()
+    app.text_input(key="quick.training_optimizer_options").set_value("weight_decay")
+    app.text_input(key="quick.evaluation_every").set_value("3").run()
     said = "**Optimizer options** (under “Optimizer”): 'weight_decay' must read name=value"
     assert unescape(app.error[0].value).startswith(f"This cannot run yet. {said}")
     assert marks(app) == 1 and app.button[-1].disabled
     assert text(app).count("must read name=value") == 1
-    assert app.text_input(key="quick.optimizer_options").value == "weight_decay"
-    assert app.text_input(key="quick.evaluate_every").value == "3", "fields after it are shown"
+    assert app.text_input(key="quick.training_optimizer_options").value == "weight_decay"
+    assert app.text_input(key="quick.evaluation_every").value == "3", "fields after it are shown"
 
     app = opened("launch")
     app.text_input(key="quick.batch_size").set_value("5000").run()
@@ -256,13 +258,13 @@ def test_an_error_stands_once_in_the_words_of_the_form_and_its_field_is_marked(s
 def test_an_error_in_the_drawer_names_its_tab_and_a_search_opens_it(shared: DataDir):
     app = opened("launch")
     assert not app.expander[0].proto.expanded
-    app.text_input(key="quick.warmup_steps").set_value("-1").run()
+    app.text_input(key="quick.training_warmup_steps").set_value("-1").run()
     assert "**Warm-up steps** (under “Optimizer”)" in app.error[0].value
     search = app.selectbox(key="quick search")
     (found,) = [one for one in search.options if one.startswith("Warm-up steps")]
     search.set_value(found).run()
     assert app.expander[0].proto.expanded
-    assert app.text_input(key="quick.warmup_steps").value == "-1"
+    assert app.text_input(key="quick.training_warmup_steps").value == "-1"
 
 
 def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(shared: DataDir):
@@ -307,8 +309,8 @@ def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
     app.selectbox(key="quick.task").set_value("ranking").run()
     assert "* `ranking`: an order" in app.selectbox(key="quick.task").help
     assert app.selectbox(key="quick.ranking.model").options == ["a", "b"]
-    assert app.selectbox(key="quick.metric").options == ["loss", "mae"]
-    assert app.multiselect(key="quick.predictions").disabled
+    assert app.selectbox(key="quick.evaluation_metric").options == ["loss", "mae"]
+    assert app.multiselect(key="quick.evaluation_predictions").disabled
     app.text_input(key="quick.ranking.data").set_value("hub/texts").run()
     labels = [field.label for field in app.selectbox if field.label.endswith("column")]
     assert labels == ["Text column"]
@@ -338,9 +340,9 @@ def test_a_script_of_ones_own_is_launched_with_its_arguments(
     assert f"{script} may not run here" in text(app) + app.error[0].value
     monkeypatch.setenv(CODE_VARIABLE, str(script.parent))
     app = opened("launch", preset=PRESETS["script"].title, **{"script.script": str(script)})
-    app.text_input(key="script.script_argument").set_value("--name 'my run").run()
+    app.text_input(key="script.script_arguments").set_value("--name 'my run").run()
     assert "cannot be read" in app.error[0].value
-    app.text_input(key="script.script_argument").set_value("--name 'my run'").run()
+    app.text_input(key="script.script_arguments").set_value("--name 'my run'").run()
     assert "all steps of the script" in text(app) and "train.py --name my run" in text(app)
     assert app.text_input(key="script.script_steps").value == ""
     spec = launched(app, shared)
@@ -466,13 +468,13 @@ def test_an_address_brings_back_typed_backends_and_options_of_which_a_wrong_one_
         "launch",
         **{
             "quick.backends": typed,
-            "quick.clip_norm": "0.5",
-            "quick.optimizer_options": "wieght_decay=0.1",
+            "quick.training_clip_norm": "0.5",
+            "quick.training_optimizer_options": "wieght_decay=0.1",
         },
     )
     assert app.multiselect(key="quick.backends").value == typed
-    assert app.text_input(key="quick.clip_norm").value == "0.5"
-    assert app.text_input(key="quick.optimizer_options").value == "wieght_decay=0.1"
+    assert app.text_input(key="quick.training_clip_norm").value == "0.5"
+    assert app.text_input(key="quick.training_optimizer_options").value == "wieght_decay=0.1"
     assert "**Optimizer options**" in app.error[0].value
     assert "unexpected keyword argument" in app.error[0].value
 

@@ -132,10 +132,10 @@ def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_ar
 @pytest.mark.parametrize(
     ("tab", "said"),
     [
-        ("Gradients", "--gradient-statistics-every"),
+        ("Gradients", "--set training.gradient_statistics_every"),
         ("Checkpoints", "--checkpoint-every"),
-        ("Scores", "--predictions"),
-        ("Compiling", "--keep-code"),
+        ("Scores", "--set evaluation.predictions"),
+        ("Compiling", "--set keep_code=yes"),
         ("Device", "Nothing is recorded yet"),
     ],
 )

@@ -84,7 +84,7 @@ class Fields:
     def _ask_search(self, place: DeltaGenerator) -> None:
         """Finds a field in the drawer by its label, option or subject, and opens its tab."""
         found = {
-            f"{label} · {subject} · {self._fields[path].flag}": path
+            f"{label} · {subject} · {self._fields[path].usage}": path
             for path, (label, subject) in self._places.items()
             if subject
         }
@@ -198,7 +198,7 @@ class Fields:
         self.put(path, field.read(chosen or start), field.label)
 
     def _key(self, field: Field, name: str = "") -> str:
-        return self.widget(name or field.flag.removeprefix("--").replace("-", "_"))
+        return self.widget(name or field.key)
 
     def fill(self, name: str, value: Any) -> None:
         """Sets the value that a widget, known by its name in the address, has when it is next

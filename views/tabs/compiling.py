@@ -38,7 +38,8 @@ MAX_DIFFERENCES = 12
 MAX_DIFFERENCE = 60_000
 NOT_KEPT = (
     "Graphs, generated code and torch's trace are not kept: choose “Keep code” or “Keep torch's "
-    "trace” when you launch, or `--keep-code` and `--keep-trace` on the command line."
+    "trace” when you launch, or `--set keep_code=yes` and `--set keep_trace=yes` on the command "
+    "line."
 )
 
 

@@ -134,7 +134,7 @@ def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
             "Nothing is recorded yet."
             if requested
             else "Not recorded: set “Gradient statistics every” when you launch, or "
-            "`--gradient-statistics-every` on the command line."
+            "`--set training.gradient_statistics_every=10` on the command line."
         )
         return
     draw = {
@@ -216,8 +216,8 @@ WHEN_EVALUATED = {
 }
 COMPILED_HELP = "Dashed, with rings: the same weights under the run's own compiled model."
 NO_PREDICTIONS = (
-    "Not kept: choose “Keep predictions for” when you launch, or `--predictions` on the command "
-    "line."
+    "Not kept: choose “Keep predictions for” when you launch, or "
+    "`--set evaluation.predictions=validation` on the command line."
 )
 
 

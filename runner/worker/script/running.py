@@ -122,7 +122,8 @@ LOOK_SECONDS = 1.0
 TOO_LONG = (
     "no step for {patience:g} s: the script neither compiled nor waited for its turn. If it trains "
     "meanwhile, say where a step ends, with breakeven.step(loss) behind optimizer.step(); if it "
-    "needs so long, give it a larger --patience-seconds. Where it was stands in the output"
+    "needs so long, raise it by --set script.patience_seconds=SECONDS. Where it was stands in the "
+    "output"
 )
 Attach = Callable[[ModuleType, Any], None]
 """Patches a module, the first argument, to inform a session, the second."""

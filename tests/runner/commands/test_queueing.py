@@ -50,7 +50,10 @@ def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_t
 ) -> None:
     data_dir.make()
     keep(data_dir, MACHINE)
-    usual, other = queued(data_dir, "submit"), ("submit", "--optimizer-options=eps=1e-7")
+    usual, other = (
+        queued(data_dir, "submit"),
+        ("submit", "--set=training.optimizer_options=eps=1e-7"),
+    )
     assert [one.runs[0].is_unchecked for one in usual] == [False]
     assert [one.runs[0].is_unchecked for one in queued(data_dir, *other)] == [False, True]
 
@@ -61,7 +64,7 @@ def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_t
         ("--backends=indcutor", "; did you mean 'inductor'?"),
         ("--backends=tvm", "needs the package tvm, which is not installed here"),
         ("--optimizer=Adamm", "did you mean 'Adam'?"),
-        ("--cpus=9999", "must be CPUs of this machine"),
+        ("--set=cpus=9999", "must be CPUs of this machine"),
     ],
 )
 def test_what_looks_mistyped_is_refused_before_torch_is_called(
