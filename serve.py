@@ -20,9 +20,9 @@ from streamlit.runtime.media_file_manager import MediaFileManager
 from breakeven.runner import secret_link
 from breakeven.runner.commands.entry import tell
 from breakeven.runner.errors import SettingsUnusable
-from breakeven.runner.folders.data_dir import DataDir, default_data_folder
 from breakeven.runner.logs import DASHBOARD, log, open_log
 from breakeven.runner.project import PACKAGE
+from breakeven.runner.protocol.data_dir import DataDir, default_data_folder
 from breakeven.runner.settings import HOST_VARIABLE, read_settings
 from breakeven.views.access import doors
 from breakeven.views.access.permissions import let_scripts_run, may_act_by

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import EvaluationSpec, ExperimentSpec, RunSpec
-from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import Callback, TrainingState
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.devices import open_device

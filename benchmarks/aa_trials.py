@@ -22,8 +22,9 @@ import numpy as np
 
 from benchmarks.aa_recording import BLOCK_STEPS, NUM_ROUNDS, SLOWDOWN, record_fake, record_training
 from benchmarks.tables import markdown
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison

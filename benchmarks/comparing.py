@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.pages_at_size import NUM_RUNS, added, make_store
 from benchmarks.tables import markdown
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.late_simulation import SPREADS, Floats, is_broken
 from benchmarks.tables import markdown
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.loss_band import LEAD_STEPS, half_widths
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.supervision.controls import why_open
 from breakeven.storage.comparison.evidence import load_evidence
 from breakeven.storage.index.store import Store

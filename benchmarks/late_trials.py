@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.parity_recording import CORRECT, DONE, GRAPHS
 from benchmarks.tables import markdown
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence, load_evidence
 from breakeven.storage.comparison.run_numbers import final_loss

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
@@ -35,7 +36,6 @@ from breakeven.runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.base import Device, EventClock, MemoryUse
 from breakeven.runner.worker.device.devices import open_device

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tables import markdown
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec
 

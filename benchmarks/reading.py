@@ -18,7 +18,7 @@ import duckdb
 
 from benchmarks.pages_at_size import NUM_RUNS, make_store
 from benchmarks.tables import markdown
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.index.ingest import event_columns
 from breakeven.storage.index.store import CONFIG, Store
 

@@ -15,7 +15,7 @@ from unittest import mock
 
 from benchmarks.late_trials import Trained, trained
 from benchmarks.parity_recording import DONE, quieten
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec
 from breakeven.runner.specs.training import TrainingSpec
 from breakeven.runner.supervision.controls import why_another_control

@@ -1,5 +1,6 @@
 """Files that several processes share: atomic replacement, locks, and free disk space."""
 
+import errno
 import fcntl
 import os
 import re
@@ -12,6 +13,9 @@ from pathlib import Path
 
 from breakeven.runner.python310 import Self
 from breakeven.runner.texts import printable
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""System errors that mean a full disk."""
 
 
 def write_atomically(path: Path, text: str) -> None:

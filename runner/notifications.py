@@ -19,12 +19,12 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment
-from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.logs import log
 from breakeven.runner.masking import mask
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.texts import printable
 
 if TYPE_CHECKING:

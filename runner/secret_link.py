@@ -13,7 +13,7 @@ import socket
 import stat
 from contextlib import suppress
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import Serving
 
 PARAMETER = "token"

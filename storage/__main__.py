@@ -23,7 +23,7 @@ from breakeven.runner.commands.entry import (
     ends_quietly,
 )
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
+from breakeven.runner.protocol.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from breakeven.storage import commands
 from breakeven.storage.commands import BAD_INPUT
 from breakeven.storage.errors import StoreError

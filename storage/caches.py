@@ -28,8 +28,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PACKAGE
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.index.store import Store
 
 MAX_BYTES = 32_000_000

@@ -14,9 +14,9 @@ from breakeven.runner.arguments.filters import read_filter
 from breakeven.runner.arguments.lengths import Length
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import instead, why_no_rounds
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.settings import read_settings
 from breakeven.storage import queries, team
 from breakeven.storage.comparison import latency

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.states import FINAL_EXPERIMENTS, RunState
+from breakeven.runner.protocol.states import FINAL_EXPERIMENTS, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import (
     BUDGET_SECONDS,

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store

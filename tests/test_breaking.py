@@ -21,7 +21,7 @@ from benchmarks.breaking.table import BEGIN, END, is_well, summary
 from benchmarks.breaking.trials import Break, Fault
 from benchmarks.breaking.world import FAKE, Outcome, World, lines_of
 from benchmarks.tables import write
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS
 

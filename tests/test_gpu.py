@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,

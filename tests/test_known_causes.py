@@ -25,9 +25,11 @@ from torch._inductor import scheduler
 from torch.utils.data import DataLoader, Dataset
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.exit_status import explain
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,
@@ -38,7 +40,6 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.place import Parallel
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.runner.supervision.exits import explain
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import describe_failure, status_after
 from breakeven.runner.worker.session import run_session

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch._inductor.config
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Claim, Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.storage.__main__ import main
 from breakeven.storage.compiling.ladder import Ladder, find_ladder

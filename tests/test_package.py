@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
+from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, ExperimentState
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store

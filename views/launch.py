@@ -3,9 +3,9 @@
 import streamlit as st
 
 from breakeven.runner.errors import ProbeFailed, RunnerError
-from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.protocol.states import ExperimentState
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Allowed

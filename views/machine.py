@@ -7,11 +7,11 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
 from breakeven.runner.machine.capabilities import knows_devices
 from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, ExperimentState
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from benchmarks.breaking.trials import stepping
 from benchmarks.breaking.world import Outcome, World
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.states import RunState
 from tests.helpers.machine import MACHINE, keep
 
 STARTING_SECONDS = 6.0

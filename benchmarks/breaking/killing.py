@@ -11,14 +11,14 @@ from pathlib import Path
 
 from benchmarks.breaking.trials import stepping, submit, toy, wait_for
 from benchmarks.breaking.world import REAL, Acknowledged, Outcome, World, leader
-from breakeven.runner.folders.process import command_line, members
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import command_line, members
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 
 RANK_MODULE = "breakeven.runner.worker.ranks.rank"
 READ = """
 import sys, time
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 try:
     from breakeven.storage.index.store import Store
 except ImportError:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from benchmarks.breaking.trials import CAPTURE, own, small, submit, wait_for
 from benchmarks.breaking.world import Outcome, World
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 
 LEAVES_CHILD = "subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=-3, stderr=-3)"
 OUT_OF_MEMORY = "torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 20.00 MiB.')"

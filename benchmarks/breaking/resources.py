@@ -14,7 +14,7 @@ import breakeven.runner.folders.queue
 from benchmarks.breaking.killing import searched_first
 from benchmarks.breaking.trials import own, small, stepping, toy
 from benchmarks.breaking.world import Impatience, Outcome, World
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 
 CLOCK = """
 import os, pathlib, time

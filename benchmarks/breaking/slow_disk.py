@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.breaking.trials import stepping
 from benchmarks.breaking.world import Outcome, World
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 
 SHIM = Path(__file__).with_name("disk_shim.c")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from benchmarks.breaking.world import Outcome, World, kinds, leader
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.training import EvaluationSpec
 

@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import members
 from breakeven.runner.folders.queue import submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import members
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 
 try:
@@ -32,7 +32,7 @@ FAKE = (sys.executable, "-m", "tests.helpers.fake_worker")
 REAL = (sys.executable, "-m", "breakeven.runner.worker")
 SUPERVISE = """
 import sys
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), tuple(sys.argv[2:]))

@@ -26,11 +26,11 @@ from unittest import mock
 
 from benchmarks.simulation.system import FIRST_FD, Lock, Queue, Selector, System
 from breakeven.runner import files as runner_files
-from breakeven.runner.folders import process as processes
+from breakeven.runner import processes
 from breakeven.runner.folders import queue as folders_queue
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.machine.placement import Machine
-from breakeven.runner.supervision import exits, orphans, scheduler, search, supervisor
+from breakeven.runner.supervision import exit_records, orphans, scheduler, search, supervisor
 
 CPUS = frozenset(range(4))
 MACHINE = Machine(
@@ -89,7 +89,7 @@ def _processes(system: System) -> Replaced:
         (supervisor, "threading", threads),
         (supervisor, "queue", queues),
         (scheduler, "threading", threads),
-        (exits, "threading", threads),
+        (exit_records, "threading", threads),
         (search, "threading", threads),
     ]
 
@@ -114,7 +114,7 @@ def _others(system: System) -> Replaced:
         (supervisor, "learn_devices", lambda data_dir, requests, in_vain: None),
         (supervisor, "LINGER_SECONDS", LINGER_SECONDS),
         (supervisor, "open_log", lambda folder, part: None),
-        (exits, "print", lambda *words, **options: None),
+        (exit_records, "print", lambda *words, **options: None),
         (runner_files, "shutil", SimpleNamespace(disk_usage=system.disk_usage)),
         (folders_queue, "refuse_secrets", lambda text: None),
     ]

@@ -15,8 +15,6 @@ from benchmarks.simulation.system import End, System
 from benchmarks.simulation.workers import Worker
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import library, queue_order
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import (
     cancel,
     ensure_supervisor,
@@ -24,8 +22,10 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
 from breakeven.runner.supervision.supervisor import supervise
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.simulation.kernel import EPOCH, Kernel, Process, Task, Violation
-from breakeven.runner.folders.process import RUN_VARIABLE, Member
 from breakeven.runner.machine.placement import DEVICES_VARIABLE
+from breakeven.runner.processes import RUN_VARIABLE, Member
 
 FIRST_FD = 1_000_000
 """Descriptors from this number on are simulated."""

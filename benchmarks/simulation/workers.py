@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.simulation.kernel import Kernel, Process, Violation
 from benchmarks.simulation.system import End, System
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.event_log import EventLog
 
 ABANDONED_SECONDS = 1.0

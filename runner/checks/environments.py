@@ -11,8 +11,8 @@ from typing import Any
 
 from breakeven.runner.checks.user_code import allowed
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.run_environment import without_own
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import pythons
 from breakeven.runner.suites import SUITES

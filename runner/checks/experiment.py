@@ -14,8 +14,6 @@ from typing import Any
 from breakeven.runner.checks.data import check_data
 from breakeven.runner.checks.user_code import allowed, check_script, locate, module_files
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.machine.capabilities import (
     Capabilities,
     ask_torch,
@@ -25,6 +23,8 @@ from breakeven.runner.machine.capabilities import (
 )
 from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import placed
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, check_task_fits
 from breakeven.runner.specs.place import parse_cpus, write_cpus

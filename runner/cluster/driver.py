@@ -26,12 +26,8 @@ from breakeven.runner.cluster.host import (
 )
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
 from breakeven.runner.files import FileLock, lacks_room
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import Experiment, experiments
 from breakeven.runner.folders.queue_order import startable
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.machine.placement import (
     Allocation,
@@ -41,9 +37,14 @@ from breakeven.runner.machine.placement import (
     plan_nodes,
 )
 from breakeven.runner.notifications import Notifier
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.heartbeat import Heartbeat
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exits import ExitRecords, say
-from breakeven.runner.supervision.heartbeat import Heartbeat
+from breakeven.runner.supervision.exit_records import ExitRecords, say
 from breakeven.runner.supervision.orphans import MAX_ATTEMPTS
 from breakeven.runner.texts import printable
 

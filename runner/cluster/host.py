@@ -19,15 +19,15 @@ from pathlib import Path
 
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
 from breakeven.runner.files import UNFINISHED
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.inside import open_inside, walk
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim
 from breakeven.runner.machine.capabilities import version_of
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import Machine, Place
-from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.plain_files import open_inside, walk
+from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.supervisor import work_at
 
 GROWING = ("events.jsonl", "output.log")

@@ -21,13 +21,13 @@ import submitit
 from breakeven.runner.cluster.driver import JobLost
 from breakeven.runner.cluster.host import WORKER, Delivery, HomeFile, NodeFacts, delivery
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.machine.placement import Machine, Place
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.place import parse_cpus
-from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.supervisor import work_at
 from breakeven.runner.texts import printable
 

@@ -17,7 +17,7 @@ from breakeven.runner.commands.link import add_token_options, print_link
 from breakeven.runner.commands.searches import add_search_commands
 from breakeven.runner.commands.start import add_start_commands
 from breakeven.runner.errors import NotWritable, RunnerError
-from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
+from breakeven.runner.protocol.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

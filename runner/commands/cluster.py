@@ -12,10 +12,10 @@ import threading
 from breakeven.runner.cluster.driver import Engine, drive
 from breakeven.runner.commands.entry import tell
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.meetings import Meeting, Meetings
-from breakeven.runner.folders.process import end_group, start_in_own_session
 from breakeven.runner.machine.run_environment import for_runs
+from breakeven.runner.processes import end_group, start_in_own_session
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.meetings import Meeting, Meetings
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS
 
 HOW_TO_INSTALL = "pip install -r requirements-cluster.txt"

@@ -28,10 +28,10 @@ from breakeven.runner.doctor.machine import (
 )
 from breakeven.runner.doctor.processes import check_processes
 from breakeven.runner.errors import NotWritable, RunnerError
-from breakeven.runner.folders.data_dir import DATA_VARIABLE, DataDir
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.logs import log_action
 from breakeven.runner.masking import mask, mask_private
+from breakeven.runner.protocol.data_dir import DATA_VARIABLE, DataDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.texts import filled, printable
 
 SIGNS = {

@@ -23,7 +23,6 @@ from breakeven.runner.commands.entry import BAD_INPUT, STORED, Add, tell
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import parse_size
 from breakeven.runner.folders import library, queue_order
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import (
     cancel,
     damages,
@@ -31,12 +30,14 @@ from breakeven.runner.folders.queue import (
     find_experiment,
     listed,
 )
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, Labels
 from breakeven.runner.machine import environments
 from breakeven.runner.machine.capabilities import knows_devices
 from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Labels
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS
 from breakeven.runner.texts import printable
 
 OVER_BUDGET = 1

@@ -4,7 +4,7 @@ import argparse
 
 from breakeven.runner import secret_link
 from breakeven.runner.commands.entry import tell
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import read_settings
 
 

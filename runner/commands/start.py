@@ -33,12 +33,10 @@ from breakeven.runner.commands.cluster import (
     supervise_cluster,
 )
 from breakeven.runner.commands.entry import Add, tell
-from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.files import is_locked
 from breakeven.runner.folders.added_rounds import add_rounds, backends_of
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import (
     ensure_supervisor,
     experiments,
@@ -47,9 +45,11 @@ from breakeven.runner.folders.queue import (
     submit,
 )
 from breakeven.runner.folders.queue_order import startable
-from breakeven.runner.folders.run_dir import moved_spec
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
 from breakeven.runner.machine.environments import resolved
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import moved_spec
+from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds, fields_of
 from breakeven.runner.specs.scenarios import AddedRounds

@@ -17,13 +17,10 @@ from types import FrameType
 
 from breakeven.runner.checks.experiment import check_at_once, check_user_code
 from breakeven.runner.commands.entry import BAD_INPUT, FROM_INPUT, tell
-from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.errors import Refused
 from breakeven.runner.exclusive import REPEATS
 from breakeven.runner.files import is_locked
 from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import (
     Experiment,
     cancel,
@@ -32,10 +29,13 @@ from breakeven.runner.folders.queue import (
     find_experiment,
     submit,
 )
-from breakeven.runner.folders.states import RunState, state_words
 from breakeven.runner.machine.capabilities import read_capabilities
 from breakeven.runner.machine.occupancy import outlook
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_progress import RunProgress
+from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable
 

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Iterator
 from breakeven.runner.doctor.findings import Finding, ok, wrong
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.files import FileLock, is_locked
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import holders, kill_members, members
 from breakeven.runner.folders.queue_order import startable
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
-from breakeven.runner.supervision.exits import ExitRecords
-from breakeven.runner.supervision.heartbeat import STUCK_SECONDS, read_heartbeat, seconds_busy
+from breakeven.runner.processes import holders, kill_members, members
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.heartbeat import STUCK_SECONDS, read_heartbeat, seconds_busy
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.texts import duration, printable
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from breakeven.runner.errors import RunnerError, WorkloadError
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, writing
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.short_scripts import too_short
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log_action
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.texts import printable

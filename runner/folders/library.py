@@ -19,13 +19,13 @@ from pathlib import Path
 
 from breakeven.runner.errors import RunnerError, UnknownExperiment
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.data_dir import DataDir, run_dirs, run_names
-from breakeven.runner.folders.inside import remove_tree, walk
 from breakeven.runner.folders.queue import can_resume, find_experiment, folders_of, writing
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Change, Labels
 from breakeven.runner.logs import log_action
 from breakeven.runner.project import PACKAGE
+from breakeven.runner.protocol.data_dir import DataDir, run_dirs, run_names
+from breakeven.runner.protocol.plain_files import remove_tree, walk
+from breakeven.runner.protocol.records import Change, Labels
+from breakeven.runner.protocol.run_dir import RunDir
 
 LOCK_PATIENCE_SECONDS = 10.0
 TRASH_DAYS = 30

@@ -25,13 +25,13 @@ from breakeven.runner.errors import (
     UnknownExperiment,
 )
 from breakeven.runner.files import is_locked
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import open_journal, require_known_format
-from breakeven.runner.folders.process import start_in_own_session
-from breakeven.runner.folders.run_dir import RunDir, write_devices
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log_action
 from breakeven.runner.masking import has_secret, mask
+from breakeven.runner.processes import start_in_own_session
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import open_journal, require_known_format
+from breakeven.runner.protocol.run_dir import RunDir, write_devices
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.inside import read_document
 from breakeven.runner.folders.library import locked
 from breakeven.runner.folders.queue import Experiment, experiments, submit, writing
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log_action
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.plain_files import read_document
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.fields import Spec
 
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import PurePath
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 
 LENGTH = re.compile(r"""["'](--[\w-]*(?:step|epoch|iter|update)\w*)["']""")

@@ -25,10 +25,10 @@ from typing import Any
 
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.placement import CPU
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.python310 import Self
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Spec

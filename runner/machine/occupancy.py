@@ -4,10 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from breakeven.runner.errors import ProbeFailed, RunnerError
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment
-from breakeven.runner.folders.run_dir import devices_in_use
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.capabilities import (
     Sight,
     known_devices,
@@ -18,6 +15,9 @@ from breakeven.runner.machine.capabilities import (
 )
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import CPU, Machine, Place, ResourceRequest, StartPlan, plan
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import devices_in_use
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 

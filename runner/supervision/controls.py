@@ -13,9 +13,9 @@ from itertools import pairwise
 from statistics import fmean, pvariance
 from typing import NamedTuple, get_args
 
-from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.loss_band import LEAD_STEPS, Losses, half_widths, leaves_open
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Variant

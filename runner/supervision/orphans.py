@@ -8,12 +8,12 @@ lost; the scheduler ends an experiment whose baseline is lost.
 """
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import kill_abandoned, kill_members, members
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import kill_abandoned, kill_members, members
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exits import ExitRecords, say
+from breakeven.runner.supervision.exit_records import ExitRecords, say
 
 MAX_ATTEMPTS = 5
 """Most attempts at a run without a user's request: a run may crash its machine each time."""

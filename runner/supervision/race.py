@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.specs.candidates import difference
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
 from breakeven.runner.supervision.next_candidates import NextCandidates
 from breakeven.runner.supervision.racer import Racer, family_of, step_ratios
 from breakeven.runner.supervision.ranking import MIN_GAIN, Ranking
-from breakeven.runner.supervision.stopping_rule import Ending
 
 MAX_ROUNDS = 60
 """Rounds after which a candidate ends that has neither won nor lost."""

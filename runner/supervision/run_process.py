@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, cause_of
-from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.process import (
+from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
+from breakeven.runner.machine.run_environment import for_python, for_runs, hint, withheld
+from breakeven.runner.processes import (
     RUN_VARIABLE,
     ProcessIdentity,
     end_group,
@@ -20,20 +21,15 @@ from breakeven.runner.folders.process import (
     signal_group,
     start_in_own_session,
 )
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim, RunState
-from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
-from breakeven.runner.machine.run_environment import for_python, for_runs, hint, withheld
 from breakeven.runner.project import linked_code
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.exit_status import WorkerExit, explain
+from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.protocol.turns import RESERVE_OPTION, TURN_PIPES_VARIABLE, Turn, TurnPost
 from breakeven.runner.specs.place import write_cpus
-from breakeven.runner.supervision.exits import (
-    ExitRecords,
-    WorkerExit,
-    cut_output,
-    explain,
-    mask_output,
-)
-from breakeven.runner.supervision.turns import RESERVE_OPTION, TURN_PIPES_VARIABLE, Turn, TurnPost
+from breakeven.runner.supervision.exit_records import ExitRecords, cut_output, mask_output
 
 GRACE_SECONDS = 4.5
 """Seconds between SIGTERM and SIGKILL: a little more than a run needs to exit by itself during a

@@ -23,17 +23,19 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.exclusive import ALONE, REPEATS
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import begin_next_process, rounds_to_add
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, add_run, check_membership, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import Place
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import judged_in, why_another_control
-from breakeven.runner.supervision.exits import (
+from breakeven.runner.supervision.exit_records import (
     ExitRecords,
     lacks_memory_alone,
     lacks_what_another_holds,
@@ -41,8 +43,7 @@ from breakeven.runner.supervision.exits import (
 )
 from breakeven.runner.supervision.run_process import Reserve, RunProcess
 from breakeven.runner.supervision.search import Search
-from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
-from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.supervision.stopping_rule import JournalWatch
 from breakeven.runner.texts import printable
 
 TICK_SECONDS = 0.25

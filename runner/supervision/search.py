@@ -8,16 +8,17 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState, state_words
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
-from breakeven.runner.supervision.stopping_rule import Ending, JournalTails
+from breakeven.runner.supervision.stopping_rule import JournalTails
 
 UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
 STOPPED = "The search was stopped. No training has confirmed its best candidate so far."

@@ -9,83 +9,19 @@ docs/decisions.md has the measurements behind this rule.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.events import Order, read_events
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.endings import Cause, Ending
+from breakeven.runner.protocol.events import Order, read_events
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
-from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.scenarios import MIN_ROUNDS, AddedRounds
 from breakeven.runner.specs.variants import Role, Variant
-
-Cause = Literal["exact", "rounds", "seconds", "nothing_left", "loses", "equal", "wrong", "searched"]
-CAUSES: dict[Cause, str] = {
-    "exact": "every interval is narrower than {target}",
-    "rounds": "the budget of {budget:.0f} rounds is spent",
-    "seconds": "the budget of {budget:.4g} s is spent",
-    "nothing_left": "nothing is left to compare: the baseline, or all other runs, ended before",
-    "loses": "for {budget:,.0f} steps it surely takes longer than {to}",
-    "equal": "{budget:.0f} rounds show no gain over {to}",
-    "wrong": "its losses leave the band of equal trainings",
-    "searched": "no candidate is left that differs from the best in one setting",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ending(Spec, path="ending."):
-    """Why the supervisor ended the measurement; runs write it into their journals."""
-
-    cause: Cause
-    target_width: float
-    """Requested width of intervals, as a share of their lower ends."""
-    budget: float | None = None
-    """The spent rounds or seconds of steps; for a losing candidate, the steps of the planned
-    training."""
-    to: str | None = None
-    """Label of the run to which a candidate is compared."""
-    too_wide: dict[str, float | None] | None = None
-    """Label and width of each speedup whose interval is wider; the width is None without an
-    interval. None for an ending by another cause, or a single run."""
-
-    is_profiled: bool = True
-    """Whether the run profiles steps before it ends; in a search only the baseline and the best."""
-
-    def check_rules(self) -> None:
-        is_spent = self.cause in ("rounds", "seconds", "loses", "equal")
-        rule = "must be given for what is spent, and only then"
-        self.require("budget", (self.budget is not None) == is_spent, rule)
-
-    @property
-    def why(self) -> str:
-        """The reason without the widths, which may have changed since."""
-        target = percent(self.target_width)
-        text = CAUSES[self.cause].format(budget=self.budget, target=target, to=self.to)
-        if self.cause != "exact" and self.too_wide == {}:
-            text += f", and {CAUSES['exact'].format(target=target)}"
-        return text
-
-    @property
-    def reason(self) -> str:
-        """The reason with the intervals that were too wide at that moment."""
-        if not self.too_wide:
-            return self.why
-        listed = ", ".join(
-            f"{label} {'unknown' if width is None else percent(width)}"
-            for label, width in self.too_wide.items()
-        )
-        target = percent(self.target_width)
-        return f"{self.why}; intervals are wider than the requested {target}: {listed}"
-
-
-def percent(share: float) -> str:
-    """A share in percent with two digits: 0.15 %, 2 %, 13 %, 130 %."""
-    return f"{float(f'{100 * share:.2g}'):g} %"
-
 
 LOOK_GROWTH = 1.2
 """Factor between the rounds of two looks: few looks mean few chances that an interval is narrow by

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import FileLock, lacks_room
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, find_experiment
 from breakeven.runner.folders.queue_order import startable
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log, open_log
 from breakeven.runner.machine.capabilities import Sight
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import learn_devices, resource_request, this_machine
 from breakeven.runner.machine.placement import Machine, Place, is_full, keep_to, plan
 from breakeven.runner.notifications import Notifier
-from breakeven.runner.supervision.exits import ExitRecords, say
-from breakeven.runner.supervision.heartbeat import Heartbeat
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.heartbeat import Heartbeat
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.supervision.exit_records import ExitRecords, say
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.race import CPUS_PER_COMPILER
 from breakeven.runner.supervision.scheduler import Scheduler

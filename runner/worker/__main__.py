@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.runner.errors import Refused, RunnerError
-from breakeven.runner.folders.process import RUN_VARIABLE, ProcessIdentity
-from breakeven.runner.folders.run_dir import RunDir, spec_in_use
-from breakeven.runner.folders.states import Claim, Exit
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE
+from breakeven.runner.processes import RUN_VARIABLE, ProcessIdentity
+from breakeven.runner.protocol.exit_status import WorkerExit, explain
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
+from breakeven.runner.protocol.turns import RESERVE_OPTION, TURN_PIPES_VARIABLE, wait_in_reserve
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exits import WorkerExit, explain
-from breakeven.runner.supervision.turns import RESERVE_OPTION, TURN_PIPES_VARIABLE, wait_in_reserve
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import (
     CUDA_VISIBLE,

@@ -1,4 +1,4 @@
-"""Writes the journal of a run; `runner/folders/events.py` describes and reads it."""
+"""Writes the journal of a run; `runner/protocol/events.py` describes and reads it."""
 
 import json
 import math
@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.folders.events import (
+from breakeven.runner.masking import masker
+from breakeven.runner.protocol.events import (
     FORMAT_VERSION,
     Order,
     each_event,
     read_event,
     require_known_format,
 )
-from breakeven.runner.masking import masker
 
 try:
     import orjson

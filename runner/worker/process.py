@@ -11,11 +11,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from breakeven.runner.errors import Refused, RunnerError
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.files import NO_ROOM
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE, keep_others_out
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 from breakeven.runner.worker.data.hub import go_offline_without_hub
 
 CHECK_COMMAND = ("-m", "breakeven.runner.checks.experiment")

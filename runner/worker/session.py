@@ -16,12 +16,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from breakeven.runner.folders.added_rounds import require_same_work
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS, version_of
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
 from breakeven.runner.machine.placement import given_devices
 from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
 from breakeven.runner.masking import MASKED, is_secret_name
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.specs.variants import Variant

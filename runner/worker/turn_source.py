@@ -8,9 +8,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from breakeven.runner.folders.process import signal_group
-from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.supervision.turns import Turn, TurnTaker
+from breakeven.runner.processes import signal_group
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.turns import Turn, TurnTaker
 from breakeven.runner.worker.event_log import EventLog
 
 SAVING_SECONDS = 1.0

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from breakeven.runner.checks.user_code import locate
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.workload import USER_CODE

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import duration
 from breakeven.storage.comparison.results import Comparison, Result, Standings
 from breakeven.storage.statistics.speedups import BreakEven, SpeedDoubt, speed_doubt

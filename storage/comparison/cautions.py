@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from breakeven.runner.folders.added_rounds import NOT_ADDED
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.caution import Caution, note

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pandas as pd
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import ACTIVATION, Part
 from breakeven.storage import queries

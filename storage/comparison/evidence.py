@@ -14,10 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Role
-from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision

@@ -8,7 +8,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from breakeven.runner.arguments.lengths import Length, Unit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.answer import Answer, answer, may_pay
 from breakeven.storage.comparison.evidence import Evidence, of_role

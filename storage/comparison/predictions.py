@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.inside import open_inside
+from breakeven.runner.protocol.plain_files import open_inside
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import PredictionsUnreadable

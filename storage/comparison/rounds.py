@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.caches import memo, revision
 from breakeven.storage.comparison.caution import Caution

@@ -17,8 +17,8 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import LEAD_STEPS, broken_from
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.workload import SCRIPT_TASK

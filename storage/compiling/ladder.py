@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.ladder import RUNGS, Rung, rung_of
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.comparison import KINDS, compare

@@ -14,7 +14,7 @@ from pathlib import PurePath
 import pandas as pd
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.variants import WHICH_RUN
 from breakeven.storage import queries
 from breakeven.storage.compiling.timeline import PHASES, taken_apart

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.variants import parse_backend

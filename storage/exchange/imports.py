@@ -17,8 +17,8 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.logs import log_action
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.texts import printable, read_json
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.archives import KNOWN, USUAL, Limits

@@ -24,10 +24,10 @@ from pathlib import Path, PurePosixPath
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.data_dir import DataDir, run_dirs
-from breakeven.runner.folders.inside import walk
 from breakeven.runner.folders.queue import agreed_spec, check_membership
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.data_dir import DataDir, run_dirs
+from breakeven.runner.protocol.plain_files import walk
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import ImportUnusable, NotExportable
 from breakeven.storage.exchange.archives import USUAL, Limits, plain_parts, unpack

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import run_names
-from breakeven.runner.folders.events import (
+from breakeven.runner.folders.queue import agreed_spec, require_readable
+from breakeven.runner.protocol.data_dir import run_names
+from breakeven.runner.protocol.events import (
     MAX_LINE_BYTES,
     Order,
     read_complete_lines,
     require_known_format,
     stat_journal,
 )
-from breakeven.runner.folders.queue import agreed_spec, require_readable
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import known_as
 from breakeven.runner.texts import printable

@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from breakeven.runner.folders.events import MAX_COUNT
-from breakeven.runner.folders.states import MAX_TIME
+from breakeven.runner.protocol.events import MAX_COUNT
+from breakeven.runner.protocol.records import MAX_TIME
 from breakeven.storage.index.folders import FolderScan, IndexedRun
 from breakeven.storage.index.lines import Lines
 from breakeven.storage.index.watch import Watch

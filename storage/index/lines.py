@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 from pyarrow import compute
 
-from breakeven.runner.folders.events import BOOLEANS, MAX_COUNT, Order, read_event
+from breakeven.runner.protocol.events import BOOLEANS, MAX_COUNT, Order, read_event
 
 Lines = dict[str, pa.StringArray]
 """Lines of a journal by the kind of their event, with or without their line ends."""

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.supervision.heartbeat import busy
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.heartbeat import busy
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import StoreLocked, StoreUnusable
 from breakeven.storage.index.folders import IndexedRun

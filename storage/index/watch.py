@@ -18,8 +18,8 @@ from heapq import nlargest
 from pathlib import Path
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.folders import (
     GRANULARITY_NS,

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from breakeven.runner.arguments.conditions import Condition
 from breakeven.runner.arguments.filters import COMPUTED, FACETS, Filter
 from breakeven.runner.folders.library import size_of
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS, Labels
 from breakeven.runner.machine.environments import OWN
+from breakeven.runner.protocol.records import Labels
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK
 from breakeven.storage import queries

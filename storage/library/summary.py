@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
-from breakeven.runner.folders.states import EarlyEnd, RunState
+from breakeven.runner.protocol.states import EarlyEnd, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared
 from breakeven.runner.texts import printable

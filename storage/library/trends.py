@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.states import FAILED_RUNS
+from breakeven.runner.protocol.states import FAILED_RUNS
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import Level, Step, divide

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from breakeven.runner.folders.states import MAX_TIME, RunState
+from breakeven.runner.protocol.records import MAX_TIME
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import memory_needed

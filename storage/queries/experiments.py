@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.errors import cause_of
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import FINAL_EXPERIMENTS, ExperimentState, Labels, RunState
+from breakeven.runner.protocol.records import Labels
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.run_progress import RunProgress
+from breakeven.runner.protocol.states import FINAL_EXPERIMENTS, ExperimentState, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.caches import FINAL_STATES, generation, memo, revision

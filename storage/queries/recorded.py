@@ -1,6 +1,6 @@
 """Queries for the records of runs: each name here is a function of a store and an experiment id."""
 
-from breakeven.runner.folders.states import MAX_TIME
+from breakeven.runner.protocol.records import MAX_TIME
 from breakeven.storage.queries.rows import MINE, RECORDED, query
 
 FROM_ONE = f"{RECORDED} REPLACE (round + 1 AS round)"

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, cause_of
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.storage.caches import memo, revision

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.caches import memo, revision
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.rows import MINE, rows

@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from breakeven.runner.folders.states import EarlyEnd
 from breakeven.runner.loss_band import BROKEN_FROM, LEAD_STEPS, half_widths
+from breakeven.runner.protocol.states import EarlyEnd
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import Fall, Reading, without_spikes

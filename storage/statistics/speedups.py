@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from breakeven.runner.folders.states import EarlyEnd
+from breakeven.runner.protocol.states import EarlyEnd
 from breakeven.storage.numbers.formats import DASH, format_ratio
 from breakeven.storage.statistics.intervals import (
     MIN_PAIRS,

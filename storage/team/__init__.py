@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import read_settings
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import team_address

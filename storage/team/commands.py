@@ -15,7 +15,7 @@ from pathlib import Path
 
 import duckdb
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME, read_settings
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.index.ingest import EVENT_TABLES, Cursor

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, transaction
 from breakeven.storage.index.store import Store

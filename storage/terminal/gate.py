@@ -7,7 +7,7 @@ gate would otherwise be useless (docs/suites.md).
 from collections.abc import Callable, Iterator, Sequence
 
 from breakeven.runner.arguments.conditions import SLOWER_THAN, Condition
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.numbers.formats import DASH, format_verdict

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.arguments.filters import Filter
-from breakeven.runner.folders.states import state_words
+from breakeven.runner.protocol.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, chosen, compute

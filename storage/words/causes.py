@@ -13,7 +13,7 @@ from breakeven.runner.arguments.options import FIELDS, command_line
 from breakeven.runner.doctor.machine import INSTALL_COMPILER
 from breakeven.runner.errors import OF_COMPILERS, TRACEBACK, InvalidSpec
 from breakeven.runner.exclusive import held_by_another
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.values import parse_settings

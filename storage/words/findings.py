@@ -4,7 +4,7 @@ of finding, with its evidence and its remedy."""
 import pandas as pd
 
 from breakeven.runner.arguments.options import FIELDS, written
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared, short
 from breakeven.storage.profile.classes import CLASSES

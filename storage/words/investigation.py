@@ -6,8 +6,8 @@ from contextlib import suppress
 from itertools import takewhile
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.states import state_words
 from breakeven.runner.masking import mask_private
+from breakeven.runner.protocol.states import state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import DATA_FILE, Finding
 from breakeven.runner.specs.ladder import RUNGS

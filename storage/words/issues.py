@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.masking import mask_private
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
 from breakeven.storage import queries

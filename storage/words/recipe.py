@@ -16,8 +16,8 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.candidates import FORMS
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant

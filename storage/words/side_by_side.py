@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from breakeven.runner.folders.states import state_words
+from breakeven.runner.protocol.states import state_words
 from breakeven.storage.comparison.results import Result, ended_early
 from breakeven.storage.numbers.formats import DASH, format_ratio, format_share, format_verdict
 from breakeven.storage.side_by_side.ratios import (

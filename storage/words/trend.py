@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from breakeven.runner.folders.states import state_words
+from breakeven.runner.protocol.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.library.trends import Failure, Point, Series
 from breakeven.storage.numbers.formats import DASH, format_share

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.runner.folders.states import RunState, state_words
+from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.texts import listed
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.numbers.formats import count_of

@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks.simulation.history import play
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.supervision.exits import ExitRecords
-from breakeven.runner.supervision.turns import TurnPost
+from breakeven.runner.protocol.turns import TurnPost
+from breakeven.runner.supervision.exit_records import ExitRecords
 
 pytestmark = pytest.mark.heavy
 
 NUM_HISTORIES = 30
 REAL = {
-    "exits.py": {"os", "shutil", "signal"},  # names of signals
+    "exit_records.py": {"os"},  # a position in a file
     "run_process.py": {"subprocess"},  # the type of a process
 }
 """What the supervisor asks the real system for in a history, by module: files are real."""
@@ -26,7 +26,7 @@ SIMULATED = {
     "scheduler.py": {"selectors", "threading", "time"},
     "turns.py": {"os", "threading", "queue"},  # the run's end is not played
     "run_process.py": {"os", "signal", "time"},
-    "exits.py": {"threading"},
+    "exit_records.py": {"threading"},
     "search.py": {"threading", "time"},
     "heartbeat.py": {"os", "time"},
 }
@@ -116,6 +116,7 @@ def met(file: Path) -> set[str]:
 
 def test_whatever_the_supervisor_asks_its_system_for_is_simulated_or_named_here() -> None:
     """A new module of the system in the supervisor's sources would make histories untrue."""
-    for file in (PROJECT_ROOT / "runner/supervision").glob("*.py"):
+    shared = [PROJECT_ROOT / f"runner/protocol/{name}.py" for name in ("turns", "heartbeat")]
+    for file in [*(PROJECT_ROOT / "runner/supervision").glob("*.py"), *shared]:
         known = REAL.get(file.name, set()) | SIMULATED.get(file.name, set())
         assert met(file) <= known, file

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
 from tests.helpers.nights import record_night
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.protocol.data_dir import DataDir
 from tests.faults.investigations import INVESTIGATION_ID, record_broken, record_investigation
 from tests.helpers.journals import EXPERIMENT_ID
 from tests.helpers.machine import MACHINE, keep

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page, Request
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.charts import bars
 from breakeven.views.charts import layers as charts
 from breakeven.views.parts.downloads import to_html

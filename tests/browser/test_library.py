@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import BrowserContext, FloatRect, Page, ViewportSize, expect
 
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import EXAMPLES
 from breakeven.runner.folders.queue import experiments, find_experiment
+from breakeven.runner.protocol.data_dir import DataDir
 from tests.browser.going import AT_REST, fits, go, launch
 from tests.browser.many import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_many
 from tests.helpers.machine import MACHINE, keep

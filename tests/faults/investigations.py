@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import investigation
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

@@ -16,7 +16,7 @@ from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._dynamo.callback import callback_handler
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,

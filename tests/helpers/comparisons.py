@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import choices
 from breakeven.storage.comparison.results import Comparison, Result

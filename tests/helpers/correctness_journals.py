@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from tests.helpers.pages_journals import LOSSES, recording
 
 ON_CUDA = {

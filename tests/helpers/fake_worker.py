@@ -25,11 +25,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from breakeven.runner.errors import NotLoaded
-from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.machine.placement import placed
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
+from breakeven.runner.protocol.turns import RESERVE_OPTION, wait_in_reserve
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.supervision.turns import RESERVE_OPTION, wait_in_reserve
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.turn_source import Turns, open_turns
 

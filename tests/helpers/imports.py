@@ -1,6 +1,6 @@
 """Files of PyTorch's own benchmarks, and their way into a data folder."""
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 
 HARNESS = """\
 dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim, Exit, RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
 from breakeven.runner.worker.event_log import EventLog
 

@@ -15,8 +15,9 @@ from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import clear_compilation_metrics
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,
@@ -24,7 +25,6 @@ from breakeven.runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from breakeven.runner.worker.session import run_session

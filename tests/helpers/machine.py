@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.capabilities import Capabilities, Device, seen
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.workload import Task
 
 TASKS = {

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import experiment_spec, record_experiment
 

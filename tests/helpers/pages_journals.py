@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, ExperimentSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 

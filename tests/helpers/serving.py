@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.runner.files import is_locked
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 

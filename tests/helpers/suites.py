@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from tests.helpers.journals import Recording, falling_losses
 

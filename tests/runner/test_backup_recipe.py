@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.commands.progress import RunProgress
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.run_progress import RunProgress
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CheckpointSpec
 from breakeven.runner.supervision import supervisor
 from breakeven.storage.index.store import Store

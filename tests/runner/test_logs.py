@@ -15,7 +15,6 @@ import pytest
 from breakeven.runner import logs
 from breakeven.runner.commands.cli import main
 from breakeven.runner.folders import library, queue, queue_order
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.logs import (
     AT_ONCE,
     KEPT_FILES,
@@ -26,6 +25,7 @@ from breakeven.runner.logs import (
     open_log,
     read_log,
 )
+from breakeven.runner.protocol.data_dir import DataDir
 from tests.helpers.journals import experiment_spec
 
 ESCAPES = "x\n2026-11-23 00:00:00 all is well\r\x1b]0;title\x07\x1b[2J\u202etxt\x9b31m"

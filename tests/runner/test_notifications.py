@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from breakeven.runner import notifications
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.notifications import Notifier
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.runner.supervision import supervisor
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

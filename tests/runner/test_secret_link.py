@@ -10,7 +10,7 @@ import pytest
 from breakeven.runner import secret_link
 from breakeven.runner.commands.cli import main
 from breakeven.runner.errors import SettingsUnusable
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME, Serving
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import SettingsUnusable
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.meetings import own_address
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.meetings import own_address
 from breakeven.runner.settings import (
     FILE_NAME,
     Prices,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from breakeven.runner.arguments.conditions import Condition
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage import commands
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.caution import Caution

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage import caches, queries
 from breakeven.storage.comparison import comparison
 from breakeven.storage.comparison.evidence import load_evidence

@@ -7,9 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.states import Claim, Exit, RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main

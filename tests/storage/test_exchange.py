@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CacheSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.exchange.imports import bring, imported

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from breakeven.runner.arguments.conditions import parse_conditions
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.__main__ import main
 from tests.helpers.journals import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.__main__ import main
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.imports import bring, imported

@@ -5,7 +5,7 @@ import time
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.compiling.timeline import PhaseTimes, phase_times, phases_by_run, taken_apart
 from breakeven.storage.index.store import Store

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.arguments.lengths import read_length
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.answer import Answer

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Labels
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Labels
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.errors import ImportUnusable, NotExportable
 from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import bring

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill, joined
 from breakeven.storage.profile.findings import CostFinding

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.commands import EXAMPLES
 from breakeven.storage.index.store import Store
 from breakeven.views.parts import downloads

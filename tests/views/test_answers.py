@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.comparison.plan import plan

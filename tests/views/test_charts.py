@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.commands import EXAMPLES
 from breakeven.storage.comparison.comparison import compare

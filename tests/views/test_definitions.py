@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.library.catalog import compute
 from breakeven.storage.numbers.metrics import NUMBERS, read_chapters, read_definitions
 from breakeven.storage.queries import timeline

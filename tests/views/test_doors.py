@@ -22,10 +22,10 @@ from breakeven.runner import secret_link
 from breakeven.runner.checks import user_code
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, PORT_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.views.access import doors, permissions

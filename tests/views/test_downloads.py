@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.scenarios import CacheSpec
 from breakeven.storage.exchange.formats import write_csv
 from breakeven.storage.exchange.table_files import to_csv

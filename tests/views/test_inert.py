@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import Browser, Page
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.parts.downloads import Card
 from breakeven.views.shared.inert import JOINER, code, inert, inert_figure, prose
 from tests.helpers.hostile_texts.sources import Sources

@@ -14,10 +14,10 @@ from streamlit.testing.v1.element_tree import Selectbox
 
 from breakeven.runner.checks.data import Head
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.machine import capabilities
 from breakeven.runner.machine.capabilities import Device, read_capabilities, seen
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs import workload
 from breakeven.runner.specs.experiment import (
     DataSpec,

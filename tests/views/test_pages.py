@@ -13,11 +13,12 @@ from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
-from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.machine.capabilities import likely_capabilities
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CacheSpec, TrainingSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store

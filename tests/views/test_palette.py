@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Browser
 from plotly.colors import sample_colorscale, unlabel_rgb
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.compiling.timeline import PHASES, STAGES
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.profiles import Profile

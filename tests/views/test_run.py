@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     EvaluationSpec,

@@ -6,9 +6,9 @@ import os
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.rounds import round_speedups

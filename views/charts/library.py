@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from breakeven.runner.folders.states import RunState, state_words
+from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.library.matrix import ACROSS, BackendMatrix, MatrixCell, matrix
 from breakeven.storage.library.trends import Point, Series

@@ -12,7 +12,7 @@ from typing import get_args
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.folders.states import EarlyEnd, RunState
+from breakeven.runner.protocol.states import EarlyEnd, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Comparison, Result, Standings, standings

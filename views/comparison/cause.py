@@ -12,10 +12,10 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.short_scripts import too_short
-from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.masking import mask_private
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.investigations import BUDGET_SECONDS, DATA_FILE
 from breakeven.runner.supervision.search import why_unconfirmed
 from breakeven.storage import queries

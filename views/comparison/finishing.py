@@ -7,8 +7,8 @@ from pathlib import Path
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.added_rounds import rounds_to_add
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ACTIVE_RUNS, RunState
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ACTIVE_RUNS, RunState
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.supervision.controls import judged_in, why_open
 from breakeven.storage import queries

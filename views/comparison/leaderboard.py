@@ -8,7 +8,7 @@ from it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenarios import SCENARIOS, Scenario
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.results import SCORES, Result

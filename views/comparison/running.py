@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from breakeven.runner.files import lacks_room
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ACTIVE_RUNS, FAILED_RUNS, ExperimentState
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ACTIVE_RUNS, FAILED_RUNS, ExperimentState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.caches import memo

@@ -13,8 +13,8 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.states import FAILED_RUNS, RunState
 from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.protocol.states import FAILED_RUNS, RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.fields import fields_of
 from breakeven.runner.specs.variants import parse_backend

@@ -9,7 +9,7 @@ import streamlit as st
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
+from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog

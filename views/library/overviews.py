@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.arguments.filters import Filter, filter_arguments
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
+from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, chosen, compute
 from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, cells_table, matrix

@@ -11,8 +11,8 @@ import streamlit as st
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import MAX_NAME, MAX_TAG, Labels
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import MAX_NAME, MAX_TAG, Labels
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, forget_sizes

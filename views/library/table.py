@@ -24,7 +24,7 @@ from breakeven.runner.arguments.filters import (
     parse_terms,
 )
 from breakeven.runner.arguments.filters import NUMBERS as SEARCHED
-from breakeven.runner.folders.states import state_words
+from breakeven.runner.protocol.states import state_words
 from breakeven.runner.texts import capital
 from breakeven.storage.library.catalog import facet_counts
 from breakeven.storage.numbers.formats import format_verdict

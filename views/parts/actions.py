@@ -23,9 +23,9 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.machine.capabilities import Capabilities, likely_capabilities
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ExperimentState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.errors import StoreError

@@ -13,7 +13,7 @@ from pathlib import Path
 import streamlit as st
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.storage.errors import ImportUnusable, StoreError
 from breakeven.storage.exchange.formats import FORMATS, NOTES, Row, next_to_imported, rows

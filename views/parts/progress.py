@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
 from breakeven.storage.caches import always, memo

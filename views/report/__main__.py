@@ -6,7 +6,7 @@ from pathlib import Path
 
 from breakeven.runner.commands.entry import ends_quietly
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.commands import BAD_INPUT, open_store
 from breakeven.storage.errors import StoreError
 from breakeven.views.report.files import report_of

@@ -18,9 +18,7 @@ from typing import NoReturn
 import streamlit as st
 
 from breakeven.runner.errors import NotWritable, ProbeFailed
-from breakeven.runner.folders.data_dir import DataDir, default_data_folder
 from breakeven.runner.folders.queue import ensure_supervisor, experiments
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.capabilities import (
     Capabilities,
     is_of_this_machine,
@@ -28,6 +26,8 @@ from breakeven.runner.machine.capabilities import (
     read_capabilities,
 )
 from breakeven.runner.project import PACKAGE
+from breakeven.runner.protocol.data_dir import DataDir, default_data_folder
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage import team
 from breakeven.storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable
 from breakeven.storage.index.store import Store

@@ -10,8 +10,8 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from breakeven.runner import texts
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.queries import RunError

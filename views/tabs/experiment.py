@@ -18,8 +18,8 @@ from breakeven.runner.arguments.lengths import LENGTHS, read_length
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.added_rounds import add_rounds, refuse_rounds
 from breakeven.runner.folders.queue import Experiment, find_experiment
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.settings import read_settings
 from breakeven.runner.specs.candidates import untried
 from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds, Compared

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store

@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage import queries
 from breakeven.storage.comparison import predictions
 from breakeven.storage.comparison.comparison import compare

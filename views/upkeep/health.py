@@ -15,11 +15,11 @@ import streamlit as st
 
 from breakeven.runner.commands.doctor import look
 from breakeven.runner.doctor.findings import Finding, Health
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import size_of
 from breakeven.runner.logs import read_log
 from breakeven.runner.machine.environments import UvEnvironment, remove, uv_environments
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store

@@ -21,17 +21,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import MIN_FREE_BYTES
 from breakeven.runner.folders.queue_order import read_order
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log
-from breakeven.runner.supervision.heartbeat import (
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.heartbeat import (
     STUCK_SECONDS,
     HeartbeatReading,
     read_heartbeat,
     seconds_busy,
 )
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.errors import StoreError
 from breakeven.views.access import permissions

@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.errors import StoreError
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute

@@ -28,8 +28,8 @@ from torch._dynamo.utils import counters
 from torch._guards import CompileContext
 from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.compiler.refusals import Refusals, operator_in
 from breakeven.runner.worker.event_log import EventLog

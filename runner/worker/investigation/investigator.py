@@ -16,8 +16,8 @@ import torch._inductor
 from torch.utils.collect_env import get_pretty_env_info
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.masking import mask
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.ladder import RUNGS

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.masking import mask
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.texts import first_sentence
 from breakeven.runner.worker.correctness.judgement import judge, own_scales
 from breakeven.runner.worker.event_log import EventLog

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.loss_band import LEAD_STEPS, Losses, broken_from, half_widths
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, RunSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Role
-from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
 from breakeven.runner.worker.script.running import run_script

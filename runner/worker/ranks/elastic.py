@@ -19,20 +19,20 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.meetings import (
+from breakeven.runner.machine.placement import DEVICES_VARIABLE, placed
+from breakeven.runner.processes import signal_group
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.exit_status import WorkerExit, explain
+from breakeven.runner.protocol.meetings import (
     Meeting,
     Meetings,
     free_port,
     own_address,
     wait_for_others,
 )
-from breakeven.runner.folders.process import signal_group
-from breakeven.runner.folders.run_dir import RunDir, spec_in_use
-from breakeven.runner.machine.placement import DEVICES_VARIABLE, placed
+from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
+from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exits import WorkerExit, explain
-from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.worker.process import prepare
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.machine.placement import placed
-from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.supervision.turns import Turn, TurnTaker
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
+from breakeven.runner.protocol.turns import Turn, TurnTaker
 from breakeven.runner.worker.event_log import EventLog, SilentLog
 from breakeven.runner.worker.process import describe_failure, leave_in_time, loading, status_after
 from breakeven.runner.worker.turn_source import Turns, end_abandoned, leave

@@ -6,9 +6,9 @@
 from collections.abc import Generator
 from contextlib import suppress
 
+from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.supervision.stopping_rule import Ending
-from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.clock import ScriptClock
 from breakeven.runner.worker.script.loaders import paused_processes

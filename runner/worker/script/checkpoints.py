@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from breakeven.runner.files import replacement
-from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.random_state import set_random_state

@@ -24,9 +24,9 @@ from typing import Any
 import breakeven
 from breakeven.runner.checks.user_code import allowed, locate
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.compiler.compiling import explained
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.devices import open_device

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.added_rounds import steps_measured
-from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext

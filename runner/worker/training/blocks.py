@@ -13,8 +13,8 @@ from torch import Tensor
 from torch._dynamo.callback import callback_handler
 
 from breakeven.runner.folders.added_rounds import steps_measured
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver, not_compiled
 from breakeven.runner.worker.context import ALONE, RankGroup, RunContext, full_tensor

@@ -18,7 +18,7 @@ from torch import nn
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.files import replacement
-from breakeven.runner.folders.run_dir import CHECKPOINT_ENDINGS, RunDir
+from breakeven.runner.protocol.run_dir import CHECKPOINT_ENDINGS, RunDir
 from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.random_state import random_state, set_random_state

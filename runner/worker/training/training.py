@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, SplitName
-from breakeven.runner.supervision.stopping_rule import Ending
-from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import (
     GradientStatistics,
     Hooks,

@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Labels, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Labels
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios import AccuracySpec
 from tests.helpers.hostile_texts.texts import HOST

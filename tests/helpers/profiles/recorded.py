@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.storage.profile.findings import Case, variant_of
 from breakeven.storage.profile.profiles import Profile, believed, classified

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import Address

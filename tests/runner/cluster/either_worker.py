@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
 from tests.helpers import fake_worker
 
 REAL = "a real training"

@@ -16,13 +16,13 @@ from breakeven.runner.cluster import driver
 from breakeven.runner.cluster.driver import JobLost, drive
 from breakeven.runner.cluster.host import Delivery, HomeFile, Host, NodeFacts, Part, facts
 from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.placement import Place
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.heartbeat import read_heartbeat
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CheckpointSpec, TrainingSpec
 from breakeven.runner.supervision import run_process
-from breakeven.runner.supervision.heartbeat import read_heartbeat
 from tests.helpers.serving import Receiver
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from breakeven.runner.cluster.host import HomeFile, Part, at_home, missing, store
 from breakeven.runner.errors import InvalidRunFolder
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
 
 
 def folders(parent: Path) -> tuple[RunDir, RunDir]:

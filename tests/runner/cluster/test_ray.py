@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ModelSpec
 from tests.helpers.waiting import wait_until
 from tests.runner.cluster.either_worker import REAL
@@ -39,7 +39,7 @@ DRIVE = """
 import sys
 from breakeven.runner.cluster.driver import drive
 from breakeven.runner.cluster.ray_engine import PACKAGES, RayEngine
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 folder, address, patience = sys.argv[1:]
 engine = RayEngine(address, namespace=folder, packages=(*PACKAGES, "tests"),
                    worker=("-m", "tests.runner.cluster.either_worker"),

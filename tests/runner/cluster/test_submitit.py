@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, find_experiment, submit
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from tests.helpers.waiting import wait_until
 from tests.runner.cluster.test_ray import check_whole
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
@@ -32,7 +32,7 @@ DRIVE = """
 import sys
 from breakeven.runner.cluster.driver import drive
 from breakeven.runner.cluster.submitit_engine import SubmititEngine
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 home = DataDir(sys.argv[1])
 engine = SubmititEngine(home, cluster=sys.argv[3], worker=("-m", "tests.helpers.fake_worker"),
                         patience_seconds=float(sys.argv[2]))

@@ -10,10 +10,10 @@ import pytest
 
 from breakeven.runner.checks.experiment import check
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.training.blocks import plan_blocks

@@ -3,9 +3,10 @@
 import pytest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import Labels, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Labels
+from breakeven.runner.protocol.states import RunState
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 

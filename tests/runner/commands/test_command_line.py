@@ -13,8 +13,8 @@ from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands import start
 from breakeven.runner.commands.cli import main
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.comparison.comparison import Comparison, compare
 from breakeven.storage.index.store import Store
 from tests.helpers.loop import FAULTS  # imports the torch that runs share

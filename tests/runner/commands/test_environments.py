@@ -13,10 +13,10 @@ import pytest
 from breakeven.runner.checks.environments import check_allowed, why_unfit
 from breakeven.runner.commands.cli import main
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec, RunnerError
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.environments import OWN, resolved, uv_environments
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.machine import MACHINE, keep

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.faults.investigations import record_broken, record_failed
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 pytestmark = pytest.mark.heavy

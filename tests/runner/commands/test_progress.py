@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from breakeven.runner.commands import cli, start, waiting
-from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.commands.waiting import watch
 from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import Claim, Exit, RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.run_progress import RunProgress
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.investigations import investigation
 from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_TASK

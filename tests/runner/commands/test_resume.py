@@ -14,12 +14,13 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, resume, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,

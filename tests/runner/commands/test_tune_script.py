@@ -8,8 +8,8 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.supervision.search import UNCONFIRMED
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]

@@ -20,11 +20,12 @@ from breakeven.runner.commands.doctor import look, write_bundle
 from breakeven.runner.doctor import data_folder, machine, processes
 from breakeven.runner.doctor.findings import Finding, Health, worst
 from breakeven.runner.doctor.processes import check_supervisor
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.folders.queue import submit
-from breakeven.runner.folders.states import Claim, RunState
+from breakeven.runner.processes import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.probe import try_devices
 from tests.helpers.journals import EXPERIMENT_ID, GONE, record_experiment

@@ -21,11 +21,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import library, queue_order
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import can_resume, cancel, find_experiment, resume, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim, Labels, RunState
-from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Claim, Labels
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.storage.index.store import Store
 from tests.faults.mortal import Died, dying

@@ -8,9 +8,9 @@ import pytest
 
 from breakeven.runner.commands.cli import main
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.run_dir import RunDir, spec_in_use
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
 from breakeven.runner.texts import MAX_NESTING, read_json
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare

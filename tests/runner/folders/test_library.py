@@ -11,9 +11,9 @@ from breakeven.runner.commands import cli
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError, UnknownExperiment
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import Labels
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Labels
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 OTHER = "20261121-093016-123456-7f3b"

@@ -7,14 +7,15 @@ import pytest
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.inside import remove_tree
 from breakeven.runner.folders.library import plan_removals
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import cancel, find_experiment, resume, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim, RunState
-from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.plain_files import remove_tree
+from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

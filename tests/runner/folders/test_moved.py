@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, resume, submit
-from breakeven.runner.folders.run_dir import RunDir, devices_in_use, moved_spec, spec_in_use
-from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.machine.occupancy import resource_request
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.run_dir import RunDir, devices_in_use, moved_spec, spec_in_use
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
 
 

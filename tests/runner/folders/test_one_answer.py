@@ -9,8 +9,8 @@ from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.commands.cli import main
 from breakeven.runner.doctor.data_folder import check_run_folders
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import damages, listed
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store

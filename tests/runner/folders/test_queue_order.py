@@ -7,10 +7,11 @@ import pytest
 from breakeven.runner.commands import cli, library
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import Claim, Exit, RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.states import RunState
 from tests.helpers.journals import experiment_spec
 
 

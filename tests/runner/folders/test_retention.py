@@ -7,11 +7,11 @@ import pytest
 from breakeven.runner.commands.cli import main
 from breakeven.runner.files import parse_size
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import plan_removals
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import submit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 

@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.errors import ProbeFailed
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.machine import capabilities, occupancy
 from breakeven.runner.machine.capabilities import Sight, read_capabilities
 from breakeven.runner.machine.occupancy import learn_devices, waiting_words
 from breakeven.runner.machine.placement import ResourceRequest
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 

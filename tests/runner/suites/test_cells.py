@@ -11,9 +11,10 @@ from breakeven.runner.commands import cli
 from breakeven.runner.commands.start import read_cells
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments, find_experiment, submit
-from breakeven.runner.folders.states import Claim, Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.workload import SUITE_SOURCES

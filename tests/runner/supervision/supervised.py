@@ -10,15 +10,15 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands import waiting
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.supervision import run_process, supervisor
 from tests.helpers import fake_worker
 from tests.helpers.in_process import storage_asked_here
 
 SUPERVISE = """
 import sys
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), sys.argv[2:] or supervisor.WORKER_COMMAND)

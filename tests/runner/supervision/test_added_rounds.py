@@ -14,15 +14,16 @@ import pytest
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.added_rounds import add_rounds
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import Experiment, cancel, find_experiment, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim, RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.scenarios import AddedRounds
-from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.event_log import EventLog

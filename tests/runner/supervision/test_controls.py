@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.commands.waiting import Storage, _watch
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments, find_experiment, listed, submit
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import leaves_open
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import SpeedSpec
 from breakeven.runner.supervision import controls
 from breakeven.runner.supervision.controls import distance, judged_in, strays

@@ -11,13 +11,14 @@ import pytest
 
 from breakeven.runner.commands.cli import main
 from breakeven.runner.files import lacks_room
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import start_in_own_session
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import start_in_own_session
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.exit_status import WorkerExit, explain
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.supervision import supervisor
-from breakeven.runner.supervision.exits import ExitRecords, WorkerExit, explain
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.storage import queries
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store

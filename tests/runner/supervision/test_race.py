@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from benchmarks.search_trials import Noise, Speed, Track, search
+from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import Decision, Race
 from breakeven.runner.supervision.ranking import ERROR_RATE, stake
-from breakeven.runner.supervision.stopping_rule import Ending
 
 STEP = 0.01
 """Seconds of the baseline's steps."""

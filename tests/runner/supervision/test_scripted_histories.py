@@ -15,9 +15,9 @@ from benchmarks.simulation.boundary import simulated
 from benchmarks.simulation.history import LIMIT_SECONDS, SPECS, History
 from benchmarks.simulation.workers import Nature
 from breakeven.runner.folders.queue import find_experiment, resume, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, TrainingSpec
 from tests.runner.supervision.test_supervisor import SCHEDULER, events
 

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import members
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.placement import Place
+from breakeven.runner.processes import members
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.protocol.turns import TurnPost
 from breakeven.runner.settings import Prices
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.run_process import Reserve
 from breakeven.runner.supervision.search import Search, confirming_steps, why_unconfirmed
 from breakeven.runner.supervision.supervisor import supervise
-from breakeven.runner.supervision.turns import TurnPost
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
@@ -243,7 +243,7 @@ def test_a_process_in_reserve_leaves_the_choice_of_its_gpu_to_the_run(data_dir: 
     (baseline, *_) = find_experiment(data_dir, submit(data_dir, spec)).runs
     program = (
         "import os, sys; from pathlib import Path\n"
-        "from breakeven.runner.folders.run_dir import RunDir\n"
+        "from breakeven.runner.protocol.run_dir import RunDir\n"
         "from breakeven.runner.worker.__main__ import _load_like\n"
         "_load_like(RunDir(Path(sys.argv[1])))\n"
         "assert 'torch' in sys.modules\n"

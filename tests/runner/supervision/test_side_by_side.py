@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.commands import cli
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, find_experiment, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.capabilities import Device
 from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

@@ -17,15 +17,16 @@ from typing import Any
 import pytest
 
 from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs import experiment as specs
-from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone
+from breakeven.runner.supervision.exit_records import ExitRecords, lacks_memory_alone
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

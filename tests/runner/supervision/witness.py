@@ -5,10 +5,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import find_experiment
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 

@@ -12,7 +12,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.run_dir import RunDir
 from tests.helpers.waiting import PATIENCE_SECONDS
 
 FORKS = multiprocessing.get_context("forkserver")

@@ -12,8 +12,8 @@ from torch._dynamo import callback
 from torch._dynamo import utils as dynamo_utils
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.events import read_events
 from breakeven.runner.project import PACKAGE
+from breakeven.runner.protocol.events import read_events
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
 from breakeven.runner.worker.compiler.observer import (
     MAX_FRAMES,

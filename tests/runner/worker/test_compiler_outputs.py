@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
 from breakeven.runner.specs.experiment import EvaluationSpec, RunSpec
 from breakeven.storage import queries
 from breakeven.storage.compiling.two_runs import code_difference, kept_of

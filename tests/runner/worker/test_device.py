@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine import cpus as machine
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import Parallel
 from breakeven.runner.worker.device import devices, nvml, processes

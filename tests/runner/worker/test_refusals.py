@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._dynamo import callback
 
-from breakeven.runner.folders.events import read_events
+from breakeven.runner.protocol.events import read_events
 from breakeven.runner.worker.compiler.observer import CompileObserver, without_home
 from breakeven.runner.worker.compiler.refusals import operator_in
 from breakeven.runner.worker.event_log import EventLog

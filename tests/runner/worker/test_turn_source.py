@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.turn_source import Turns
 from breakeven.storage import queries
@@ -73,7 +73,7 @@ def test_whoever_watches_sees_one_run_that_has_the_turn(data_dir: DataDir) -> No
 DEAF = """
 import os, sys, time
 from pathlib import Path
-from breakeven.runner.supervision.turns import TurnTaker
+from breakeven.runner.protocol.turns import TurnTaker
 from breakeven.runner.worker.turn_source import open_turns
 
 turns = open_turns(lambda: Path(sys.argv[1]).write_text("saved"))

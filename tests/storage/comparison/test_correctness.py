@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import AccuracySpec, ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.place import Parallel
 from breakeven.storage import queries

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.storage.comparison.comparison import find_loss_band
 from breakeven.storage.comparison.results import Comparison, Result

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare, find_loss_band
 from breakeven.storage.comparison.latency import cold_and_warm

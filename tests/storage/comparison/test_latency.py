@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import CacheSpec, ExperimentSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.latency import ColdWarm, cold_and_warm, without_latency

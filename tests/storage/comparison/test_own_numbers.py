@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.comparison.comparison import compare

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, TrainingSpec
 from breakeven.storage.comparison.run_numbers import peak_flops
 from breakeven.storage.terminal.report import report

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenarios import SpeedSpec
 from breakeven.storage.comparison import rounds
 from breakeven.storage.comparison.comparison import compare

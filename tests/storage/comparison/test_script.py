@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.storage.terminal.report import report
 from breakeven.storage.words.parity import parity_words

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from breakeven.runner.arguments.conditions import Condition
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Exit, RunState
-from breakeven.runner.supervision.stopping_rule import Ending
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.commands import exit_status
 from breakeven.storage.exchange.formats import rows
 from breakeven.storage.index.store import Store

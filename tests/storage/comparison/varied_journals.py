@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import CacheSpec
 from tests.helpers.correctness_journals import SPEC as ACCURACY
 from tests.helpers.correctness_journals import record as record_accuracy

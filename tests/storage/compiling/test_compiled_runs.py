@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.compiling.timeline import timeline
 from breakeven.storage.compiling.two_runs import (
     MAX_COMPARED_LINES,

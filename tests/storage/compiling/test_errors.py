@@ -2,7 +2,7 @@
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.correctness import checks, growths, placed
 from breakeven.storage.index.store import Store

@@ -6,8 +6,8 @@ import pytest
 
 from breakeven.runner.arguments.options import read_spec
 from breakeven.runner.commands.cli import parser
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on, rung_of, with_ladder
 from breakeven.runner.specs.variants import parse_backend

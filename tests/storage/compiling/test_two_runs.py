@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,

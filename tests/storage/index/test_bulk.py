@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index import folders, ingest, watch
 from breakeven.storage.index.store import Store

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage import queries
 from breakeven.storage.index import folders
 from breakeven.storage.index.ingest import EVENT_TABLES
@@ -181,7 +182,7 @@ def test_a_local_copy_replaces_an_example(data_dir: DataDir, tmp_path: Path) -> 
 
 INGEST_FOREVER = """
 import sys
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 

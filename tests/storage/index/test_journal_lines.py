@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import ANY_JSON, BOOLEANS, Order, read_event, read_events
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import ANY_JSON, BOOLEANS, Order, read_event, read_events
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
 from breakeven.storage.index.ingest import SCHEMA

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import caches, queries
 from breakeven.storage.index.ingest import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store

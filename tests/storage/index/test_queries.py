@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.experiment import EvaluationSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.doctor.data_folder import check_journals
 from breakeven.runner.doctor.findings import Health
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import each_event, read_events
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import each_event, read_events
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.supervision.stopping_rule import JournalWatch
 from breakeven.runner.worker.event_log import TAIL_BYTES, EventLog
 from breakeven.storage import queries

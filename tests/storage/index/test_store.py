@@ -10,8 +10,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore, StoreLocked, StoreUnusable
 from breakeven.storage.index.store import Store

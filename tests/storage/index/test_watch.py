@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Exit, Labels, RunState, RunStatus
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Exit, Labels
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState, RunStatus
 from breakeven.storage import queries
 from breakeven.storage.index import folders, watch
 from breakeven.storage.index import folders as listing

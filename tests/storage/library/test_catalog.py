@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage import caches, queries
 from breakeven.storage.caches import hash_of
 from breakeven.storage.comparison.comparison import compare

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import Explanation, explain, profiles_table

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.profile.profiles import IDLE, Profile, by_run, collectives, ranks_of

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import Explanation, explain, profiles_table
 from breakeven.storage.profile.profiles import IDLE, Profile

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.errors import NotInStore

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.results import Comparison

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.errors import NotInStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import Address
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 FEEDING = """
 import sys
 from pathlib import Path
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.team.address import Address
 from breakeven.storage.team.feed import Feed
 from breakeven.storage.team.lake import Lake

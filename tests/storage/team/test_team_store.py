@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import caches, queries
 from breakeven.storage.comparison import comparison
 from breakeven.storage.comparison.comparison import compare

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner import secret_link
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.access import doors, permissions
 from breakeven.views.access.doors import Doors, is_other_account
 from tests.helpers.waiting import awaited

@@ -7,7 +7,7 @@ import pytest
 from streamlit import config
 
 from breakeven.runner import secret_link
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.access import permissions
 from breakeven.views.access.doors import Doors, has_secret
 from tests.helpers.waiting import awaited

@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from breakeven.runner import secret_link
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.logs import read_log
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import HOST_VARIABLE, Serving
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.serving import served

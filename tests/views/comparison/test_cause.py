@@ -5,10 +5,10 @@ from zipfile import ZipFile
 
 from streamlit.testing.v1 import AppTest
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
 from breakeven.views.comparison.cause import archive

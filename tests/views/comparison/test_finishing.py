@@ -5,10 +5,10 @@ import os
 import pytest
 
 from breakeven.runner.folders.added_rounds import add_rounds
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.storage.index.store import Store
 from breakeven.views.comparison import finishing

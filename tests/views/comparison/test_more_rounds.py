@@ -6,9 +6,9 @@ from importlib.metadata import version
 import pytest
 
 from breakeven.runner.folders.added_rounds import rounds_to_add
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.views.access import permissions

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
-from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.candidates import candidates, search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec, ScriptSpec
 from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import Explanation, explain

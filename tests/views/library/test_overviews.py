@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.states import RunState
 from tests.helpers.journals import record_experiment
 from tests.helpers.machine import MACHINE
 from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch

@@ -2,8 +2,8 @@
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.access import permissions
 from breakeven.views.parts import actions
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.charts import layers as charts
 from breakeven.views.parts import downloads, pictures
 from breakeven.views.parts.pictures import SIZES, THEMES, Origin, Style

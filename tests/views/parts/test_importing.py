@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import imported
 from breakeven.storage.exchange.run_folders import pack

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage import queries
 from breakeven.storage.commands import EXAMPLES
 from breakeven.storage.index.store import Store

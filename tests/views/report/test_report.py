@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Labels
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.records import Labels
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange import run_folders as reports

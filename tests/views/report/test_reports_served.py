@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
 from breakeven.views.report import files, serving

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.errors import ProbeFailed
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine import capabilities
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.index.store import Store
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import look_at_machine, process_wide

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ModelSpec
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
 from tests.helpers.pages import charts, opened, text

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.queue_order import hold, pause
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.heartbeat import read_heartbeat
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.supervision.heartbeat import read_heartbeat
 from breakeven.storage.index.store import Store
 from breakeven.views.upkeep import serving as state
 from tests.helpers.journals import Recording, record_experiment

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import caches
 from breakeven.storage.comparison import comparison
 from breakeven.storage.errors import StoreUnusable

@@ -9,10 +9,11 @@ from starlette.requests import Request
 
 from breakeven.runner.doctor import processes
 from breakeven.runner.doctor.findings import Health
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import submit
+from breakeven.runner.protocol import heartbeat
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
-from breakeven.runner.supervision import heartbeat, supervisor
+from breakeven.runner.supervision import supervisor
 from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.storage.index import store as store_module
 from breakeven.views.upkeep import serving

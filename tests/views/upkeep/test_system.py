@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from breakeven.runner.doctor.findings import Finding, Health
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.logs import log, open_log
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME
 from breakeven.views.upkeep import health as strip
 from tests.helpers.pages import opened, text

@@ -10,8 +10,6 @@ import pytest
 import breakeven.runner.supervision.supervisor
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import (
     cancel,
     ensure_supervisor,
@@ -19,8 +17,11 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.scenarios import InvestigationSpec

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.folders.events import read_events
+from breakeven.runner.protocol.events import read_events
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.waiting import wait_until
 from tests.runner.worker.forked import start

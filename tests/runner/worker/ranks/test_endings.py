@@ -16,16 +16,17 @@ from unittest import mock
 import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.process import end_group, start_in_own_session
 from breakeven.runner.folders.queue import submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.processes import end_group, start_in_own_session
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 from breakeven.runner.specs.experiment import TrainingSpec
-from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 from tests.helpers.loop import FAULTS, NET, experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 

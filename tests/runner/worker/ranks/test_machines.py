@@ -12,17 +12,17 @@ from unittest import mock
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.meetings import Meetings
-from breakeven.runner.folders.process import end_group
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import end_group
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.meetings import Meetings
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import FILE_NAME
 from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from breakeven.runner.worker.ranks import elastic
 from breakeven.runner.worker.ranks.elastic import RankListener

@@ -9,10 +9,10 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, ModelSpec
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from tests.helpers.loop import SETTINGS, TINY_BERT, experiment, of_kind, run

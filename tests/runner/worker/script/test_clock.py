@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.worker.script.clock import NANOSECONDS, ScriptClock
 from tests.helpers.loop import TurnsOnPaper
 from tests.runner.worker.script.scripts import NET, run

@@ -10,10 +10,11 @@ import torch
 import breakeven
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Claim, RunState
+from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenarios import AddedRounds
-from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.checkpoints import SavedCheckpoint, ScriptCheckpoints
 from tests.helpers.journals import GONE

@@ -17,14 +17,14 @@ import pytest
 import torch
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import find_experiment, resume, submit
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.specs.scenarios import TuneSpec
-from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from tests.helpers.loop import of_kind, torch_afresh

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from breakeven.runner.errors import CodeNotAllowed, WorkloadError
-from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.specs.scenarios import TuneSpec
 from breakeven.runner.worker.compiler.observer import PACKAGES

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.protocol.turns import Turn
 from tests.helpers.loop import TurnsOnPaper
 from tests.runner.worker.script.scripts import NET, run
 

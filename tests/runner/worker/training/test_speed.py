@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
-from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.training import training

@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.project import IS_CHECKOUT, PROJECT_ROOT
+from breakeven.runner.protocol.run_dir import RunDir
 
 DATA_VARIABLE = "BREAKEVEN_DATA"
 DEFAULT_TEXT = (

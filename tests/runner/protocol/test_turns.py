@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from breakeven.runner.supervision.turns import Turn, TurnPost, TurnTaker
+from breakeven.runner.protocol.turns import Turn, TurnPost, TurnTaker
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from breakeven.runner.errors import InvalidRunFolder
-from breakeven.runner.folders.inside import open_inside, stat_inside
+from breakeven.runner.protocol.plain_files import open_inside, stat_inside
 from breakeven.runner.texts import printable, read_json
 
 FORMAT_VERSION = 1

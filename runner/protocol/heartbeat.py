@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from breakeven.runner.files import is_locked, write_atomically
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import holders, state_of
+from breakeven.runner.processes import holders, state_of
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.texts import read_json
 
 BEAT_SECONDS = 1.0

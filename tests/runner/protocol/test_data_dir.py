@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import submit
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 
 

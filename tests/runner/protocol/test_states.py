@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders import states
-from breakeven.runner.folders.states import (
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol import states
+from breakeven.runner.protocol.states import (
     ACTIVE_RUNS,
     FAILED_RUNS,
     FINAL_EXPERIMENTS,
     ExperimentState,
     RunState,
 )
-from breakeven.runner.project import PROJECT_ROOT
 
 
 def test_a_run_is_active_here_or_elsewhere_or_over() -> None:

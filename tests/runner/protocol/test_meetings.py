@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.meetings import KEPT_SECONDS, Meeting, Meetings, wait_for_others
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.meetings import KEPT_SECONDS, Meeting, Meetings, wait_for_others
 
 MEETING = Meeting(
     run_id="x.baseline", attempt=1, nodes=3, address="here", port=4711, devices=("cuda:0", "cuda:1")

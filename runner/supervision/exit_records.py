@@ -1,72 +1,27 @@
-"""Records how runs end: exit statuses, exit records, and the output, cut and without secrets."""
+"""Records how runs end: writes exit records, cuts the output and masks secrets in it."""
 
-import errno
 import os
 import re
-import signal
 import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.exclusive import held_by_another
-from breakeven.runner.files import lacks_room
+from breakeven.runner.files import NO_ROOM, lacks_room
 from breakeven.runner.folders.added_rounds import NOT_ADDED
-from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import memory_bytes
 from breakeven.runner.masking import mask
 from breakeven.runner.notifications import Notifier
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""System errors that mean a full disk."""
-
-
-class WorkerExit(IntEnum):
-    """Exit status of `python -m breakeven.runner.worker`."""
-
-    FINISHED = 0
-    FAILED = 1
-    CANCELLED = 75
-    OUT_OF_MEMORY = 77
-    DISK_FULL = 78
-    RANK_LOST = 79
-
-
-ENDS = {
-    WorkerExit.FINISHED: (RunState.FINISHED, "training is over"),
-    WorkerExit.CANCELLED: (RunState.CANCELLED, "stopped on request"),
-    WorkerExit.OUT_OF_MEMORY: (
-        RunState.OUT_OF_MEMORY,
-        "the run ran out of memory; output.log says where",
-    ),
-    WorkerExit.DISK_FULL: (
-        RunState.FAILED,
-        "the disk was full; free some space, then resume or start it anew",
-    ),
-    WorkerExit.RANK_LOST: (
-        RunState.FAILED,
-        "one of its processes ended or hung; output.log says which",
-    ),
-}
-
-
-def explain(returncode: int) -> tuple[RunState, str]:
-    """State and reason of a run whose process the supervisor did not stop."""
-    if returncode in ENDS:
-        return ENDS[WorkerExit(returncode)]
-    if returncode < 0:
-        known = -returncode in set(signal.Signals)
-        name = signal.Signals(-returncode).name if known else str(-returncode)
-        return RunState.FAILED, f"ended by signal {name}"
-    return RunState.FAILED, f"exit status {returncode}; output.log says why"
-
+from breakeven.runner.protocol.events import each_event
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.records import Exit
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 """Units in messages of torch's allocators."""

@@ -6,9 +6,9 @@ from statistics import median
 from typing import Any
 
 from breakeven.runner.errors import RunnerError, cause_of
-from breakeven.runner.folders.events import Order, read_events
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.protocol.events import Order, read_events
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import MAX_STEPS
 

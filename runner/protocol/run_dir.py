@@ -43,16 +43,17 @@ from typing import BinaryIO, TypeVar
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.files import UNFINISHED, lacks_room, write_atomically
-from breakeven.runner.folders.events import open_journal
-from breakeven.runner.folders.inside import (
+from breakeven.runner.masking import mask
+from breakeven.runner.protocol.events import open_journal
+from breakeven.runner.protocol.plain_files import (
     open_inside,
     read_document,
     remove_tree,
     require_plain_tree,
     walk,
 )
-from breakeven.runner.folders.states import Claim, Exit, Labels, RunState, RunStatus
-from breakeven.runner.masking import mask
+from breakeven.runner.protocol.records import Claim, Exit, Labels
+from breakeven.runner.protocol.states import RunState, RunStatus
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.fields import UNKNOWN_FIELD, Spec, require
 from breakeven.runner.specs.place import Parallel

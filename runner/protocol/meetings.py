@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import read_settings
 from breakeven.runner.specs.fields import Spec
 from breakeven.runner.texts import read_json

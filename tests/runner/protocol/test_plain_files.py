@@ -8,8 +8,8 @@ import pytest
 
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.folders import library
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.inside import MAX_DEPTH, remove_tree, require_plain_tree, walk
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.plain_files import MAX_DEPTH, remove_tree, require_plain_tree, walk
 from breakeven.storage.exchange.run_folders import pack
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
@@ -65,6 +65,6 @@ def test_a_file_that_vanishes_meanwhile_is_no_fault_of_the_folder(
             path.unlink()
         return lstat(path)
 
-    monkeypatch.setattr("breakeven.runner.folders.inside.os.lstat", vanishing)
+    monkeypatch.setattr("breakeven.runner.protocol.plain_files.os.lstat", vanishing)
     require_plain_tree(tmp_path, ignore=())
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.events import MAX_LINE_BYTES, each_event, read_events
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.events import MAX_LINE_BYTES, each_event, read_events
 from breakeven.runner.worker.event_log import EventLog
 
 FILL_DISK = """

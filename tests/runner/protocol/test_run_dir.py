@@ -10,11 +10,11 @@ import pytest
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk
 from breakeven.runner.files import FileLock, is_locked
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import new_experiment_id, submit
-from breakeven.runner.folders.run_dir import Claim, Exit, RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.run_dir import Claim, Exit, RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 
 HERE = ProcessIdentity.of(os.getpid())
