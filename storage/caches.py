@@ -218,11 +218,11 @@ def _frames(value: Any, depth: int = MAX_DEPTH) -> Iterator[pd.DataFrame | pd.Se
     if isinstance(value, FRAMES):
         yield value
     elif depth:
-        parts = value if isinstance(value, list | tuple) else ()
+        sequence = value if isinstance(value, list | tuple) else ()
         named = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        for one in (*parts, *named.values()):
-            if not isinstance(one, WITHOUT_FRAMES):
-                yield from _frames(one, depth - 1)
+        for part in (*sequence, *named.values()):
+            if not isinstance(part, WITHOUT_FRAMES):
+                yield from _frames(part, depth - 1)
 
 
 def _size(value: Any) -> int:
@@ -282,14 +282,16 @@ def read_stored(
     store: Store, name: str, kinds: Sequence[type], experiment_id: str | None = None
 ) -> dict[tuple[str, Revision], Any]:
     """Stored results with this name, of one experiment or of all, by experiment and revision."""
-    found = {}
-    for one, newest, num_runs, content in store.stored_results(name, code_version(), experiment_id):
+    results = {}
+    for experiment, newest, num_runs, content in store.stored_results(
+        name, code_version(), experiment_id
+    ):
         # Even a correct result may be nested more deeply than this Python reads.
         with suppress(ValueError, TypeError, RecursionError):
             result = read(content, kinds)
             if result is None or not kinds or isinstance(result, kinds[0]):
-                found[one, Revision(newest, num_runs)] = result
-    return found
+                results[experiment, Revision(newest, num_runs)] = result
+    return results
 
 
 @cache
@@ -302,13 +304,13 @@ def code_version() -> str:
 
 def hash_of(root: Path = PACKAGE) -> str:
     """Hash of the sources of `storage/` and of `runner/` without `worker/` and `commands/`."""
-    whole = hashlib.sha256()
-    for house in ("storage", "runner"):
-        for file in sorted((root / house).rglob("*")):
+    content_hash = hashlib.sha256()
+    for package in ("storage", "runner"):
+        for file in sorted((root / package).rglob("*")):
             parts = file.relative_to(root).parts
             if file.suffix in (".py", ".sql") and parts[1] not in ("worker", "commands"):
-                whole.update(f"{'/'.join(parts)}\n".encode() + file.read_bytes())
-    return whole.hexdigest()
+                content_hash.update(f"{'/'.join(parts)}\n".encode() + file.read_bytes())
+    return content_hash.hexdigest()
 
 
 def written(value: Any, kinds: Sequence[type]) -> str:
@@ -327,11 +329,11 @@ def _as_json(value: Any, kinds: Mapping[str, type]) -> Any:
     if value is None or kind in (bool, int, float, str):
         return value
     if kind is list:
-        return [_as_json(one, kinds) for one in value]
+        return [_as_json(part, kinds) for part in value]
     if kind is tuple:
-        return {"tuple": [_as_json(one, kinds) for one in value]}
+        return {"tuple": [_as_json(part, kinds) for part in value]}
     if kind is dict:
-        pairs = [[_as_json(key, kinds), _as_json(one, kinds)] for key, one in value.items()]
+        pairs = [[_as_json(key, kinds), _as_json(part, kinds)] for key, part in value.items()]
         return {"dict": pairs}
     name = "bool_" if kind is np.bool_ else kind.__name__
     if isinstance(value, np.generic) and name in NUMPY:
@@ -341,20 +343,20 @@ def _as_json(value: Any, kinds: Mapping[str, type]) -> Any:
     if isinstance(value, Enum):
         return {name: value.value}
     if is_dataclass(value):
-        return {name: [_as_json(getattr(value, one.name), kinds) for one in fields(value)]}
+        return {name: [_as_json(getattr(value, field.name), kinds) for field in fields(value)]}
     raise NotStorable(f"a result has no place for {kind.__name__}")
 
 
 def _from_json(content: Any, kinds: Mapping[str, type]) -> Any:
     if isinstance(content, list):
-        return [_from_json(one, kinds) for one in content]
+        return [_from_json(part, kinds) for part in content]
     if not isinstance(content, dict):
         return content
     ((name, inner),) = content.items()
     if name == "tuple":
-        return tuple(_from_json(one, kinds) for one in inner)
+        return tuple(_from_json(part, kinds) for part in inner)
     if name == "dict":
-        return {_from_json(key, kinds): _from_json(one, kinds) for key, one in inner}
+        return {_from_json(key, kinds): _from_json(part, kinds) for key, part in inner}
     if name in NUMPY:
         return NUMPY[name](inner)
     if name not in kinds:
@@ -362,5 +364,5 @@ def _from_json(content: Any, kinds: Mapping[str, type]) -> Any:
     kind = kinds[name]
     if issubclass(kind, Enum):
         return kind(inner)
-    names = [one.name for one in fields(cast(Any, kind))]
-    return kind(**dict(zip(names, (_from_json(one, kinds) for one in inner), strict=True)))
+    names = [field.name for field in fields(cast(Any, kind))]
+    return kind(**dict(zip(names, (_from_json(part, kinds) for part in inner), strict=True)))

@@ -123,8 +123,8 @@ def load_investigation(store: Store, experiment_id: str) -> Investigation:
     (run_id,) = queries.run_states(store, experiment_id)["run_id"]
     record = queries.run_record(store, run_id)
     trials = queries.investigation_trials(store, experiment_id)
-    found = queries.investigation_findings(store, experiment_id)
-    finding = Finding(**_row(found, Finding)) if len(found) else Finding()
+    findings = queries.investigation_findings(store, experiment_id)
+    finding = Finding(**_row(findings, Finding)) if len(findings) else Finding()
     if finding.program is not None and len(finding.program) >= MAX_CHARACTERS:
         note = f"the program has more than {MAX_CHARACTERS:,} characters"
         finding = replace(finding, program=None, program_note=note)
@@ -151,13 +151,13 @@ def _shown(value: Any) -> Any:
 def _row(frame: pd.DataFrame, kind: type) -> Mapping[str, Any]:
     """The fields of a frame's last row that have a value, in types of Python."""
     row = frame.astype(object).iloc[-1]
-    known = [one.name for one in fields(kind)]
+    known = [field.name for field in fields(kind)]
     values = {
         name: row[name] for name in known if isinstance(row[name], list) or pd.notna(row[name])
     }
-    whole = {one.name for one in fields(kind) if one.type in (int, int | None)}
+    integers = {field.name for field in fields(kind) if field.type in (int, int | None)}
     return {
-        name: tuple(value) if isinstance(value, list) else int(value) if name in whole else value
+        name: tuple(value) if isinstance(value, list) else int(value) if name in integers else value
         for name, value in values.items()
     }
 
@@ -165,8 +165,8 @@ def _row(frame: pd.DataFrame, kind: type) -> Mapping[str, Any]:
 def finished_investigation(store: Store, run_id: str) -> str | None:
     """Id of the newest investigation of a run that has ended; None without one."""
     listed = queries.list_experiments(store)
-    found = listed[listed["investigates"] == run_id]
-    ended = found[found["state"].isin(FINAL_EXPERIMENTS)]
+    investigations = listed[listed["investigates"] == run_id]
+    ended = investigations[investigations["state"].isin(FINAL_EXPERIMENTS)]
     return None if ended.empty else str(ended["experiment_id"].iloc[0])
 
 
@@ -175,10 +175,13 @@ def fault_of(store: Store, run_id: str) -> Fault:
     record = queries.run_record(store, run_id)
     label = record.variant.label
     runs = queries.list_runs(store, record.experiment_id).set_index("label")
-    of = record.spec.environment_by_label
-    is_here = [of.get(one) == record.variant.environment for one in runs.index]
+    environment_by_label = record.spec.environment_by_label
+    is_here = [
+        environment_by_label.get(run_label) == record.variant.environment
+        for run_label in runs.index
+    ]
     bases = runs[is_here].query("role == 'baseline'")
-    why = _why_not(record, [RunState(one) for one in bases["state"]])
+    why = _why_not(record, [RunState(state) for state in bases["state"]])
     if why is not None:
         raise NoFault(why)
     if record.state.is_failed:
@@ -189,9 +192,11 @@ def fault_of(store: Store, run_id: str) -> Fault:
     if record.spec.kind.compares_tensors:
         known = checks(store, record.experiment_id, record.spec)
         for part in record.spec.accuracy.parts:
-            found = {one.outcome for one in known if (one.label, one.part) == (label, part)}
-            if found & {"failed", "differs"}:
-                return Fault(kind="raises" if "failed" in found else "differs", part=part)
+            outcomes = {
+                check.outcome for check in known if (check.label, check.part) == (label, part)
+            }
+            if outcomes & {"failed", "differs"}:
+                return Fault(kind="raises" if "failed" in outcomes else "differs", part=part)
     result = compare(store, record.experiment_id).result_of(label)
     if result.parity is not None and is_suspect(result.parity):
         return Fault(kind="differs", step=suspected_step(result.parity))
@@ -219,7 +224,7 @@ def _why_not(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
     unknown = {RunState.LOST, RunState.TIMEOUT}
     if unknown.intersection(baselines):
         return "the baseline ended early, and not by a fault, so nothing is known to compare with"
-    if any(one.is_failed for one in baselines):
+    if any(baseline_state.is_failed for baseline_state in baselines):
         return (
             "the baseline, which has no compiler, failed as well: the model, the data or the "
             "settings are the cause, and no compiler is to blame"
@@ -246,11 +251,11 @@ def next_experiment(
 def may_differ(store: Store, comparison: Comparison) -> list[Result]:
     """The backends that may have learned something else. Only for these does a page read what
     `fault_to_find` needs."""
-    backends = [one for one in comparison.results if one.role == "backend"]
+    backends = [result for result in comparison.results if result.role == "backend"]
     if not comparison.spec.kind.compares_runs:
         return backends
     wrong = set(queries.wrong_losses(store, comparison.experiment_id)["run_id"])
-    return [one for one in backends if one.run_id in wrong or is_suspect(one.parity)]
+    return [result for result in backends if result.run_id in wrong or is_suspect(result.parity)]
 
 
 def fault_to_find(store: Store, run_id: str) -> Fault | None:

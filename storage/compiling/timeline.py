@@ -146,7 +146,7 @@ def phase_times(
     experiment in it with such a run counts.
     """
     now = _by_label(store, experiment_id)
-    found = []
+    times = []
     for run in runs.itertuples():
         label, since = str(run.label), run.compiling_since
         # Phases divide the compile latency, which excludes compiling for an evaluation.
@@ -155,15 +155,15 @@ def phase_times(
             since -= pd.Timedelta(seconds=run.compiled_seconds)
         if label in now or since is not None:
             last = _last(store, label, earlier)
-            found.append(PhaseTimes(label=label, since=since, now=now.get(label, {}), last=last))
-    return found
+            times.append(PhaseTimes(label=label, since=since, now=now.get(label, {}), last=last))
+    return times
 
 
 def _last(store: Store, label: str, earlier: Sequence[Costs]) -> dict[str, float]:
-    for one in earlier:
-        run = one.run_costs(label)
-        if run is not None and run.compile_seconds and one.experiment_id:
-            return _by_label(store, one.experiment_id).get(label, {})
+    for costs in earlier:
+        run = costs.run_costs(label)
+        if run is not None and run.compile_seconds and costs.experiment_id:
+            return _by_label(store, costs.experiment_id).get(label, {})
     return {}
 
 
@@ -172,9 +172,9 @@ def _by_label(store: Store, experiment_id: str) -> dict[str, dict[str, float]]:
     order = list(PHASES)
     return {
         str(label): {
-            phase: float(of["seconds"].sum())
+            phase: float(of_phase["seconds"].sum())
             for phase in order
-            if len(of := mine[mine["phase"] == phase])
+            if len(of_phase := of_run[of_run["phase"] == phase])
         }
-        for label, mine in frame.groupby("label", sort=False)
+        for label, of_run in frame.groupby("label", sort=False)
     }

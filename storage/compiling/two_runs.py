@@ -49,24 +49,24 @@ Placed = Mapping[tuple[str, str], str]
 class LineMap:
     """Maps places (`file:line` texts) of the run `other` to places of the run `one`."""
 
-    def __init__(self, one: Sources, other: Sources) -> None:
-        self._files = dict(_pairs(one, other))
+    def __init__(self, first: Sources, other: Sources) -> None:
+        self._files = dict(_pairs(first, other))
         self._lines = {
-            there: _same_lines(one[here], other[there]) for there, here in self._files.items()
+            there: _same_lines(first[here], other[there]) for there, here in self._files.items()
         }
 
     def knows(self, place: str) -> bool:
         """Whether both runs have a copy of the file of a place."""
-        found = LINE.fullmatch(place)
-        return found is not None and self._file(found["file"]) is not None
+        match = LINE.fullmatch(place)
+        return match is not None and self._file(match["file"]) is not None
 
     def __call__(self, place: str) -> str:
         """The place in the first run; a line that only the other run has gets the prefix `NEW`."""
-        found = LINE.fullmatch(place)
-        file = None if found is None else self._file(found["file"])
-        if found is None or file is None:
+        match = LINE.fullmatch(place)
+        file = None if match is None else self._file(match["file"])
+        if match is None or file is None:
             return place
-        line = self._lines[file].get(int(found["line"]))
+        line = self._lines[file].get(int(match["line"]))
         return f"{NEW}{place}" if line is None else f"{self._files[file]}:{line}"
 
     def _file(self, named: str) -> str | None:
@@ -77,20 +77,20 @@ class LineMap:
         )
 
 
-def _pairs(one: Sources, other: Sources) -> list[tuple[str, str]]:
+def _pairs(first: Sources, other: Sources) -> list[tuple[str, str]]:
     """Pairs of a file of the other run and one of the first: files of equal names, then the rest in
     order."""
-    names = {PurePath(file).name: file for file in one}
-    found = [(file, names[PurePath(file).name]) for file in other if PurePath(file).name in names]
-    taken_there, taken_here = {there for there, _ in found}, {here for _, here in found}
+    names = {PurePath(file).name: file for file in first}
+    pairs = [(file, names[PurePath(file).name]) for file in other if PurePath(file).name in names]
+    taken_there, taken_here = {there for there, _ in pairs}, {here for _, here in pairs}
     rest_there = [file for file in other if file not in taken_there]
-    rest_here = [file for file in one if file not in taken_here]
-    return found + list(zip(rest_there, rest_here, strict=False))
+    rest_here = [file for file in first if file not in taken_here]
+    return pairs + list(zip(rest_there, rest_here, strict=False))
 
 
-def _same_lines(one: Sequence[str], other: Sequence[str]) -> dict[int, int]:
+def _same_lines(first: Sequence[str], other: Sequence[str]) -> dict[int, int]:
     """Line of the other text to the equal line of the first text, both counted from 1."""
-    blocks = SequenceMatcher(None, other, one, autojunk=False).get_matching_blocks()
+    blocks = SequenceMatcher(None, other, first, autojunk=False).get_matching_blocks()
     return {
         block.a + offset + 1: block.b + offset + 1
         for block in blocks
@@ -119,7 +119,7 @@ def load_compiled(store: Store, run_id: str) -> CompiledRun:
     """The compiler's data of a run; raises `NotInStore`."""
     record = queries.run_record(store, run_id)
 
-    def mine(frame: pd.DataFrame) -> pd.DataFrame:
+    def of_run(frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["run_id"] == run_id]
 
     def first(frame: pd.DataFrame) -> pd.DataFrame:
@@ -128,40 +128,40 @@ def load_compiled(store: Store, run_id: str) -> CompiledRun:
     experiment_id = record.experiment_id
     return CompiledRun(
         record=record,
-        breaks=first(mine(queries.graph_breaks(store, experiment_id))),
-        frames=first(mine(queries.compile_metrics(store, experiment_id))),
-        caches=mine(queries.compile_caches(store, experiment_id)),
-        kernels=mine(queries.profile_kernels(store, experiment_id)),
-        sources=_sources(record, mine(queries.sources(store, experiment_id))),
+        breaks=first(of_run(queries.graph_breaks(store, experiment_id))),
+        frames=first(of_run(queries.compile_metrics(store, experiment_id))),
+        caches=of_run(queries.compile_caches(store, experiment_id)),
+        kernels=of_run(queries.profile_kernels(store, experiment_id)),
+        sources=_sources(record, of_run(queries.sources(store, experiment_id))),
     )
 
 
-def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Differing]:
+def compile_difference(first: CompiledRun, other: CompiledRun) -> list[Differing]:
     """All differences: the compiler's results first, then its inputs."""
-    moved = LineMap(one.sources, other.sources)
+    moved = LineMap(first.sources, other.sources)
     by_kind = [
-        ("graph break", *_lined_up(_breaks(one), _breaks(other), moved)),
-        ("recompilation", *_lined_up(_recompilations(one), _recompilations(other), moved)),
-        ("failure", *_lined_up(_failures(one), _failures(other), moved)),
-        ("graphs", _totals(one), _totals(other)),
-        ("frame", *_lined_up(_frames(one), _frames(other), moved, in_order=True)),
-        ("cache", _caches(one), _caches(other)),
-        ("kernel", *_kernels(one, other)),
-        ("backend", _backend(one), _backend(other)),
-        ("setting", settings_of(one.record.spec), settings_of(other.record.spec)),
-        ("environment", _environment(one), _environment(other)),
-        ("data", facts_of(one.record.workload), facts_of(other.record.workload)),
+        ("graph break", *_lined_up(_breaks(first), _breaks(other), moved)),
+        ("recompilation", *_lined_up(_recompilations(first), _recompilations(other), moved)),
+        ("failure", *_lined_up(_failures(first), _failures(other), moved)),
+        ("graphs", _totals(first), _totals(other)),
+        ("frame", *_lined_up(_frames(first), _frames(other), moved, in_order=True)),
+        ("cache", _caches(first), _caches(other)),
+        ("kernel", *_kernels(first, other)),
+        ("backend", _backend(first), _backend(other)),
+        ("setting", settings_of(first.record.spec), settings_of(other.record.spec)),
+        ("environment", _environment(first), _environment(other)),
+        ("data", facts_of(first.record.workload), facts_of(other.record.workload)),
     ]
-    return [found for kind, *both in by_kind for found in unequal(kind, both)]
+    return [difference for kind, *both in by_kind for difference in unequal(kind, both)]
 
 
-def phases(one: CompiledRun, other: CompiledRun) -> pd.DataFrame:
-    """phase, one, other: seconds of each phase without its inner phases, over all frames."""
-    seconds = [taken_apart(run.frames).sum() for run in (one, other)]
+def phases(first: CompiledRun, other: CompiledRun) -> pd.DataFrame:
+    """phase, run, other: seconds of each phase without its inner phases, over all frames."""
+    seconds = [taken_apart(run.frames).sum() for run in (first, other)]
     return pd.DataFrame(
         {
             "phase": list(PHASES),
-            "one": seconds[0].to_numpy(dtype=float),
+            "run": seconds[0].to_numpy(dtype=float),
             "other": seconds[1].to_numpy(dtype=float),
         }
     )
@@ -191,14 +191,16 @@ def _frames(run: CompiledRun) -> Placed:
     names = [RESUMED.sub(r"rest of \1", str(name)) for name in run.frames["function"]]
     frames = run.frames.assign(function=names)
     frames = frames[frames["line"].notna()]
-    found = {}
-    for (file, line, name), mine in frames.groupby(["file", "line", "function"], sort=False):
+    sizes = {}
+    for (file, line, name), compilations in frames.groupby(
+        ["file", "line", "function"], sort=False
+    ):
         size = (
-            f"compiled {len(mine):,} x, {mine['graph_ops'].sum():,.0f} operations, "
-            f"{mine['guards'].sum():,.0f} guards"
+            f"compiled {len(compilations):,} x, {compilations['graph_ops'].sum():,.0f} operations, "
+            f"{compilations['guards'].sum():,.0f} guards"
         )
-        found[f"{file}:{line:.0f}", str(name)] = size
-    return found
+        sizes[f"{file}:{line:.0f}", str(name)] = size
+    return sizes
 
 
 def _totals(run: CompiledRun) -> Mapping[str, str]:
@@ -221,22 +223,22 @@ def _caches(run: CompiledRun) -> Mapping[str, str]:
     }
 
 
-def _kernels(one: CompiledRun, other: CompiledRun) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _kernels(first: CompiledRun, other: CompiledRun) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Calls per step of each different kernel, if both runs were profiled."""
-    if one.kernels.empty or other.kernels.empty:
+    if first.kernels.empty or other.kernels.empty:
         return {}, {}
-    calls = [_calls(run.kernels) for run in (one, other)]
-    seconds = pd.concat([one.kernels, other.kernels]).groupby("name")["seconds"].max()
+    calls = [_calls(run.kernels) for run in (first, other)]
+    seconds = pd.concat([first.kernels, other.kernels]).groupby("name")["seconds"].max()
     unlike = [
         name
         for name in seconds.sort_values(ascending=False).index
         if calls[0].get(name) != calls[1].get(name)
     ]
-    mine, its = (
+    first_calls, other_calls = (
         {name: by_name[name] for name in unlike[:MAX_KERNELS] if name in by_name}
         for by_name in calls
     )
-    return mine, its
+    return first_calls, other_calls
 
 
 def _calls(kernels: pd.DataFrame) -> dict[str, str]:
@@ -259,7 +261,7 @@ def _environment(run: CompiledRun) -> Mapping[str, str]:
 
 
 def _lined_up(
-    one: Placed, other: Placed, moved: LineMap, in_order: bool = False
+    first: Placed, other: Placed, moved: LineMap, in_order: bool = False
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Gives both sides the same names for the same lines, even if lines above have changed.
 
@@ -268,26 +270,26 @@ def _lined_up(
     way, for functions that became longer.
     """
     keys = {(moved(place), what): (place, what) for place, what in other}
-    paired = {keys[key]: key for key in keys if key in one}
-    left_here = sorted(key for key in one if key not in paired.values())
+    paired = {keys[key]: key for key in keys if key in first}
+    left_here = sorted(key for key in first if key not in paired.values())
     for key in sorted(key for key in other if key not in paired):
         if moved.knows(key[0]) and not in_order:
             continue
         same = [
-            mine
-            for mine in left_here
-            if mine[1] == key[1] and (in_order or _file(mine[0]) == _file(key[0]))
+            candidate
+            for candidate in left_here
+            if candidate[1] == key[1] and (in_order or _file(candidate[0]) == _file(key[0]))
         ]
         if same:
             paired[key] = same[0]
             left_here.remove(same[0])
-    names = {key: _named(key) for key in one}
-    mine = {names[key]: value for key, value in one.items()}
-    its = {
-        names[paired[key]] if key in paired else _beside(_named(key), mine): value
+    names = {key: _named(key) for key in first}
+    first_values = {names[key]: value for key, value in first.items()}
+    other_values = {
+        names[paired[key]] if key in paired else _beside(_named(key), first_values): value
         for key, value in other.items()
     }
-    return mine, its
+    return first_values, other_values
 
 
 def _beside(name: str, taken: Mapping[str, str]) -> str:
@@ -317,15 +319,15 @@ def _constant(reason: str) -> str:
 
 def _sources(record: RunRecord, kept: pd.DataFrame) -> dict[str, list[str]]:
     """The run's readable source files; of several versions the first, which was compiled."""
-    found: dict[str, list[str]] = {}
+    lines_by_file: dict[str, list[str]] = {}
     for row in kept.itertuples():
         try:
             with RunDir(record.folder).open(str(row.file)) as copy:
                 text = copy.read(MAX_SOURCE_BYTES).decode(errors="replace")
         except (RunnerError, OSError):
             continue
-        found.setdefault(str(row.source).rpartition(":")[0], text.splitlines())
-    return found
+        lines_by_file.setdefault(str(row.source).rpartition(":")[0], text.splitlines())
+    return lines_by_file
 
 
 TRACE = "trace"
@@ -362,7 +364,7 @@ class KeptFile:
 def kept_of(store: Store, record: RunRecord) -> list[KeptFile]:
     """The stored files of a run in the order of writing; the last one of a name counts."""
     kept = queries.kept_files(store, record.experiment_id)
-    mine = kept[kept["run_id"] == record.run_id].drop_duplicates("file", keep="last")
+    of_run = kept[kept["run_id"] == record.run_id].drop_duplicates("file", keep="last")
     folder = RunDir(record.folder)
     return [
         KeptFile(
@@ -372,23 +374,23 @@ def kept_of(store: Store, record: RunRecord) -> list[KeptFile]:
             file=str(row.file),
             num_bytes=None if pd.isna(row.bytes) else int(row.bytes),
         )
-        for row in mine.itertuples()
+        for row in of_run.itertuples()
     ]
 
 
-def code_difference(one: Sequence[KeptFile], other: Sequence[KeptFile]) -> list[tuple[str, str]]:
+def code_difference(first: Sequence[KeptFile], other: Sequence[KeptFile]) -> list[tuple[str, str]]:
     """Name and unified diff of each file that differs between two runs; a file of only one run
     differs in all lines. Raises the errors of `KeptFile.read`."""
-    mine = {file.name: file for file in one if file.what != TRACE}
-    its = {file.name: file for file in other if file.what != TRACE}
-    found = []
-    for name in dict.fromkeys([*mine, *its]):
-        before, after = _lines(mine.get(name)), _lines(its.get(name))
+    first_files = {file.name: file for file in first if file.what != TRACE}
+    other_files = {file.name: file for file in other if file.what != TRACE}
+    differences = []
+    for name in dict.fromkeys([*first_files, *other_files]):
+        before, after = _lines(first_files.get(name)), _lines(other_files.get(name))
         lines = unified_diff(before, after, "this run", "other run", lineterm="", n=2)
         difference = "\n".join(lines)
         if difference:
-            found.append((name, difference))
-    return found
+            differences.append((name, difference))
+    return differences
 
 
 def _lines(file: KeptFile | None) -> list[str]:

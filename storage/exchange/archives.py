@@ -201,9 +201,9 @@ class _Counted:
     def read(self, size: int = -1) -> bytes:
         if size < 0 or size > MAX_DIRECTORY_BYTES:
             raise ImportUnusable("a head in it is too long")
-        found: bytes = self._file.read(size)
+        content: bytes = self._file.read(size)
         self._limits.check(0, self._file.tell())
-        return found
+        return content
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_SET:  # a check before gzip decompresses up to this offset

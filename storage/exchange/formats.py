@@ -39,7 +39,7 @@ FAILURES = {
 }
 """Final state of a run to the harness's status. A cancelled or running run has none."""
 EAGER_FAILURES = {RunState.FAILED: "fail", RunState.LOST: "fail", RunState.OUT_OF_MEMORY: "OOM"}
-TIMED = tuple(one.name for one in SCENARIOS.values() if one.compares_runs)
+TIMED = tuple(scenario.name for scenario in SCENARIOS.values() if scenario.compares_runs)
 """Scenarios that time steps against a baseline."""
 EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
 COUNTERS = (
@@ -97,20 +97,20 @@ def rows_of(store: Store, id: str) -> list[Row]:
     times no steps."""
     if not is_suite_run(store, id):
         return rows(store, id)
-    found = suite_rows(store, id)
-    if not found:
+    timed = suite_rows(store, id)
+    if not timed:
         raise NotExportable(f"suite run {id!r} times no steps; this format is for timed steps")
-    return found
+    return timed
 
 
 def suite_rows(store: Store, suite_run: str) -> list[Row]:
     """The rows of all timed cells, with the statuses of their accuracy checks."""
     return [
-        row | {"tag": cell_tag(one.cell), "accuracy": one.status or row["accuracy"]}
-        for one in outcomes(store, suite_run)
-        for experiment_id in cell_experiments(one, TIMED)
+        row | {"tag": cell_tag(outcome.cell), "accuracy": outcome.status or row["accuracy"]}
+        for outcome in outcomes(store, suite_run)
+        for experiment_id in cell_experiments(outcome, TIMED)
         for row in rows(store, experiment_id)
-        if row["tag"] == one.cell.label
+        if row["tag"] == outcome.cell.label
     ]
 
 
@@ -185,12 +185,17 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
 def _status(comparison: Comparison, result: Result) -> str | None:
     """The harness's status for parity or a failure; failures of baseline and control, in the same
     environment, come first."""
-    of = comparison.spec.environment_by_label
-    beside = [one for one in comparison.results if of[one.label] == of[result.label]]
-    controls = counted([one for one in beside if one.role == "control"])
-    for one in [*(one for one in beside if one.role == "baseline"), *controls]:
-        if one.state in EAGER_FAILURES:
-            return f"{EAGER_RUNS[one.role]}_{EAGER_FAILURES[RunState(one.state)]}"
+    environments = comparison.spec.environment_by_label
+    beside = [
+        neighbour
+        for neighbour in comparison.results
+        if environments[neighbour.label] == environments[result.label]
+    ]
+    baselines = [neighbour for neighbour in beside if neighbour.role == "baseline"]
+    controls = counted([neighbour for neighbour in beside if neighbour.role == "control"])
+    for eager in (*baselines, *controls):
+        if eager.state in EAGER_FAILURES:
+            return f"{EAGER_RUNS[eager.role]}_{EAGER_FAILURES[RunState(eager.state)]}"
     if result.state in FAILURES:
         return FAILURES[RunState(result.state)]
     verdict = result.parity.verdict if result.parity is not None else None
@@ -327,8 +332,8 @@ HUD_METRICS = (
 def hud_json(store: Store, id: str) -> str:
     """Benchmark records of PyTorch's HUD, version 3, for an experiment or a suite run, one per
     backend and metric. Unknown fields are omitted; the format requires only `metric`."""
-    found = [record for row in rows_of(store, id) for record in _hud_records(row)]
-    return json.dumps(found, indent=2) + "\n"
+    records = [record for row in rows_of(store, id) for record in _hud_records(row)]
+    return json.dumps(records, indent=2) + "\n"
 
 
 def _hud_records(row: Row) -> Iterator[dict[str, Any]]:
@@ -408,24 +413,30 @@ def cachebench_json(store: Store, id: str) -> str:
     """
     ids = [id]
     if is_suite_run(store, id):
-        ids = [key for one in outcomes(store, id) for key in cell_experiments(one, MEASURED)]
-    found: list[dict[str, Any]] = []
+        ids = [
+            key for outcome in outcomes(store, id) for key in cell_experiments(outcome, MEASURED)
+        ]
+    records: list[dict[str, Any]] = []
     for experiment_id in dict.fromkeys(ids):
         spec = compare(store, experiment_id).spec
         if spec.kind.compares_caches:
-            for one in cold_and_warm(store, experiment_id):
-                if sum(one.cold_seconds) == 0:
+            for times in cold_and_warm(store, experiment_id):
+                if sum(times.cold_seconds) == 0:
                     continue
-                variant = parse_backend(one.backend)
-                found += _cache_records(
-                    spec, variant.label, variant.dynamic is True, one.cold_seconds, one.warm_seconds
+                variant = parse_backend(times.backend)
+                records += _cache_records(
+                    spec,
+                    variant.label,
+                    variant.dynamic is True,
+                    times.cold_seconds,
+                    times.warm_seconds,
                 )
         else:
             for row in rows(store, experiment_id):
                 if row["state"] == RunState.FINISHED and row["compilation_latency"] is not None:
                     cold = [row["compilation_latency"]]
-                    found += _cache_records(spec, row["tag"], row["dynamic"], cold, ())
-    return json.dumps(found, indent=2) + "\n"
+                    records += _cache_records(spec, row["tag"], row["dynamic"], cold, ())
+    return json.dumps(records, indent=2) + "\n"
 
 
 def _cache_records(

@@ -91,12 +91,12 @@ def imported(data_dir: DataDir) -> tuple[pd.DataFrame, list[str]]:
 def imported_version(data_dir: DataDir) -> tuple[tuple[str, int, int], ...]:
     """A version that differs after each change of the imported files."""
     stats = [(file.name, file.stat()) for file in _files(data_dir)]
-    return tuple((name, found.st_mtime_ns, found.st_size) for name, found in stats)
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 def _files(data_dir: DataDir) -> list[Path]:
-    found = (data_dir.path / FOLDER).glob("*")
-    return sorted(file for file in found if file.suffix.lower() in SUFFIXES)
+    paths = (data_dir.path / FOLDER).glob("*")
+    return sorted(file for file in paths if file.suffix.lower() in SUFFIXES)
 
 
 def read_rows(file: Path) -> list[ImportedRow]:
@@ -180,10 +180,10 @@ def _of_json(file: Path) -> list[dict[str, Any]]:
         key = _key(record)
         cells = together.setdefault(key, dict(zip(IDENTITY, key, strict=True)))
         cells |= _measured(record["metric"])
-    found = [cells for cells in together.values() if cells.keys() - set(IDENTITY)]
-    if not found:
+    with_numbers = [cells for cells in together.values() if cells.keys() - set(IDENTITY)]
+    if not with_numbers:
         raise ImportUnusable(f"{file} holds no number that is known here: {', '.join(NUMBERS)}")
-    return found
+    return with_numbers
 
 
 def _is_record(record: Any) -> bool:
@@ -199,7 +199,7 @@ def _key(record: dict[str, Any]) -> tuple[Any, ...]:
     parts = [model.get("backend"), benchmark.get("mode"), benchmark.get("dtype")]
     if more.get("is_dynamic") is True:
         parts.append("dynamic")
-    tag = more.get("tag") or "-".join(str(one) for one in parts if one)
+    tag = more.get("tag") or "-".join(str(part) for part in parts if part)
     batch = str(more.get("batch_size"))
     is_count = batch.isascii() and batch.isdigit() and len(batch) < LONGEST_COUNT
     size = int(batch) if is_count else None
@@ -216,7 +216,7 @@ def _measured(metric: dict[str, Any]) -> dict[str, Any]:
         return {"status": values[0]} if is_one and values else {}
     column = COMPILE_TIMES.get(str(name), name)
     values = metric.get("benchmark_values")
-    numbers = [one for one in values if _is_number(one)] if isinstance(values, list) else []
+    numbers = [value for value in values if _is_number(value)] if isinstance(values, list) else []
     return {str(column): float(median(numbers))} if column in NUMBERS and numbers else {}
 
 

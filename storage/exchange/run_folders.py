@@ -111,9 +111,9 @@ def take_in(
         there_are = set(names)
         paths = [PurePosixPath(name) for name in names]
         left_out = [
-            str(one)
-            for one in paths
-            if "compile-cache" in one.parts or not _is_within(one, there_are)
+            str(file)
+            for file in paths
+            if "compile-cache" in file.parts or not _is_within(file, there_are)
         ]
         return TakenIn(
             experiments=tuple(experiments),
@@ -125,13 +125,13 @@ def take_in(
 
 def _files_of(run: RunDir, max_artifact_bytes: int | None) -> list[str]:
     """Relative paths of a run's files that an archive includes."""
-    found = []
+    names = []
     for parent, folders, files in walk(run.path):
         here = Path(parent)
         folders[:] = sorted(
-            one
-            for one in folders
-            if here / one not in (run.checkpoints, run.compile_cache, run.workplace)
+            folder
+            for folder in folders
+            if here / folder not in (run.checkpoints, run.compile_cache, run.workplace)
         )
         for name in sorted(files):
             path = here / name
@@ -146,8 +146,8 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> list[str]:
             # drives are refused by an import.
             with suppress(ImportUnusable):
                 plain_parts(f"{run.path.name}/{inner}")
-                found.append(inner)
-    return found
+                names.append(inner)
+    return names
 
 
 def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
@@ -184,15 +184,15 @@ def _check(data_dir: DataDir, runs: Sequence[RunDir], examples: Path | None) -> 
     together: dict[str, list[RunDir]] = {}
     for run in runs:
         together.setdefault(run.run_id.partition(".")[0], []).append(run)
-    for experiment_id, mine in together.items():
-        labels = {run.run_id.partition(".")[2] for run in mine}
-        spec = agreed_spec(mine)
+    for experiment_id, unpacked in together.items():
+        labels = {run.run_id.partition(".")[2] for run in unpacked}
+        spec = agreed_spec(unpacked)
         assert spec is not None  # all of them were read
-        others = [one.label for one in spec.variants if one.label not in labels]
+        others = [variant.label for variant in spec.variants if variant.label not in labels]
         paths = {label: _known(data_dir, examples, f"{experiment_id}.{label}") for label in others}
-        theirs = [RunDir(path) for path in paths.values() if path is not None]
-        spec = agreed_spec([*theirs, *mine])
-        for run in mine:
+        present = [RunDir(path) for path in paths.values() if path is not None]
+        spec = agreed_spec([*present, *unpacked])
+        for run in unpacked:
             _check_run(run, spec)
         lacking = [label for label, path in paths.items() if path is None]
         if lacking:
@@ -237,24 +237,25 @@ def _as_in(staging: Path, error: RunnerError) -> str:
     return re.sub(f"{re.escape(printable(staging))}/(unpacked|runs)/", "", str(error))
 
 
-def _require_same(one: Path, other: Path) -> None:
+def _require_same(new: Path, known: Path) -> None:
     """Raises `ImportUnusable` unless both folders are equal, apart from caches and checkpoints."""
-    mine, theirs = (
+    new_files, known_files = (
         {name for name in _files_of(RunDir(folder), None) if name != LABELS}
-        for folder in (one, other)
+        for folder in (new, known)
     )
     # Artifacts may be missing on one side, but the run's own files may not.
-    compared = {name for name in mine | theirs if not name.startswith("artifacts/")}
-    compared |= mine & theirs
+    compared = {name for name in new_files | known_files if not name.startswith("artifacts/")}
+    compared |= new_files & known_files
     differing = [
         name
         for name in sorted(compared)
-        if name not in mine & theirs or not filecmp.cmp(one / name, other / name, shallow=False)
+        if name not in new_files & known_files
+        or not filecmp.cmp(new / name, known / name, shallow=False)
     ]
     if differing:
         raise ImportUnusable(
-            f"run {other.name} is there already with another content ({differing[0]}); nothing is "
-            f"written over it. Delete the experiment first, or move {other} elsewhere"
+            f"run {known.name} is there already with another content ({differing[0]}); nothing is "
+            f"written over it. Delete the experiment first, or move {known} elsewhere"
         )
 
 
@@ -318,13 +319,13 @@ def archive_in_report(report: Path) -> bytes:
         limit = f"{MAX_REPORT_BYTES // 2**20} MiB"
         raise ImportUnusable(f"it is larger than {limit}")
     content = report.read_bytes()
-    found = _ELEMENT.findall(content)
-    if len(found) != 1 or content.count(_BEFORE.encode()) != 1:
+    archives = _ELEMENT.findall(content)
+    if len(archives) != 1 or content.count(_BEFORE.encode()) != 1:
         raise ImportUnusable(
-            f"it is no report of Breakeven, or it was changed: it holds {len(found) or 'no'} "
+            f"it is no report of Breakeven, or it was changed: it holds {len(archives) or 'no'} "
             "archives of runs, where a report has one"
         )
-    format, stored_digest, packed = found[0]
+    format, stored_digest, packed = archives[0]
     if format.decode() != FORMAT:
         raise ImportUnusable(
             f"it is of the format {format.decode()}, which this version of Breakeven does not "

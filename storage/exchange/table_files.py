@@ -57,8 +57,8 @@ def to_parquet(frame: pd.DataFrame) -> bytes:
 
 
 TABLE_FORMATS = {
-    one.suffix: one
-    for one in (
+    table_format.suffix: table_format
+    for table_format in (
         TableFormat("CSV", "csv", "text/csv", to_csv),
         TableFormat("Parquet", "parquet", "application/vnd.apache.parquet", to_parquet),
     )

@@ -63,14 +63,14 @@ class Listing:
         groups = self._names(self._examples) if self._examples else []
         parents = [(f"{self._examples}/{group}", "example") for group in groups]
         parents.append((self._runs, "local"))
-        found = [(parent, origin, self._names(parent)) for parent, origin in parents]
-        listed = [groups, *(names for _, _, names in found)]
+        parents_with_names = [(parent, origin, self._names(parent)) for parent, origin in parents]
+        listed = [groups, *(names for _, _, names in parents_with_names)]
         if [*map(id, listed)] == [*map(id, self._listed)]:
             return False
         self._listed, self._experiments = listed, None
         self.folders = {
             name: Folder(f"{parent}/{name}", origin)
-            for parent, origin, names in found
+            for parent, origin, names in parents_with_names
             for name in names
         }
         return True
@@ -80,16 +80,16 @@ class Listing:
         if self._experiments is None:
             self._experiments = {}
             for name, folder in self.folders.items():
-                mine = self._experiments.setdefault(name.partition(".")[0], [])
-                mine.append(Path(folder.path))
+                folders = self._experiments.setdefault(name.partition(".")[0], [])
+                folders.append(Path(folder.path))
         return self._experiments.get(experiment_id, [])
 
     def _names(self, parent: str) -> list[str]:
         """Names of folders in `parent`; the same list object if nothing changed."""
         known, is_old, names = self._parents.get(parent, (None, False, []))
         try:
-            found = os.stat(parent)
-            stamp = (found.st_ino, found.st_mtime_ns)
+            stat = os.stat(parent)
+            stamp = (stat.st_ino, stat.st_mtime_ns)
         except OSError:
             stamp = None
         if stamp is None or stamp != known or not is_old:
@@ -188,9 +188,9 @@ class FolderScan:
     def drop(self, names: Set[str]) -> None:
         """Removes the results for these runs."""
         self.new_runs = [row for row in self.new_runs if row["run_id"] not in names]
-        for found in (self.progress, self.events, self.labels, self.unreadable, self.stamps):
-            for name in names & found.keys():
-                del found[name]
+        for by_run in (self.progress, self.events, self.labels, self.unreadable, self.stamps):
+            for name in names & by_run.keys():
+                del by_run[name]
         self.behind = [name for name in self.behind if name not in names]
 
 
@@ -210,22 +210,22 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     """The run's row of table `runs`; raises `RunnerError` if the folder is no run folder."""
     most, text = agreed(run_dir.run_id.partition(".")[0])
     spec = require_readable(run_dir, most)
-    whole = spec.experiment
+    experiment = spec.experiment
     return {
         "run_id": spec.run_id,
         "experiment_id": spec.experiment_id,
-        "position": whole.possible_variants.index(spec.variant),
+        "position": experiment.possible_variants.index(spec.variant),
         **{name: getattr(spec.variant, name) for name in ("label", "role", "backend")},
         "origin": origin,
         "num_steps": spec.work.num_steps,
-        "name": known_as(whole.name, whole.model.source, whole.data.source),
-        "model": whole.model.source,
-        "data": whole.data.source,
-        "device": whole.devices[0],
-        "precision": whole.training.precision,
-        "batch": whole.training.batch_size,
-        "backends": list(whole.backends),
-        **{name: getattr(whole, name) for name in OF_EXPERIMENT},
+        "name": known_as(experiment.name, experiment.model.source, experiment.data.source),
+        "model": experiment.model.source,
+        "data": experiment.data.source,
+        "device": experiment.devices[0],
+        "precision": experiment.training.precision,
+        "batch": experiment.training.batch_size,
+        "backends": list(experiment.backends),
+        **{name: getattr(experiment, name) for name in OF_EXPERIMENT},
         # The same text as from `RunSpec.to_json`; all runs of the experiment share one part.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
         f'"experiment": {text}, '
@@ -254,8 +254,8 @@ def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
 
 def written(file: Path) -> int | None:
     """Modification time of a file in nanoseconds; None if it does not exist."""
-    found = lstat(file)
-    return None if found is None else found.st_mtime_ns
+    stat = lstat(file)
+    return None if stat is None else stat.st_mtime_ns
 
 
 def lstat(file: str | Path) -> os.stat_result | None:
@@ -309,8 +309,8 @@ def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedR
         require_known_format(run_dir.events_file, lines)
         seen.num_bytes += len(lines)
     order = Order(run.last_seq, run.left_out, run.missing)
-    if found := counting_lines(lines, order):
-        seen.events[run.run_id] = found
+    if new_lines := counting_lines(lines, order):
+        seen.events[run.run_id] = new_lines
     return replace(
         run,
         journal_offset=end,

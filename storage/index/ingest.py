@@ -127,9 +127,9 @@ def insert_events(cursor: Cursor, journals: Mapping[str, Lines], numbers: Mappin
     tables = event_columns()
     num_rows = 0
     for kind, table in EVENT_TABLES.items():
-        found = {run_id: lines[kind] for run_id, lines in journals.items() if kind in lines}
-        if found:
-            num_rows += _insert_lines(cursor, table, tables[table], found, numbers)
+        by_run = {run_id: lines[kind] for run_id, lines in journals.items() if kind in lines}
+        if by_run:
+            num_rows += _insert_lines(cursor, table, tables[table], by_run, numbers)
     take_back(cursor, [run_id for run_id, lines in journals.items() if "resumed" in lines])
     return num_rows
 
@@ -138,7 +138,7 @@ def _insert_lines(
     cursor: Cursor,
     table: str,
     columns: Columns,
-    found: Mapping[str, pa.StringArray],
+    lines: Mapping[str, pa.StringArray],
     numbers: Mapping[str, int],
 ) -> int:
     """Inserts lines of one kind, by run. A line that lacks a required field has no row."""
@@ -147,16 +147,16 @@ def _insert_lines(
     required = [f"{name} IS NOT NULL" for name, (_, needed) in columns.items() if needed]
     # A window function first, so that the condition does not parse each line again.
     picked = " AND ".join(["row_number() OVER () > 0", *required])
-    counts = [*map(len, found.values())]
-    experiments = [numbers[run_id.partition(".")[0]] for run_id in found]
-    places = np.repeat(np.arange(len(found)), counts)
+    counts = [*map(len, lines.values())]
+    experiments = [numbers[run_id.partition(".")[0]] for run_id in lines]
+    places = np.repeat(np.arange(len(lines)), counts)
     cursor.register(
         LINES,
         pa.table(
             {
                 "experiment": np.repeat(experiments, counts),
-                "run_id": pa.DictionaryArray.from_arrays(places, [*found]),
-                "line": pa.chunked_array([*found.values()]),
+                "run_id": pa.DictionaryArray.from_arrays(places, [*lines]),
+                "line": pa.chunked_array([*lines.values()]),
             }
         ),
     )
@@ -251,8 +251,8 @@ def start_watch(cursor: Cursor, runs: Path, examples: Path | None, data_folder: 
     unreadable = {Path(folder).name: (folder, why) for folder, why in rows}
     # Modification times of the labels in the database, in nanoseconds.
     labels = dict(cursor.execute("SELECT run_id, stamp FROM labels").fetchall())
-    mine = {run_id: stamp for run_id, stamp in labels.items() if run_id in known}
-    return Watch(runs, examples, known, unreadable, mine)
+    own_labels = {run_id: stamp for run_id, stamp in labels.items() if run_id in known}
+    return Watch(runs, examples, known, unreadable, own_labels)
 
 
 def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[str, IndexedRun]:
@@ -314,7 +314,11 @@ def write_runs(
     ]
     _insert(cursor, "unreadable", rows)
     _delete(cursor, "labels", [*seen.gone, *seen.labels])
-    labels = [(run_id, *found) for run_id, found in seen.labels.items() if found is not None]
+    labels = [
+        (run_id, *stamp_and_content)
+        for run_id, stamp_and_content in seen.labels.items()
+        if stamp_and_content is not None
+    ]
     _insert(
         cursor,
         "labels",

@@ -77,7 +77,7 @@ def _by_kind(lines: pa.BinaryArray, is_row: Mask, others: Mapping[int, tuple[str
     kinds: dict[str, dict[int, bytes]] = {}
     for place, (kind, text) in others.items():
         kinds.setdefault(kind, {})[place] = text
-    found = {kind: pa.array([*texts.values()], pa.string()) for kind, texts in kinds.items()}
+    by_kind = {kind: pa.array([*texts.values()], pa.string()) for kind, texts in kinds.items()}
     initials = np.zeros(len(lines), np.uint8)
     initials[is_row] = _initials(lines, is_row)
     for kind in ROWS:
@@ -85,11 +85,11 @@ def _by_kind(lines: pa.BinaryArray, is_row: Mask, others: Mapping[int, tuple[str
         if not is_kind.any():
             continue
         rows = lines.filter(pa.array(is_kind)).cast(pa.string())
-        if kind in found:
+        if kind in by_kind:
             places = [*np.flatnonzero(is_kind), *kinds[kind]]
-            rows = pa.concat_arrays([rows, found[kind]]).take(pa.array(np.argsort(places)))
-        found[kind] = rows
-    return found
+            rows = pa.concat_arrays([rows, by_kind[kind]]).take(pa.array(np.argsort(places)))
+        by_kind[kind] = rows
+    return by_kind
 
 
 def _initials(lines: pa.BinaryArray, is_row: Mask) -> Bytes:

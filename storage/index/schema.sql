@@ -354,27 +354,27 @@ CREATE TABLE errors (
     error VARCHAR, message VARCHAR, traceback VARCHAR, out_of_memory BOOLEAN
 );
 
--- What follows are views of one experiment, `mine`, whose rows are picked before anything is computed:
+-- What follows are views of one experiment, number `wanted`, whose rows are picked before anything is computed:
 -- a window over a whole table would have every experiment pay for all others.
 
 -- A run's attempts: 1 is its first process, each resumption begins the next one. One that begins
 -- anew leaves nothing of those before it, and is the first of all that counts. The rows of an attempt
 -- have numbers above `seq`, up to `last_seq`: joined so, not with ASOF, which sorts all rows.
-CREATE MACRO attempts(mine) AS TABLE
+CREATE MACRO attempts(wanted) AS TABLE
 SELECT * EXCLUDE (anew),
     1 + sum((step > 0)::INTEGER) OVER (PARTITION BY run_id, anew ORDER BY seq) AS attempt,
     coalesce(lead(seq) OVER (PARTITION BY run_id ORDER BY seq), 9223372036854775807) AS last_seq
 FROM (
     SELECT *, sum((step = 0)::INTEGER) OVER (PARTITION BY run_id ORDER BY seq) AS anew
-    FROM resumptions WHERE experiment = mine);
+    FROM resumptions WHERE experiment = wanted);
 
 -- The one definition of "steady": nothing compiled, no warm-up, and not the first block of an
 -- attempt.
-CREATE MACRO judged_blocks(mine) AS TABLE
+CREATE MACRO judged_blocks(wanted) AS TABLE
 WITH placed AS (
     SELECT b.*, coalesce(a.attempt, 1) AS attempt
-    FROM (FROM blocks WHERE experiment = mine) b
-    LEFT JOIN attempts(mine) a
+    FROM (FROM blocks WHERE experiment = wanted) b
+    LEFT JOIN attempts(wanted) a
     ON a.run_id = b.run_id AND b.seq > a.seq AND b.seq <= a.last_seq)
 SELECT * EXCLUDE (compiled), coalesce(compiled, false) AS compiled,
     NOT coalesce(compiled, false) AND NOT coalesce(warm_up, false)
@@ -382,19 +382,19 @@ SELECT * EXCLUDE (compiled), coalesce(compiled, false) AS compiled,
 FROM placed;
 
 -- A step is steady if its block is. A step whose block has not arrived yet is not.
-CREATE MACRO judged_steps(mine) AS TABLE
+CREATE MACRO judged_steps(wanted) AS TABLE
 SELECT s.* EXCLUDE (compiled), coalesce(s.compiled, false) AS compiled,
     coalesce(a.attempt, 1) AS attempt, coalesce(b.steady, false) AS steady
-FROM (FROM steps WHERE experiment = mine) s
-LEFT JOIN attempts(mine) a
+FROM (FROM steps WHERE experiment = wanted) s
+LEFT JOIN attempts(wanted) a
     ON a.run_id = s.run_id AND s.seq > a.seq AND s.seq <= a.last_seq
-LEFT JOIN judged_blocks(mine) b
+LEFT JOIN judged_blocks(wanted) b
     ON b.run_id = s.run_id AND b.round = s.round
     AND s.step >= b.first_step AND s.step < b.first_step + b.num_steps;
 
 -- Throttled is a block at whose end a reason to do so holds, or held for a tenth of its time. Of
 -- the CPU time on the CPUs that a run may use, others took what was spent and not by the run.
-CREATE MACRO judged_device_samples(mine) AS TABLE
+CREATE MACRO judged_device_samples(wanted) AS TABLE
 SELECT d.*, coalesce(b.steady, false) AS steady, b.num_steps,
     CASE WHEN throttle_reasons IS NOT NULL OR throttled_seconds IS NOT NULL THEN
         list_sort(list_distinct(coalesce(throttle_reasons, []) || coalesce(list_filter(
@@ -402,40 +402,40 @@ SELECT d.*, coalesce(b.steady, false) AS steady, b.num_steps,
             lambda name: throttled_seconds[name] > 0.1 * wall_seconds), [])))
     END AS throttled_by,
     CASE WHEN processes IS NOT NULL AND device_memory_used_bytes IS NOT NULL THEN coalesce(
-        list_sum(list_transform(processes, lambda one: one.memory_bytes)), 0)
+        list_sum(list_transform(processes, lambda process: process.memory_bytes)), 0)
     END AS others_memory_bytes,
     greatest(0, busy_cpu_seconds - own_cpu_seconds) / (wall_seconds * cpus) AS others_cpu_share,
     stolen_cpu_seconds / (wall_seconds * cpus) AS stolen_cpu_share
-FROM (FROM device_samples WHERE experiment = mine) d
-LEFT JOIN judged_blocks(mine) b USING (run_id, round, first_step);
+FROM (FROM device_samples WHERE experiment = wanted) d
+LEFT JOIN judged_blocks(wanted) b USING (run_id, round, first_step);
 
 -- Journals from before there were phases and attempts tell of training.
-CREATE MACRO judged_frames(mine) AS TABLE
+CREATE MACRO judged_frames(wanted) AS TABLE
 SELECT f.* REPLACE (coalesce(f.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
-FROM (FROM compile_metrics WHERE experiment = mine) f
-LEFT JOIN attempts(mine) a
+FROM (FROM compile_metrics WHERE experiment = wanted) f
+LEFT JOIN attempts(wanted) a
     ON a.run_id = f.run_id AND f.seq > a.seq AND f.seq <= a.last_seq;
 
 -- Where several devices share a run, torch itself makes breaks: Dynamo splits graphs where the buckets
 -- of DDP end, and does not trace the code that gathers weights and averages gradients.
-CREATE MACRO judged_graph_breaks(mine) AS TABLE
+CREATE MACRO judged_graph_breaks(wanted) AS TABLE
 SELECT g.* REPLACE (coalesce(g.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt,
     CASE WHEN starts_with(reason, 'DDPOptimizer ') THEN 'buckets'
         WHEN starts_with(stopped_at, 'torch/nn/parallel/')
             OR starts_with(stopped_at, 'torch/distributed/')
             OR contains(reason, '`DistributedDataParallel.') THEN 'ranks'
         ELSE 'code' END AS cause
-FROM (FROM graph_breaks WHERE experiment = mine) g
-LEFT JOIN attempts(mine) a
+FROM (FROM graph_breaks WHERE experiment = wanted) g
+LEFT JOIN attempts(wanted) a
     ON a.run_id = g.run_id AND g.seq > a.seq AND g.seq <= a.last_seq;
 
 -- Journals from before there were splits judged the validation split, without a compiler, by loss
 -- and accuracy. Of two evaluations of the same, the later one counts.
-CREATE MACRO judged_evaluations(mine) AS TABLE
+CREATE MACRO judged_evaluations(wanted) AS TABLE
 SELECT * REPLACE (
     coalesce(split, 'validation') AS split,
     coalesce(compiled, false) AS compiled,
     coalesce(metrics, MAP {'accuracy': accuracy}) AS metrics)
-FROM evaluations WHERE experiment = mine
+FROM evaluations WHERE experiment = wanted
 QUALIFY seq = max(seq) OVER (
     PARTITION BY run_id, epoch, step, coalesce(split, 'validation'), coalesce(compiled, false));

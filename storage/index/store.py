@@ -196,10 +196,10 @@ class Store:
         """The number by which queries pick the rows of an experiment; 0 if there is none."""
         if experiment_id not in self._numbers:
             query = "SELECT experiment FROM experiments WHERE experiment_id = ?"
-            found = self.rows(query, [experiment_id])
-            if not found:
+            numbers = self.rows(query, [experiment_id])
+            if not numbers:
                 return 0
-            self._numbers[experiment_id] = int(found[0][0])
+            self._numbers[experiment_id] = int(numbers[0][0])
         return self._numbers[experiment_id]
 
     def rows(
@@ -226,13 +226,13 @@ class Store:
             with self._connection.cursor() as cursor:
                 answer = cursor.execute(sql, parameters)
                 kinds = {name: str(kind) for name, kind, *_ in answer.description}
-                found = answer.fetchnumpy()
-            return {name: _array(values, kinds[name]) for name, values in found.items()}
+                arrays = answer.fetchnumpy()
+            return {name: _array(values, kinds[name]) for name, values in arrays.items()}
 
-        found = self._with_room(ask)
-        if max(map(len, found.values()), default=0) >= MANY_ANSWERED:
+        by_name = self._with_room(ask)
+        if max(map(len, by_name.values()), default=0) >= MANY_ANSWERED:
             self.give_back()
-        return found
+        return by_name
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Writes a computed result; raises `StoreUnusable`."""
@@ -255,8 +255,8 @@ class Store:
         code version, for one experiment or for all."""
         query = """SELECT experiment_id, revision, num_runs, content FROM results
             WHERE name = ? AND version = ? AND coalesce(experiment_id = ?, true)"""
-        found = self.rows(query, [name, version, experiment_id])
-        return [*found, *self._unwritten_results(name)]
+        results = self.rows(query, [name, version, experiment_id])
+        return [*results, *self._unwritten_results(name)]
 
     def _unwritten_results(self, name: str) -> list[tuple[Any, ...]]:
         rows = (row for row in self._unwritten.values() if row[1] == name)

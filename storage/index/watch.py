@@ -213,16 +213,16 @@ class Watch:
 def _stamp(folder: str) -> Stamp | None:
     """A stamp that differs after each relevant change; None if a recent change makes it unsafe."""
     try:
-        found = os.stat(folder)  # The folder may be a link, but not the files in it.
+        stat = os.stat(folder)  # The folder may be a link, but not the files in it.
     except OSError:
         return None
-    ended, labels, journal = (_found(f"{folder}/{name}") for name in WATCHED)
-    if max(found.st_ctime_ns, ended[0], labels[0]) > time.time_ns() - GRANULARITY_NS:
+    ended, labels, journal = (_change_and_size(f"{folder}/{name}") for name in WATCHED)
+    if max(stat.st_ctime_ns, ended[0], labels[0]) > time.time_ns() - GRANULARITY_NS:
         return None
-    return found.st_ino, found.st_ctime_ns, ended[0], labels[0], journal[1]
+    return stat.st_ino, stat.st_ctime_ns, ended[0], labels[0], journal[1]
 
 
-def _found(file: str) -> tuple[int, int]:
+def _change_and_size(file: str) -> tuple[int, int]:
     """Change time of a file in nanoseconds, and its size; zeros if it does not exist."""
-    found = lstat(file)
-    return (0, 0) if found is None else (found.st_ctime_ns, found.st_size)
+    stat = lstat(file)
+    return (0, 0) if stat is None else (stat.st_ctime_ns, stat.st_size)

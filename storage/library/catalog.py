@@ -82,26 +82,27 @@ def catalog(store: Store) -> pd.DataFrame:
     """
     known, measured = summaries(store), known_sizes(store)
     rows = [
-        _row(one, known.get(one["experiment_id"])) | measured.get(one["experiment_id"], {})
-        for one in queries.list_experiments(store).to_dict("records")
+        _row(experiment, known.get(experiment["experiment_id"]))
+        | measured.get(experiment["experiment_id"], {})
+        for experiment in queries.list_experiments(store).to_dict("records")
     ]
     rows += _imported_rows(store)
     for row in rows:
         row["text"] = searchable(row)
-    whole = [{name: row.get(name) for name in COLUMNS} for row in rows]
-    return pd.DataFrame(whole, columns=COLUMNS, dtype=object)
+    complete = [{name: row.get(name) for name in COLUMNS} for row in rows]
+    return pd.DataFrame(complete, columns=COLUMNS, dtype=object)
 
 
 @memo(catalog_version, shared=True)
 def summaries(store: Store) -> dict[str, Summary]:
     """All stored summaries by experiment, the newest first."""
-    found = read_stored(store, "summary", KINDS)
+    stored = read_stored(store, "summary", KINDS)
     listed = queries.list_experiments(store)
     keys = zip(listed["experiment_id"], listed["revision"], listed["num_runs"], strict=True)
     return {
-        one: found[one, Revision(newest, num_runs)]
-        for one, newest, num_runs in keys
-        if (one, Revision(newest, num_runs)) in found
+        experiment_id: stored[experiment_id, Revision(newest, num_runs)]
+        for experiment_id, newest, num_runs in keys
+        if (experiment_id, Revision(newest, num_runs)) in stored
     }
 
 
@@ -109,17 +110,24 @@ def compute(store: Store, seconds: float, only: Sequence[str] | None = None) -> 
     """Computes missing summaries of experiments that are over, for about `seconds`, at least one;
     returns the number of missing rows. With `only`, just these experiments, in this order."""
     listed = queries.list_experiments(store).set_index("experiment_id")
-    chosen = [one for one in (listed.index if only is None else only) if one in listed.index]
+    chosen = [
+        experiment_id
+        for experiment_id in (listed.index if only is None else only)
+        if experiment_id in listed.index
+    ]
     is_over = ~listed["state"].isin(ACTIVE_EXPERIMENTS)
-    places = [(one, list(listed.at[one, "folders"])) for one in chosen]
+    places = [
+        (experiment_id, list(listed.at[experiment_id, "folders"])) for experiment_id in chosen
+    ]
     unmeasured = measure_sizes(store, places, seconds * SHARE_OF_SIZES)
-    return max(unmeasured, _summarize(store, [one for one in chosen if is_over[one]], seconds))
+    over = [experiment_id for experiment_id in chosen if is_over[experiment_id]]
+    return max(unmeasured, _summarize(store, over, seconds))
 
 
 def _summarize(store: Store, wanted: Sequence[str], seconds: float) -> int:
     """Computes missing summaries, unless another thread does; returns how many are missing."""
     deadline, known = time.monotonic() + seconds, summaries(store)
-    missing = [one for one in wanted if one not in known]
+    missing = [wanted_id for wanted_id in wanted if wanted_id not in known]
     if not missing or not _computing.acquire(blocking=False):
         return len(missing)
     try:
@@ -149,14 +157,14 @@ def backend_rows(
     of_experiment = {row["experiment_id"]: row for row in frame[OF_EXPERIMENT].to_dict("records")}
     rows = [
         {
-            **of_experiment[one],
+            **of_experiment[experiment_id],
             **_own_numbers(backend),
             "backend": backend.label,
             "workload": summary.workload,
             "environment": backend.environment or OWN,
         }
-        for one, summary in reversed(summaries(store).items())
-        if one in of_experiment
+        for experiment_id, summary in reversed(summaries(store).items())
+        if experiment_id in of_experiment
         for backend in summary.backends
         if not environments or backend.environment in environments
     ]
@@ -174,14 +182,14 @@ def _own_numbers(backend: BackendSummary) -> dict[str, Any]:
     }
 
 
-def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
+def _row(experiment: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
     best = (summary.best if summary else None) or BackendSummary(label="", state="")
-    labels: Labels = one["labels"]
-    is_over, is_script = one["state"] in FINAL_EXPERIMENTS, one["task"] == SCRIPT_TASK
-    took = one["ended"] - one["claimed"] if is_over else math.nan
+    labels: Labels = experiment["labels"]
+    is_over, is_script = experiment["state"] in FINAL_EXPERIMENTS, experiment["task"] == SCRIPT_TASK
+    took = experiment["ended"] - experiment["claimed"] if is_over else math.nan
     return {
         **{
-            name: one[name]
+            name: experiment[name]
             for name in (
                 "experiment_id",
                 "name",
@@ -193,20 +201,20 @@ def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
                 "origin",
             )
         },
-        **{name: _known(one[name]) for name in ("host", "suite_run")},
-        "model": short_source(one["model"]),
-        "data": short_source(one["data"]),
-        "device": _known(one["device_name"]) or one["device"],
-        "torch": _known(one["torch_version"]),
-        "transformers": _known(one["transformers_version"]),
-        "precision": None if is_script else one["precision"],
-        "batch": None if is_script else int(one["batch"]),
-        "backends": tuple(one["backends"]),
-        "environments": tuple(one["environments"]),
+        **{name: _known(experiment[name]) for name in ("host", "suite_run")},
+        "model": short_source(experiment["model"]),
+        "data": short_source(experiment["data"]),
+        "device": _known(experiment["device_name"]) or experiment["device"],
+        "torch": _known(experiment["torch_version"]),
+        "transformers": _known(experiment["transformers_version"]),
+        "precision": None if is_script else experiment["precision"],
+        "batch": None if is_script else int(experiment["batch"]),
+        "backends": tuple(experiment["backends"]),
+        "environments": tuple(experiment["environments"]),
         "duration": None if pd.isna(took) else max(0.0, took),
         "tags": labels.tags,
         "notes": labels.notes,
-        "known": summary is not None or one["state"] in ACTIVE_EXPERIMENTS,
+        "known": summary is not None or experiment["state"] in ACTIVE_EXPERIMENTS,
         "problem": summary.problem if summary else None,
         "answer": summary.answer if summary else None,
         "best": best.label or None,
@@ -214,7 +222,7 @@ def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
         "verdict": best.speed_verdict,
         # Candidates of a search may fail or be cancelled.
         "parity": best.parity
-        if SCENARIOS[one["scenario"]].searches or not summary
+        if SCENARIOS[experiment["scenario"]].searches or not summary
         else summary.parity,
         "losses": list(summary.losses) if summary else None,
         "doubts": summary.num_doubts if summary else None,
@@ -234,7 +242,7 @@ def short_source(source: str) -> str:
 def _imported_rows(store: Store) -> list[dict[str, Any]]:
     """Imported results of other programs; they have no page."""
     frame, _ = imported(store.data_dir)  # The page of an experiment shows unusable files.
-    whole = frame.astype(object).where(frame.notna(), None)
+    results = frame.astype(object).where(frame.notna(), None)
     return [
         {
             "name": row.name,
@@ -253,7 +261,7 @@ def _imported_rows(store: Store) -> list[dict[str, Any]]:
             "archived": False,
             "known": True,
         }
-        for row in whole.itertuples(index=False)
+        for row in results.itertuples(index=False)
     ]
 
 
@@ -323,9 +331,13 @@ def measure_sizes(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], sec
     unmeasured. `wanted`: experiments with their folders."""
     now = time.monotonic()
     known = store.sizes.copy()  # another thread may call `forget_sizes` meanwhile
-    due = [one for one in wanted if one[0] not in known]
-    due += [one for one in wanted if one[0] in known and now - known[one[0]][0] > VALID_SECONDS]
-    for experiment_id, folders in due:
+    new = [(name, folders) for name, folders in wanted if name not in known]
+    old = [
+        (name, folders)
+        for name, folders in wanted
+        if name in known and now - known[name][0] > VALID_SECONDS
+    ]
+    for experiment_id, folders in (*new, *old):
         before, sizes = store.sizes.get(experiment_id), _measured(folders)
         store.sizes[experiment_id] = time.monotonic(), sizes
         store.num_results += before is None or before[1] != sizes
@@ -461,8 +473,8 @@ def _compared(frame: pd.DataFrame, condition: Condition) -> Mask:
     column, factor = NUMBER_OF[condition.name]
     numbers = np.array(frame[column], dtype=float) * factor
     assert condition.limit is not None, "a word of a text has a number behind its sign"
-    found: Mask = numbers > condition.limit if condition.above else numbers < condition.limit
-    return found
+    is_met: Mask = numbers > condition.limit if condition.above else numbers < condition.limit
+    return is_met
 
 
 def _values(cell: Any) -> tuple[str, ...]:

@@ -89,9 +89,11 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
     widths = Counter(backend for backend, _ in by_place)
     backends = sorted(widths, key=lambda name: (-widths[name], name))
     shown = {}
-    for place, mine in by_place.items():
-        measured = [row for row in mine if row[quantity] is not None or _is_unsure(row, quantity)]
-        shown[place] = (measured or mine)[-1]
+    for place, candidates in by_place.items():
+        measured = [
+            row for row in candidates if row[quantity] is not None or _is_unsure(row, quantity)
+        ]
+        shown[place] = (measured or candidates)[-1]
     cells = [
         _cell(
             shown.get((backend, column)),
@@ -162,14 +164,14 @@ def _order(text: str) -> tuple[bool, float, str]:
         return True, 0.0, text
 
 
-def cells_table(found: BackendMatrix) -> pd.DataFrame:
+def cells_table(matrix: BackendMatrix) -> pd.DataFrame:
     """One row per cell."""
     return pd.DataFrame(
         [
             {
                 "backend": cell.backend,
-                found.across: cell.column,
-                found.quantity: cell.value,
+                matrix.across: cell.column,
+                matrix.quantity: cell.value,
                 "low": cell.low,
                 "high": cell.high,
                 "speed_verdict": cell.verdict,
@@ -178,6 +180,6 @@ def cells_table(found: BackendMatrix) -> pd.DataFrame:
                 "experiment_id": cell.experiment_id,
                 "num_experiments": cell.num_experiments,
             }
-            for cell in found.cells
+            for cell in matrix.cells
         ]
     )

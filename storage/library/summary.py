@@ -109,19 +109,19 @@ class Summary:
         speedup among those that count; if none has a speedup, the first one that ran to its end and
         has any result."""
         if self.leading is not None:
-            return next(one for one in self.backends if one.label == self.leading)
-        sound = [one for one in self.backends if one.counts]
-        timed = [one for one in sound if one.speedup is not None]
+            return next(backend for backend in self.backends if backend.label == self.leading)
+        sound = [backend for backend in self.backends if backend.counts]
+        timed = [backend for backend in sound if backend.speedup is not None]
         if timed:
-            return max(timed, key=lambda one: one.speedup or 0.0)
-        ended = [one for one in self.backends if not RunState(one.state).ended_early]
-        return next((one for one in sound or ended if one.is_known), None)
+            return max(timed, key=lambda backend: backend.speedup or 0.0)
+        ended = [backend for backend in self.backends if not RunState(backend.state).ended_early]
+        return next((backend for backend in sound or ended if backend.is_known), None)
 
     @property
     def parity(self) -> str | None:
         """The worst verdict of all backends."""
-        found = {one.parity for one in self.backends}
-        return next((verdict for verdict in WORST_FIRST if verdict in found), None)
+        verdicts = {backend.parity for backend in self.backends}
+        return next((verdict for verdict in WORST_FIRST if verdict in verdicts), None)
 
 
 KINDS = (Summary, BackendSummary)
@@ -134,24 +134,24 @@ def summarize(store: Store, experiment_id: str) -> Summary:
     Raises `NotInStore`."""
     spec = queries.experiment_spec(store, experiment_id)
     try:
-        found = READERS[spec.kind.compares](store, experiment_id)
+        summary = READERS[spec.kind.compares](store, experiment_id)
     except Exception as error:  # One broken experiment must not hide the others.
-        found = Summary(problem=printable(f"{type(error).__name__}: {error}"))
-    return replace(found, workload=workload_key(spec))
+        summary = Summary(problem=printable(f"{type(error).__name__}: {error}"))
+    return replace(summary, workload=workload_key(spec))
 
 
 def _of_runs(store: Store, experiment_id: str) -> Summary:
     comparison = compare(store, experiment_id)
     recorded = queries.fields_by_run(queries.environments(store, experiment_id))
-    found = [
-        _of_result(comparison, one, recorded)
-        for one in comparison.of_all_environments
-        if one.role == "backend"
+    backends = [
+        _of_result(comparison, result, recorded)
+        for result in comparison.of_all_environments
+        if result.role == "backend"
     ]
     planned = own_plan(comparison)
     leading, answer = planned.leading, planned.answer
     summary = Summary(
-        backends=tuple(found),
+        backends=tuple(backends),
         num_doubts=len(comparison.warnings),
         leading=leading.label if leading else None,
         answer=None
@@ -207,32 +207,36 @@ def _losses(store: Store, comparison: Comparison, label: str) -> tuple[float, ..
 
 def _of_tensors(store: Store, experiment_id: str) -> Summary:
     spec = queries.experiment_spec(store, experiment_id)
-    found = checks(store, experiment_id, spec)
+    known = checks(store, experiment_id, spec)
     backends = []
     for variant in spec.variants:
-        mine = [check for check in found if check.label == variant.label]
-        if variant.role == "backend" and mine:
-            worst = next(one for one in WORST_FIRST if any(check.outcome == one for check in mine))
+        own_checks = [check for check in known if check.label == variant.label]
+        if variant.role == "backend" and own_checks:
+            worst = next(
+                outcome
+                for outcome in WORST_FIRST
+                if any(check.outcome == outcome for check in own_checks)
+            )
             backends.append(
-                BackendSummary(label=variant.label, state=str(mine[0].state), parity=worst)
+                BackendSummary(label=variant.label, state=str(own_checks[0].state), parity=worst)
             )
     return Summary(backends=tuple(backends))
 
 
 def _of_caches(store: Store, experiment_id: str) -> Summary:
-    found = [
+    backends = [
         BackendSummary(
-            label=one.backend,
+            label=times.backend,
             state="finished",
-            compile_seconds=one.cold_median,
-            break_even_steps=None if found is None else found.steps,
-            break_even_verdict=None if found is None else found.verdict,
-            step_seconds=one.step_seconds,
+            compile_seconds=times.cold_median,
+            break_even_steps=None if break_even is None else break_even.steps,
+            break_even_verdict=None if break_even is None else break_even.verdict,
+            step_seconds=times.step_seconds,
         )
-        for one in cold_and_warm(store, experiment_id)
-        for found in [one.cold_break_even]
+        for times in cold_and_warm(store, experiment_id)
+        for break_even in [times.cold_break_even]
     ]
-    return Summary(backends=tuple(found))
+    return Summary(backends=tuple(backends))
 
 
 def _of_causes(store: Store, experiment_id: str) -> Summary:

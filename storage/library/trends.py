@@ -103,11 +103,11 @@ class Series:
         first = len(self.points) - within
         held = [level for level in self.levels if level.last >= first - 1]
         now = held.pop()
-        found = [
+        steps = [
             Step(index=now.first, before=level, after=now, p_value=self.steps[-1].p_value)
             for level in held
         ]
-        worst = max(found, key=self.worsening, default=None)
+        worst = max(steps, key=self.worsening, default=None)
         return worst if worst is not None and self.worsening(worst) > least else None
 
     def first_experiment_with_regression(self, least: float, within: int) -> str | None:
@@ -115,12 +115,12 @@ class Series:
         not among the newest `within`. A regression is found some experiments after its step. Later
         experiments may move the step slightly; a moved step is no new regression."""
         first = max(1, len(self.points) - within)
-        shown, found = first - 1, None
+        shown, experiment_id = first - 1, None
         for number in range(first, len(self.points)):
             step = replace(self, points=self.points[: number + 1]).regression(least, within)
             if step is not None and step.index > shown:
-                shown, found = number, self.points[number].experiment_id
-        return found
+                shown, experiment_id = number, self.points[number].experiment_id
+        return experiment_id
 
 
 def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
@@ -133,22 +133,25 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
     is_point = (rows["state"] == "finished") & rows["workload"].notna() & has_logarithm
     failed = rows[~is_point & (rows["state"] != "cancelled")]  # a cancelled run is no failure
     on_any = failed["device"].map(REQUESTED_DEVICE.fullmatch).astype(bool)
-    found = []
+    all_series = []
     grouped = rows[is_point].groupby(["workload", "device", "backend"], sort=False)
-    for (workload, device, backend), mine in grouped:
+    for (workload, device, backend), of_series in grouped:
         # An experiment that failed early has not recorded its device's name, only the requested
         # one, and may concern any device.
         later = failed[
             (failed["workload"] == workload)
             & (failed["backend"] == backend)
-            & (failed.index > mine.index[-1])
+            & (failed.index > of_series.index[-1])
             & (on_any | (failed["device"] == device))
         ]
         failure = None if later.empty else _failure_of(later.iloc[-1])
-        points = tuple(_point(row, quantity) for row in mine.to_dict("records"))
-        title = workload_title(mine.iloc[0])
-        found.append(Series(quantity, workload, title, device, backend, points, failure))
-    return sorted(found, key=lambda one: (-len(one.points), one.title, one.device, one.backend))
+        points = tuple(_point(row, quantity) for row in of_series.to_dict("records"))
+        title = workload_title(of_series.iloc[0])
+        all_series.append(Series(quantity, workload, title, device, backend, points, failure))
+    return sorted(
+        all_series,
+        key=lambda series: (-len(series.points), series.title, series.device, series.backend),
+    )
 
 
 def _failure_of(row: Mapping[Any, Any]) -> Failure:
@@ -156,12 +159,12 @@ def _failure_of(row: Mapping[Any, Any]) -> Failure:
 
 
 def failures_without_series(
-    rows: pd.DataFrame, found: Sequence[Series]
+    rows: pd.DataFrame, known: Sequence[Series]
 ) -> Iterator[tuple[str, Failure]]:
     """The title and failure of each backend that failed or broke parity in the newest experiment of
     its workload, and never gave a number on this device."""
     newest = rows.groupby("workload")["experiment_id"].last()
-    places = {(one.workload, one.backend, one.device) for one in found}
+    places = {(series.workload, series.backend, series.device) for series in known}
     anywhere = {place[:2] for place in places}
     for row in rows[rows["experiment_id"] == rows["workload"].map(newest)].to_dict("records"):
         what = (row["workload"], row["backend"])

@@ -46,16 +46,16 @@ class Bridge:
         """name, work_class, baseline, run, difference: seconds per step of each kernel whose time
         differs, the largest difference first."""
         sides = {"baseline": self.baseline.kernels, "run": self.run.kernels}
-        found = pd.DataFrame(
+        differences = pd.DataFrame(
             {
                 side: kernels.groupby(["name", "work_class"])["seconds"].sum()
                 for side, kernels in sides.items()
             }
         ).fillna(0.0)
-        found["difference"] = found["run"] - found["baseline"]
-        order = found["difference"].abs().sort_values(ascending=False, kind="stable").index
-        found = found.loc[order].reset_index()
-        return found[found["difference"] != 0]
+        differences["difference"] = differences["run"] - differences["baseline"]
+        order = differences["difference"].abs().sort_values(ascending=False, kind="stable").index
+        differences = differences.loc[order].reset_index()
+        return differences[differences["difference"] != 0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,10 +123,10 @@ class Explanation:
     @property
     def is_known(self) -> bool:
         """Whether any run was profiled."""
-        return any(one.is_known for one in self.profiles)
+        return any(profile.is_known for profile in self.profiles)
 
     def profile_of(self, label: str) -> Profile:
-        return next(one for one in self.profiles if one.label == label)
+        return next(profile for profile in self.profiles if profile.label == label)
 
 
 @memo(revision)
@@ -135,18 +135,18 @@ def explain(store: Store, experiment_id: str) -> Explanation:
     `NotInStore`."""
     comparison = compare(store, experiment_id)
     profiles = load_profiles(store, comparison)
-    by_label = {one.label: one for one in profiles}
+    by_label = {profile.label: profile for profile in profiles}
     baseline = by_label.get(comparison.baseline)
     pairs = [
-        (by_label[base.label], by_label[one.label])
-        for one in comparison.results
-        if one.role == "backend" and (base := comparison.baseline_of(one.label)) is not None
-        if one.batch_times == 1  # The kernels of a larger batch compute other sizes.
+        (by_label[base.label], by_label[result.label])
+        for result in comparison.results
+        if result.role == "backend" and (base := comparison.baseline_of(result.label)) is not None
+        if result.batch_times == 1  # The kernels of a larger batch compute other sizes.
     ]
     return Explanation(
         comparison=comparison,
         profiles=tuple(profiles),
-        bridges={run.label: found for base, run in pairs if (found := bridge(base, run))},
+        bridges={run.label: bridged for base, run in pairs if (bridged := bridge(base, run))},
         own_speedups={run.label: own for base, run in pairs if (own := own_speedup(base, run))},
         findings=tuple(findings(_cases(store, comparison, profiles, baseline))),
     )
@@ -190,31 +190,33 @@ def _cases(
     return cases
 
 
-def seconds_by_class(found: Explanation) -> pd.DataFrame:
+def seconds_by_class(explanation: Explanation) -> pd.DataFrame:
     """Seconds per step of every run, a row for each class that any run has."""
-    frame = pd.DataFrame({one.label: one.by_class for one in found.profiles if one.is_known})
+    frame = pd.DataFrame(
+        {profile.label: profile.by_class for profile in explanation.profiles if profile.is_known}
+    )
     frame = frame[(frame != 0).any(axis=1)].rename_axis("class").reset_index()
     return frame.assign(what=[CLASSES.get(name, name) for name in frame["class"]])
 
 
-def profiles_table(found: Explanation) -> pd.DataFrame:
+def profiles_table(explanation: Explanation) -> pd.DataFrame:
     """A row for each profiled run."""
     rows = []
-    for one in found.profiles:
-        if not one.is_known:
+    for profile in explanation.profiles:
+        if not profile.is_known:
             continue
-        own = found.own_speedups.get(one.label)
-        middle = one.middle
+        own = explanation.own_speedups.get(profile.label)
+        middle = profile.middle
         interval = "" if own is None or own.low is None else f"{own.low:.2f} to {own.high:.2f}"
         rows.append(
             {
-                "run": one.label,
-                "step": one.step_seconds,
-                "kernels": one.busy_seconds,
-                "idle": one.idle_seconds,
-                "idle_share": one.idle_share,
-                "launches": middle["launches"] if one.works_by_itself else None,
-                "waited_for": one.waited_seconds,
+                "run": profile.label,
+                "step": profile.step_seconds,
+                "kernels": profile.busy_seconds,
+                "idle": profile.idle_seconds,
+                "idle_share": profile.idle_share,
+                "launches": middle["launches"] if profile.works_by_itself else None,
+                "waited_for": profile.waited_seconds,
                 "own_speedup": None if own is None else own.ratio,
                 "its_interval": interval or DASH,
             }

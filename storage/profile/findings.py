@@ -113,7 +113,7 @@ class Case:
     def seconds(self, *classes: str) -> float:
         return float(self.profile.by_class[list(classes)].sum())
 
-    def found(
+    def finding(
         self, kind: Kind, seconds: float | None, remedy: Remedy | None = None, **facts: Any
     ) -> CostFinding:
         share = None if seconds is None else self.share(seconds)
@@ -138,8 +138,8 @@ class Case:
 def variant_of(spec: ExperimentSpec, label: str) -> tuple[Variant, str | None]:
     """The variant of a result, and its text in the experiment's `backends`."""
     first = spec.repeats_by_label[label][0]
-    variant = next(one for one in spec.possible_variants if one.label == first)
-    labels = [one.label for one in parse_backends(spec.backends)]
+    variant = next(possible for possible in spec.possible_variants if possible.label == first)
+    labels = [parsed.label for parsed in parse_backends(spec.backends)]
     return variant, dict(zip(labels, spec.backends, strict=True)).get(
         label.partition(ENVIRONMENT_MARK)[0]
     )
@@ -160,7 +160,7 @@ def attention_unfused(case: Case) -> Iterator[CostFinding]:
     )
     cost = softmax + products + after - before
     if softmax and case.share(cost) >= MIN_SHARE:
-        yield case.found(
+        yield case.finding(
             "attention_unfused",
             cost,
             _reduced_attention(case),
@@ -178,7 +178,7 @@ def float32_products(case: Case) -> Iterator[CostFinding]:
     if any(attention_unfused(case)):  # this finding includes float32 products
         return
     if precision in ("bf16", "fp16") and case.share(seconds) >= MIN_SHARE:
-        yield case.found(
+        yield case.finding(
             "float32_products",
             seconds,
             _reduced_attention(case),
@@ -197,7 +197,7 @@ def tf32_off(case: Case) -> Iterator[CostFinding]:
     is_exact = case.spec.training.precision == "float32" and case.spec.settings == "plain"
     if is_exact and has_tensor_cores and case.share(seconds) >= MUCH:
         change = (("training.precision", "tf32"),)
-        yield case.found("tf32_off", seconds, Remedy(fields=change))
+        yield case.finding("tf32_off", seconds, Remedy(fields=change))
 
 
 def device_idle(case: Case) -> Iterator[CostFinding]:
@@ -208,7 +208,7 @@ def device_idle(case: Case) -> Iterator[CostFinding]:
     remedy = None
     if case.is_compiled and not case.variant.captures_cuda_graphs:
         remedy = case.with_setting("mode", "reduce-overhead") if case.variant.mode is None else None
-    yield case.found(
+    yield case.finding(
         "device_idle",
         idle,
         remedy,
@@ -225,7 +225,7 @@ def underfilled(case: Case) -> Iterator[CostFinding]:
         size = case.spec.training.batch_size
         change = (("training.batch_size", 2 * size),)
         known = None if case.spec.is_script else size
-        yield case.found("underfilled", seconds, Remedy(fields=change), batch_size=known)
+        yield case.finding("underfilled", seconds, Remedy(fields=change), batch_size=known)
 
 
 def given_up(case: Case) -> Iterator[CostFinding]:
@@ -233,7 +233,7 @@ def given_up(case: Case) -> Iterator[CostFinding]:
     failed = _given_up(case)
     if not failed.empty:
         first = failed.iloc[0]
-        yield case.found(
+        yield case.finding(
             "given_up",
             None,
             functions=_listed(failed["function"]),
@@ -261,7 +261,7 @@ def graph_breaks(case: Case) -> Iterator[CostFinding]:
     cost = between
     if between is not None and case.profile.works_by_itself:
         cost = min(between, case.profile.idle_seconds or 0.0)  # only while the device is idle
-    yield case.found(
+    yield case.finding(
         "graph_breaks",
         cost,
         lines=list(counted.index.dropna()[:3]),
@@ -274,9 +274,9 @@ def graph_breaks(case: Case) -> Iterator[CostFinding]:
 
 def _given_up(case: Case) -> pd.DataFrame:
     """Frames that Dynamo gave up on, except at its limit of compilations."""
-    found = pd.DataFrame({name: _texts(case.frames, name) for name in GIVEN_UP})
-    is_limit = found["failure"].map(_is_limit).astype(bool)
-    return found[found["failure"].notna() & ~is_limit & case.is_compiled]
+    frames = pd.DataFrame({name: _texts(case.frames, name) for name in GIVEN_UP})
+    is_limit = frames["failure"].map(_is_limit).astype(bool)
+    return frames[frames["failure"].notna() & ~is_limit & case.is_compiled]
 
 
 def _texts(frame: pd.DataFrame, name: str) -> "pd.Series[Any]":
@@ -307,7 +307,7 @@ def recompiled(case: Case) -> Iterator[CostFinding]:
     counts = kinds[kinds != "optimizer state"].value_counts()
     first = again if counts.empty else again[kinds == counts.index[0]]
     is_over = any(map(_is_limit, _texts(case.frames, "failure")))
-    yield case.found(
+    yield case.finding(
         "recompiled",
         None,
         times=len(again),
@@ -322,7 +322,9 @@ def random_as_eager(case: Case) -> Iterator[CostFinding]:
     """Random numbers from separate kernels, as without a compiler, so that they are equal."""
     seconds = case.seconds("random")
     if case.variant.backend == "inductor" and case.share(seconds) >= MIN_SHARE:
-        yield case.found("random_as_eager", seconds, case.with_setting("fallback_random", "false"))
+        yield case.finding(
+            "random_as_eager", seconds, case.with_setting("fallback_random", "false")
+        )
 
 
 def padding(case: Case) -> Iterator[CostFinding]:
@@ -333,7 +335,7 @@ def padding(case: Case) -> Iterator[CostFinding]:
         seconds = min(seconds, _of_tokens(case.baseline))
     cost = share * seconds
     if share >= 0.2 and case.share(cost) >= MIN_SHARE:
-        yield case.found("padding", cost, padding_share=share)
+        yield case.finding("padding", cost, padding_share=share)
 
 
 def _of_tokens(profile: Profile) -> float:
@@ -360,7 +362,7 @@ def small_kernels(case: Case) -> Iterator[CostFinding]:
     # The idle time is divided among operators by their number of launches.
     cost = (case.profile.idle_seconds or 0.0) * calls / max(launches, calls)
     if case.share(cost) >= MIN_SHARE:
-        yield case.found(
+        yield case.finding(
             "small_kernels",
             cost,
             op=worst["op"],
@@ -383,7 +385,7 @@ def costly_kernel(case: Case) -> Iterator[CostFinding]:
     cost = float(worst["seconds"]) - before
     others_say_it = ("fused", "optimizer", "attention_math")
     if work_class not in others_say_it and case.share(cost) >= MUCH:
-        yield case.found(
+        yield case.finding(
             "costly_kernel",
             cost,
             kernel=worst["name"],
@@ -401,40 +403,43 @@ def fell_back(case: Case) -> Iterator[CostFinding]:
         return
     kernels = case.profile.kernels
     is_own = ~kernels["name"].str.startswith("triton_") & kernels["work_class"].isin(OWN_KERNELS)
-    mine = kernels[is_own & (kernels["phase"] != "optimizer")]
-    if mine.empty:
+    own_kernels = kernels[is_own & (kernels["phase"] != "optimizer")]
+    if own_kernels.empty:
         return
-    worst = mine.loc[mine["seconds"].idxmax()]
+    worst = own_kernels.loc[own_kernels["seconds"].idxmax()]
     cost = float(worst["seconds"])
     if case.share(cost) >= MIN_SHARE:
         op = worst["op"] if isinstance(worst["op"], str) else None  # a replayed graph hides it
-        yield case.found("fell_back", cost, kernel=worst["name"], op=op, kernel_seconds=cost)
+        yield case.finding("fell_back", cost, kernel=worst["name"], op=op, kernel_seconds=cost)
 
 
 def optimizer_unfused(case: Case) -> Iterator[CostFinding]:
     """The optimizer computes in many passes over all weights."""
     kernels = case.profile.kernels
-    mine = kernels[(kernels["phase"] == "optimizer") & (kernels["work_class"] == "optimizer")]
-    is_fused = mine["op"].fillna("").str.contains("_fused_").any()
-    seconds = float(mine["seconds"].sum())
+    updates = kernels[(kernels["phase"] == "optimizer") & (kernels["work_class"] == "optimizer")]
+    is_fused = updates["op"].fillna("").str.contains("_fused_").any()
+    seconds = float(updates["seconds"].sum())
     known = case.spec.training.optimizer in ("Adam", "AdamW", "SGD", "Adagrad")
     if known and not is_fused and case.share(seconds) >= 0.05:
         options = {**case.spec.training.optimizer_options, "fused": True}
         change = (("training.optimizer_options", options),)
-        yield case.found(
-            "optimizer_unfused", seconds, Remedy(fields=change), kernels=float(mine["calls"].sum())
+        yield case.finding(
+            "optimizer_unfused",
+            seconds,
+            Remedy(fields=change),
+            kernels=float(updates["calls"].sum()),
         )
 
 
 def copied_each_step(case: Case) -> Iterator[CostFinding]:
     """Data is copied between host and device within a step."""
     kernels = case.profile.kernels
-    mine = kernels[kernels["work_class"] == "transfers"]
-    to_host = mine[mine["name"].str.contains("DtoH")]["calls"].sum()
-    seconds = float(mine["seconds"].sum())
+    transfers = kernels[kernels["work_class"] == "transfers"]
+    to_host = transfers[transfers["name"].str.contains("DtoH")]["calls"].sum()
+    seconds = float(transfers["seconds"].sum())
     if to_host >= 1 or case.share(seconds) >= MIN_SHARE:
-        yield case.found(
-            "copied_each_step", seconds, calls=float(mine["calls"].sum()), waits=float(to_host)
+        yield case.finding(
+            "copied_each_step", seconds, calls=float(transfers["calls"].sum()), waits=float(to_host)
         )
 
 
@@ -443,16 +448,19 @@ def optimizer_compiled_long(case: Case) -> Iterator[CostFinding]:
     seconds = case.frames["total_seconds"].fillna(0.0)
     # Further rows of a frame, such as its backward pass, have only its id.
     updates = case.frames["file"].fillna("").str.startswith("torch/optim/")
-    mine = case.frames["compile_id"].isin(case.frames.loc[updates, "compile_id"])
-    saved, rest = float(seconds[mine].sum()), float(seconds[~mine].sum())
-    if saved > rest:
+    is_update = case.frames["compile_id"].isin(case.frames.loc[updates, "compile_id"])
+    optimizer_seconds, rest_seconds = (
+        float(seconds[is_update].sum()),
+        float(seconds[~is_update].sum()),
+    )
+    if optimizer_seconds > rest_seconds:
         is_open = case.variant.scope == "iteration" and "scope=" not in (case.text or "")
-        yield case.found(
+        yield case.finding(
             "optimizer_compiled_long",
             None,
             case.with_setting("scope", "forward") if is_open else None,
-            optimizer_seconds=saved,
-            rest_seconds=rest,
+            optimizer_seconds=optimizer_seconds,
+            rest_seconds=rest_seconds,
         )
 
 
@@ -494,15 +502,16 @@ def _longest(case: Case, work_class: str) -> str:
 def findings(cases: Sequence[Case]) -> list[CostFinding]:
     """One finding of each kind, from the run with the highest cost, with the other runs that have
     it. The most costly first; findings without a cost last."""
-    found = [
+    of_all_cases = [
         finding
         for case in cases
         for rule in (RULES if case.profile.is_known else OF_COMPILING)
         for finding in rule(case)
     ]
     by_kind: dict[Kind, list[CostFinding]] = {}
-    for one in sorted(found, key=lambda one: -(one.share or 0.0)):
-        by_kind.setdefault(one.kind, []).append(one)
+    of_all_cases.sort(key=lambda finding: -(finding.share or 0.0))
+    for finding in of_all_cases:
+        by_kind.setdefault(finding.kind, []).append(finding)
     return [
         replace(first, also=tuple((other.label, other.seconds) for other in others))
         for first, *others in by_kind.values()

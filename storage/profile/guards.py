@@ -35,8 +35,8 @@ def change_in(reason: str) -> tuple[Change, str | None]:
     """The kind of the change that made a guard fail, and the changed setting, hook or number."""
     guard = guard_in(reason)
     for kind, pattern in PATTERNS:
-        if found := re.search(pattern, guard):
-            return kind, found.groupdict().get("name")
+        if match := re.search(pattern, guard):
+            return kind, match.groupdict().get("name")
     return "unknown", None
 
 

@@ -56,7 +56,7 @@ def misfit(
     is the time of a profiled step. `step_seconds`: the time of a timed step, if known.
     """
     host = host_seconds(turn).values()
-    parts = [one for one in (turn.get("underfilled_seconds"), *host) if not pd.isna(one)]
+    parts = [part for part in (turn.get("underfilled_seconds"), *host) if not pd.isna(part)]
     times = [*kernels, *parts]
     if not all(map(_is_time, times)):
         return Misfit("times")
@@ -177,11 +177,11 @@ class Profile:
     @cached_property
     def by_class(self) -> pd.Series:
         """Seconds by class: all keys of `CLASSES` and, with a timed step, `IDLE`."""
-        found = self.kernels.groupby("work_class")["seconds"].sum()
-        found = found.reindex(list(CLASSES), fill_value=0.0)
+        seconds = self.kernels.groupby("work_class")["seconds"].sum()
+        seconds = seconds.reindex(list(CLASSES), fill_value=0.0)
         if self.idle_seconds is not None:
-            found[IDLE] = self.idle_seconds
-        return found
+            seconds[IDLE] = self.idle_seconds
+        return seconds
 
     @property
     def unknown_share(self) -> float:
@@ -212,7 +212,7 @@ class Profile:
 def hides_optimizer(baseline: Profile, run: Profile) -> bool:
     """Whether a run compiled its optimizer with the rest of the step, so that the time of the
     optimizer is unknown."""
-    before, after = (float(one.by_class["optimizer"]) for one in (baseline, run))
+    before, after = (float(profile.by_class["optimizer"]) for profile in (baseline, run))
     return before > 0 and after == 0
 
 
@@ -228,7 +228,7 @@ def load_profiles(store: Store, comparison: Comparison) -> list[Profile]:
     nothing = classified(kernels.iloc[:0])
     return [
         _profile(
-            one,
+            result,
             labels,
             turns,
             kernels,
@@ -236,8 +236,8 @@ def load_profiles(store: Store, comparison: Comparison) -> list[Profile]:
             nothing,
             works_by_itself=not on_cpu.intersection(labels),
         )
-        for one in comparison.results
-        for labels in [comparison.spec.repeats_by_label[one.label]]
+        for result in comparison.results
+        for labels in [comparison.spec.repeats_by_label[result.label]]
     ]
 
 
@@ -252,35 +252,35 @@ def _profile(
     works_by_itself: bool,
 ) -> Profile:
     """The profile of a run with all its repeats, whose turns together give the median turn."""
-    mine = turns[turns["label"].isin(labels)] if len(turns) else turns
+    own_turns = turns[turns["label"].isin(labels)] if len(turns) else turns
     profile = Profile(
         label=result.label,
         step_seconds=result.measured.step_seconds,
         state=RunState(result.state),
         works_by_itself=works_by_itself,
-        turns=mine,
+        turns=own_turns,
         kernels=nothing,
         cost_seconds=0.0,
     )
-    if mine.empty:
+    if own_turns.empty:
         return profile
     # The kernels of a turn that compiled do not represent a steady step.
-    is_steady = ~mine["compiled"].fillna(False).astype(bool)
-    times = mine[["busy_seconds", "seconds"]]
-    sound = mine[is_steady & (times.gt(0) & times.lt(MAX_TIME)).all(axis=1)]
+    is_steady = ~own_turns["compiled"].fillna(False).astype(bool)
+    times = own_turns[["busy_seconds", "seconds"]]
+    sound = own_turns[is_steady & (times.gt(0) & times.lt(MAX_TIME)).all(axis=1)]
     profile = replace(
         profile,
         turns=sound,
-        cost_seconds=float(mine["cost_seconds"].sum()),
-        failures=tuple(mine["failure"].dropna().unique()),
+        cost_seconds=float(own_turns["cost_seconds"].sum()),
+        failures=tuple(own_turns["failure"].dropna().unique()),
     )
     if sound.empty:
-        is_odd = bool((is_steady & mine["failure"].isna()).any())
+        is_odd = bool((is_steady & own_turns["failure"].isna()).any())
         return replace(profile, misfit=Misfit("times") if is_odd else None)
     middle = profile.middle
     chosen = (kernels["label"] == middle["label"]) & (kernels["round"] == middle["round"])
-    found = classified(kernels[chosen])
-    return believed(replace(profile, kernels=kernels_without_waiting(found, middle, ranks)))
+    of_turn = classified(kernels[chosen])
+    return believed(replace(profile, kernels=kernels_without_waiting(of_turn, middle, ranks)))
 
 
 def believed(profile: Profile) -> Profile:
@@ -292,9 +292,9 @@ def believed(profile: Profile) -> Profile:
     """
     middle, step = profile.middle, profile.step_seconds
     seconds = profile.kernels["seconds"]
-    found = misfit(seconds, middle, step, works_by_itself=profile.works_by_itself)
-    if found is not None:
-        return replace(profile, kernels=profile.kernels.iloc[:0], misfit=found)
+    problem = misfit(seconds, middle, step, works_by_itself=profile.works_by_itself)
+    if problem is not None:
+        return replace(profile, kernels=profile.kernels.iloc[:0], misfit=problem)
     if step is None or not len(seconds):
         return profile
     scale = min(1.0, step / seconds.sum())
@@ -310,8 +310,8 @@ def classified(kernels: pd.DataFrame) -> pd.DataFrame:
     if len(kernels):
         rows = kernels[columns].astype(object).where(kernels[columns].notna(), None)
         classes = [classify(*row) for row in rows.itertuples(index=False, name=None)]
-    found = kernels.assign(work_class=pd.Series(classes, index=kernels.index, dtype=object))
-    return found[["name", "work_class", "op", "phase", "dtype", "calls", "seconds"]]
+    with_classes = kernels.assign(work_class=pd.Series(classes, index=kernels.index, dtype=object))
+    return with_classes[["name", "work_class", "op", "phase", "dtype", "calls", "seconds"]]
 
 
 SECONDS = ["compute_seconds", "communication_seconds", "exposed_seconds"]
@@ -328,8 +328,8 @@ def ranks_of(store: Store, experiment_id: str) -> pd.DataFrame:
         for key, blocks in queries.rank_blocks(store, experiment_id).groupby(OF_RANK, sort=False)
     ]
     seconds = queries.rank_profiles(store, experiment_id).groupby(OF_RANK)[SECONDS].median()
-    found = pd.DataFrame(memory, columns=[*OF_RANK, "peak_memory_bytes"])
-    return found.join(seconds, on=OF_RANK)[[*OF_RANK, *SECONDS, "peak_memory_bytes"]]
+    by_rank = pd.DataFrame(memory, columns=[*OF_RANK, "peak_memory_bytes"])
+    return by_rank.join(seconds, on=OF_RANK)[[*OF_RANK, *SECONDS, "peak_memory_bytes"]]
 
 
 def collectives(store: Store, experiment_id: str) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.caches import FINAL_STATES, generation, memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.rows import MINE, timestamp
+from breakeven.storage.queries.rows import IN_EXPERIMENT, timestamp
 
 STAMP_CHARACTERS = 22
 MICROSECONDS = "datetime64[us, UTC]"
@@ -92,16 +92,19 @@ def list_experiments(store: Store) -> pd.DataFrame:
         [FINAL_STATES, ENVIRONMENT_MARK],
     )
     labels = [
-        Labels.from_json(one) if isinstance(one, str) else Labels() for one in frame["labels"]
+        Labels.from_json(content) if isinstance(content, str) else Labels()
+        for content in frame["labels"]
     ]
     frame["labels"] = pd.Series(labels, index=frame.index, dtype=object)
-    frame["archived"] = [one.archived for one in labels]
+    frame["archived"] = [label.archived for label in labels]
     named = zip(labels, frame["name"], strict=True)
-    frame["name"] = pd.Series([one.name or usual for one, usual in named], frame.index, "str")
+    frame["name"] = pd.Series([label.name or usual for label, usual in named], frame.index, "str")
     states = zip(frame["state"], frame.pop("searched"), strict=True)
     frame["state"] = [
-        ExperimentState.of(list(map(RunState, runs)), None if pd.isna(one) else RunState(one)).value
-        for runs, one in states
+        ExperimentState.of(
+            list(map(RunState, runs)), None if pd.isna(search_state) else RunState(search_state)
+        ).value
+        for runs, search_state in states
     ]
     frame["submitted"] = _submitted(frame["experiment_id"], frame["claimed"])
     return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
@@ -138,7 +141,7 @@ def _submitted(ids: pd.Series, claimed: pd.Series) -> pd.Series:
     """
     stamps = ids.str.slice(0, STAMP_CHARACTERS)
     of_name = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
-    known = [_plausible(one.astype(MICROSECONDS)) for one in (of_name, timestamp(claimed))]
+    known = [_plausible(moments.astype(MICROSECONDS)) for moments in (of_name, timestamp(claimed))]
     return known[0].fillna(known[1])
 
 
@@ -167,29 +170,29 @@ def list_suite_runs(store: Store) -> pd.DataFrame:
 
 def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFrame:
     """The experiments of one suite run or of all suite runs, the oldest first."""
-    found = list_experiments(store).dropna(subset="suite_run")
+    experiments = list_experiments(store).dropna(subset="suite_run")
     if suite_run is not None:
-        found = found[found["suite_run"] == suite_run]
-    return found.iloc[::-1]
+        experiments = experiments[experiments["suite_run"] == suite_run]
+    return experiments.iloc[::-1]
 
 
 @memo(revision)
 def experiment_spec(store: Store, experiment_id: str) -> ExperimentSpec:
     """The specification of an experiment; raises `NotInStore`."""
-    found = store.query("SELECT spec FROM runs WHERE experiment_id = ? LIMIT 1", [experiment_id])
-    if found.empty:
+    specs = store.query("SELECT spec FROM runs WHERE experiment_id = ? LIMIT 1", [experiment_id])
+    if specs.empty:
         raise NotInStore(f"no experiment {experiment_id!r} in {store.data_dir.runs}")
-    return RunSpec.from_json(found["spec"].iloc[0]).experiment
+    return RunSpec.from_json(specs["spec"].iloc[0]).experiment
 
 
 PLANNED_AND_ERRORS = f"""
         planned AS (
             SELECT run_id, arg_max(num_steps, seq) AS steps FROM workloads
-            WHERE {MINE} GROUP BY run_id),
+            WHERE {IN_EXPERIMENT} GROUP BY run_id),
         errors_of AS (
             SELECT run_id, arg_max(coalesce(error, ''), seq) AS error,
                 arg_max(message, seq) AS message
-            FROM errors WHERE {MINE} GROUP BY run_id)"""
+            FROM errors WHERE {IN_EXPERIMENT} GROUP BY run_id)"""
 REASON = f"""
             reason, CASE WHEN state = '{RunState.FAILED}' THEN error END AS error, message"""
 NUM_STEPS = """
@@ -215,13 +218,13 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
         WITH phase AS (
             SELECT run_id, arg_max(phase, seq) AS phase, arg_max(time, seq) AS phase_started,
                 min(time) AS started
-            FROM phases WHERE {MINE} GROUP BY run_id),
+            FROM phases WHERE {IN_EXPERIMENT} GROUP BY run_id),
         compiling AS (
             SELECT run_id, arg_min(time, seq) AS since
             FROM compile_starts s
-            WHERE s.{MINE} AND NOT EXISTS (
+            WHERE s.{IN_EXPERIMENT} AND NOT EXISTS (
                 FROM compile_ends e
-                WHERE e.{MINE} AND e.run_id = s.run_id AND e.seq > s.seq
+                WHERE e.{IN_EXPERIMENT} AND e.run_id = s.run_id AND e.seq > s.seq
                     AND e.compile_id IS NOT DISTINCT FROM s.compile_id
                     AND e.trigger IS NOT DISTINCT FROM s.trigger)
             GROUP BY run_id),
@@ -232,7 +235,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
                 max(time) OVER (PARTITION BY run_id ORDER BY time - seconds
                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
             FROM compile_ends e LEFT JOIN compiling USING (run_id)
-            WHERE e.{MINE} AND isfinite(seconds)),
+            WHERE e.{IN_EXPERIMENT} AND isfinite(seconds)),
         compiled AS (
             SELECT run_id,
                 sum(greatest(0, "end" - greatest(start, coalesce(before, start)))) AS seconds
@@ -253,7 +256,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
             LEFT JOIN compiling USING (run_id) LEFT JOIN compiled USING (run_id)
             LEFT JOIN done USING (run_id) LEFT JOIN errors_of USING (run_id)
             LEFT JOIN planned USING (run_id)
-        WHERE {MINE} ORDER BY position""",
+        WHERE {IN_EXPERIMENT} ORDER BY position""",
         [store.number_of(experiment_id)],
     )
     has_loss = frame.pop("num_losses") > 0
@@ -275,7 +278,7 @@ def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
         SELECT run_id, label, role, backend, state, left_out, missing, {REASON}, {NUM_STEPS}, folder
         FROM runs JOIN progress USING (run_id)
             LEFT JOIN errors_of USING (run_id) LEFT JOIN planned USING (run_id)
-        WHERE {MINE} ORDER BY position""",
+        WHERE {IN_EXPERIMENT} ORDER BY position""",
         [store.number_of(experiment_id)],
     )
     return _with_causes(frame)
@@ -337,7 +340,8 @@ def _present(
     if run is None or begun_at != place:
         known = {name: None if pd.isna(row[name]) else row[name] for name in LIVE}
         times = [
-            one and one.timestamp() for one in (known["phase_started"], known["compiling_since"])
+            moment and moment.timestamp()
+            for moment in (known["phase_started"], known["compiling_since"])
         ]
         run = RunProgress(
             RunDir(Path(row["folder"])),

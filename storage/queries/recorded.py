@@ -1,7 +1,7 @@
 """Queries for the records of runs: each name here is a function of a store and an experiment id."""
 
 from breakeven.runner.protocol.records import MAX_TIME
-from breakeven.storage.queries.rows import MINE, RECORDED, query
+from breakeven.storage.queries.rows import IN_EXPERIMENT, RECORDED, query
 
 FROM_ONE = f"{RECORDED} REPLACE (round + 1 AS round)"
 """All fields, and rounds that count from 1."""
@@ -9,7 +9,7 @@ FROM_ONE = f"{RECORDED} REPLACE (round + 1 AS round)"
 
 def _latest(table: str) -> str:
     """The last record of each run: a resumed run records its environment again."""
-    return f"(FROM {table} WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
+    return f"(FROM {table} WHERE {IN_EXPERIMENT} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
 
 
 environments = query(_latest("environments"), json=("versions", "variables", "notes", "devices"))
@@ -26,21 +26,21 @@ hardly changes); random (a map: generator to a hash of its state); state (places
 are state of the training, known without a compiler); settings (a map: optimizer and setting, such
 as `0.lr`, to its distinct values)."""
 sources = query(
-    f"""(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources WHERE {MINE}
+    f"""(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources WHERE {IN_EXPERIMENT}
         GROUP BY run_id, source, file, sha256)""",
     "source, file, sha256",
-    of=("sources",),
+    event_tables=("sources",),
 )
 """The user's Python files that each run executed: source, file (the copy), sha256. A file that was
 changed before a resumption has both versions."""
 checkpoints = query(
     f"""(SELECT c.* REPLACE (EXISTS (
             FROM checkpoints later
-            WHERE later.{MINE} AND later.run_id = c.run_id AND later.seq > c.seq
+            WHERE later.{IN_EXPERIMENT} AND later.run_id = c.run_id AND later.seq > c.seq
                 AND list_contains(later.removed, c.file)) AS removed)
-        FROM checkpoints c WHERE c.{MINE})""",
+        FROM checkpoints c WHERE c.{IN_EXPERIMENT})""",
     "step, file, bytes, seconds, value, removed",
-    of=("checkpoints",),
+    event_tables=("checkpoints",),
 )
 """step (steps done), file, bytes, seconds, value, removed. `value` is the metric that ranks
 checkpoints, missing without an evaluation. `removed` is whether a later checkpoint replaced this
@@ -51,7 +51,7 @@ measuring ended by itself, also `ending`, as JSON, missing in older journals."""
 
 # Steps and blocks.
 wrong_losses = query(
-    f"""(SELECT run_id, min(step) AS step FROM steps WHERE {MINE} AND NOT isfinite(loss)
+    f"""(SELECT run_id, min(step) AS step FROM steps WHERE {IN_EXPERIMENT} AND NOT isfinite(loss)
         GROUP BY run_id)""",
     "step",
     "step",
@@ -79,7 +79,7 @@ scripts also samples and tokens, missing if not reported. `attempt` is 1 for a r
 and increases with each resumption."""
 loss_terms = query(
     f"""(SELECT run_id, step, unnest(map_entries(losses), recursive := true)
-        FROM steps WHERE {MINE})""",
+        FROM steps WHERE {IN_EXPERIMENT})""",
     "step, key AS name, value",
     "step, name",
 )
@@ -87,18 +87,19 @@ loss_terms = query(
 gradient_statistics = query(
     f"""(SELECT run_id, step, generate_subscripts(tensors, 1) AS number,
             unnest(tensors, recursive := true)
-        FROM gradient_statistics WHERE {MINE})""",
+        FROM gradient_statistics WHERE {IN_EXPERIMENT})""",
     "step, name, norm, mean, deviation, largest, zeros",
     "step, number",
-    of=("gradient_statistics",),
+    event_tables=("gradient_statistics",),
 )
 """One row per step and parameter: step, name, norm, mean, deviation, largest, zeros. `zeros` is the
 share of elements that are exactly 0."""
 own_values = query(
-    f"(FROM own_values WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id, step, name))",
+    f"""(FROM own_values WHERE {IN_EXPERIMENT}
+        QUALIFY seq = max(seq) OVER (PARTITION BY run_id, step, name))""",
     "step, name, value",
     "name, step",
-    of=("own_values",),
+    event_tables=("own_values",),
 )
 """step, name, value of the numbers that callbacks recorded; the last one of a step counts."""
 
@@ -110,7 +111,7 @@ compile_metrics = query(
     "step, phase, attempt, compile_id, function, file, line, dynamo_seconds, aot_seconds, "
     "inductor_seconds, code_seconds, kernel_seconds, total_seconds, graph_ops, guards, "
     "recompile_reason, failure, location, operator",
-    of=("compile_metrics",),
+    event_tables=("compile_metrics",),
 )
 """Dynamo's report on every compiled frame, with phase and attempt. failure: why Dynamo gave up on
 it; location: the line in the user's code, and operator: what could not be traced."""
@@ -118,11 +119,11 @@ compile_spans = query(
     f"""(SELECT run_id, step, coalesce(phase, 'training') AS phase, compile_id,
             span.stage AS stage, left(span.name, 200) AS name, span.start AS start,
             span.seconds AS seconds, span.thread AS thread
-        FROM (SELECT *, unnest(spans) AS span FROM compile_spans WHERE {MINE})
+        FROM (SELECT *, unnest(spans) AS span FROM compile_spans WHERE {IN_EXPERIMENT})
         WHERE span.start BETWEEN 0 AND {MAX_TIME} AND span.seconds BETWEEN 0 AND {MAX_TIME})""",
     "step, phase, compile_id, stage, name, start, seconds, thread",
     "start, seconds DESC",
-    of=("compile_spans",),
+    event_tables=("compile_spans",),
 )
 """Every stage of every compilation: step, phase, compile_id, stage, name, start (seconds since the
 epoch), seconds, thread; in the order of `start`."""
@@ -131,7 +132,7 @@ kept_files = query("kept_files")
 graph_breaks = query(
     "judged_graph_breaks($1)",
     "step, phase, attempt, reason, operator, location, stopped_at, count, cause",
-    of=("graph_breaks",),
+    event_tables=("graph_breaks",),
 )
 """Where, why and how often Dynamo split the graph, with phase and attempt. location: the line in
 the user's code; stopped_at: the innermost line, in any package; cause: `code`, or on several
@@ -152,7 +153,7 @@ compiler_events = query(
         FROM judged_graph_breaks($1) GROUP BY run_id, step, phase)""",
     "step, phase, kind, count, detail",
     "step, kind",
-    of=("compile_metrics", "graph_breaks"),
+    event_tables=("compile_metrics", "graph_breaks"),
 )
 """The compiler's events by step: step, phase, kind, count, detail. kind: compiled (detail: the
 functions), recompiled (the failed guards), graph break (the lines); count: the number at that
@@ -161,10 +162,10 @@ compile_caches = query(
     f"""(SELECT run_id, entry.key AS layer, entry.value.hit AS hits,
             entry.value.miss AS misses, entry.value.bypass AS bypasses
         FROM (SELECT run_id, unnest(map_entries(arg_max(layers, seq))) AS entry
-            FROM compile_caches WHERE {MINE} GROUP BY run_id))""",
+            FROM compile_caches WHERE {IN_EXPERIMENT} GROUP BY run_id))""",
     "layer, hits, misses, bypasses",
     "layer",
-    of=("compile_caches",),
+    event_tables=("compile_caches",),
 )
 """One row per layer of the compile cache: layer, hits, misses, bypasses, counted since the start of
 the run."""
@@ -216,7 +217,7 @@ answers = query(
     f"""(SELECT e.* EXCLUDE (answers), unnest(answers) FROM (
             SELECT run_id, seq, step, split, answers FROM judged_evaluations($1)
             UNION ALL BY NAME
-            SELECT run_id, seq, step, split, answers FROM predictions WHERE {MINE}) e
+            SELECT run_id, seq, step, split, answers FROM predictions WHERE {IN_EXPERIMENT}) e
         WHERE answers IS NOT NULL)""",
     "step, split, error, compared, differing, wrong, wrong_classes, margin, difference, "
     "tolerance, ratio, samples",
@@ -225,9 +226,9 @@ answers = query(
 every evaluation and every prediction file: step, split, and the fields of `answers`
 (docs/events.md)."""
 predictions = query(
-    f"(SELECT p.*, folder FROM predictions p JOIN progress USING (run_id) WHERE {MINE})",
+    f"(SELECT p.*, folder FROM predictions p JOIN progress USING (run_id) WHERE {IN_EXPERIMENT})",
     "split, folder, file, num_samples",
-    of=("predictions",),
+    event_tables=("predictions",),
 )
 """split, folder (of the run), file (relative to it, an unchecked path from the journal),
 num_samples; `storage.comparison.predictions` reads the files."""
@@ -244,7 +245,7 @@ absolute tolerance."""
 random_numbers = query(
     _latest("random_numbers"),
     "same, num_draws, loss_by_draw, inference_draws, error",
-    of=("random_numbers",),
+    event_tables=("random_numbers",),
 )
 """same (whether the backend draws the same numbers as without a compiler), num_draws, loss_by_draw
 (a list, draws without a compiler first), inference_draws, error of each examined run."""
@@ -260,6 +261,6 @@ dropouts = query("dropouts")
 investigation_trials = query("investigation_trials", order="number")
 """number (from 1), stage, what (backend or graph), outcome, detail, step, trial_seconds."""
 investigation_findings = query(
-    _latest("investigation_findings"), json=("labels",), of=("investigation_findings",)
+    _latest("investigation_findings"), json=("labels",), event_tables=("investigation_findings",)
 )
 """What is known so far (docs/events.md); `labels` is a list."""

@@ -12,7 +12,7 @@ from breakeven.storage.caches import always, memo, revision
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 
-MINE = "experiment = $1"
+IN_EXPERIMENT = "experiment = $1"
 """Selects the rows of one experiment by its number, `Store.number_of`. Each table of events needs
 its own condition; otherwise the database reads too many rows."""
 RECORDED = "* EXCLUDE (place, experiment, run_id, seq, time)"
@@ -30,7 +30,7 @@ def query(
     columns: str = RECORDED,
     order: str = "seq",
     *,
-    of: Collection[str] = (),
+    event_tables: Collection[str] = (),
     many: bool = False,
     json: Collection[str] = (),
 ) -> Ask:
@@ -38,7 +38,12 @@ def query(
     id. `json`: columns of JSON texts, which it parses."""
 
     def ask(store: Store, experiment_id: str) -> pd.DataFrame:
-        return parsed(rows(store, experiment_id, source, columns, order, of=of, many=many), *json)
+        return parsed(
+            rows(
+                store, experiment_id, source, columns, order, event_tables=event_tables, many=many
+            ),
+            *json,
+        )
 
     return memo(revision)(ask)
 
@@ -50,7 +55,7 @@ def rows(
     columns: str,
     order: str,
     *parameters: object,
-    of: Collection[str] = (),
+    event_tables: Collection[str] = (),
     many: bool = False,
 ) -> pd.DataFrame:
     """run_id, label, role and columns of the experiment's rows, in the order of the variants.
@@ -62,15 +67,15 @@ def rows(
     """
     is_table = source.isidentifier()
     sql = f"""SELECT place, {columns}
-        FROM (FROM {source} {f"WHERE {MINE}" if is_table else ""})
-        JOIN (SELECT run_id, position AS place FROM runs WHERE {MINE}) USING (run_id)
+        FROM (FROM {source} {f"WHERE {IN_EXPERIMENT}" if is_table else ""})
+        JOIN (SELECT run_id, position AS place FROM runs WHERE {IN_EXPERIMENT}) USING (run_id)
         ORDER BY place, {order}"""
-    tables = {source} if is_table else set(of)
+    tables = {source} if is_table else set(event_tables)
     is_rare = bool(tables) and tables.isdisjoint(USUAL)
     if is_rare and tables.isdisjoint(_tables_with_rows(store, experiment_id)):
         return _without_rows(store, sql, *parameters)
-    found = store.columns(sql, [store.number_of(experiment_id), *parameters])
-    return with_runs(store, experiment_id, found, many=many)
+    by_column = store.columns(sql, [store.number_of(experiment_id), *parameters])
+    return with_runs(store, experiment_id, by_column, many=many)
 
 
 @memo(revision)
@@ -78,7 +83,7 @@ def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
     """The rare tables with rows of the experiment. One query over all of them takes as long as one
     empty query, and most pages query a dozen."""
     query = " UNION ALL ".join(
-        f"(SELECT '{table}' FROM {table} WHERE {MINE} LIMIT 1)" for table in RARE
+        f"(SELECT '{table}' FROM {table} WHERE {IN_EXPERIMENT} LIMIT 1)" for table in RARE
     )
     return frozenset(name for (name,) in store.rows(query, [store.number_of(experiment_id)]))
 
@@ -118,7 +123,7 @@ def _runs(store: Store, experiment_id: str, as_categories: bool) -> pd.DataFrame
     if as_categories:
         return _runs(store, experiment_id, False).astype(dict.fromkeys(OF_RUNS, "category"))
     return store.query(
-        f"SELECT position, {', '.join(OF_RUNS)} FROM runs WHERE {MINE} ORDER BY position",
+        f"SELECT position, {', '.join(OF_RUNS)} FROM runs WHERE {IN_EXPERIMENT} ORDER BY position",
         [store.number_of(experiment_id)],
     )
 
@@ -133,12 +138,12 @@ def parsed(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 def _parsed(text: str) -> dict[str, str] | list[str] | None:
     try:
-        found = read_json(text)
+        content = read_json(text)
     except ValueError:
         return None
-    if isinstance(found, dict):
-        return {name: _as_text(value) for name, value in found.items()}
-    return [_as_text(value) for value in found]
+    if isinstance(content, dict):
+        return {name: _as_text(value) for name, value in content.items()}
+    return [_as_text(value) for value in content]
 
 
 def _as_text(value: object) -> str:

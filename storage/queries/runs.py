@@ -17,7 +17,7 @@ from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.recorded import environments, step_times, workloads
-from breakeven.storage.queries.rows import MINE, ends_of_runs, rows, timestamp
+from breakeven.storage.queries.rows import IN_EXPERIMENT, ends_of_runs, rows, timestamp
 
 
 @memo(revision)
@@ -26,7 +26,7 @@ def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     then on) and num_devices_before, both missing if not recorded; adds_rounds, whether the run had
     finished. Added rounds have no checkpoint, nor has a script that starts again from step 0."""
     columns = "step, attempt, time, file, num_devices, num_devices_before"
-    frame = rows(store, experiment_id, "attempts($1)", columns, "seq", of=["resumptions"])
+    frame = rows(store, experiment_id, "attempts($1)", columns, "seq", event_tables=["resumptions"])
     frame["time"] = timestamp(frame["time"])
     frame["adds_rounds"] = frame["file"].isna() & (frame["step"] > 0)
     return frame
@@ -77,30 +77,30 @@ class RunRecord:
 
 def run_record(store: Store, run_id: str) -> RunRecord:
     """The record of a run; raises `NotInStore`."""
-    found = _records(store, run_id.partition(".")[0]).get(run_id)
-    if found is None:
+    record = _records(store, run_id.partition(".")[0]).get(run_id)
+    if record is None:
         raise NotInStore(f"no run {run_id!r} in {store.data_dir.runs} or among the examples")
-    return found
+    return record
 
 
 @memo(revision)
 def _records(store: Store, experiment_id: str) -> dict[str, RunRecord]:
     rows = store.rows(
         f"""SELECT run_id, spec, origin, state, reason, folder, error
-        FROM (FROM runs WHERE {MINE}) JOIN progress USING (run_id)
+        FROM (FROM runs WHERE {IN_EXPERIMENT}) JOIN progress USING (run_id)
         LEFT JOIN (
             SELECT run_id, arg_max({{'name': coalesce(error, ''), 'message': coalesce(message, ''),
                 'traceback': coalesce(traceback, '')}}, seq) AS error
-            FROM errors WHERE {MINE} GROUP BY run_id
+            FROM errors WHERE {IN_EXPERIMENT} GROUP BY run_id
         ) USING (run_id)""",
         [store.number_of(experiment_id)],
     )
     environment = fields_by_run(environments(store, experiment_id))
     workload = fields_by_run(workloads(store, experiment_id))
-    found = {}
+    records = {}
     for run_id, text, origin, state, reason, folder, error in rows:
         spec = RunSpec.from_json(text)
-        found[run_id] = RunRecord(
+        records[run_id] = RunRecord(
             run_id=run_id,
             experiment_id=experiment_id,
             spec=spec.experiment,
@@ -113,7 +113,7 @@ def _records(store: Store, experiment_id: str) -> dict[str, RunRecord]:
             error=None if error is None else RunError(**error),
             folder=Path(folder),
         )
-    return found
+    return records
 
 
 def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
@@ -139,8 +139,9 @@ MAX_POINTS = 1000
 LISTS = ("throttled_by", "processes")
 """Columns of lists. Nearly all lists are empty, but fetching an empty one takes as long."""
 THROTTLED, PROCESSES = (
-    f"CASE WHEN len({one}) > 0 THEN {one} END AS {one}, {one} IS NOT NULL AS {one}_known"
-    for one in LISTS
+    f"CASE WHEN len({column}) > 0 THEN {column} END AS {column}, "
+    f"{column} IS NOT NULL AS {column}_known"
+    for column in LISTS
 )
 OF_SAMPLES = (
     "time, round + 1 AS round, first_step, steady, sm_clock_mhz, memory_clock_mhz, "
@@ -161,7 +162,7 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
     """
     if max_points is not None:
         return _thinned(losses(store, experiment_id, max_points=None), "loss", max_points)
-    table = f"(SELECT run_id, step, loss FROM steps WHERE {MINE} AND loss IS NOT NULL)"
+    table = f"(SELECT run_id, step, loss FROM steps WHERE {IN_EXPERIMENT} AND loss IS NOT NULL)"
     return rows(store, experiment_id, table, "step, loss", "step", many=True)
 
 
@@ -207,11 +208,11 @@ def _extremes(values: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
     stretch = np.arange(count) * num_stretches // count
     begins = np.searchsorted(stretch, np.arange(num_stretches))
     values = np.where(np.isfinite(values), values, 0.0)
-    found = []
+    kept = []
     for extreme in (np.minimum, np.maximum):
         places = np.flatnonzero(values == extreme.reduceat(values, begins)[stretch])
-        found.append(places[np.unique(stretch[places], return_index=True)[1]])
-    return np.unique(np.concatenate(found))
+        kept.append(places[np.unique(stretch[places], return_index=True)[1]])
+    return np.unique(np.concatenate(kept))
 
 
 @memo(revision)

@@ -9,7 +9,7 @@ import pandas as pd
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.caches import memo, revision
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.rows import MINE, rows
+from breakeven.storage.queries.rows import IN_EXPERIMENT, rows
 
 ELAPSED = (
     "compiling",
@@ -48,16 +48,18 @@ def shown_parts(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
 
 KINDS = "".join(f"WHEN '{phase}' THEN '{kind}' " for phase, kind in KIND_OF_PHASE.items())
 SPANS = f"""
-    mine AS (SELECT run_id, claimed, ended FROM progress JOIN runs USING (run_id) WHERE {MINE}),
+    claims AS (
+        SELECT run_id, claimed, ended FROM progress JOIN runs USING (run_id)
+        WHERE {IN_EXPERIMENT}),
     compiled AS (SELECT run_id, time, seconds FROM compile_ends
-        WHERE {MINE} AND isfinite(seconds)),
+        WHERE {IN_EXPERIMENT} AND isfinite(seconds)),
     begun AS (
         SELECT run_id, CASE phase {KINDS} ELSE phase END AS kind, time, seq FROM phases
-        WHERE {MINE}
-        UNION ALL SELECT run_id, 'loading', claimed, -1 FROM mine WHERE claimed IS NOT NULL),
+        WHERE {IN_EXPERIMENT}
+        UNION ALL SELECT run_id, 'loading', claimed, -1 FROM claims WHERE claimed IS NOT NULL),
     last AS (SELECT greatest(max(claimed), max(ended), (SELECT max(time) FROM begun),
-        (SELECT max(time) FROM blocks WHERE {MINE}),
-        (SELECT max(time) FROM compiled), $2::DOUBLE) AS until FROM mine),
+        (SELECT max(time) FROM blocks WHERE {IN_EXPERIMENT}),
+        (SELECT max(time) FROM compiled), $2::DOUBLE) AS until FROM claims),
     unclipped AS (
         SELECT run_id, kind, time AS start,
             lead(time) OVER (PARTITION BY run_id ORDER BY time, seq) AS "end" FROM begun
@@ -65,19 +67,19 @@ SPANS = f"""
     spans AS (
         SELECT run_id, kind, greatest(start, claimed) AS start,
             coalesce("end", ended, until) AS "end"
-        FROM unclipped JOIN mine USING (run_id), last WHERE claimed IS NOT NULL)"""
+        FROM unclipped JOIN claims USING (run_id), last WHERE claimed IS NOT NULL)"""
 """The activities of each run's newest process, named as in `ELAPSED`, with begin and end in seconds
 since the epoch. An open activity ends with the latest line of the experiment's journals or at the
 moment `$2`, whichever is later: `last.until`."""
 EARLIER = f"""
     lines AS (
-        SELECT run_id, time FROM blocks WHERE {MINE}
-        UNION ALL SELECT run_id, time FROM evaluations WHERE {MINE}
+        SELECT run_id, time FROM blocks WHERE {IN_EXPERIMENT}
+        UNION ALL SELECT run_id, time FROM evaluations WHERE {IN_EXPERIMENT}
         UNION ALL SELECT run_id, time FROM compiled),
     old AS (
         SELECT run_id, p.time AS start, coalesce(lead(p.time) OVER later, claimed) AS next,
             coalesce(lead(phase) OVER later, 'preparing') AS next_phase
-        FROM phases p JOIN mine USING (run_id) WHERE p.{MINE} AND p.time < claimed
+        FROM phases p JOIN claims USING (run_id) WHERE p.{IN_EXPERIMENT} AND p.time < claimed
         WINDOW later AS (PARTITION BY run_id ORDER BY p.time, p.seq)),
     earlier AS (
         SELECT run_id, start, CASE WHEN next_phase <> 'preparing' THEN next
@@ -102,15 +104,16 @@ def activities(store: Store, experiment_id: str, until: float | None = None) -> 
         WITH {SPANS},
         going_on AS (
             SELECT run_id, 'compiling' AS kind, arg_max(s.time, s.seq) AS start, any_value(until)
-            FROM compile_starts s JOIN mine USING (run_id), last
-            WHERE s.{MINE} AND ended IS NULL AND s.seq > coalesce(
-                (SELECT max(seq) FROM compile_ends e WHERE e.{MINE} AND e.run_id = s.run_id), -1)
+            FROM compile_starts s JOIN claims USING (run_id), last
+            WHERE s.{IN_EXPERIMENT} AND ended IS NULL AND s.seq > coalesce(
+                (SELECT max(seq) FROM compile_ends e
+                    WHERE e.{IN_EXPERIMENT} AND e.run_id = s.run_id), -1)
             GROUP BY run_id),
         placed AS (
             SELECT run_id, kind, start - began AS start, "end" - began AS "end",
                 floor({NUM_STRETCHES} * (start - began) / (until - began)) AS stretch
             FROM (FROM spans UNION ALL FROM going_on), last,
-                (SELECT min(claimed) AS began FROM mine)
+                (SELECT min(claimed) AS began FROM claims)
             WHERE kind <> 'waiting' AND start < "end")
         SELECT run_id, kind, min(start) AS start, max("end") AS "end" FROM placed
         GROUP BY run_id, kind, stretch)"""
@@ -126,14 +129,14 @@ def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float |
     left none, from its first phase to its last line."""
     number = store.number_of(experiment_id)
     folders = store.query(
-        f"SELECT folder FROM runs JOIN progress USING (run_id) WHERE {MINE}", [number]
+        f"SELECT folder FROM runs JOIN progress USING (run_id) WHERE {IN_EXPERIMENT}", [number]
     )["folder"].dropna()
     before = [times for folder in folders for times in RunDir(Path(folder)).earlier_processes]
     under_way = ", ".join(
         f"sum(change) FILTER (kind = '{kind}') OVER so_far AS {kind}" for kind in ELAPSED
     )
     doing = "".join(f"WHEN {kind} > 0 THEN '{kind}' " for kind in ELAPSED)
-    found = store.query(
+    activities = store.query(
         f"""
         WITH {SPANS}, {EARLIER},
         counted AS (
@@ -150,8 +153,8 @@ def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float |
         AS until FROM moments, last WHERE seconds > 0 GROUP BY 1 HAVING kind IS NOT NULL""",
         [number, None, [begin for begin, _ in before], [end for _, end in before]],
     )
-    seconds = dict(zip(found["kind"], found["seconds"].astype(float), strict=True))
-    until = float(found["until"].iloc[0]) if len(found) else None
+    seconds = dict(zip(activities["kind"], activities["seconds"].astype(float), strict=True))
+    until = float(activities["until"].iloc[0]) if len(activities) else None
     return {kind: seconds[kind] for kind in ELAPSED if kind in seconds}, until
 
 
@@ -178,14 +181,14 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
             FROM spans GROUP BY run_id),
         phase AS (
             SELECT run_id, min(time) FILTER (phase = 'training') AS first_turn
-            FROM phases WHERE {MINE} GROUP BY run_id),
+            FROM phases WHERE {IN_EXPERIMENT} GROUP BY run_id),
         planned AS (
             SELECT run_id, arg_max(num_steps, seq) AS reported FROM workloads
-            WHERE {MINE} GROUP BY run_id),
+            WHERE {IN_EXPERIMENT} GROUP BY run_id),
         worked AS (
             SELECT run_id, max(time) AS worked_until FROM (
-                SELECT run_id, time FROM blocks WHERE {MINE}
-                UNION ALL SELECT run_id, time FROM evaluations WHERE {MINE})
+                SELECT run_id, time FROM blocks WHERE {IN_EXPERIMENT}
+                UNION ALL SELECT run_id, time FROM evaluations WHERE {IN_EXPERIMENT})
             GROUP BY run_id),
         judged AS MATERIALIZED (SELECT run_id, seconds, compiled, steady FROM judged_steps($1)),
         usual AS (
@@ -229,6 +232,6 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
             LEFT JOIN planned USING (run_id) LEFT JOIN worked USING (run_id)
             LEFT JOIN done USING (run_id) LEFT JOIN evaluated USING (run_id)
             LEFT JOIN closing USING (run_id)
-        WHERE {MINE} ORDER BY position""",
+        WHERE {IN_EXPERIMENT} ORDER BY position""",
         [store.number_of(experiment_id), None],
     )

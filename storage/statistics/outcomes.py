@@ -141,11 +141,16 @@ class Trainings:
     def evaluated(self) -> dict[str, Floats]:
         """By column, what each of `equals` has at the steps of the backend's evaluations; NaN where
         it has nothing."""
-        found = [(one, one.index.get_indexer(self.evaluations.index)) for _, one in self.equals]
+        placed = [
+            (frame, frame.index.get_indexer(self.evaluations.index)) for _, frame in self.equals
+        ]
         # The place -1, of a step without an evaluation, is that of the additional NaN.
         return {
             name: np.column_stack(
-                [np.append(one[name].to_numpy(float), math.nan)[places] for one, places in found]
+                [
+                    np.append(frame[name].to_numpy(float), math.nan)[places]
+                    for frame, places in placed
+                ]
             )
             for name in EVALUATED
         }
@@ -180,35 +185,37 @@ def readings(trainings: Trainings, after: int, least: float = 0.0) -> list[Readi
     """
     if trainings.num_controls == 0:
         return []
-    found = [*_windows(trainings, after, least)]
+    all_readings = [*_windows(trainings, after, least)]
     for quantity in ("evaluation loss", "accuracy"):
         samples = _evaluation_samples(trainings, quantity)
         # Equal trainings have different spreads before and after they diverge.
-        early = [one for one in samples if one.last_step <= after]
-        late = [one for one in samples if one.last_step > after]
+        early = [sample for sample in samples if sample.last_step <= after]
+        late = [sample for sample in samples if sample.last_step > after]
         if quantity == "evaluation loss":
             early, late = _smooth(early), _smooth(late)
         count = len(early) + len(late)
         for group, has_last in ((early, not late), (late, True)):
-            found += _judge(trainings, quantity, group, count, has_last)
+            all_readings += _judge(trainings, quantity, group, count, has_last)
     if trainings.is_the_baselines:
-        found = [replace(one, expected=one.value) for one in found]
-    return sorted(found, key=lambda one: (one.last_step, one.first_step))
+        all_readings = [replace(reading, expected=reading.value) for reading in all_readings]
+    return sorted(all_readings, key=lambda reading: (reading.last_step, reading.first_step))
 
 
-def without_spikes(found: Sequence[Reading], is_wrong: Callable[[Reading], bool]) -> list[Reading]:
+def without_spikes(
+    all_readings: Sequence[Reading], is_wrong: Callable[[Reading], bool]
+) -> list[Reading]:
     """The wrong readings without temporary spikes, which any training may have: the last reading of
     a quantity, and readings with a wrong neighbour."""
     kept = []
     for quantity in SHARES:
-        mine = [one for one in found if one.quantity == quantity]
-        wrong = [is_wrong(one) for one in mine]
-        for index, one in enumerate(mine):
-            is_last = index == len(mine) - 1
+        of_quantity = [reading for reading in all_readings if reading.quantity == quantity]
+        wrong = [is_wrong(reading) for reading in of_quantity]
+        for index, reading in enumerate(of_quantity):
+            is_last = index == len(of_quantity) - 1
             has_neighbour = (index > 0 and wrong[index - 1]) or is_last or wrong[index + 1]
             if wrong[index] and has_neighbour:
-                kept.append(one)
-    return sorted(kept, key=lambda one: (one.last_step, one.first_step))
+                kept.append(reading)
+    return sorted(kept, key=lambda reading: (reading.last_step, reading.first_step))
 
 
 def _windows(trainings: Trainings, after: int, least: float) -> list[Reading]:
@@ -325,14 +332,14 @@ def _judge(
     learned = trainings.learned_accuracy if quantity == "accuracy" else trainings.learned
     inflation, freedom = _inflation(samples, trainings.num_controls)
     farthest = [_farthest(sample) for sample in samples]
-    found = []
+    judged = []
     for index, sample in enumerate(samples):
         is_last = has_last and index == len(samples) - 1
         level = _level(SIGNIFICANCE * SHARES[quantity], count, is_last)
         explained, shown = prediction_half_widths(
             sample.error, inflation, freedom, trainings.num_controls, level
         )
-        found.append(
+        judged.append(
             Reading(
                 quantity=quantity,
                 first_step=sample.first_step,
@@ -345,7 +352,7 @@ def _judge(
                 nearby=STRAYED_TIMES * max(farthest[max(0, index - 1) : index + 2]),
             )
         )
-    return found
+    return judged
 
 
 def _level(total: float, count: int, is_last: bool) -> float:
@@ -363,7 +370,11 @@ def _inflation(samples: Sequence[_Sample], num_controls: int) -> tuple[float, fl
     as one, where r is the correlation of neighbours (Bartlett 1946).
     """
     strayed = np.array(
-        [(one.values - one.values.mean()) / one.error for one in samples if one.error]
+        [
+            (sample.values - sample.values.mean()) / sample.error
+            for sample in samples
+            if sample.error
+        ]
     )
     if not len(strayed):
         return 0.0, num_controls
@@ -448,17 +459,17 @@ def loss_fall(losses: Floats) -> Fall | None:
     if len(losses) < LEAST_LEARNING_STEPS:
         return None
     later, size = size, min(size, MOST_STEPS)
-    found: list[Fall] = []
+    falls: list[Fall] = []
     at_first = after = math.inf
-    while not found or size <= len(losses) // LEAST_WINDOWS:
+    while not falls or size <= len(losses) // LEAST_WINDOWS:
         end, by_chance = _end_and_chance(losses, size)
         # A rise of the loss during warm-up must not count as a fall afterwards.
         at_first = min(at_first, float(np.median(losses[:size])))
         after = min(after, at_first, float(np.median(losses[later : later + size])))
         for start, least in ((at_first, LEAST_STEEP_FALL), (after, LEAST_FALL)):
-            found.append(Fall(start=start, end=end, needed=by_chance + least * abs(start)))
+            falls.append(Fall(start=start, end=end, needed=by_chance + least * abs(start)))
         size *= 2
-    return max(found, key=lambda fall: fall.start - fall.end - fall.needed)
+    return max(falls, key=lambda fall: fall.start - fall.end - fall.needed)
 
 
 def _end_and_chance(losses: Floats, size: int) -> tuple[float, float]:
@@ -511,7 +522,10 @@ def learned_by_accuracy(
     accuracies: Sequence[pd.Series], majority_share: float | None
 ) -> float | None:
     """The difference of the best accuracy to always guessing one label; None if not above 0."""
-    best = max((float(one.max()) for one in accuracies if one.notna().any()), default=math.nan)
+    best = max(
+        (float(accuracy.max()) for accuracy in accuracies if accuracy.notna().any()),
+        default=math.nan,
+    )
     if majority_share is None or not best > majority_share:
         return None
     return best - majority_share
@@ -549,8 +563,11 @@ def loss_excess(baseline: pd.Series, backend: pd.Series) -> float | None:
         return None
     end = num_windows * WINDOW_STEPS
     last = common[max(0, end - MAX_WINDOWS * WINDOW_STEPS) : end]
-    mine, theirs = backend.loc[last].mean(skipna=False), baseline.loc[last].mean(skipna=False)
-    return float(mine) - float(theirs)
+    loss, baseline_loss = (
+        backend.loc[last].mean(skipna=False),
+        baseline.loc[last].mean(skipna=False),
+    )
+    return float(loss) - float(baseline_loss)
 
 
 def check_loss(excess: float | None) -> LossCheck | None:

@@ -80,7 +80,8 @@ def loss_band(
     """step, baseline, low, high: the range in which a correct backend's loss must lie. Losses are
     indexed by step."""
     by_step = [
-        dict(zip(one.index.tolist(), one.tolist(), strict=True)) for one in (baseline, *controls)
+        dict(zip(run_losses.index.tolist(), run_losses.tolist(), strict=True))
+        for run_losses in (baseline, *controls)
     ]
     half = half_widths(by_step[0], by_step[1:], precision)
     widths = pd.Series(half, dtype=float)
@@ -143,7 +144,7 @@ class Parity:
     @property
     def max_ratio_to_interval(self) -> float | None:
         """Largest difference of a reading over the allowed one; above 1 is outside."""
-        return max((one.ratio for one in self.readings), default=None)
+        return max((reading.ratio for reading in self.readings), default=None)
 
     @property
     def band_ended(self) -> bool:
@@ -156,7 +157,7 @@ class Parity:
 
 def learned_less(parity: Parity) -> bool:
     """Whether another training, with larger batches, surely learned less from as many samples."""
-    return any(one.figures.get("is_worse", False) for one in parity.findings)
+    return any(finding.figures.get("is_worse", False) for finding in parity.findings)
 
 
 def judge_losses(
@@ -188,22 +189,22 @@ def judge_losses(
         return unknown(_why_unknown(common, equal))
     highest, outside = float(ratios.max()), ratios.index[ratios > 1]
     last = int(band["step"].max()) if len(band) else None
-    found = Parity(
+    parity = Parity(
         verdict="holds",
         max_ratio_to_band=highest,
         steps_compared=len(common),
         last_step_in_band=last,
     )
     if not len(outside):
-        told = {"max_ratio_to_band": highest, "band_steps": len(band), "num_steps": num_steps}
-        return replace(found, findings=(ParityFinding(kind="inside band", figures=told),))
+        figures = {"max_ratio_to_band": highest, "band_steps": len(band), "num_steps": num_steps}
+        return replace(parity, findings=(ParityFinding(kind="inside band", figures=figures),))
     first = int(outside.min())
     at = {"first_step_outside": first, "max_ratio_to_band": highest}
     if highest < broken_from:
         hardly = ParityFinding(kind="hardly outside", figures=at)
-        return replace(found, verdict="unknown", findings=(hardly,))
+        return replace(parity, verdict="unknown", findings=(hardly,))
     broken = ParityFinding(kind="outside band", figures=at)
-    return replace(found, verdict="broken", first_step_outside=first, findings=(broken,))
+    return replace(parity, verdict="broken", first_step_outside=first, findings=(broken,))
 
 
 def _why_unknown(common: pd.Index, equal: pd.Index) -> FindingKind:
@@ -223,7 +224,7 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
     parity = replace(parity, readings=tuple(readings))
     if parity.verdict == "broken":
         return parity
-    outside = next(iter(without_spikes(readings, lambda one: one.is_outside)), None)
+    outside = next(iter(without_spikes(readings, lambda reading: reading.is_outside)), None)
     if outside is not None:
         # Findings on the band matter only if it ended before, or if the interval is unknown.
         is_repeated = parity.band_ended or math.isinf(outside.interval)
@@ -237,7 +238,9 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
             outside=outside,
             findings=(*so_far, ParityFinding(kind="outside later", figures={"reading": outside})),
         )
-    apart = next(iter(reversed(without_spikes(readings, lambda one: not one.is_same))), None)
+    apart = next(
+        iter(reversed(without_spikes(readings, lambda reading: not reading.is_same))), None
+    )
     if parity.verdict != "holds" or apart is None:
         return parity
     return _also(parity, "too far apart", "unknown", reading=apart)
@@ -246,12 +249,12 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
 def with_controls(parity: Parity, num_controls: int, seconds: float) -> Parity:
     """Adds the number of controls, and the training seconds of one, to the findings that more
     controls may settle."""
-    told = {"num_controls": num_controls, "control_seconds": seconds}
+    known = {"num_controls": num_controls, "control_seconds": seconds}
     findings = tuple(
-        replace(one, figures={**one.figures, **told})
-        if one.kind in ("hardly outside", "too far apart")
-        else one
-        for one in parity.findings
+        replace(finding, figures={**finding.figures, **known})
+        if finding.kind in ("hardly outside", "too far apart")
+        else finding
+        for finding in parity.findings
     )
     return replace(parity, findings=findings)
 
@@ -306,7 +309,7 @@ def judge_end(
     if parity.verdict == "broken":
         return parity
     # Omits the advice to train longer or to wait for a common step, which cannot help now.
-    left = [one for one in parity.findings if one.kind != "nothing learned"]
+    left = [finding for finding in parity.findings if finding.kind != "nothing learned"]
     known = replace(parity, findings=tuple(left if parity.steps_compared else ()))
     return _also(known, kind, end or "unknown", **figures)
 
@@ -339,8 +342,8 @@ def _left_open(parity: Parity, kind: FindingKind) -> Parity:
 
 
 def _also(parity: Parity, kind: FindingKind, verdict: ParityVerdict, **figures: Any) -> Parity:
-    found = (*parity.findings, ParityFinding(kind=kind, figures=figures))
-    return replace(parity, verdict=verdict, findings=found)
+    extended = (*parity.findings, ParityFinding(kind=kind, figures=figures))
+    return replace(parity, verdict=verdict, findings=extended)
 
 
 def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
@@ -350,13 +353,13 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
     if wrong.empty:
         return unknown("no control")
     first = int(wrong.min())
-    found = ParityFinding(kind="not finite", figures={"first_step_outside": first})
+    finding = ParityFinding(kind="not finite", figures={"first_step_outside": first})
     return Parity(
         verdict="broken",
         first_step_outside=first,
         max_ratio_to_band=math.inf,
         steps_compared=len(common),
-        findings=(found,),
+        findings=(finding,),
     )
 
 
@@ -400,8 +403,8 @@ def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
     """
     if answers.empty:
         return None
-    whole = answers.dropna(subset=[*FIGURES, "samples"])
-    wrong = whole[whole["wrong"] > 0]
+    complete = answers.dropna(subset=[*FIGURES, "samples"])
+    wrong = complete[complete["wrong"] > 0]
     if wrong.empty:
         return None
     worst = wrong.sort_values(["wrong_classes", "wrong"], kind="stable").iloc[-1]

@@ -88,11 +88,11 @@ def find_redraw_fault(
     if stacked.shape[1] < 2 * MIN_DRAWS or stacked.shape[1] % 2:
         return None
     shifts, ratios = _statistics(stacked, least)
-    found = [
+    faults = [
         *_most_extreme("direction", shifts, names, MIN_SHIFT),
         *_most_extreme("size", ratios, names, MIN_LOG_RATIO),
     ]
-    return found[0] if found else None
+    return faults[0] if faults else None
 
 
 def _most_extreme(
@@ -100,14 +100,14 @@ def _most_extreme(
 ) -> list[RedrawFault]:
     """Faults of tensors whose actual division, the first, is the most extreme and large enough."""
     sizes = np.abs(values)
-    found = []
+    extremes = []
     if sizes[0, 0] >= least and _is_alone_at_the_top(sizes[0]):
-        found.append(0)
+        extremes.append(0)
     # Scales each parameter by its spread over the divisions, so that not only large ones count.
     spread = sizes[1:].std(axis=1, keepdims=True)
     units = np.where(sizes[1:] >= least, sizes[1:] / np.where(spread > 0, spread, 1.0), 0.0)
     if units[:, 0].any() and _is_alone_at_the_top(units.max(axis=0)):
-        found.append(1 + int(units[:, 0].argmax()))
+        extremes.append(1 + int(units[:, 0].argmax()))
     count = values.shape[1]
     return [
         RedrawFault(
@@ -116,7 +116,7 @@ def _most_extreme(
             size=_size(what, float(values[place, 0])),
             num_divisions=count,
         )
-        for place in found
+        for place in extremes
     ]
 
 
@@ -153,7 +153,7 @@ def _statistics(tables: Floats, least: Floats) -> tuple[Floats, Floats]:
     between = (of_first - in_first) / half**2
     floor = np.maximum(least, 1e-300)[:, None]
     within_first, within_second = (
-        np.maximum(one / (half * (half - 1)), floor) for one in (in_first, in_second)
+        np.maximum(group / (half * (half - 1)), floor) for group in (in_first, in_second)
     )
     within = (within_first + within_second) / 2
     shift = np.maximum(between - within, 0.0) / within
@@ -205,11 +205,11 @@ def find_dropout_faults(
     """
     expected = {row["number"]: row for row in eager}
     pairs = [(expected[row["number"]], row) for row in compiled if row["number"] in expected]
-    found = []
+    faults = []
     for before, after in pairs:
         wrong = _wrong(before, after)
         if wrong is not None:
-            found.append(
+            faults.append(
                 DropoutFault(
                     what=wrong,
                     number=int(after["number"]),
@@ -220,7 +220,7 @@ def find_dropout_faults(
                     expected=_measures(before)[wrong],
                 )
             )
-    return found
+    return faults
 
 
 def _wrong(eager: Mapping[str, Any], compiled: Mapping[str, Any]) -> Wrong | None:

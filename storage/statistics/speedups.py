@@ -206,9 +206,9 @@ def noise_floor(controls: Sequence[Ratio | None]) -> float | None:
     """The largest distance from 1 in a control's interval: smaller differences are noise on this
     machine. For several controls the median, so that more controls do not raise the floor."""
     reaches = [
-        max(abs(one.low - 1), abs(one.high - 1))
-        for one in controls
-        if one is not None and one.low is not None and one.high is not None
+        max(abs(ratio.low - 1), abs(ratio.high - 1))
+        for ratio in controls
+        if ratio is not None and ratio.low is not None and ratio.high is not None
     ]
     return float(np.median(reaches)) if reaches else None
 
@@ -323,9 +323,9 @@ def _steps_to_earn(seconds: float, gain: float) -> float:
     return seconds / gain if gain > 0 else math.inf
 
 
-def with_ends(name: str, found: Ratio | BreakEven | None) -> dict[str, float | None]:
+def with_ends(name: str, estimate: Ratio | BreakEven | None) -> dict[str, float | None]:
     """Columns for a ratio or a break-even, and the ends of its interval."""
-    if found is None:
+    if estimate is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    value = found.median if isinstance(found, Ratio) else found.steps
-    return {name: value, f"{name}_low": found.low, f"{name}_high": found.high}
+    value = estimate.median if isinstance(estimate, Ratio) else estimate.steps
+    return {name: value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

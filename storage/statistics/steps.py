@@ -87,22 +87,24 @@ class Step:
     @property
     def ratio_interval(self) -> tuple[float, float]:
         """95 % interval of the ratio, by Welch's t of the logarithms."""
-        one, other = np.array(self.after.logs), np.array(self.before.logs)
-        if max(np.ptp(one), np.ptp(other)) < EQUAL:
+        logs_after, logs_before = np.array(self.after.logs), np.array(self.before.logs)
+        if max(np.ptp(logs_after), np.ptp(logs_before)) < EQUAL:
             return self.ratio, self.ratio
-        low, high = _welch_interval(one, other)
+        low, high = _welch_interval(logs_after, logs_before)
         return math.exp(low), math.exp(high)
 
 
-def _welch_interval(one: Floats, other: Floats) -> tuple[float, float]:
+def _welch_interval(after: Floats, before: Floats) -> tuple[float, float]:
     """Interval of the difference of two means with unequal variances (Welch 1947)."""
     from scipy.special import stdtrit  # `scipy.stats` would take 60 MB of a server's memory.
 
-    n, m = len(one), len(other)
-    square, other_square = one.var() * (n / (n - 1)) / n, other.var() * (m / (m - 1)) / m
-    freedom = (square + other_square) ** 2 / (square**2 / (n - 1) + other_square**2 / (m - 1))
+    n, m = len(after), len(before)
+    after_square, before_square = after.var() * (n / (n - 1)) / n, before.var() * (m / (m - 1)) / m
+    freedom = (after_square + before_square) ** 2 / (
+        after_square**2 / (n - 1) + before_square**2 / (m - 1)
+    )
     tail = (1 - CONFIDENCE) / 2
-    error, difference = math.sqrt(square + other_square), one.mean() - other.mean()
+    error, difference = math.sqrt(after_square + before_square), after.mean() - before.mean()
     low, high = (float(stdtrit(freedom, p)) * error + difference for p in (tail, 1 - tail))
     return low, high
 
@@ -119,15 +121,15 @@ def _divide(values: tuple[float, ...]) -> tuple[tuple[Level, ...], tuple[Step, .
     """Divides with a cache, because pages repeat the call, and 400 values take one second."""
     logs = np.log(np.asarray(values, dtype=float))
     skipped = max(0, len(logs) - MAX_VALUES)
-    found = _split(logs[skipped:], skipped)
-    bounds = [skipped, *(index for index, _ in found), len(logs)]
+    places = _split(logs[skipped:], skipped)
+    bounds = [skipped, *(index for index, _ in places), len(logs)]
     levels = tuple(
         Level(first=first, last=last - 1, logs=tuple(map(float, logs[first:last])))
         for first, last in pairwise(bounds)
     )
     steps = tuple(
         Step(index=index, before=before, after=after, p_value=p_value)
-        for (index, p_value), (before, after) in zip(found, pairwise(levels), strict=True)
+        for (index, p_value), (before, after) in zip(places, pairwise(levels), strict=True)
     )
     return levels, steps
 
@@ -135,11 +137,11 @@ def _divide(values: tuple[float, ...]) -> tuple[tuple[Level, ...], tuple[Step, .
 def _split(logs: Floats, first: int) -> list[tuple[int, float]]:
     """Index and p-value of every step; `first` is the index of the first value."""
     places, p_value = _clearest(logs)
-    found = [(first + place, p_value) for place in places]
+    steps = [(first + place, p_value) for place in places]
     if places:
         for start, end in pairwise([0, *places, len(logs)]):
-            found += _split(logs[start:end], first + start)
-    return sorted(found)
+            steps += _split(logs[start:end], first + start)
+    return sorted(steps)
 
 
 def _clearest(logs: Floats) -> tuple[list[int], float]:
@@ -188,9 +190,9 @@ def _best_stretch(rows: Floats) -> tuple[Floats, list[int]]:
 
 def _sums(rows: Floats) -> Floats:
     """Sums of the first 0, 1, 2, ... values of each row minus its mean; the last sum is 0."""
-    found: Floats = np.zeros((rows.shape[0], rows.shape[1] + 1))
-    np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1, out=found[:, 1:])
-    return found
+    sums: Floats = np.zeros((rows.shape[0], rows.shape[1] + 1))
+    np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1, out=sums[:, 1:])
+    return sums
 
 
 def _correlation(logs: Floats, places: Sequence[int]) -> float:
@@ -200,8 +202,8 @@ def _correlation(logs: Floats, places: Sequence[int]) -> float:
     one from the values between these places, and noise of neighbours raises the one from
     differences.
     """
-    found = min(_correlation_within(logs, places), _correlation_by_differences(logs))
-    return found + (1 + 3 * max(found, 0.0)) / len(logs)
+    correlation = min(_correlation_within(logs, places), _correlation_by_differences(logs))
+    return correlation + (1 + 3 * max(correlation, 0.0)) / len(logs)
 
 
 def _correlation_within(logs: Floats, places: Sequence[int]) -> float:

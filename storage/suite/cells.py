@@ -39,7 +39,7 @@ def outcomes(store: Store, suite_run: str) -> list[Outcome]:
     return list(together.values())
 
 
-def _joined(one: Outcome, other: Outcome) -> Outcome:
+def _joined(first: Outcome, other: Outcome) -> Outcome:
     """Combines the outcomes of two scenarios for a cell."""
     known = {
         name: value
@@ -47,9 +47,9 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
         if value not in (None, "", ()) and name not in ("cell", "experiments", "is_over")
     }
     return replace(
-        one,
-        experiments={**one.experiments, **other.experiments},
-        is_over=one.is_over and other.is_over,
+        first,
+        experiments={**first.experiments, **other.experiments},
+        is_over=first.is_over and other.is_over,
         **known,
     )
 
@@ -92,7 +92,9 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
     comparison = compare(store, experiment_id)
     baseline = of_role(comparison.results, "baseline")
     control = of_role(comparison.results, "control")
-    for result in (one for one in comparison.results if one.role == "backend"):
+    for result in comparison.results:
+        if result.role != "backend":
+            continue
         states = (result.state, baseline.state if baseline else result.state)
         is_over = all(RunState(state).is_final for state in states)
         failure = _why_no_speed(comparison, baseline, result) if is_over else None
@@ -110,14 +112,14 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
 
 def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
     states = {run.label: run.state for run in queries.list_runs(store, experiment_id).itertuples()}
-    known = {one.backend: one for one in cold_and_warm(store, experiment_id)}
+    known = {times.backend: times for times in cold_and_warm(store, experiment_id)}
     is_over = all(RunState(state).is_final for state in states.values())
     ends = ", ".join(f"{label} {state_words(state)}" for label, state in states.items())
     for backend in spec.backends:
-        found = known.get(backend)
+        times = known.get(backend)
         plain = _outcome(experiment_id, spec, _part(spec), backend, is_over=is_over)
-        if found is not None:
-            yield replace(plain, cold_seconds=found.cold_median, warm_seconds=found.warm_median)
+        if times is not None:
+            yield replace(plain, cold_seconds=times.cold_median, warm_seconds=times.warm_median)
         else:
             failure = f"no cold process and its warm one both have a compile latency: {ends}"
             yield replace(plain, speed_failure=failure if is_over else None)

@@ -61,7 +61,9 @@ class MeanSpeedup:
     @property
     def deciding(self) -> tuple[LeftOut, ...]:
         """The models whose omission would change the verdict."""
-        return tuple(one for one in self.left_out if one.verdict not in (None, self.verdict))
+        return tuple(
+            omission for omission in self.left_out if omission.verdict not in (None, self.verdict)
+        )
 
 
 def mean_ratio(ratios: Sequence[Ratio]) -> Ratio | None:
@@ -70,11 +72,11 @@ def mean_ratio(ratios: Sequence[Ratio]) -> Ratio | None:
     an interval is included only through the spread of all. None without any model."""
     if not ratios:
         return None
-    logs = np.log([one.median for one in ratios])
+    logs = np.log([ratio.median for ratio in ratios])
     middle, count = float(logs.mean()), len(ratios)
     if count < MIN_MODELS:
         return Ratio(median=math.exp(middle), low=None, high=None, p_value=None, n=count)
-    own = math.sqrt(math.fsum(_log_error(one) ** 2 for one in ratios)) / count
+    own = math.sqrt(math.fsum(_log_error(ratio) ** 2 for ratio in ratios)) / count
     half = half_width(logs, own)
     return Ratio(
         median=math.exp(middle),
@@ -111,13 +113,13 @@ def _judged(
     mean: Ratio, row: Ratios, controls: Ratios, p_values: Sequence[float | None], index: int
 ) -> MeanSpeedup:
     left_out = [_without(model, row, controls, p_values, index) for model in row if len(row) > 1]
-    far = {one.model: abs(math.log(one.mean / mean.median)) for one in left_out}
+    far = {omission.model: abs(math.log(omission.mean / mean.median)) for omission in left_out}
     p_holm, verdict = _verdict(mean, row, controls, p_values, index)
     return MeanSpeedup(
         ratio=mean,
         p_holm=p_holm,
         verdict=verdict,
-        left_out=tuple(sorted(left_out, key=lambda one: -far[one.model])),
+        left_out=tuple(sorted(left_out, key=lambda omission: -far[omission.model])),
     )
 
 
@@ -236,11 +238,11 @@ class Group:
 
     @property
     def num_checked(self) -> int:
-        return sum(one.status is not None for one in self.outcomes)
+        return sum(outcome.status is not None for outcome in self.outcomes)
 
     @property
     def num_passed(self) -> int:
-        return sum(one.status == PASS for one in self.outcomes)
+        return sum(outcome.status == PASS for outcome in self.outcomes)
 
     @property
     def pass_rate(self) -> float | None:
@@ -259,13 +261,15 @@ class Group:
     @property
     def failures(self) -> dict[str, str]:
         """Models without a speed that counts, and the reasons."""
-        return {one.cell.model: one.failure for one in self.outcomes if one.failure}
+        return {outcome.cell.model: outcome.failure for outcome in self.outcomes if outcome.failure}
 
     @property
     def compile_seconds(self) -> tuple[float, ...]:
         """Compile latencies of the cells that have one."""
         return tuple(
-            one.compile_seconds for one in self.outcomes if one.compile_seconds is not None
+            outcome.compile_seconds
+            for outcome in self.outcomes
+            if outcome.compile_seconds is not None
         )
 
     @property
@@ -278,18 +282,18 @@ class Group:
         """Mean memory ratio; its interval is from the differences between models."""
         return mean_ratio(
             [
-                Ratio(median=one.memory_ratio, low=None, high=None, p_value=None, n=1)
-                for one in self.outcomes
-                if one.memory_ratio is not None
+                Ratio(median=outcome.memory_ratio, low=None, high=None, p_value=None, n=1)
+                for outcome in self.outcomes
+                if outcome.memory_ratio is not None
             ]
         )
 
     @property
     def _cold_and_warm(self) -> list[tuple[float, float]]:
         return [
-            (one.cold_seconds, one.warm_seconds)
-            for one in self.outcomes
-            if one.cold_seconds and one.warm_seconds is not None
+            (outcome.cold_seconds, outcome.warm_seconds)
+            for outcome in self.outcomes
+            if outcome.cold_seconds and outcome.warm_seconds is not None
         ]
 
     @property
@@ -307,30 +311,34 @@ class Group:
     @property
     def is_timed(self) -> bool:
         """Whether speedups were requested."""
-        return any("speed" in one.experiments for one in self.outcomes)
+        return any("speed" in outcome.experiments for outcome in self.outcomes)
 
     @property
     def num_open(self) -> int:
-        return sum(not one.is_over for one in self.outcomes)
+        return sum(not outcome.is_over for outcome in self.outcomes)
 
 
-def groups(found: Sequence[Outcome]) -> list[Group]:
+def groups(outcomes: Sequence[Outcome]) -> list[Group]:
     """One group for each backend, precision and part, in the order of the outcomes."""
     rows: dict[SuiteRow, list[Outcome]] = {}
-    for one in found:
-        rows.setdefault(row_of(one.cell), []).append(one)
+    for outcome in outcomes:
+        rows.setdefault(row_of(outcome.cell), []).append(outcome)
     speedups = [
-        {one.cell.model: ratio for one in row if (ratio := one.counted_speedup) is not None}
+        {
+            outcome.cell.model: ratio
+            for outcome in row
+            if (ratio := outcome.counted_speedup) is not None
+        }
         for row in rows.values()
     ]
     controls = [
-        {one.cell.model: one.control for one in row if one.control is not None}
+        {outcome.cell.model: outcome.control for outcome in row if outcome.control is not None}
         for row in rows.values()
     ]
     means = judge_means(speedups, controls)
     return [
-        Group(row=row, outcomes=tuple(mine), mean=mean)
-        for (row, mine), mean in zip(rows.items(), means, strict=True)
+        Group(row=row, outcomes=tuple(row_outcomes), mean=mean)
+        for (row, row_outcomes), mean in zip(rows.items(), means, strict=True)
     ]
 
 
@@ -384,15 +392,19 @@ class Against:
 
 def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> Against:
     """Compares a suite run with an earlier one."""
-    then = {one.cell: one for one in before}
-    current = {one.cell: one for one in now}
-    pairs = [(one, then[one.cell]) for one in now if one.cell in then and one.is_over]
+    then = {outcome.cell: outcome for outcome in before}
+    current = {outcome.cell: outcome for outcome in now}
+    pairs = [
+        (outcome, then[cell])
+        for cell, outcome in current.items()
+        if cell in then and outcome.is_over
+    ]
     changes = [change for pair in pairs for change in _changes(*pair)]
     return Against(
         changes=tuple(sorted(changes, key=lambda change: not change.is_worse)),
         only_before=tuple(cell for cell in then if cell not in current),
         only_now=tuple(cell for cell in current if cell not in then),
-        unclear=tuple(one.cell for one, other in pairs if _is_unclear(one, other)),
+        unclear=tuple(outcome.cell for outcome, earlier in pairs if _is_unclear(outcome, earlier)),
         means=_mean_changes(pairs),
     )
 
@@ -420,61 +432,61 @@ def _is_unclear(now: Outcome, before: Outcome) -> bool:
 
 def _changes(now: Outcome, before: Outcome) -> Iterator[Change]:
     for kind, judge in JUDGES.items():
-        found = judge(now, before)
-        if found is not None:
-            is_worse, was, is_now = found
+        judgement = judge(now, before)
+        if judgement is not None:
+            is_worse, was, is_now = judgement
             doubts = () if kind == "accuracy" else (*now.doubts, *before.doubts)
             yield Change(
                 cell=now.cell, kind=kind, is_worse=is_worse, before=was, now=is_now, doubts=doubts
             )
 
 
-Found = tuple[bool, str, str] | None
+Judgement = tuple[bool, str, str] | None
 """Whether the change is for the worse, and both values as text; None for no change."""
 
 
-def _accuracy(now: Outcome, before: Outcome) -> Found:
+def _accuracy(now: Outcome, before: Outcome) -> Judgement:
     if now.status is None or before.status is None:
         return None
     was, passes = before.status == PASS, now.status == PASS
     return None if was == passes else (was, before.status, now.status)
 
 
-def _speed(now: Outcome, before: Outcome) -> Found:
+def _speed(now: Outcome, before: Outcome) -> Judgement:
     """A change if the intervals do not overlap, or if only one run has a speed."""
     if before.speedup is None and before.speed_failure and now.speedup is not None:
         return False, before.speed_failure, ratio_text(now.speedup)
     if before.speedup is not None and now.speedup is None and now.speed_failure:
         return True, ratio_text(before.speedup), now.speed_failure
-    one, other = now.speedup, before.speedup
-    if one is None or other is None or None in (one.low, one.high, other.low, other.high):
+    speedup, earlier = now.speedup, before.speedup
+    if speedup is None or speedup.low is None or speedup.high is None:
         return None
-    assert one.low is not None and one.high is not None
-    assert other.low is not None and other.high is not None
-    if one.high >= other.low and one.low <= other.high:
+    if earlier is None or earlier.low is None or earlier.high is None:
         return None
-    return one.high < other.low, ratio_text(other), ratio_text(one)
+    if speedup.high >= earlier.low and speedup.low <= earlier.high:
+        return None
+    return speedup.high < earlier.low, ratio_text(earlier), ratio_text(speedup)
 
 
-def _compile(now: Outcome, before: Outcome) -> Found:
-    one, other = now.compile_seconds, before.compile_seconds
-    if one is None or other is None:
+def _compile(now: Outcome, before: Outcome) -> Judgement:
+    seconds, earlier = now.compile_seconds, before.compile_seconds
+    if seconds is None or earlier is None:
         return None
-    if abs(one - other) <= max(COMPILE_SECONDS, COMPILE_CHANGE * other):
+    if abs(seconds - earlier) <= max(COMPILE_SECONDS, COMPILE_CHANGE * earlier):
         return None
     text = METRICS["compile_seconds"].format
-    return one > other, text(other), text(one)
+    return seconds > earlier, text(earlier), text(seconds)
 
 
-def _memory(now: Outcome, before: Outcome) -> Found:
-    one, other = now.memory_ratio, before.memory_ratio
-    if one is None or other is None or abs(one / other - 1) <= MEMORY_CHANGE:
+def _memory(now: Outcome, before: Outcome) -> Judgement:
+    ratio, earlier = now.memory_ratio, before.memory_ratio
+    if ratio is None or earlier is None or abs(ratio / earlier - 1) <= MEMORY_CHANGE:
         return None
     text = METRICS["memory_ratio"].format
-    return one < other, text(other), text(one)
+    return ratio < earlier, text(earlier), text(ratio)
 
 
-JUDGES: dict[Kind, Callable[[Outcome, Outcome], Found]] = {
+JUDGES: dict[Kind, Callable[[Outcome, Outcome], Judgement]] = {
     "accuracy": _accuracy,
     "speed": _speed,
     "compile": _compile,

@@ -46,8 +46,9 @@ class Address:
     def without_secrets(self, text: object) -> str:
         """A message about this store without passwords; it may quote the address."""
         hidden = printable(text)
-        for found in (match for secret in SECRETS for match in secret.finditer(self.place)):
-            hidden = hidden.replace(found[2], MASK).replace(found[2].strip("'"), MASK)
+        for secret in SECRETS:
+            for match in secret.finditer(self.place):
+                hidden = hidden.replace(match[2], MASK).replace(match[2].strip("'"), MASK)
         return masked(hidden)
 
 

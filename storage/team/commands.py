@@ -96,13 +96,13 @@ def _inlined(lake: Lake) -> int:
 def forget_folder(lake: Lake, data_folder: str) -> int:
     """Removes the rows of a data folder and returns the number of its runs; raises
     `TeamStoreUnusable`."""
-    mine = "run_id IN (SELECT run_id FROM progress WHERE data_folder = ?)"
+    of_folder = "run_id IN (SELECT run_id FROM progress WHERE data_folder = ?)"
     with lake.writing() as (cursor, _):
         row = cursor.execute(
-            f"SELECT count(*) FROM progress WHERE {mine}", [data_folder]
+            f"SELECT count(*) FROM progress WHERE {of_folder}", [data_folder]
         ).fetchone()
         for table in (*EVENT_TABLES.values(), "runs", "labels", "progress"):
-            cursor.execute(f"DELETE FROM {table} WHERE {mine}", [data_folder])
+            cursor.execute(f"DELETE FROM {table} WHERE {of_folder}", [data_folder])
         cursor.execute("DELETE FROM unreadable WHERE data_folder = ?", [data_folder])
         cursor.execute("DELETE FROM data_folders WHERE data_folder = ?", [data_folder])
     return int(row[0]) if row else 0

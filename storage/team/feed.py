@@ -130,8 +130,10 @@ class Feed:
             if stand != {name: watch.known[name] for name in touched if name in watch.known}:
                 raise Overtaken
             write_runs(cursor, seen, changed, numbers, revision, self.name)
-            present = [(number, table) for table, found in filled.items() for number in found]
-            new = [one for one in present if one not in self._present]
+            present = [
+                (number, table) for table, experiments in filled.items() for number in experiments
+            ]
+            new = [pair for pair in present if pair not in self._present]
             if new:
                 columns = [list(column) for column in zip(*new, strict=True)]
                 cursor.execute("INSERT INTO present SELECT unnest(?), unnest(?)", columns)
@@ -150,12 +152,12 @@ class Feed:
             return
         run_ids |= watch.elsewhere
         with self._lake.reading() as cursor:
-            found = cursor.execute(
+            run_ids_elsewhere = cursor.execute(
                 "SELECT run_id FROM progress WHERE run_id IN (SELECT unnest(?)) "
                 "AND data_folder <> ?",
                 [sorted(run_ids), self.name],
             ).fetchall()
-        watch.elsewhere = {run_id for (run_id,) in found}
+        watch.elsewhere = {run_id for (run_id,) in run_ids_elsewhere}
         self._looked_elsewhere = time.monotonic()
         seen.drop(watch.elsewhere)
 
@@ -165,8 +167,8 @@ class Feed:
             if ids <= self._numbers.keys():
                 return {name: self._numbers[name] for name in ids}
             with suppress(Overtaken), self._lake.writing() as (cursor, _):
-                found = add_numbers(cursor, ids)
-                self._numbers |= found
+                numbers = add_numbers(cursor, ids)
+                self._numbers |= numbers
         raise self._lake.always_overtaken()
 
 
@@ -180,12 +182,12 @@ def _open_outbox(cursor: Cursor) -> None:
 
 def _filled(cursor: Cursor) -> dict[str, list[int]]:
     """Tables of events with rows, and the numbers of their experiments."""
-    found = {}
+    experiments_by_table = {}
     for table in EVENT_TABLES.values():
         rows = cursor.execute(f"SELECT DISTINCT experiment FROM {table}").fetchall()
         if rows:
-            found[table] = [number for (number,) in rows]
-    return found
+            experiments_by_table[table] = [number for (number,) in rows]
+    return experiments_by_table
 
 
 def data_folder_id(data_dir: DataDir) -> str:

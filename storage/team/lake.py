@@ -135,9 +135,9 @@ class Lake:
             yield
         except duckdb.Error as error:
             text = str(error)
-            if any(one in text.lower() for one in OVERTAKEN):
+            if any(phrase in text.lower() for phrase in OVERTAKEN):
                 raise Overtaken from None
-            if any(one in text.lower() for one in LOST):
+            if any(phrase in text.lower() for phrase in LOST):
                 self.is_attached = False
             reason = self.address.without_secrets(_reason(text))
             complaint = f"{self.address.masked} cannot be used: {reason}. {_remedy(reason)}"
@@ -244,8 +244,8 @@ def load_extension(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     versions = Path(spec.origin).parent / "extensions"
     file = versions / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
     if not file.is_file():
-        found = ", ".join(sorted(one.name for one in versions.glob("v*"))) or "none"
-        raise TeamStoreUnusable(f"{missing} (of {package}, only {found} is installed)")
+        installed = ", ".join(sorted(folder.name for folder in versions.glob("v*"))) or "none"
+        raise TeamStoreUnusable(f"{missing} (of {package}, only {installed} is installed)")
     try:
         connection.execute(f"LOAD '{quoted(file)}'")
     except duckdb.Error as error:
@@ -264,7 +264,7 @@ def _reason(error: str) -> str:
 
 def _remedy(error: str) -> str:
     text = error.lower()
-    if any(one in text for one in REFUSED):
+    if any(phrase in text for phrase in REFUSED):
         return (
             "Name the user in store.address, and the password in PGPASSWORD or ~/.pgpass of who "
             "runs this"
@@ -273,7 +273,7 @@ def _remedy(error: str) -> str:
         return "Leave store.data empty: the store knows where its rows lie"
     if "does not exist" in text and "database" in text:
         return "Create the database first: createdb NAME (docs/operating.md)"
-    if any(one in text for one in LOST):
+    if any(phrase in text for phrase in LOST):
         return (
             "Look whether the database runs and can be reached from here (pg_isready -h HOST); run "
             "folders stay as they are and are taken in once it is back"
@@ -291,7 +291,7 @@ def snapshot(cursor: Cursor) -> int:
 def s3_secret() -> str:
     """A statement with the settings of object storage for DuckDB, from the environment variables of
     Amazon's own tools."""
-    found = {
+    fields = {
         "KEY_ID": os.environ.get("AWS_ACCESS_KEY_ID"),
         "SECRET": os.environ.get("AWS_SECRET_ACCESS_KEY"),
         "SESSION_TOKEN": os.environ.get("AWS_SESSION_TOKEN"),
@@ -300,8 +300,8 @@ def s3_secret() -> str:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     scheme, _, host = endpoint.rpartition("://")
     if host:
-        found |= {"ENDPOINT": host.rstrip("/"), "URL_STYLE": "path"}
-    settings = [f"{name} '{quoted(value)}'" for name, value in found.items() if value]
+        fields |= {"ENDPOINT": host.rstrip("/"), "URL_STYLE": "path"}
+    settings = [f"{name} '{quoted(value)}'" for name, value in fields.items() if value]
     if scheme == "http":
         settings.append("USE_SSL false")
     return f"CREATE OR REPLACE SECRET team_data ({', '.join(['TYPE s3', *settings])})"

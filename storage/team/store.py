@@ -86,10 +86,10 @@ def _drop_gone(cursor: Cursor) -> set[int]:
     if here == there:
         return set()
     gone = f"run_id NOT IN (SELECT run_id FROM {LAKE}.progress)"
-    found = cursor.execute(f"SELECT DISTINCT experiment FROM runs WHERE {gone}").fetchall()
+    experiments = cursor.execute(f"SELECT DISTINCT experiment FROM runs WHERE {gone}").fetchall()
     for table in ("progress", "runs", LISTED):
         cursor.execute(f"DELETE FROM {table} WHERE {gone}")
-    return {number for (number,) in found}
+    return {number for (number,) in experiments}
 
 
 LOCK_FILE = "team-store.lock"
@@ -196,10 +196,10 @@ class TeamStore(Store):
         parameters = [name, version]
         if experiment_id is not None:
             query, parameters = f"{query} AND experiment_id = ?", [*parameters, experiment_id]
-        found = []
+        results = []
         with suppress(TeamStoreUnusable), self._lake.connected():
-            found = self.rows(query, parameters)
-        return [*found, *self._unwritten_results(name)]
+            results = self.rows(query, parameters)
+        return [*results, *self._unwritten_results(name)]
 
     def _write_result(self, row: list[Any]) -> None:
         with suppress(Overtaken), self._lake.connected(), self._connection.cursor() as cursor:

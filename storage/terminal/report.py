@@ -279,7 +279,7 @@ def compile_report(first: CompiledRun, other: CompiledRun, code: Sequence[str] =
         lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
     lines += [f"recorded file that differs: {printable(name)}" for name in code]
     times = [
-        [row.phase, format_seconds(row.one), format_seconds(row.other)]
+        [row.phase, format_seconds(row.run), format_seconds(row.other)]
         for row in phases(first, other).itertuples()
     ]
     return "\n".join([*lines, "", *aligned_table([["phase of compiling", "A", "B"], *times], 1)])

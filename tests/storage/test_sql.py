@@ -24,7 +24,7 @@ REVIEWED = {
     "queries/rows.py": {
         "', '.join(OF_RUNS)",
         "columns",
-        "f'WHERE {MINE}' if is_table else ''",
+        "f'WHERE {IN_EXPERIMENT}' if is_table else ''",
         "order",
         "source",
         "table",
@@ -44,7 +44,14 @@ REVIEWED = {
         "quoted(question)",
         "self.address.catalog",
     },
-    "team/commands.py": {"' UNION ALL '.join(counts)", "catalog", "gone", "macro", "mine", "table"},
+    "team/commands.py": {
+        "' UNION ALL '.join(counts)",
+        "catalog",
+        "gone",
+        "macro",
+        "of_folder",
+        "table",
+    },
 }
 
 

@@ -236,7 +236,7 @@ def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
         if differences:
             st.html(difference_html(differences, compiled.title, other_compiled.title))
     times = phases(compiled, other_compiled).rename(
-        columns={"one": "this_run", "other": "other_run"}
+        columns={"run": "this_run", "other": "other_run"}
     )
     meant = {"this_run": "compile_phases", "other_run": "compile_phases"}
     show_code_difference(store, compiled.record, other_compiled.record)

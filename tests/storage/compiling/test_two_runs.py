@@ -133,7 +133,7 @@ def test_a_shape_that_changed_is_a_recompilation_with_its_setting(store: Store) 
 def test_phases_are_told_beside_it_whether_or_not_anything_differs(store: Store) -> None:
     found = phases(*loaded(store, "one", "again"))
     assert found["phase"].iloc[0] == "Dynamo"
-    assert (found[["one", "other"]].iloc[0] > 0).all()
+    assert (found[["run", "other"]].iloc[0] > 0).all()
 
 
 def test_the_command_says_what_differs(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

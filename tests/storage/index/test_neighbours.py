@@ -107,7 +107,7 @@ def test_a_query_that_reads_all_is_found(store: Store, monkeypatch: pytest.Monke
         table for name in OF_EXPERIMENT for plan in plans(store, name) for table, _ in scans(plan)
     }
     assert len(read) > 18
-    monkeypatch.setattr(queries.runs, "MINE", "abs(experiment) = $1")
+    monkeypatch.setattr(queries.runs, "IN_EXPERIMENT", "abs(experiment) = $1")
     found = [picked for plan in plans(store, "losses") for _, picked in scans(plan)]
     assert not any("experiment=" in picked for picked in found)
-    assert rows.MINE == "experiment = $1"
+    assert rows.IN_EXPERIMENT == "experiment = $1"
