@@ -61,8 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands with their options; `execute` of what it parses runs the command."""
-    whole = argparse.ArgumentParser(prog="breakeven")
-    kinds = whole.add_subparsers(required=True, metavar="COMMAND")
+    command_line = argparse.ArgumentParser(prog="breakeven")
+    kinds = command_line.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, execute: Callable[..., int], text: str = "") -> argparse.ArgumentParser:
         text = text or STORED[name]
@@ -128,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     days = "of upkeep: how long earlier states stay (default: 7, longer than a backup takes)"
     team.add_argument("--days", type=float, default=7.0, help=days)
     team.add_argument("--yes", action="store_true", help="of reset: really")
-    return whole
+    return command_line
 
 
 def _add_inner_commands(add: Callable[..., argparse.ArgumentParser]) -> None:

@@ -354,8 +354,8 @@ CREATE TABLE errors (
     error VARCHAR, message VARCHAR, traceback VARCHAR, out_of_memory BOOLEAN
 );
 
--- What follows are views of one experiment, number `wanted`, whose rows are picked before anything is computed:
--- a window over a whole table would have every experiment pay for all others.
+-- What follows are views of one experiment, the one with the number `wanted`. Its rows are picked
+-- before anything is computed: a window over a whole table would have every experiment pay for all.
 
 -- A run's attempts: 1 is its first process, each resumption begins the next one. One that begins
 -- anew leaves nothing of those before it, and is the first of all that counts. The rows of an attempt

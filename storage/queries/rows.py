@@ -61,9 +61,9 @@ def rows(
     """run_id, label, role and columns of the experiment's rows, in the order of the variants.
 
     `source`: a table of events, or a query in parentheses or a view of `schema.sql`, both with the
-    experiment's number as parameter `$1`; `parameters` are `$2` and so on. `of`: tables of events;
-    if all of them are empty, the query or view has no rows. `many`: one row per step or block, so
-    the three texts are categories.
+    experiment's number as parameter `$1`; `parameters` are `$2` and so on. If all `event_tables`
+    are empty, the query or view has no rows. `many`: one row per step or block, so the three texts
+    are categories.
     """
     is_table = source.isidentifier()
     sql = f"""SELECT place, {columns}

@@ -16,12 +16,12 @@ def _no_examples(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of experiments that were compared since, and whose comparison was not read."""
-    found: list[str] = []
+    experiment_ids: list[str] = []
     compute = comparison._compare
 
     def listen(store: Store, experiment_id: str) -> comparison.StoredComparison:
-        found.append(experiment_id)
+        experiment_ids.append(experiment_id)
         return compute(store, experiment_id)
 
     monkeypatch.setattr(comparison, "_compare", listen)
-    return found
+    return experiment_ids

@@ -144,12 +144,14 @@ def test_too_many_files_are_refused(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("name", "same_place"),
     [("a/b", "a/b"), ("a/B", "A/b"), ("\u00e9", "e\u0301"), ("a", "a/b"), ("a/b", "a")],
 )
-def test_two_files_at_one_place_are_refused(tmp_path: Path, way: str, one: str, other: str) -> None:
+def test_two_files_at_one_place_are_refused(
+    tmp_path: Path, way: str, name: str, same_place: str
+) -> None:
     with pytest.raises(ImportUnusable, match="in it twice"):
-        unpacked(WAYS[way]([(one, b"1"), (other, b"2")]), tmp_path)
+        unpacked(WAYS[way]([(name, b"1"), (same_place, b"2")]), tmp_path)
 
 
 PLAIN = zipped([("a-b", b"1")])
@@ -167,10 +169,10 @@ def patched(*values: tuple[int, str, int]) -> bytes:
 
 def on_each_other() -> bytes:
     """As in the bombs without nesting: twenty names for the same bytes."""
-    one = zipped([("a", b"\0" * 9_000)])
-    directory, end = one.index(b"PK\1\2"), one.index(b"PK\5\6")
-    entries = b"".join(one[directory:end].replace(b"a", bytes([97 + n]), 1) for n in range(20))
-    return one[:directory] + entries + patched_end(one[end:], len(entries))
+    archive = zipped([("a", b"\0" * 9_000)])
+    directory, end = archive.index(b"PK\1\2"), archive.index(b"PK\5\6")
+    entries = b"".join(archive[directory:end].replace(b"a", bytes([97 + n]), 1) for n in range(20))
+    return archive[:directory] + entries + patched_end(archive[end:], len(entries))
 
 
 def patched_end(end: bytes, length: int) -> bytes:

@@ -43,33 +43,35 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def queries_sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The queries that were asked for data frames."""
-    found: list[str] = []
+    sent: list[str] = []
     ask = Store.columns
 
     def listen(store: Store, sql: str, *parameters: object) -> dict[str, Any]:
-        found.append(sql)
+        sent.append(sql)
         return ask(store, sql, *parameters)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Store, "columns", listen)
-    return found
+    return sent
 
 
-def test_what_did_not_change_is_not_asked_again(data_dir: DataDir, asked: list[str]) -> None:
+def test_what_did_not_change_is_not_asked_again(data_dir: DataDir, queries_sent: list[str]) -> None:
     record_experiment(data_dir.runs)
     with Store.open(data_dir) as store:
         store.ingest()
         first = queries.losses(store, EXPERIMENT_ID)
-        asked.clear()
+        queries_sent.clear()
         Recording(data_dir.runs, "baseline", experiment_id=OTHER).block([0.1] * 2, [1.0] * 2)
         store.ingest()
         pd.testing.assert_frame_equal(queries.losses(store, EXPERIMENT_ID), first)
         assert len(queries.losses(store, EXPERIMENT_ID, max_points=10)) < len(first)
-        assert asked == [], "another experiment changes nothing, and fewer points are of the same"
+        assert queries_sent == [], (
+            "another experiment changes nothing, and fewer points are of the same"
+        )
         assert len(queries.losses(store, OTHER)) == 2
         queries.blocks(store, EXPERIMENT_ID)
-        assert len(asked) > 1
+        assert len(queries_sent) > 1
 
 
 def test_who_changes_an_answer_changes_it_for_nobody_else(shared: Store) -> None:
@@ -83,7 +85,9 @@ def test_who_changes_an_answer_changes_it_for_nobody_else(shared: Store) -> None
     assert "label" in again
 
 
-def test_what_an_experiment_lacks_is_not_asked_for(data_dir: DataDir, asked: list[str]) -> None:
+def test_what_an_experiment_lacks_is_not_asked_for(
+    data_dir: DataDir, queries_sent: list[str]
+) -> None:
     record_experiment(data_dir.runs)
     run = Recording(data_dir.runs, "baseline", experiment_id=OTHER).block([0.1] * 2, [1.0] * 2)
     with Store.open(data_dir) as store:
@@ -91,10 +95,12 @@ def test_what_an_experiment_lacks_is_not_asked_for(data_dir: DataDir, asked: lis
         asks = (queries.stops, queries.resumptions, queries.compile_metrics, queries.predictions)
         first = [ask(store, EXPERIMENT_ID) for ask in asks]
         queries.blocks(store, OTHER)
-        asked.clear()
+        queries_sent.clear()
         for ask, before in zip(asks, first, strict=True):
             pd.testing.assert_frame_equal(ask(store, OTHER), before.iloc[:0])
-        assert [sql for sql in asked if "compile_metrics" not in sql] == []  # The first one has it.
+        assert [
+            sql for sql in queries_sent if "compile_metrics" not in sql
+        ] == []  # The first one has it.
         run.stop("patience")
         store.ingest()
         assert queries.stops(store, OTHER)["reason"].tolist() == ["patience"]
@@ -103,11 +109,11 @@ def test_what_an_experiment_lacks_is_not_asked_for(data_dir: DataDir, asked: lis
 
 def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Recording(data_dir.runs, "baseline").claim().start().block([0.1] * 10, [1.0] * 10)
-    told: list[str] = []
+    sent: list[str] = []
     ask = Store.rows
 
     def listen(store: Store, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        told.append(sql)
+        sent.append(sql)
         return ask(store, sql, *parameters)
 
     monkeypatch.setattr(Store, "rows", listen)
@@ -116,7 +122,7 @@ def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.Monke
         before = caches.standing(store, EXPERIMENT_ID)
         assert before.states == {"lost"}
         assert before.revision == queries.revision(store, EXPERIMENT_ID)
-        assert sum("FROM progress" in sql for sql in told) == 1
+        assert sum("FROM progress" in sql for sql in sent) == 1
         run.end(RunState.FINISHED)
         store.ingest()
         after = caches.standing(store, EXPERIMENT_ID)
@@ -124,31 +130,33 @@ def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.Monke
         assert caches.standing(store, OTHER).states == frozenset()
 
 
-def test_readers_of_the_same_have_it_asked_once(shared: Store, asked: list[str]) -> None:
+def test_readers_of_the_same_have_it_asked_once(shared: Store, queries_sent: list[str]) -> None:
     with ThreadPoolExecutor(5) as readers:
-        found = [readers.submit(queries.step_times, shared, EXPERIMENT_ID) for _ in range(20)]
-        assert {len(one.result()) for one in found} == {120}
-        assert sum("judged_steps" in sql for sql in asked) == 1
+        answers = [readers.submit(queries.step_times, shared, EXPERIMENT_ID) for _ in range(20)]
+        assert {len(answer.result()) for answer in answers} == {120}
+        assert sum("judged_steps" in sql for sql in queries_sent) == 1
 
 
-def test_old_answers_go(shared: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_answers_go(
+    shared: Store, queries_sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """But not one that is made of a dozen other answers, each of them newer than the question."""
     monkeypatch.setattr(caches, "MAX_BYTES", 20_000)
     queries.step_times(shared, EXPERIMENT_ID)  # 120 rows of 11 columns: 10 kB
     queries.losses(shared, EXPERIMENT_ID)
     queries.step_settings(shared, EXPERIMENT_ID)
     queries.step_times(shared, EXPERIMENT_ID)
-    asked.clear()
+    queries_sent.clear()
     queries.step_times(shared, EXPERIMENT_ID)
-    assert asked == []
+    assert queries_sent == []
     monkeypatch.setattr(caches, "MAX_BYTES", 1)
     queries.blocks(shared, EXPERIMENT_ID)
     queries.step_times(shared, EXPERIMENT_ID)
-    assert len(asked) > 1
+    assert len(queries_sent) > 1
     load_evidence(shared, EXPERIMENT_ID)
-    asked.clear()
+    queries_sent.clear()
     load_evidence(shared, EXPERIMENT_ID)
-    assert asked == []
+    assert queries_sent == []
 
 
 def test_functions_of_one_name_have_answers_of_their_own(shared: Store) -> None:
@@ -165,17 +173,17 @@ def test_functions_of_one_name_have_answers_of_their_own(shared: Store) -> None:
 
 def test_a_store_has_no_answers_of_one_before_it(data_dir: DataDir) -> None:
     """Even where the next one takes the place of the closed one in memory."""
-    asked: list[int] = []
+    store_ids: list[int] = []
 
     @caches.memo(caches.always)
     def ask(store: Store) -> None:
-        asked.append(store.id)
+        store_ids.append(store.id)
 
     for _ in range(3):
         with Store.in_memory(data_dir) as store:
             ask(store)
             ask(store)
-    assert len(asked) == 3
+    assert len(store_ids) == 3
 
 
 def test_an_unchanged_record_is_computed_once(shared: Store) -> None:
@@ -196,8 +204,8 @@ def test_counted_sizes_of_frames_are_real(shared: Store, num_frames: int, num_ro
     gc.collect()
     tracemalloc.start()
     try:
-        for one in range(num_frames):
-            ask(shared, EXPERIMENT_ID, one)
+        for frame_number in range(num_frames):
+            ask(shared, EXPERIMENT_ID, frame_number)
         gc.collect()
         taken = tracemalloc.get_traced_memory()[0]
     finally:
@@ -210,8 +218,8 @@ def test_counted_sizes_of_frames_are_real(shared: Store, num_frames: int, num_ro
 def test_texts_beside_many_rows_take_a_byte_each(shared: Store) -> None:
     for ask in (queries.step_times, queries.losses, queries.blocks, queries.step_settings):
         frame = ask(shared, EXPERIMENT_ID)
-        told = frame.drop_duplicates("run_id")
-        assert told["run_id"].tolist() == [f"{EXPERIMENT_ID}.{label}" for label in told["label"]]
+        runs = frame.drop_duplicates("run_id")
+        assert runs["run_id"].tolist() == [f"{EXPERIMENT_ID}.{label}" for label in runs["label"]]
         for name in ("run_id", "label", "role"):
             assert frame[name].array.codes.nbytes == len(frame)
 
@@ -240,16 +248,16 @@ def compare_anew(
 def test_the_next_process_reads_what_was_computed(compared: DataDir, computed: list[str]) -> None:
     with Store.open(compared) as store:
         store.ingest_all()
-        found = comparison.compare(store, EXPERIMENT_ID)
+        computed_before = comparison.compare(store, EXPERIMENT_ID)
         band = comparison.find_loss_band(store, EXPERIMENT_ID)
     assert computed == []
     with Store.in_memory(compared) as store:
         again = comparison.compare(store, EXPERIMENT_ID)
         assert computed == [EXPERIMENT_ID]  # A database in memory holds what it computed itself.
-        assert repr(found) == repr(again)
+        assert repr(computed_before) == repr(again)
         assert len(band) > 0
         assert band.equals(comparison.find_loss_band(store, EXPERIMENT_ID))
-        assert found.table().equals(again.table())
+        assert computed_before.table().equals(again.table())
 
 
 @pytest.mark.heavy
@@ -272,9 +280,9 @@ def test_a_later_run_counts(data_dir: DataDir, computed: list[str], tmp_path: Pa
     record_experiment(data_dir.runs)
     (later,) = data_dir.runs.glob("*.inductor")
     later.rename(tmp_path / later.name)
-    assert [one.label for one in compare_anew(data_dir).results] == ["baseline", "control"]
+    assert [result.label for result in compare_anew(data_dir).results] == ["baseline", "control"]
     (tmp_path / later.name).rename(later)
-    assert "inductor" in [one.label for one in compare_anew(data_dir).results]
+    assert "inductor" in [result.label for result in compare_anew(data_dir).results]
     assert computed == [EXPERIMENT_ID] * 2
 
 

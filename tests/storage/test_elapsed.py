@@ -33,10 +33,10 @@ def run(
     recording = Recording(folder, label, experiment_spec(controls=0))
     claim = Claim(host="box", process=GONE, supervisor=GONE, time=T0 + claimed)
     recording.run.write_claim(claim)
-    told: list[tuple[float, str, dict[str, object]]] = [
+    events: list[tuple[float, str, dict[str, object]]] = [
         (at, "phase", {"phase": phase}) for at, phase in phases
     ]
-    told += [
+    events += [
         (
             end,
             "compile_ended",
@@ -50,7 +50,7 @@ def run(
         )
         for end, seconds in compiled
     ]
-    for at, kind, fields in sorted(told, key=lambda one: one[0]):
+    for at, kind, fields in sorted(events, key=lambda event: event[0]):
         recording.log.append(kind, time=T0 + at, **fields)
     recording.log.flush()
     if ended is not None:
@@ -98,12 +98,12 @@ def spans_of(
     data_dir: DataDir, until: float | None = None
 ) -> dict[tuple[str, str], list[tuple[float, float]]]:
     """From when to when, by label and kind, in the order of time."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    spans: dict[tuple[str, str], list[tuple[float, float]]] = {}
     with Store.in_memory(data_dir) as store:
         for row in queries.activities(store, EXPERIMENT_ID, until).itertuples():
             span = (round(row.start, 6), round(row.end, 6))
-            found.setdefault((row.label, row.kind), []).append(span)
-    return found
+            spans.setdefault((row.label, row.kind), []).append(span)
+    return spans
 
 
 def test_every_second_counts_once(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +114,7 @@ def test_every_second_counts_once(data_dir: DataDir, capsys: pytest.CaptureFixtu
         "loading 11 s, finishing 12 s, waiting 2.0 s)"
     )
     with Store.in_memory(data_dir) as store:
-        seconds, told = elapsed(store, EXPERIMENT_ID)
+        seconds, until = elapsed(store, EXPERIMENT_ID)
         runs = queries.list_runs(store, EXPERIMENT_ID).set_index("label")
     # Loading from 0 to 11, when a run trains; one that compiles within another counts once: 22 to
     # 60, and 62 to 68. Steps: 11 to 15, 16 to 22, 60 to 62, 68 to 69, 70 to 75, 80 to 84. From 15
@@ -130,7 +130,7 @@ def test_every_second_counts_once(data_dir: DataDir, capsys: pytest.CaptureFixtu
             "waiting": 2,
         }
     )
-    assert told == T0 + 100 and sum(seconds.values()) == pytest.approx(100)
+    assert until == T0 + 100 and sum(seconds.values()) == pytest.approx(100)
     assert runs["compiled_seconds"].to_dict() == pytest.approx({"baseline": 0, "inductor": 44})
 
 
@@ -238,6 +238,6 @@ def test_a_graph_that_ended_between_two_ticks_is_not_forgotten(data_dir: DataDir
             )
         recording.log.flush()
         latest = queries.latest_runs(store, EXPERIMENT_ID)
-    (found,) = latest.to_dict("records")
-    assert found["compiled_seconds"] == pytest.approx(30)
-    assert found["compiling_since"] == pd.Timestamp(T0 + 31, unit="s", tz="UTC")
+    (row,) = latest.to_dict("records")
+    assert row["compiled_seconds"] == pytest.approx(30)
+    assert row["compiling_since"] == pd.Timestamp(T0 + 31, unit="s", tz="UTC")

@@ -143,7 +143,9 @@ def test_how_a_run_ended_is_said_in_the_harness_words(data_dir: DataDir) -> None
         zero = "" if ENDED[row["tag"]][0] is RunState.CANCELLED else "0.0"
         assert (row["speedup"], row["abs_latency"]) == (zero, zero)
         assert row["compilation_latency"] == ""
-    statuses = [one["metric"]["extra_info"] for one in json.loads(export(data_dir, "hud-json"))]
+    statuses = [
+        record["metric"]["extra_info"] for record in json.loads(export(data_dir, "hud-json"))
+    ]
     assert {"benchmark_values": ["OOM"]} in statuses
     assert json.loads(export(data_dir, "cachebench-json")) == []
 
@@ -181,10 +183,10 @@ def test_environments_and_further_controls_leave_each_row_its_own_run(data_dir: 
         run.blocks([0.2] * 8, [loss + 1e-5 * label.startswith("control") for loss in LOSSES])
         has_failed = label in ("control-2@old", "baseline@new")
         run.end(RunState.FAILED if has_failed else RunState.FINISHED)
-    found = json.loads(export(data_dir, "hud-json"))
+    records = json.loads(export(data_dir, "hud-json"))
     versions = {
-        one["benchmark"]["extra_info"]["tag"]: one["dependencies"]["torch"]["version"]
-        for one in found
+        record["benchmark"]["extra_info"]["tag"]: record["dependencies"]["torch"]["version"]
+        for record in records
     }
     assert versions == {"inductor@old": "2.11.0", "inductor@new": "2.13.0"}
     statuses = [row["accuracy"] for row in table(export(data_dir, "harness-accuracy-csv"))]
@@ -241,11 +243,11 @@ def test_unknown_ids_are_refused(data_dir: DataDir, capsys: pytest.CaptureFixtur
     Recording(data_dir.runs, "inductor", spec).claim().start().end()
     output = data_dir.path / "out.csv"
     options = ["--format", "hud-json", "--output", str(output), "--data-folder", str(data_dir.path)]
-    for one, said in (
+    for unknown_id, said in (
         ("nothing", "no experiment 'nothing'"),
         (EXPERIMENT_ID, "is of the scenario 'accuracy'"),
     ):
-        assert main(["export", one, *options]) == 2
+        assert main(["export", unknown_id, *options]) == 2
         assert said in capsys.readouterr().err
     assert not output.exists()
 

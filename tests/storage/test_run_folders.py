@@ -63,13 +63,13 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def changed(archive: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
     """The archive with other files in it."""
-    with zipfile.ZipFile(archive) as whole:
-        content = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(archive) as packed_archive:
+        content = {name: packed_archive.read(name) for name in packed_archive.namelist()}
     change(content)
     other = archive.with_name("changed.zip")
-    with zipfile.ZipFile(other, "w") as whole:
+    with zipfile.ZipFile(other, "w") as rewritten:
         for name, data in content.items():
-            whole.writestr(name, data)
+            rewritten.writestr(name, data)
     return other
 
 
@@ -236,10 +236,10 @@ def test_other_files_are_left_out(recorded: DataDir, data_dir: DataDir, tmp_path
 
 def test_nothing_may_be_executed(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = packed(recorded, tmp_path)
-    with zipfile.ZipFile(archive, "a") as whole:
+    with zipfile.ZipFile(archive, "a") as packed_archive:
         entry = zipfile.ZipInfo(f"{RUNS[2]}/artifacts/evil.sh")
         entry.external_attr = 0o100777 << 16
-        whole.writestr(entry, "#!/bin/sh")
+        packed_archive.writestr(entry, "#!/bin/sh")
     take_in(data_dir, archive)
     modes = [path.stat().st_mode for path in data_dir.runs.rglob("*") if path.is_file()]
     assert modes and not any(mode & 0o111 for mode in modes)
@@ -264,18 +264,18 @@ def test_a_report_has_its_runs(recorded: DataDir, data_dir: DataDir, tmp_path: P
 
 def test_changed_reports_are_refused(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = pack(recorded.runs.iterdir())
-    whole = page(archive)
-    start = whole.index(b'">') + 40
+    report_page = page(archive)
+    start = report_page.index(b'">') + 40
     tampered = {
-        "changed": whole[:start]
-        + (b"A" if whole[start : start + 1] != b"A" else b"B")
-        + whole[start + 1 :],
-        "cut": whole[: len(whole) // 2],
+        "changed": report_page[:start]
+        + (b"A" if report_page[start : start + 1] != b"A" else b"B")
+        + report_page[start + 1 :],
+        "cut": report_page[: len(report_page) // 2],
         "empty": b"<!DOCTYPE html><html></html>",
         "two": page(archive, reports.report_element(archive)),
-        "script": whole.replace(b"application/zip", b"text/javascript"),
-        "version": whole.replace(b"report-1", b"report-9"),
-        "commented": whole.replace(b"<html>", b"<html><!--")
+        "script": report_page.replace(b"application/zip", b"text/javascript"),
+        "version": report_page.replace(b"report-1", b"report-9"),
+        "commented": report_page.replace(b"<html>", b"<html><!--")
         .replace(b"</html>", b"--></html>")
         .replace(b" data-format", b"  data-format"),
     }

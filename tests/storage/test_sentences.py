@@ -89,7 +89,7 @@ def test_a_page_links_the_figures_of_a_caution_and_nothing_else() -> None:
 
 def test_a_recorded_text_with_numbers_leads_as_a_whole_to_what_notes_are() -> None:
     notes = [Caution(kind="note", figures={"text": text}) for text in ("It left 3 out.", "Off.")]
-    assert [sentence(caution_words(one)) for one in notes] == [
+    assert [sentence(caution_words(note)) for note in notes] == [
         "[It left 3 out.](definitions#cautions)",
         "Off.",
     ]
@@ -297,8 +297,8 @@ PROFILE_FINDINGS: dict[ProfileKind, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_every_kind_of_caution_has_a_message_with_all_slots_filled(kind: Kind) -> None:
-    (one,) = (one for one in ALL_CAUTIONS if one.kind == kind)
-    words = str(caution_words(one))
+    (caution,) = (caution for caution in ALL_CAUTIONS if caution.kind == kind)
+    words = str(caution_words(caution))
     assert words.endswith(".") and not set(words) & set("{}<>")
 
 

@@ -76,17 +76,19 @@ def pieces(source: str) -> Iterator[str]:
         else:
             continue
         if any(STATEMENT.search(str(part)) for part in parts):
-            yield from (one for one in put if not re.fullmatch(r"[A-Z][A-Z_]+", one))
+            yield from (
+                expression for expression in put if not re.fullmatch(r"[A-Z][A-Z_]+", expression)
+            )
 
 
 def test_nothing_but_names_of_our_own_is_written_into_a_statement() -> None:
-    found: dict[str, set[str]] = {}
+    put_by_module: dict[str, set[str]] = {}
     for file in sorted((PROJECT_ROOT / "storage").rglob("*.py")):
         if put := set(pieces(file.read_text())):
-            found[file.relative_to(PROJECT_ROOT / "storage").as_posix()] = put
-    new = {name: put - REVIEWED.get(name, set()) for name, put in found.items()}
+            put_by_module[file.relative_to(PROJECT_ROOT / "storage").as_posix()] = put
+    new = {name: put - REVIEWED.get(name, set()) for name, put in put_by_module.items()}
     assert not {name: put for name, put in new.items() if put}, "look at them: see above"
-    gone = {name: put - found.get(name, set()) for name, put in REVIEWED.items()}
+    gone = {name: put - put_by_module.get(name, set()) for name, put in REVIEWED.items()}
     assert not {name: put for name, put in gone.items() if put}, "these are there no more"
 
 

@@ -48,12 +48,12 @@ def test_a_file_that_got_another_name_is_still_lined_up():
     ],
 )
 def test_breaks_pair_by_line(data_dir: DataDir, lines: tuple[int, ...], expected: list[str]):
-    found = [row.name for row in difference(data_dir, (7, 9), lines) if row.kind == "graph break"]
-    assert found == expected
+    names = [row.name for row in difference(data_dir, (7, 9), lines) if row.kind == "graph break"]
+    assert names == expected
 
 
 def test_kernels_differ_by_name_and_by_how_often_a_step_calls_them(data_dir: DataDir):
-    found = {
+    values_by_kernel = {
         row.name: row.values
         for row in difference(
             data_dir,
@@ -64,7 +64,7 @@ def test_kernels_differ_by_name_and_by_how_often_a_step_calls_them(data_dir: Dat
         )
         if row.kind == "kernel"
     }
-    assert found == {
+    assert values_by_kernel == {
         "gemm": ("2 x a step", "4 x a step"),
         "softmax": ("1 x a step", "\N{EN DASH}"),
         "flash": ("\N{EN DASH}", "1 x a step"),
@@ -75,13 +75,16 @@ def test_kernels_differ_by_name_and_by_how_often_a_step_calls_them(data_dir: Dat
 
 def difference(
     folder: DataDir,
-    one: tuple[int, ...],
-    other: tuple[int, ...],
-    kernels: dict[str, int] | None = None,
-    its: dict[str, int] | None = None,
+    first_lines: tuple[int, ...],
+    other_lines: tuple[int, ...],
+    first_kernels: dict[str, int] | None = None,
+    other_kernels: dict[str, int] | None = None,
 ):
     """Of two experiments whose backends broke the graph in these lines of a library."""
-    for name, lines, called in (("a", one, kernels), ("b", other, its)):
+    for name, lines, called in (
+        ("a", first_lines, first_kernels),
+        ("b", other_lines, other_kernels),
+    ):
         run = Recording(folder.runs, "inductor", experiment_spec(), name).claim().start()
         for line in lines:
             run.log.append(
@@ -109,24 +112,28 @@ def kept(folder: Path, content: str) -> KeptFile:
 
 
 def test_where_a_cache_lay_is_no_difference(tmp_path: Path) -> None:
-    one = kept(
+    file = kept(
         tmp_path / "a", "x = '/runs/a/compile_cache/k1.py'\ny=/tmp/torchinductor_me/z/k.py\n"
     )
-    two = kept(tmp_path / "b", "x = '/else/compile_cache/k2.py'\ny=/tmp/torchinductor_you/k.py\n")
-    three = kept(tmp_path / "c", "x = '/else/compile_cache/k2.py'\nz=/tmp/torchinductor_you/k.py\n")
-    assert code_difference([one], [two]) == []
-    ((name, difference),) = code_difference([one], [three])
+    elsewhere = kept(
+        tmp_path / "b", "x = '/else/compile_cache/k2.py'\ny=/tmp/torchinductor_you/k.py\n"
+    )
+    changed = kept(
+        tmp_path / "c", "x = '/else/compile_cache/k2.py'\nz=/tmp/torchinductor_you/k.py\n"
+    )
+    assert code_difference([file], [elsewhere]) == []
+    ((name, difference),) = code_difference([file], [changed])
     assert name == "code.py" and "-y=<cache>" in difference and "+z=<cache>" in difference
 
 
 def test_a_long_path_and_many_lines_hold_nobody_up(tmp_path: Path) -> None:
     """A path of two megabytes was looked at anew from each of its strokes: for days."""
-    one = kept(tmp_path / "a", "/a" * 1_000_000)
-    two = kept(tmp_path / "b", "x\n" * 1_000_000)
+    long_path = kept(tmp_path / "a", "/a" * 1_000_000)
+    many_lines = kept(tmp_path / "b", "x\n" * 1_000_000)
     signal.signal(signal.SIGPROF, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_PROF, 60)  # seconds of this process, however busy others are
     try:
-        ((_, difference),) = code_difference([one], [two])
+        ((_, difference),) = code_difference([long_path], [many_lines])
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -162,14 +169,14 @@ def test_time_between_compilations_is_left_out(data_dir: DataDir):
     first = [span("dynamo", 1000, 5), span("aot", 1001, 4), span("kernels", 1002, 2, thread=1)]
     run = record(data_dir, ("0/0", 0, first), ("0/1", 7, [span("dynamo", 1105, 2)]))
     with Store.in_memory(data_dir) as store:
-        found = timeline(store, EXPERIMENT_ID, run.run_id)
-    assert list(found["frame"]) == ["forward_0 [0/0]"] * 3 + ["forward_1 [0/1]"]
-    assert list(found["begin"]) == [0, 1, 2, 5]
-    assert list(found["waited"]) == [0, 0, 0, 100]
-    assert list(found["stage"]) == ["Dynamo", "AOTAutograd", "Triton and C++", "Dynamo"]
-    assert list(found["thread"]) == [0, 0, 1, 0]
-    assert list(found["place"]) == ["net.py:10"] * 3 + ["net.py:11"]
-    assert list(found["step"]) == [0, 0, 0, 7]
+        spans = timeline(store, EXPERIMENT_ID, run.run_id)
+    assert list(spans["frame"]) == ["forward_0 [0/0]"] * 3 + ["forward_1 [0/1]"]
+    assert list(spans["begin"]) == [0, 1, 2, 5]
+    assert list(spans["waited"]) == [0, 0, 0, 100]
+    assert list(spans["stage"]) == ["Dynamo", "AOTAutograd", "Triton and C++", "Dynamo"]
+    assert list(spans["thread"]) == [0, 0, 1, 0]
+    assert list(spans["place"]) == ["net.py:10"] * 3 + ["net.py:11"]
+    assert list(spans["step"]) == [0, 0, 0, 7]
 
 
 def test_what_no_run_could_have_recorded_is_left_out(data_dir: DataDir):
@@ -186,6 +193,6 @@ def test_what_no_run_could_have_recorded_is_left_out(data_dir: DataDir):
     ]
     run = record(data_dir, ("0/0", 0, spans))  # type: ignore[list-item]
     with Store.in_memory(data_dir) as store:
-        found = timeline(store, EXPERIMENT_ID, run.run_id)
+        drawn = timeline(store, EXPERIMENT_ID, run.run_id)
         without = timeline(store, EXPERIMENT_ID, "no run")
-    assert len(found) <= 1 and without.empty
+    assert len(drawn) <= 1 and without.empty

@@ -15,12 +15,12 @@ LAYERS = ("first.weight", "blocks.0.weight", "blocks.1.weight", "head.weight")
 
 def outcome(gradients: dict[str, float | None], logits: float = 0.001):
     """Each gradient's root mean square error; 0.005 is what is allowed. None: not comparable."""
-    told = [tensor("logits", quantity="output", rmse=logits, scale=2.0, passed=logits <= 0.005)]
+    tensors = [tensor("logits", quantity="output", rmse=logits, scale=2.0, passed=logits <= 0.005)]
     for name in LAYERS:
         rmse = gradients.get(name, 0.0005)
         known = {} if rmse is not None else {"max_difference": None}
-        told.append(tensor(name, rmse=rmse, passed=rmse is not None and rmse <= 0.005, **known))
-    return {"training": ("fail_accuracy", told)}
+        tensors.append(tensor(name, rmse=rmse, passed=rmse is not None and rmse <= 0.005, **known))
+    return {"training": ("fail_accuracy", tensors)}
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_the_gradient_that_is_computed_first_is_named(
     record(data_dir, "baseline", outcome({}))
     record(data_dir, "inductor", outcome(gradients))
     with Store.in_memory(data_dir) as store:
-        (one,) = growths(placed(queries.accuracy_tensors(store, EXPERIMENT_ID)))
-    assert (one.quantity, one.tensor, one.is_beyond) == ("gradient", tensor, ratio > 1)
-    assert one.ratio == pytest.approx(ratio)
+        (growth,) = growths(placed(queries.accuracy_tensors(store, EXPERIMENT_ID)))
+    assert (growth.quantity, growth.tensor, growth.is_beyond) == ("gradient", tensor, ratio > 1)
+    assert growth.ratio == pytest.approx(ratio)
 
 
 def test_the_picture_has_the_layers_in_their_order_and_the_limit_at_one(data_dir: DataDir):
@@ -70,20 +70,24 @@ def test_the_layer_whose_output_is_wrong_first_is_named(data_dir: DataDir):
     def layer(name: str, rmse: float):
         return tensor(name, quantity="activation", rmse=rmse, passed=rmse <= 0.005)
 
-    (told,) = outcome({"head_weight": 0.05}, logits=0.1).values()
+    (training_outcome,) = outcome({"head_weight": 0.05}, logits=0.1).values()
     layers = [layer("blocks.0", 0.001), layer("blocks.1.act", 0.02), layer("blocks.1", 0.04)]
-    record(data_dir, "inductor", {"training": ("fail_accuracy", [*told[1], *layers])})
+    record(data_dir, "inductor", {"training": ("fail_accuracy", [*training_outcome[1], *layers])})
     with Store.in_memory(data_dir) as store:
         tensors = queries.accuracy_tensors(store, EXPERIMENT_ID)
         (check,) = (
-            one
-            for one in checks(store, EXPERIMENT_ID, SPEC)
-            if one.label == "inductor" and one.part == "training"
+            candidate
+            for candidate in checks(store, EXPERIMENT_ID, SPEC)
+            if candidate.label == "inductor" and candidate.part == "training"
         )
     data = placed(tensors)
-    (one,) = growths(data)
-    assert (one.quantity, one.tensor, one.is_beyond) == ("activation", "blocks.1.act", True)
-    assert one.ratio == pytest.approx(4)
+    (growth,) = growths(data)
+    assert (growth.quantity, growth.tensor, growth.is_beyond) == (
+        "activation",
+        "blocks.1.act",
+        True,
+    )
+    assert growth.ratio == pytest.approx(4)
     assert (check.num_tensors, check.num_failed) == (5, 1), "no count hangs on layers"
     (trace,) = errors(data, "training", "forward").data
     assert list(trace.y) == pytest.approx([0.2, 4, 8, 20]) and trace.mode == "lines+markers"

@@ -58,10 +58,10 @@ def climb(
         run.blocks(times, [loss + offset for loss in losses], compiles)
         run.evaluation(0.8).end()
     with Store.in_memory(folder) as store:
-        found = find_ladder(store, EXPERIMENT_ID)
-        assert find_ladder(store, EXPERIMENT_ID) is found, "looked for once"
-    assert found is not None
-    return found
+        ladder = find_ladder(store, EXPERIMENT_ID)
+        assert find_ladder(store, EXPERIMENT_ID) is ladder, "looked for once"
+    assert ladder is not None
+    return ladder
 
 
 def test_other_settings_of_a_backend_are_no_rung():
@@ -76,17 +76,17 @@ def test_other_settings_of_a_backend_are_no_rung():
 
 
 def test_the_option_asks_for_the_whole_ladder_and_for_what_is_named_beside_it():
-    def asked(*arguments: str) -> tuple[str, ...]:
+    def backends_of(*arguments: str) -> tuple[str, ...]:
         return read_spec(parser().parse_args(["compare", *arguments])).backends
 
-    assert asked() == ("inductor",)
-    assert asked("--ladder") == ladder_on("cpu")
-    on_cuda = asked("--ladder", "--device=cuda:0")
+    assert backends_of() == ("inductor",)
+    assert backends_of("--ladder") == ladder_on("cpu")
+    on_cuda = backends_of("--ladder", "--device=cuda:0")
     assert on_cuda == ladder_on("cuda:0") and "inductor:mode=reduce-overhead" in on_cuda
     for device, without in (("cpu", "CUDA graphs"), ("cuda:0", None)):
         stood = [rung_of(parse_backend(text)) for text in ladder_on(device)]
         assert stood == [rung for rung in RUNGS if rung.stage != without]
-    assert asked("--ladder", "--backends=cudagraphs") == (*ladder_on("cpu"), "cudagraphs")
+    assert backends_of("--ladder", "--backends=cudagraphs") == (*ladder_on("cpu"), "cudagraphs")
 
 
 @pytest.fixture(scope="module")
@@ -101,18 +101,18 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Ladder:
 
 
 def test_a_rung_is_timed_against_the_rung_below_it(uneven: Ladder):
-    assert {one.result.label: one.below for one in uneven.rungs} == {
+    assert {rung.result.label: rung.below for rung in uneven.rungs} == {
         "eager": "baseline",
         "aot_eager": "eager",
         "aot_eager_decomp_partition": "aot_eager",
         "inductor": "aot_eager_decomp_partition",
         "inductor-max-autotune-no-cudagraphs": "inductor",
     }
-    ratios = [one.over_below.median for one in uneven.rungs if one.over_below]
+    ratios = [rung.over_below.median for rung in uneven.rungs if rung.over_below]
     assert ratios == pytest.approx([1, 0.8, 1, 2.5, 0.1 / 0.13])
-    verdicts = [one.verdict for one in uneven.rungs]
+    verdicts = [rung.verdict for rung in uneven.rungs]
     assert verdicts == ["same", "slower", "same", "faster", "slower"]
-    gained = sum(one.seconds_gained or 0.0 for one in uneven.rungs)
+    gained = sum(rung.seconds_gained or 0.0 for rung in uneven.rungs)
     highest = uneven.rungs[-1].result.measured.step_seconds
     assert uneven.baseline.measured.step_seconds - gained == pytest.approx(highest)
 

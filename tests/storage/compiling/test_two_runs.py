@@ -96,14 +96,14 @@ def loaded(store: Store, *names: str) -> list[CompiledRun]:
     return [load_compiled(store, f"{name}.eager-forward") for name in names]
 
 
-def rows(store: Store, one: str, other: str, *kinds: str) -> list[tuple[str, str, str]]:
-    found = compile_difference(*loaded(store, one, other))
-    return [(row.name, *row.values) for row in found if not kinds or row.kind in kinds]
+def rows(store: Store, first: str, other: str, *kinds: str) -> list[tuple[str, str, str]]:
+    differences = compile_difference(*loaded(store, first, other))
+    return [(row.name, *row.values) for row in differences if not kinds or row.kind in kinds]
 
 
-def own(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+def own(differences: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """Without the settings that say in which folder the model lies."""
-    return [row for row in found if not row[0].endswith(".source")]
+    return [row for row in differences if not row[0].endswith(".source")]
 
 
 def test_two_equal_runs_differ_in_nothing(store: Store) -> None:
@@ -112,11 +112,11 @@ def test_two_equal_runs_differ_in_nothing(store: Store) -> None:
 
 
 def test_an_added_graph_break_is_one_new_row(store: Store) -> None:
-    (found,) = rows(store, "one", "added", "graph break")
-    name, before, after = found
+    (difference,) = rows(store, "one", "added", "graph break")
+    name, before, after = difference
     assert name.endswith(f"net.py:12: Call to `{BREAK}`")
     assert (before, after) == ("\N{EN DASH}", "breaks the graph")
-    totals = {row[0]: row[1:] for row in rows(store, "one", "added", "graphs")}
+    totals = {total[0]: total[1:] for total in rows(store, "one", "added", "graphs")}
     assert totals["graphs"] == ("2", "3")
     assert totals["distinct graph breaks"] == ("1", "2")
     ((_, *values),) = rows(store, "added", "one", "graph break")
@@ -124,16 +124,18 @@ def test_an_added_graph_break_is_one_new_row(store: Store) -> None:
 
 
 def test_a_shape_that_changed_is_a_recompilation_with_its_setting(store: Store) -> None:
-    found = rows(store, "one", "shapes", "recompilation")
-    assert found and all("size mismatch" in name and one == "\N{EN DASH}" for name, one, _ in found)
+    recompilations = rows(store, "one", "shapes", "recompilation")
+    assert recompilations and all(
+        "size mismatch" in name and before == "\N{EN DASH}" for name, before, _ in recompilations
+    )
     settings = [name for name, *_ in own(rows(store, "one", "shapes", "setting"))]
     assert settings == ["data.num_train_samples", "training.last_batch"]
 
 
 def test_phases_are_told_beside_it_whether_or_not_anything_differs(store: Store) -> None:
-    found = phases(*loaded(store, "one", "again"))
-    assert found["phase"].iloc[0] == "Dynamo"
-    assert (found[["run", "other"]].iloc[0] > 0).all()
+    times = phases(*loaded(store, "one", "again"))
+    assert times["phase"].iloc[0] == "Dynamo"
+    assert (times[["run", "other"]].iloc[0] > 0).all()
 
 
 def test_the_command_says_what_differs(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,13 +147,13 @@ def test_the_command_says_what_differs(store: Store, capsys: pytest.CaptureFixtu
 
 
 def test_the_timeline_of_a_real_run_has_its_frames_and_the_stages_within_them(store: Store) -> None:
-    found = timeline(store, "one", "one.eager-forward")
+    drawn = timeline(store, "one", "one.eager-forward")
     frames = queries.compile_metrics(store, "one")
     names = {f"{row.function} [{row.compile_id}]" for row in frames.itertuples()}
-    assert names >= set(found["frame"])
-    whole = found[found["stage"] == "Dynamo"].groupby("frame")[["begin", "seconds"]].first()
-    guards = found[found["stage"] == "Guards"]
+    assert names >= set(drawn["frame"])
+    frame_spans = drawn[drawn["stage"] == "Dynamo"].groupby("frame")[["begin", "seconds"]].first()
+    guards = drawn[drawn["stage"] == "Guards"]
     assert len(guards)
     for row in guards.itertuples():
-        begin, seconds = whole.loc[row.frame]
+        begin, seconds = frame_spans.loc[row.frame]
         assert begin <= row.begin and row.begin + row.seconds <= begin + seconds + 1e-6

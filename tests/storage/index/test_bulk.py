@@ -36,12 +36,12 @@ def at_once(data_dir: DataDir) -> dict[str, list[str]]:
 
 
 def test_many_looks_come_to_the_same_as_one(data_dir: DataDir, small_looks: None) -> None:
-    for one in ids(7):
-        record_experiment(data_dir.runs, SPEC, one)
+    for experiment_id in ids(7):
+        record_experiment(data_dir.runs, SPEC, experiment_id)
     with Store.open(data_dir) as store:
         store.ingest()
-        found = store.rows("SELECT experiment_id, count(*) FROM runs GROUP BY ALL")
-        assert found == [(ids(7)[-1], 2)], "the newest one first, with all its runs"
+        experiments = store.rows("SELECT experiment_id, count(*) FROM runs GROUP BY ALL")
+        assert experiments == [(ids(7)[-1], 2)], "the newest one first, with all its runs"
         assert store.ingest_all() > 6 * 2 * 22
         assert store.generation > 2
         assert content(store) == at_once(data_dir)
@@ -53,8 +53,8 @@ def test_nothing_is_lost_or_doubled_where_a_transaction_fails(
     data_dir: DataDir, small_looks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the third one; others were looked at before."""
-    for one in ids(9):
-        record_experiment(data_dir.runs, SPEC, one)
+    for experiment_id in ids(9):
+        record_experiment(data_dir.runs, SPEC, experiment_id)
     done, insert = [], ingest.insert_events
 
     def failed(*given: Any) -> int:
@@ -88,10 +88,10 @@ NO_EVENTS = (
 def test_a_line_that_is_no_event_keeps_no_other_out(data_dir: DataDir, small_looks: None) -> None:
     """Each such line is in the middle of a journal of its own."""
     damaged: dict[Path, bytes] = {}
-    for number, one in enumerate(ids(7)):
-        record_experiment(data_dir.runs, SPEC, one)
+    for number, experiment_id in enumerate(ids(7)):
+        record_experiment(data_dir.runs, SPEC, experiment_id)
         if number < len(NO_EVENTS):
-            journal = data_dir.run_dir(f"{one}.baseline").events_file
+            journal = data_dir.run_dir(f"{experiment_id}.baseline").events_file
             lines = [
                 re.sub(rb'"seq":\d+', b'"seq":%d' % (2 * place), line)
                 for place, line in enumerate(journal.read_bytes().splitlines(True))
@@ -105,10 +105,10 @@ def test_a_line_that_is_no_event_keeps_no_other_out(data_dir: DataDir, small_loo
         journal.write_bytes(content_of)
     with Store.open(data_dir) as store:
         store.ingest_all()
-        found = content(store)
+        rows_by_table = content(store)
         assert store.ingest_all() == 0
-    del found["progress"], expected["progress"]
-    assert found == expected
+    del rows_by_table["progress"], expected["progress"]
+    assert rows_by_table == expected
 
 
 def test_of_a_run_that_begins_anew_between_two_looks_nothing_old_stays(

@@ -23,8 +23,8 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording
 def texts(lines: Lines) -> dict[str, list[bytes]]:
     """Lines by their kind, without their ends."""
     return {
-        kind: [text.removesuffix("\n").encode() for text in found.to_pylist()]
-        for kind, found in lines.items()
+        kind: [text.removesuffix("\n").encode() for text in texts_of_kind.to_pylist()]
+        for kind, texts_of_kind in lines.items()
     }
 
 
@@ -35,8 +35,8 @@ def test_lines_are_found_by_their_kind_as_the_runner_writes_them(tmp_path: Path)
     log.close()
     first, second, third = (tmp_path / "events.jsonl").read_bytes().splitlines()
     order = Order()
-    found = texts(counting_lines(b"\n".join([first, second, third, b""]), order))
-    assert found == {"step": [first, third], "block": [second]}
+    lines = texts(counting_lines(b"\n".join([first, second, third, b""]), order))
+    assert lines == {"step": [first, third], "block": [second]}
     assert (order.last, order.num_left_out, order.num_missing) == (2, 0, 0)
     assert counting_lines(b"", order) == {}
 
@@ -59,8 +59,8 @@ NO_EVENTS = (
 @pytest.mark.parametrize("line", NO_EVENTS)
 def test_a_line_that_is_no_event_neither_counts_nor_hides_its_neighbours(line: bytes) -> None:
     order = Order()
-    found = texts(counting_lines(b"\n".join([line, STEP % 0, line, STEP % 1, line, b""]), order))
-    assert found == {"step": [STEP % 0, STEP % 1]}
+    lines = texts(counting_lines(b"\n".join([line, STEP % 0, line, STEP % 1, line, b""]), order))
+    assert lines == {"step": [STEP % 0, STEP % 1]}
     assert (order.last, order.num_left_out, order.num_missing) == (1, 0, 0)
 
 
@@ -115,10 +115,10 @@ def test_an_object_larger_than_any_real_one_is_passed_over(tmp_path: Path) -> No
         Recording(folder.runs, label).claim().start(environment={"variables": variables}).end()
     with Store.open(folder) as store:
         store.ingest_all()
-        found = queries.environments(store, EXPERIMENT_ID).set_index("label")
-    assert found["variables"]["baseline"] == {"A": "b"}
-    assert not found["variables"]["control"]
-    assert found["host"]["control"] == "box"
+        environments = queries.environments(store, EXPERIMENT_ID).set_index("label")
+    assert environments["variables"]["baseline"] == {"A": "b"}
+    assert not environments["variables"]["control"]
+    assert environments["host"]["control"] == "box"
 
 
 COLUMN = re.compile(r"(\w+) ([A-Z]+)\b")
@@ -127,10 +127,13 @@ COLUMN = re.compile(r"(\w+) ([A-Z]+)\b")
 def test_the_fields_that_are_true_or_false_are_those_of_the_tables() -> None:
     events = SCHEMA[SCHEMA.index("CREATE TABLE phases") : SCHEMA.index("CREATE MACRO")]
     columns = {(name, kind) for name, kind in COLUMN.findall(re.sub(r"--.*", "", events))}
-    of = {kind: {name for name, one in columns if one == kind} for _, kind in columns}
+    names_by_type = {
+        wanted_type: {name for name, column_type in columns if column_type == wanted_type}
+        for _, wanted_type in columns
+    }
     # The worker alone reads this one, when it goes on with a search.
-    assert of["BOOLEAN"] | {"is_unstable"} == set(BOOLEANS)
-    assert of["JSON"] <= set(ANY_JSON)
+    assert names_by_type["BOOLEAN"] | {"is_unstable"} == set(BOOLEANS)
+    assert names_by_type["JSON"] <= set(ANY_JSON)
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
@@ -165,9 +168,9 @@ def test_true_is_no_number(data_dir: DataDir, value: bool, separators: tuple[str
         drawn = store.rows("SELECT same, loss_by_draw[1], loss_by_draw[2] FROM random_numbers")
         assert drawn == [(value, 1.0, None)]
         assert store.rows("SELECT count(*) FROM blocks") == [(1,)]
-    told = read_events(run.run.events_file)[0][seq:]
-    assert [event.get("step") for event in told] == [None, 3, 4, None, None]
-    assert told[1]["compiled"] is value and told[1]["seconds"] is None
+    events = read_events(run.run.events_file)[0][seq:]
+    assert [event.get("step") for event in events] == [None, 3, 4, None, None]
+    assert events[1]["compiled"] is value and events[1]["seconds"] is None
 
 
 def test_words_in_texts_are_no_booleans_and_steps_stay_byte_for_byte(data_dir: DataDir) -> None:
@@ -176,12 +179,12 @@ def test_words_in_texts_are_no_booleans_and_steps_stay_byte_for_byte(data_dir: D
     run.log.append("error", message='he said:true, [false and "compiled":false', out_of_memory=True)
     run.log.close()
     lines = run.run.events_file.read_bytes()
-    found = texts(counting_lines(lines, Order()))
-    kept = [line for mine in found.values() for line in mine]
+    by_kind = texts(counting_lines(lines, Order()))
+    kept = [line for of_kind in by_kind.values() for line in of_kind]
     assert {json.dumps(json.loads(line)) for line in kept} == {
         json.dumps(json.loads(line)) for line in lines.splitlines()
     }
-    assert found["step"] == [line for line in lines.splitlines() if b'"step"' in line]
+    assert by_kind["step"] == [line for line in lines.splitlines() if b'"step"' in line]
 
 
 def of_rows(seq: int) -> list[bytes]:
@@ -244,12 +247,12 @@ def of_rows(seq: int) -> list[bytes]:
 
 def read_one_by_one(journal: bytes, order: Order) -> dict[str, list[Any]]:
     """The events that count, each read by Python and by itself."""
-    found: dict[str, list[Any]] = {}
+    events: dict[str, list[Any]] = {}
     for line in journal.split(b"\n"):
         event = read_event(line)
         if event is not None and order.takes(event):
-            found.setdefault(event["kind"], []).append(event)
-    return found
+            events.setdefault(event["kind"], []).append(event)
+    return events
 
 
 def test_a_journal_is_read_as_if_line_by_line() -> None:
@@ -266,10 +269,12 @@ def test_a_journal_is_read_as_if_line_by_line() -> None:
         journal = b"\n".join(lines) + chance.choice((b"", b"\n"))
         begins = Order(*chance.choice(((), (5, 2, 1))))
         order, oracle = (Order(*vars(begins).values()) for _ in range(2))
-        found = texts(counting_lines(journal, order))
+        counted = texts(counting_lines(journal, order))
         expected = read_one_by_one(journal, oracle)
         assert order == oracle
-        events = {kind: [*map(read_event, mine)] for kind, mine in found.items()}
+        events = {
+            kind: [*map(read_event, texts_of_kind)] for kind, texts_of_kind in counted.items()
+        }
         assert repr(events) == repr({kind: expected[kind] for kind in events})
         assert events.keys() == expected.keys()
 

@@ -34,7 +34,7 @@ def running(data_dir: DataDir) -> list[Recording]:
     ]
 
 
-def told(store: Store, *, but: str = "") -> pd.DataFrame:
+def runs_after_tick(store: Store, *, but: str = "") -> pd.DataFrame:
     """The present state before a tick, which equals the state after it, but for one column."""
     latest = queries.latest_runs(store, EXPERIMENT_ID)
     store.ingest()
@@ -43,8 +43,8 @@ def told(store: Store, *, but: str = "") -> pd.DataFrame:
     times = ["phase_started", "compiling_since"]
     frames = (latest, after, queries.latest_runs(store, EXPERIMENT_ID))
     rounded = [
-        one[columns].assign(**{time: one[time].dt.round("10ms") for time in times})
-        for one in frames
+        frame[columns].assign(**{time: frame[time].dt.round("10ms") for time in times})
+        for frame in frames
     ]
     for other in (rounded[0], rounded[2]):
         pd.testing.assert_frame_equal(other, rounded[1], check_dtype=False)
@@ -62,12 +62,12 @@ def test_steps_are_current_without_a_tick(data_dir: DataDir, running: list[Recor
             latest = queries.latest_runs(store, EXPERIMENT_ID)
             assert list(latest["steps_done"]) == [5, 3, 4]
         assert store.generation == generation
-        after = told(store)
+        after = runs_after_tick(store)
         assert after.loc["baseline", "last_loss"] == 1.3
         assert pd.isna(after.loc["control", "last_loss"])
         assert after.loc["inductor", "last_loss"] == 1.9
         running[0].block([0.1], [1.2])
-        assert told(store).loc["baseline", "steps_done"] == 6
+        assert runs_after_tick(store).loc["baseline", "steps_done"] == 6
 
 
 def test_phases_are_current_without_a_tick(data_dir: DataDir, running: list[Recording]) -> None:
@@ -80,15 +80,15 @@ def test_phases_are_current_without_a_tick(data_dir: DataDir, running: list[Reco
             compiler.append("compile_started", step=2, trigger="dynamo", compile_id=number)
         compiler.append("compile_ended", step=2, trigger="dynamo", compile_id="0/0", seconds=1.0)
         compiler.flush()
-        after = told(store)
+        after = runs_after_tick(store)
         assert after.loc["baseline", "phase"] == "evaluating"
         assert pd.notna(after.loc["inductor", "compiling_since"])
         compiler.append("compile_ended", step=2, trigger="dynamo", compile_id="1/0", seconds=1.0)
         compiler.flush()
-        assert pd.isna(told(store).loc["inductor", "compiling_since"])
+        assert pd.isna(runs_after_tick(store).loc["inductor", "compiling_since"])
         compiler.append("compile_started", step=2, trigger="LAZY_BACKWARD", compile_id="1/0")
         compiler.flush()
-        assert pd.notna(told(store).loc["inductor", "compiling_since"])
+        assert pd.notna(runs_after_tick(store).loc["inductor", "compiling_since"])
         # A run that ended compiles no more, even if it was killed while it did.
         running[2].end(RunState.FAILED, "killed")
         store.ingest()
@@ -99,7 +99,7 @@ def test_a_resumption_takes_steps_back(data_dir: DataDir, running: list[Recordin
     with Store.open(data_dir) as store:
         store.ingest()
         running[0].resume(1)
-        assert told(store, but="last_loss").loc["baseline", "steps_done"] == 1
+        assert runs_after_tick(store, but="last_loss").loc["baseline", "steps_done"] == 1
 
 
 def test_a_journal_that_begins_again_is_read(data_dir: DataDir, running: list[Recording]) -> None:

@@ -16,9 +16,9 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 OF_EXPERIMENT = [
     name
-    for name, found in vars(queries).items()
-    if inspect.isfunction(found)
-    and list(inspect.signature(found).parameters)[:2] == ["store", "experiment_id"]
+    for name, function in vars(queries).items()
+    if inspect.isfunction(function)
+    and list(inspect.signature(function).parameters)[:2] == ["store", "experiment_id"]
 ]
 
 
@@ -48,7 +48,7 @@ def one_of_each(recording: Recording) -> None:
 
 def plans(store: Store, name: str) -> list[str]:
     """The plans of all queries that a function asks."""
-    asked: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
     caches.forget()
     ask = store._connection
 
@@ -63,24 +63,24 @@ def plans(store: Store, name: str) -> list[str]:
             pass
 
         def execute(self, sql: str, parameters: Any = ()) -> Any:
-            asked.append((sql, parameters))
+            statements.append((sql, parameters))
             return ask.cursor().execute(sql, parameters)
 
     store._connection = Listening()  # type: ignore[assignment]
     try:
         ask_for = getattr(queries, name)
         more = [
-            one
-            for one in list(inspect.signature(ask_for).parameters.values())[2:]
-            if one.default is one.empty
+            parameter
+            for parameter in list(inspect.signature(ask_for).parameters.values())[2:]
+            if parameter.default is parameter.empty
         ]
         ask_for(store, EXPERIMENT_ID, *[1] * len(more))
     finally:
         store._connection = ask
-    assert asked
+    assert statements
     return [
         ask.cursor().execute(f"EXPLAIN (FORMAT JSON) {sql}", given).fetchall()[0][1]
-        for sql, given in asked
+        for sql, given in statements
     ]
 
 
@@ -108,6 +108,6 @@ def test_a_query_that_reads_all_is_found(store: Store, monkeypatch: pytest.Monke
     }
     assert len(read) > 18
     monkeypatch.setattr(queries.runs, "IN_EXPERIMENT", "abs(experiment) = $1")
-    found = [picked for plan in plans(store, "losses") for _, picked in scans(plan)]
-    assert not any("experiment=" in picked for picked in found)
+    filters = [picked for plan in plans(store, "losses") for _, picked in scans(plan)]
+    assert not any("experiment=" in picked for picked in filters)
     assert rows.IN_EXPERIMENT == "experiment = $1"

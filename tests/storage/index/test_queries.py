@@ -97,13 +97,13 @@ def test_long_runs_are_thinned_to_real_points_that_keep_the_extremes(data_dir: D
         frame = queries.losses(store, EXPERIMENT_ID, max_points=100)
         everything = queries.losses(store, EXPERIMENT_ID)
         times = queries.cumulative_times(store, EXPERIMENT_ID, max_points=100)
-        whole = [
+        complete = [
             query(store, EXPERIMENT_ID, max_points=None)
             for query in (queries.losses, queries.cumulative_times)
         ]
-    assert [len(one) for one in whole] == [1010, 1010], "every step of both runs"
-    assert list(whole[0].columns) == list(frame.columns)
-    assert whole[1]["seconds"].iloc[999] == pytest.approx(100.0)
+    assert [len(rows) for rows in complete] == [1010, 1010], "every step of both runs"
+    assert list(complete[0].columns) == list(frame.columns)
+    assert complete[1]["seconds"].iloc[999] == pytest.approx(100.0)
     long = frame[frame["label"] == "baseline"]
     assert 50 <= len(long) <= 100
     assert all(losses[step] == loss for step, loss in zip(long["step"], long["loss"], strict=True))
@@ -178,8 +178,8 @@ def test_every_number_of_every_evaluation_comes_back_under_its_name(data_dir: Da
     run.evaluation(None, loss=math.nan, split="test", compiled=True, metrics=metrics, num_samples=9)
     with Store.in_memory(data_dir) as store:
         frame = queries.evaluation_metrics(store, EXPERIMENT_ID)
-    found = frame[["split", "compiled", "name", "num_samples"]].values.tolist()
-    assert found == [
+    metrics_read = frame[["split", "compiled", "name", "num_samples"]].values.tolist()
+    assert metrics_read == [
         ["validation", False, "accuracy", 200],
         ["validation", False, "loss", 200],
         ["test", True, "f1", 9],
@@ -285,7 +285,10 @@ RECORDED: dict[str, tuple[str, list[dict[str, Any]], str, list[list[Any]]]] = {
     # The second one by a resumed process, the third one changed.
     "sources": (
         "source",
-        [{"source": "my.py:Model", "file": "my.py", "sha256": one} for one in ("aa", "aa", "bb")],
+        [
+            {"source": "my.py:Model", "file": "my.py", "sha256": digest}
+            for digest in ("aa", "aa", "bb")
+        ],
         "sources sha256",
         [["aa"], ["bb"]],
     ),
@@ -300,15 +303,15 @@ RECORDED: dict[str, tuple[str, list[dict[str, Any]], str, list[list[Any]]]] = {
 
 @pytest.mark.parametrize("case", RECORDED)
 def test_what_was_recorded_comes_back(data_dir: DataDir, case: str) -> None:
-    kind, events, asked, expected = RECORDED[case]
+    kind, events, query_and_columns, expected = RECORDED[case]
     run = Recording(data_dir.runs, "baseline")
     run.log.extend(kind, events)
     run.log.flush()
-    query, *columns = asked.split()
+    query, *columns = query_and_columns.split()
     with Store.in_memory(data_dir) as store:
         frame = getattr(queries, query)(store, EXPERIMENT_ID)
-    found = frame[columns].astype(object).where(frame[columns].notna(), math.nan).values.tolist()
-    assert [pytest.approx(row, nan_ok=True) for row in expected] == found
+    rows = frame[columns].astype(object).where(frame[columns].notna(), math.nan).values.tolist()
+    assert [pytest.approx(row, nan_ok=True) for row in expected] == rows
     if query == "predictions":
         assert frame["folder"].tolist() == [str(run.run.path)]
 

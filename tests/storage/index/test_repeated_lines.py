@@ -79,10 +79,12 @@ def rewritten(run: RunDir, change: Callable[[Lines], Lines]) -> int:
 
 def numbers(comparison: Comparison) -> tuple[str, ...]:
     """Every number and verdict, and all cautions but that of repeated lines."""
-    told = [one for one in comparison.warnings if one.kind != "repeated lines"]
+    other_warnings = [
+        warning for warning in comparison.warnings if warning.kind != "repeated lines"
+    ]
     return (
         repr(comparison.results),
-        repr(told),
+        repr(other_warnings),
         repr(comparison.notes),
         repr(comparison.noise_floor),
     )
@@ -92,9 +94,9 @@ def doubts(comparison: Comparison) -> dict[str, int]:
     """By run, the number of lines that are told to be left out."""
     return {
         label: facts["num_lines"]
-        for one in comparison.warnings
-        if one.kind == "repeated lines"
-        for label, facts in one.runs.items()
+        for warning in comparison.warnings
+        if warning.kind == "repeated lines"
+        for label, facts in warning.runs.items()
     }
 
 
@@ -129,7 +131,9 @@ def test_repeated_lines_count_once(data_dir: DataDir, clean: tuple[str, ...]) ->
         assert numbers(comparison) == clean
         assert doubts(comparison) == gained
         (words,) = [
-            str(caution_words(one)) for one in comparison.warnings if one.kind == "repeated lines"
+            str(caution_words(warning))
+            for warning in comparison.warnings
+            if warning.kind == "repeated lines"
         ]
         assert words in report(comparison)
         assert words in comparison_json(comparison)
@@ -155,8 +159,8 @@ def test_copies_that_arrive_between_two_looks_count_once(
         assert store.ingest_all() == 11
         steps = store.rows("SELECT step FROM steps ORDER BY step")
         assert steps == [(step,) for step in range(20)]
-        told = store.rows("SELECT left_out FROM progress")
-        assert told == [(before.count(b"\n") + 1,)]
+        left_out = store.rows("SELECT left_out FROM progress")
+        assert left_out == [(before.count(b"\n") + 1,)]
 
 
 def test_teams_count_copies_once(data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path) -> None:
@@ -172,8 +176,8 @@ def test_teams_count_copies_once(data_dir: DataDir, clean: tuple[str, ...], tmp_
             assert again.tick() == (0, False)
         with lake.reading() as cursor:
             assert cursor.execute("SELECT count(*), sum(seq) FROM steps").fetchall() == before
-            told = cursor.execute("SELECT sum(left_out) FROM progress").fetchall()
-        assert told == [(journal.read_bytes().count(b"\n") // 2,)]
+            left_out = cursor.execute("SELECT sum(left_out) FROM progress").fetchall()
+        assert left_out == [(journal.read_bytes().count(b"\n") // 2,)]
     finally:
         lake.close()
 
@@ -263,9 +267,11 @@ def test_lines_that_a_journal_lost_are_told(
         rewritten(data_dir.run_dir(f"{EXPERIMENT_ID}.{label}"), lose)
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
-    (found,) = (one for one in comparison.warnings if one.kind == "missing lines")
-    assert found.runs == {label: {"num_lines": 30} for label in LOST}
-    assert "lack lines that the runs wrote" in str(caution_words(found))
+    (warning,) = (
+        candidate for candidate in comparison.warnings if candidate.kind == "missing lines"
+    )
+    assert warning.runs == {label: {"num_lines": 30} for label in LOST}
+    assert "lack lines that the runs wrote" in str(caution_words(warning))
     assert "30 lines of inductor" in report(comparison)
     journals = check_journals(data_dir)
     assert journals.health is Health.DOUBTFUL

@@ -50,11 +50,11 @@ def steps(store: Store) -> pd.DataFrame:
 @in_any_pieces
 def test_steps_that_were_done_again_count_once(data_dir: DataDir, read: Read) -> None:
     with read(data_dir, [blocks(5, 4, 3), lambda run: run.resume(10), blocks(2)]) as store:
-        found = steps(store)
+        counted = steps(store)
         # Steps 10 to 19 were done twice, and 20 to 29 in the first attempt only.
-        assert found.index.tolist() == list(range(20))
-        assert found["loss"].tolist() == [5.0] * 10 + [2.0] * 10
-        assert found["attempt"].tolist() == [1] * 10 + [2] * 10
+        assert counted.index.tolist() == list(range(20))
+        assert counted["loss"].tolist() == [5.0] * 10 + [2.0] * 10
+        assert counted["attempt"].tolist() == [1] * 10 + [2] * 10
         frame = queries.blocks(store, EXPERIMENT_ID)
         assert frame["first_step"].tolist() == [0, 10]
         assert frame["round"].tolist() == [1, 4]
@@ -73,9 +73,9 @@ def test_each_resumption_takes_back_what_stands_above(data_dir: DataDir, read: R
         blocks(3),
     ]
     with read(data_dir, parts) as store:
-        found = steps(store)
-        assert found["loss"].tolist() == [9.0] * 10 + [8.0] * 10 + [6.0] * 10 + [3.0] * 10
-        assert found["attempt"].tolist() == [1] * 20 + [2] * 10 + [4] * 10
+        counted = steps(store)
+        assert counted["loss"].tolist() == [9.0] * 10 + [8.0] * 10 + [6.0] * 10 + [3.0] * 10
+        assert counted["attempt"].tolist() == [1] * 20 + [2] * 10 + [4] * 10
         resumed = queries.resumptions(store, EXPERIMENT_ID)
     assert resumed[["step", "attempt", "file"]].values.tolist() == [
         [20, 2, "checkpoints/step-20.pt"],
@@ -172,9 +172,9 @@ def test_a_checkpoint_is_there_until_a_later_one_removes_it(data_dir: DataDir) -
         lambda run: run.checkpoint(value=math.nan, removed=[20]),
     ]
     with read_at_once(data_dir, parts) as store:
-        found = queries.checkpoints(store, EXPERIMENT_ID)
-        assert found["step"].tolist() == [10, 20, 30]
-        assert found["file"].tolist()[0] == "checkpoints/step-10.pt"
-        assert found["removed"].tolist() == [True, True, False]
-        assert found["value"].isna().tolist() == [False, True, True]
-        assert found[["bytes", "seconds"]].values.tolist() == [[1000, 0.5]] * 3
+        checkpoints = queries.checkpoints(store, EXPERIMENT_ID)
+        assert checkpoints["step"].tolist() == [10, 20, 30]
+        assert checkpoints["file"].tolist()[0] == "checkpoints/step-10.pt"
+        assert checkpoints["removed"].tolist() == [True, True, False]
+        assert checkpoints["value"].isna().tolist() == [False, True, True]
+        assert checkpoints[["bytes", "seconds"]].values.tolist() == [[1000, 0.5]] * 3

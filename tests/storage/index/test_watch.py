@@ -53,17 +53,17 @@ def age(folder: Path) -> None:
 
 def looked(store: Store) -> int:
     """How many folders one tick looks at."""
-    found: list[int] = []
-    whole = watch.Watch.taken_in
+    num_folders: list[int] = []
+    taken_in = watch.Watch.taken_in
 
     def counted(self: watch.Watch, seen: watch.FolderScan, *, is_new: bool) -> None:
-        found.append(seen.num_looked)
-        whole(self, seen, is_new=is_new)
+        num_folders.append(seen.num_looked)
+        taken_in(self, seen, is_new=is_new)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(watch.Watch, "taken_in", counted)
         store.ingest()
-    return found[0]
+    return num_folders[0]
 
 
 def states(store: Store, experiment_id: str) -> list[str]:

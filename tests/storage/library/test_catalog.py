@@ -53,13 +53,15 @@ def test_a_row_says_what_the_comparison_says(recorded: DataDir) -> None:
     with Store.in_memory(recorded) as store:
         assert compute(store, LONG) == 0
         shown = row(store)
-        told = next(one for one in compare(store, EXPERIMENT_ID).results if one.role == "backend")
-    assert shown["speedup"] == told.value("speedup") == pytest.approx(2.0)
+        backend = next(
+            result for result in compare(store, EXPERIMENT_ID).results if result.role == "backend"
+        )
+    assert shown["speedup"] == backend.value("speedup") == pytest.approx(2.0)
     assert shown["compile_seconds"] == pytest.approx(3.0)
     # So few rounds have no interval: it may be chance.
-    assert told.break_even is not None and told.break_even.steps_if_real == pytest.approx(30)
+    assert backend.break_even is not None and backend.break_even.steps_if_real == pytest.approx(30)
     assert (shown["break_even_steps"], shown["break_even_verdict"]) == (None, "unsure")
-    assert (shown["best"], shown["parity"]) == ("inductor", told.value("parity"))
+    assert (shown["best"], shown["parity"]) == ("inductor", backend.value("parity"))
     assert (shown["name"], shown["model"], shown["data"]) == ("test", "bert-tiny", "reviews")
     assert (shown["torch"], shown["device"], shown["batch"]) == ("2.13.0", "Test CPU", 8)
     assert (shown["state"], shown["origin"], shown["known"]) == ("finished", "local", True)
@@ -148,8 +150,8 @@ def test_a_broken_backend_is_not_the_best_however_fast() -> None:
         label="broken", state="finished", speedup=9.0, parity="broken", is_wrong=True
     )
     untimed = BackendSummary(label="untimed", state="failed")
-    found = Summary(backends=(untimed, broken, slow))
-    assert found.best == slow and found.parity == "broken"
+    summary = Summary(backends=(untimed, broken, slow))
+    assert summary.best == slow and summary.parity == "broken"
     assert Summary(backends=(broken,)).best == broken
     assert Summary().best is None and Summary().parity is None
 
@@ -173,16 +175,16 @@ def test_checkpoints_and_artifacts_have_sizes_of_their_own(recorded: DataDir) ->
     first.checkpoints.mkdir(parents=True)
     (first.checkpoints / "step-1.pt").write_bytes(b"x" * 5000)
     (first.artifacts / "predictions.npz").write_bytes(b"x" * 300)
-    whole = sum(file.stat().st_size for file in recorded.runs.rglob("*") if file.is_file())
+    total = sum(file.stat().st_size for file in recorded.runs.rglob("*") if file.is_file())
     with Store.in_memory(recorded) as store:
         assert row(store)["total_bytes"] is None
         compute(store, LONG)
         names = ("total_bytes", "checkpoint_bytes", "artifact_bytes")
-        assert [row(store)[name] for name in names] == [whole, 5000, 300]
+        assert [row(store)[name] for name in names] == [total, 5000, 300]
         library.free(recorded, EXPERIMENT_ID)
         disk.forget_sizes(store, [EXPERIMENT_ID])
         compute(store, LONG)
-        assert [row(store)[name] for name in names] == [whole - 5000, 0, 300]
+        assert [row(store)[name] for name in names] == [total - 5000, 0, 300]
 
 
 def test_imported_results_have_rows_of_what_they_say(recorded: DataDir) -> None:
@@ -257,8 +259,8 @@ def test_neither_future_nor_antiquity_is_the_newest(data_dir: DataDir) -> None:
     assert listed.loc[[*strange], "submitted"].isna().all()
     assert abs(listed.loc[NO_TIME, "submitted"].timestamp() - time.time()) < 600
     assert series
-    for one in series:
-        assert [point.experiment_id for point in one.points][-3:] == [OLD, NEW, NO_TIME]
+    for of_workload in series:
+        assert [point.experiment_id for point in of_workload.points][-3:] == [OLD, NEW, NO_TIME]
 
 
 def name_and_archived(store: Store) -> tuple[str, bool]:
@@ -292,8 +294,8 @@ def test_labels_show_after_the_next_tick_and_make_no_result_new(recorded: DataDi
         file.write_text('{"tags": "paper"}')
         store.ingest()
         assert name_and_archived(store) == ("test", False)
-        (told,) = queries.unreadable(store)["message"]
-        assert "labels.json" in told and "tags" in told
+        (message,) = queries.unreadable(store)["message"]
+        assert "labels.json" in message and "tags" in message
         file.write_text('{"name": "mended"}')
         store.ingest()
         assert queries.unreadable(store).empty

@@ -69,17 +69,22 @@ ROWS: list[dict[str, Any]] = [
 def frame() -> pd.DataFrame:
     days = pd.date_range("2026-11-20", periods=len(ROWS), tz="UTC")
     plain = {"archived": False, "notes": "", "origin": "local", "known": True}
-    rows = [{**plain, **one, "submitted": day} for one, day in zip(ROWS, days, strict=True)]
-    whole = [{name: one.get(name) for name in COLUMNS} | {"text": searchable(one)} for one in rows]
-    return pd.DataFrame(whole, columns=COLUMNS, dtype=object)
+    rows = [
+        {**plain, **experiment, "submitted": day}
+        for experiment, day in zip(ROWS, days, strict=True)
+    ]
+    complete = [
+        {name: row.get(name) for name in COLUMNS} | {"text": searchable(row)} for row in rows
+    ]
+    return pd.DataFrame(complete, columns=COLUMNS, dtype=object)
 
 
-def names(frame: pd.DataFrame, **asked: Any) -> list[str]:
-    return list(chosen(frame, Filter(**asked))["name"])
+def names(frame: pd.DataFrame, **conditions: Any) -> list[str]:
+    return list(chosen(frame, Filter(**conditions))["name"])
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("", ["broken", "A digits try", "Nightly BERT"]),
         ("bert", ["broken", "Nightly BERT"]),
@@ -93,8 +98,8 @@ def names(frame: pd.DataFrame, **asked: Any) -> list[str]:
         ("(", []),
     ],
 )
-def test_words_phrases_and_comparisons(frame: pd.DataFrame, text: str, found: list[str]) -> None:
-    assert names(frame, text=text) == found
+def test_words_phrases_and_comparisons(frame: pd.DataFrame, text: str, expected: list[str]) -> None:
+    assert names(frame, text=text) == expected
 
 
 def test_one_of_several_values_of_a_facet_and_every_facet(frame: pd.DataFrame) -> None:
@@ -109,8 +114,8 @@ def test_one_of_several_values_of_a_facet_and_every_facet(frame: pd.DataFrame) -
 @pytest.mark.parametrize("word", ["unsure", "inconclusive"])
 def test_a_verdict_is_found_by_the_word_of_files_and_by_that_of_pages(word: str) -> None:
     row = {"name": "mine", "verdict": "unsure", "archived": False, "submitted": pd.Timestamp(0)}
-    whole = {name: row.get(name) for name in COLUMNS} | {"text": searchable(row)}
-    frame = pd.DataFrame([whole], columns=COLUMNS, dtype=object)
+    complete = {name: row.get(name) for name in COLUMNS} | {"text": searchable(row)}
+    frame = pd.DataFrame([complete], columns=COLUMNS, dtype=object)
     assert names(frame, facets={"verdict": (word,)}) == names(frame, text=word) == ["mine"]
     assert not names(frame, facets={"verdict": ("faster",)})
 
@@ -160,20 +165,23 @@ def test_options_are_handed_on_as_they_were_given() -> None:
         "speedup>1",
     ]
     options = parser.parse_args(given)
-    asked = read_filter(options)
-    assert asked.facets == {"model": ("a, b", "gpt2"), "tag": ("a", "b")}
-    assert asked.terms.wanted == ("two words",) and asked.terms.unwanted == ("not", "these two")
-    again = parser.parse_args(filter_arguments(asked))
-    assert read_filter(again) == asked
+    filter_read = read_filter(options)
+    assert filter_read.facets == {"model": ("a, b", "gpt2"), "tag": ("a", "b")}
+    assert filter_read.terms.wanted == ("two words",) and filter_read.terms.unwanted == (
+        "not",
+        "these two",
+    )
+    again = parser.parse_args(filter_arguments(filter_read))
+    assert read_filter(again) == filter_read
     assert filter_arguments(Filter()) == []
 
 
 def test_the_table_and_the_json_say_the_same(frame: pd.DataFrame) -> None:
     nothing = chosen(frame.iloc[:0], Filter(text="a speedup>1", facets={"tag": ("x",)}))
     assert (list_table(nothing), json.loads(list_json(nothing))) == ("no experiment fits", [])
-    found = chosen(frame, Filter(text="h100"))
-    (line,) = list_table(found).splitlines()[2:]
+    fitting = chosen(frame, Filter(text="h100"))
+    (line,) = list_table(fitting).splitlines()[2:]
     assert "Nightly BERT" in line and "1.50x" in line and "#paper #gpu" in line
-    (told,) = json.loads(list_json(found))
-    assert told["speedup"] == 1.5 and told["tags"] == ["paper", "gpu"]
-    assert told["submitted"] == "2026-11-20T00:00:00+00:00" and told["parity"] is None
+    (experiment,) = json.loads(list_json(fitting))
+    assert experiment["speedup"] == 1.5 and experiment["tags"] == ["paper", "gpu"]
+    assert experiment["submitted"] == "2026-11-20T00:00:00+00:00" and experiment["parity"] is None

@@ -30,7 +30,7 @@ USUAL: dict[str, Any] = {
 
 def rows(*changes: dict[str, Any]) -> pd.DataFrame:
     """Backend rows, oldest first, each like the usual one but for what is given."""
-    return pd.DataFrame([{**USUAL, **one} for one in changes], dtype=object)
+    return pd.DataFrame([{**USUAL, **change} for change in changes], dtype=object)
 
 
 def cells(
@@ -55,8 +55,8 @@ def test_what_is_empty_says_why() -> None:
         {"model": "b", "speedup": None, "state": "out_of_memory"},
         {"model": "a", "backend": "eager", "speedup": None},
     )
-    found = {(cell.backend, cell.column): cell.empty for cell in cells(frame)}
-    assert found == {
+    why_empty = {(cell.backend, cell.column): cell.empty for cell in cells(frame)}
+    assert why_empty == {
         ("inductor", "a"): None,
         ("inductor", "b"): "not finished",
         ("eager", "a"): "not measured",

@@ -22,7 +22,7 @@ from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
 
 
-def told(data_dir: DataDir, quantity: str = "speedup") -> list[Series]:
+def computed_trends(data_dir: DataDir, quantity: str = "speedup") -> list[Series]:
     with Store.open(data_dir) as store:  # which keeps what it computed for the next look
         store.ingest_all()
         compute(store, 100.0)
@@ -38,14 +38,14 @@ def slower(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
 
 
 def test_a_step_is_told_with_what_changed_at_it_and_worse_is_worse(slower: DataDir) -> None:
-    (series,) = told(slower)
+    (series,) = computed_trends(slower)
     (step,) = series.steps
     assert series.points[step.index].name == "night 9"
     # From 2x to 1.6x; the means of eight and four nights are each within a percent.
     assert step.ratio == pytest.approx(0.8, abs=0.01)
     assert series.worsening(step) == pytest.approx(0.2, abs=0.01)
     assert series.changed(step) == {"torch": ("2.12.0", "2.13.0")}
-    (times,) = told(slower, "step_seconds")
+    (times,) = computed_trends(slower, "step_seconds")
     (step,) = times.steps
     assert times.worsening(step) == pytest.approx(0.25, abs=0.02), "longer is worse"
 
@@ -115,8 +115,8 @@ def series_of(*levels: float) -> Series:
 
 
 def test_one_night_out_of_line_is_no_step() -> None:
-    found = series(*NOISE, 1 / 1.5)
-    assert found.steps == [] and found.is_out_of_line
+    with_outlier = series(*NOISE, 1 / 1.5)
+    assert with_outlier.steps == [] and with_outlier.is_out_of_line
 
 
 def test_several_small_steps_add_up_to_a_worse_level() -> None:
@@ -180,12 +180,15 @@ def test_a_failure_on_one_device_is_taken_back_by_that_device_alone(data_dir: Da
         crashed = record_night(data_dir, day, 0.1, **environment)
         fail(data_dir, crashed)
         if device is None:  # before it could say on what
-            for each in ("baseline", "inductor"):
-                data_dir.run_dir(f"{crashed}.{each}").events_file.unlink()
+            for label in ("baseline", "inductor"):
+                data_dir.run_dir(f"{crashed}.{label}").events_file.unlink()
         return crashed
 
     def failures() -> dict[str, str | None]:
-        return {one.device: one.failure and one.failure.experiment_id for one in told(data_dir)}
+        return {
+            of_device.device: of_device.failure and of_device.failure.experiment_id
+            for of_device in computed_trends(data_dir)
+        }
 
     for day, device in enumerate(("A", "B"), start=1):
         record_night(data_dir, day, 0.1, device_name=device)
@@ -244,9 +247,9 @@ def test_nothing_to_judge_is_no_pass(data_dir: DataDir, capsys: pytest.CaptureFi
 
 
 def test_conditions_are_read_and_others_refused() -> None:
-    found = parse_conditions("worse > 0.5%, out-of-line,parity", CONDITIONS, METAVAR)
+    conditions = parse_conditions("worse > 0.5%, out-of-line,parity", CONDITIONS, METAVAR)
     meant = [("worse", 0.5), ("out-of-line", None), ("parity", None)]
-    assert [(one.name, one.limit) for one in found] == meant
+    assert [(condition.name, condition.limit) for condition in conditions] == meant
     for text in ("", "slower", "worse>", "worse>-1%", "worse>nan", "worse>100%"):
         with pytest.raises(ValueError, match=r"choose from|write 'worse>2%'"):
             parse_conditions(text, CONDITIONS, METAVAR)

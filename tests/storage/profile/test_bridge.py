@@ -18,36 +18,38 @@ NAMES = {
 
 
 def profile(label: str, step_seconds: float, **seconds: float) -> Profile:
-    frame = pd.DataFrame({"name": [NAMES[one] for one in seconds], "seconds": seconds.values()})
+    frame = pd.DataFrame(
+        {"name": [NAMES[kernel] for kernel in seconds], "seconds": seconds.values()}
+    )
     return make_profile(frame, step_seconds, label)
 
 
-def with_turns(one: Profile, *busy: float) -> Profile:
-    rows = pd.concat([one.turns] * len(busy)).assign(busy_seconds=busy)
-    object.__setattr__(one, "turns", rows)
-    return one
+def with_turns(profiled: Profile, *busy: float) -> Profile:
+    rows = pd.concat([profiled.turns] * len(busy)).assign(busy_seconds=busy)
+    object.__setattr__(profiled, "turns", rows)
+    return profiled
 
 
 def test_the_parts_add_up_to_the_difference_of_the_step_times() -> None:
     """10 ms: 4 + 3, 3 idle. 7 ms: 5 + 1.5, 0.5 idle. Products +1, elementwise -3, fused +1.5, idle
     -2.5: together -3."""
-    found = bridge(
+    bridged = bridge(
         profile("baseline", 0.010, gemm=0.004, add=0.003),
         profile("inductor", 0.007, gemm=0.005, triton=0.0015),
     )
-    differences = found.parts.set_index("work_class")["difference"]
+    differences = bridged.parts.set_index("work_class")["difference"]
     assert differences.to_dict() == pytest.approx(
         {"matmul_bf16": 0.001, "elementwise": -0.003, "fused": 0.0015, "idle": -0.0025}
     )
-    assert found.difference == pytest.approx(-0.003)
+    assert bridged.difference == pytest.approx(-0.003)
 
 
 def test_an_optimizer_that_is_compiled_with_the_rest_is_not_saved() -> None:
     baseline = profile("baseline", 0.010, add=0.002, adam=0.005)
-    found = bridge(baseline, profile("eager", 0.012, add=0.009))
-    differences = found.parts.set_index("work_class")["difference"].to_dict()
+    bridged = bridge(baseline, profile("eager", 0.012, add=0.009))
+    differences = bridged.parts.set_index("work_class")["difference"].to_dict()
     assert differences == pytest.approx({"elementwise": 0.002, "idle": 0.0})
-    assert found.difference == pytest.approx(0.002)
+    assert bridged.difference == pytest.approx(0.002)
 
 
 def test_without_a_profile_or_a_timed_step_there_is_no_bridge() -> None:
@@ -64,17 +66,17 @@ def test_the_own_speedup_is_the_mean_ratio_with_students_interval() -> None:
     run = with_turns(
         profile("inductor", 2.0, gemm=1.0), math.exp(-0.1), math.exp(-0.2), math.exp(-0.3)
     )
-    found = own_speedup(baseline, run)
-    assert found is not None and found.num_turns == 3
-    assert found.ratio == pytest.approx(math.exp(0.2))
-    assert found.low == pytest.approx(math.exp(0.2 - 0.24841), rel=1e-4)
-    assert found.high == pytest.approx(math.exp(0.2 + 0.24841), rel=1e-4)
+    own = own_speedup(baseline, run)
+    assert own is not None and own.num_turns == 3
+    assert own.ratio == pytest.approx(math.exp(0.2))
+    assert own.low == pytest.approx(math.exp(0.2 - 0.24841), rel=1e-4)
+    assert own.high == pytest.approx(math.exp(0.2 + 0.24841), rel=1e-4)
 
 
 def test_one_turn_has_no_interval_and_the_cpu_no_time_of_its_own() -> None:
     baseline, run = profile("baseline", 2.0, gemm=1.0), profile("inductor", 2.0, gemm=0.5)
-    found = own_speedup(baseline, run)
-    assert found is not None and found.ratio == pytest.approx(2.0) and found.low is None
+    own = own_speedup(baseline, run)
+    assert own is not None and own.ratio == pytest.approx(2.0) and own.low is None
     object.__setattr__(run, "works_by_itself", False)
     assert own_speedup(baseline, run) is None
 

@@ -72,10 +72,10 @@ def test_without_a_profile_timings_are_the_same(known: Explanation, data_dir: Da
     """Where the CPUs are the device nothing idles, and there is one speedup."""
     on_cpu = DataDir(data_dir.path / "cpu")
     record(on_cpu, device_type="cpu")
-    found = explained(on_cpu)
-    assert not found.own_speedups
-    assert "Python, between operators" in explain_report(found)
-    assert not [one for one in found.findings if one.kind == "device_idle"]
+    explanation = explained(on_cpu)
+    assert not explanation.own_speedups
+    assert "Python, between operators" in explain_report(explanation)
+    assert not [finding for finding in explanation.findings if finding.kind == "device_idle"]
     record(data_dir, profiled=False)
     without = explained(data_dir)
     assert known.comparison.table().equals(without.comparison.table())
@@ -85,14 +85,14 @@ def test_without_a_profile_timings_are_the_same(known: Explanation, data_dir: Da
 
 def test_the_json_has_the_parts_of_each_difference(known: Explanation) -> None:
     """100 ms less 60 are 40, of which kernels saved 32 and idle time 8."""
-    found = json.loads(explanation_json(known))
-    (bridge,) = found["bridges"]
+    explanation = json.loads(explanation_json(known))
+    (bridge,) = explanation["bridges"]
     parts = {part["work_class"]: part["difference"] for part in bridge["parts"]}
-    assert bridge["difference"] == pytest.approx(-0.040) and found["why_not"] is None
+    assert bridge["difference"] == pytest.approx(-0.040) and explanation["why_not"] is None
     assert sum(parts.values()) == pytest.approx(-0.040)
     assert parts["idle"] == pytest.approx(-0.008)
     assert bridge["own_speedup"]["ratio"] == pytest.approx(80 / 48)
-    profile = found["profiles"][0]
+    profile = explanation["profiles"][0]
     assert sum(profile["by_class"].values()) == pytest.approx(profile["step_seconds"])
     assert {kernel["name"] for kernel in profile["kernels"]} == {GEMM["name"], ADD["name"]}
 
@@ -117,8 +117,8 @@ def test_a_turn_in_which_something_compiled_or_failed_does_not_count(data_dir: D
         run.profile([GEMM | {"seconds": 0.05}])
         run.profile([], busy_seconds=None, failure="RuntimeError: no CUPTI")
         run.end()
-    found = explained(data_dir)
-    profile = found.profile_of("inductor")
+    explanation = explained(data_dir)
+    profile = explanation.profile_of("inductor")
     assert profile.busy_seconds == pytest.approx(0.05)
     assert profile.failures == ("RuntimeError: no CUPTI",)
     assert profile.cost_seconds == pytest.approx(1.5)
@@ -142,18 +142,20 @@ def test_impossible_profiles_explain_nothing(data_dir: DataDir) -> None:
         {"busy_seconds": math.nan},
         {"launches": None, "host_seconds": None},
     ]
-    cases = [(0.05, turn) for turn in turns] + [(one, {}) for one in (math.nan, math.inf, -5.0)]
+    cases = [(0.05, turn) for turn in turns] + [
+        (bad_seconds, {}) for bad_seconds in (math.nan, math.inf, -5.0)
+    ]
     ids = [f"20261121-0930{number:02d}-123456-7f3a" for number in range(len(cases))]
     devices = itertools.cycle(("cuda", "cpu"))
     for experiment_id, device_type, (seconds, turn) in zip(ids, devices, cases, strict=False):
         for label in ("baseline", "inductor"):
             run = Recording(data_dir.runs, label, experiment_spec(80), experiment_id).claim()
             run.start(environment={"device_type": device_type}).blocks([0.1] * 8, [1.0] * 80)
-            told = {"seconds": 0.1, "busy_seconds": 0.05} | turn
-            run.profile([GEMM | {"seconds": seconds}], **told).end()
+            profile = {"seconds": 0.1, "busy_seconds": 0.05} | turn
+            run.profile([GEMM | {"seconds": seconds}], **profile).end()
     with Store.in_memory(data_dir) as store:
         for experiment_id, (_, turn) in zip(ids, cases, strict=True):
-            found = explain(store, experiment_id)
+            explanation = explain(store, experiment_id)
             believable = "launches" in turn
-            assert found.is_known is believable, turn
-            assert ("a step" in explain_report(found)) is believable
+            assert explanation.is_known is believable, turn
+            assert ("a step" in explain_report(explanation)) is believable

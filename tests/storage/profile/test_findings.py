@@ -15,7 +15,7 @@ BERT, BERT_INDUCTOR = "BertForMaskedLM.baseline", "BertForMaskedLM.inductor"
 
 
 def kinds(*cases: Case) -> dict[str, CostFinding]:
-    return {one.kind: one for one in findings(cases)}
+    return {finding.kind: finding for finding in findings(cases)}
 
 
 def frame(*rows: tuple[Any, ...]) -> pd.DataFrame:
@@ -27,27 +27,29 @@ GEMM = ("nvjet_sm90_tst_1", "aten::mm", "forward", "bf16", 10.0, 0.009)
 
 def test_attention_that_left_the_fused_kernel_is_found_with_what_it_costs() -> None:
     """BERT under Inductor in bf16. The finding says so once: not again as float32 products."""
-    found = kinds(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
-    one = found["attention_unfused"]
-    assert "float32_products" not in found
+    by_kind = kinds(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+    finding = by_kind["attention_unfused"]
+    assert "float32_products" not in by_kind
     by_class = recorded(BERT_INDUCTOR).by_class
-    assert one.facts["softmax_seconds"] == pytest.approx(by_class["attention_math"])
-    assert one.facts["float32_seconds"] == pytest.approx(by_class["matmul_float32"])
-    assert one.remedy is not None and one.remedy.backend == "inductor:math_attention=reduced"
-    assert "left the fused kernel" in str(finding_words(one))
-    assert "inductor:math_attention=reduced" in remedy_words(one)
+    assert finding.facts["softmax_seconds"] == pytest.approx(by_class["attention_math"])
+    assert finding.facts["float32_seconds"] == pytest.approx(by_class["matmul_float32"])
+    assert (
+        finding.remedy is not None and finding.remedy.backend == "inductor:math_attention=reduced"
+    )
+    assert "left the fused kernel" in str(finding_words(finding))
+    assert "inductor:math_attention=reduced" in remedy_words(finding)
 
 
 def test_attention_that_stays_fused_is_not() -> None:
     fused = recorded("deit_base_distilled_patch16_224.inductor")
-    found = kinds(case_of(fused, recorded("deit_base_distilled_patch16_224.baseline")))
-    assert "attention_unfused" not in found
+    by_kind = kinds(case_of(fused, recorded("deit_base_distilled_patch16_224.baseline")))
+    assert "attention_unfused" not in by_kind
 
 
 def test_products_in_float32_under_half_precision_are_found() -> None:
     """T5 adds a bias to attention, which no fused kernel takes, without a compiler either."""
-    found = kinds(case_of(recorded("T5Small.baseline")))
-    assert found["float32_products"].seconds == pytest.approx(
+    by_kind = kinds(case_of(recorded("T5Small.baseline")))
+    assert by_kind["float32_products"].seconds == pytest.approx(
         recorded("T5Small.baseline").by_class["matmul_float32"]
     )
     assert "float32_products" not in kinds(case_of(recorded(BERT)))
@@ -57,16 +59,16 @@ def test_products_in_float32_under_half_precision_are_found() -> None:
 
 def test_tf32_that_is_off_is_found_where_float32_was_asked_for() -> None:
     case = case_of(recorded("DistilBertForMaskedLM.baseline"), precision="float32")
-    found = kinds(case)["tf32_off"]
-    assert found.remedy.fields == (("training.precision", "tf32"),)
+    finding = kinds(case)["tf32_off"]
+    assert finding.remedy.fields == (("training.precision", "tf32"),)
     settings = replace(case.spec, settings="harness")
     assert "tf32_off" not in kinds(replace(case, spec=settings))
 
 
 def test_a_device_that_waits_is_found_and_one_that_does_not_is_not() -> None:
     """The baseline's kernels took 31.6 of 44.2 ms; DistilBERT's in float32 98 % of a step."""
-    found = kinds(case_of(recorded(BERT)))["device_idle"]
-    assert found.seconds == pytest.approx(0.04415 - 0.03156, abs=2e-5)
+    idle = kinds(case_of(recorded(BERT)))["device_idle"]
+    assert idle.seconds == pytest.approx(0.04415 - 0.03156, abs=2e-5)
     busy = case_of(recorded("DistilBertForMaskedLM.baseline"), precision="float32")
     assert "device_idle" not in kinds(busy)
     waits = kinds(case_of(recorded("MobileBertForMaskedLM.inductor"), recorded(BERT)))
@@ -76,8 +78,8 @@ def test_a_device_that_waits_is_found_and_one_that_does_not_is_not() -> None:
 
 def test_kernels_that_leave_the_device_empty_are_found() -> None:
     empty = make_profile(frame(GEMM), 0.010, underfilled_seconds=0.005)
-    found = kinds(case_of(empty, batch_size=4))["underfilled"]
-    assert found.remedy is not None and found.remedy.fields == (("training.batch_size", 8),)
+    finding = kinds(case_of(empty, batch_size=4))["underfilled"]
+    assert finding.remedy is not None and finding.remedy.fields == (("training.batch_size", 8),)
     assert "underfilled" not in kinds(case_of(make_profile(frame(GEMM), 0.010)))
 
 
@@ -91,9 +93,9 @@ def test_of_a_script_only_backends_can_be_changed_from_here() -> None:
         devices=("cuda:0",),
     )
     empty = make_profile(frame(GEMM), 0.010, underfilled_seconds=0.005)
-    found = kinds(replace(case_of(empty), spec=spec))["underfilled"]
-    assert found.remedy is None and "at this batch size" in str(finding_words(found))
-    assert "Make batches larger" in remedy_words(found)
+    finding = kinds(replace(case_of(empty), spec=spec))["underfilled"]
+    assert finding.remedy is None and "at this batch size" in str(finding_words(finding))
+    assert "Make batches larger" in remedy_words(finding)
     waits = case_of(recorded("MobileBertForMaskedLM.inductor"), recorded(BERT))
     remedy = kinds(replace(waits, spec=spec))["device_idle"].remedy
     assert remedy is not None and remedy.backend == "inductor:mode=reduce-overhead"
@@ -108,9 +110,9 @@ def test_graph_breaks_are_found_with_their_lines() -> None:
             "count": [1, 2, 1],
         }
     )
-    found = kinds(replace(case, breaks=breaks))["graph_breaks"]
-    assert found.facts["lines"] == ["train.py:7", "model.py:9"]
-    assert found.seconds is None, "recorded before it was known what lies between graphs"
+    finding = kinds(replace(case, breaks=breaks))["graph_breaks"]
+    assert finding.facts["lines"] == ["train.py:7", "model.py:9"]
+    assert finding.seconds is None, "recorded before it was known what lies between graphs"
     assert "graph_breaks" not in kinds(case)
 
 
@@ -121,9 +123,9 @@ def test_graph_breaks_cost_what_nothing_hides(works_by_itself: bool, cost: float
     profile = replace(profile, works_by_itself=works_by_itself)
     breaks = pd.DataFrame({"location": ["a.py:7"], "reason": ["print"], "count": [1]})
     case = replace(case_of(profile, recorded(BERT)), breaks=breaks)
-    found = kinds(case)["graph_breaks"]
-    assert found.seconds == pytest.approx(cost)
-    said = str(finding_words(found))
+    finding = kinds(case)["graph_breaks"]
+    assert finding.seconds == pytest.approx(cost)
+    said = str(finding_words(finding))
     assert "4.00 ms of a step lie between the parts" in said
     assert "Potential saving: at least" in said
 
@@ -139,8 +141,8 @@ def test_recompilations_are_found_with_what_they_took() -> None:
             "recompile_reason": [None, "shape changed"],
         }
     )
-    found = kinds(replace(case, frames=frames))["recompiled"]
-    assert found.facts["times"] == 1 and found.facts["total_seconds"] == 4.0
+    finding = kinds(replace(case, frames=frames))["recompiled"]
+    assert finding.facts["times"] == 1 and finding.facts["total_seconds"] == 4.0
     assert "recompiled" not in kinds(case)
 
 
@@ -183,16 +185,16 @@ def test_what_the_compiler_gave_up_is_found_without_a_profile_with_line_operator
             "operator": "aten.bincount",
         }
     )
-    found = kinds(replace(case, frames=given_up, breaks=breaks))
-    assert {*found} == {"given_up"}, "the break at the same line is not told again"
-    assert str(finding_words(found["given_up"])) == (
+    by_kind = kinds(replace(case, frames=given_up, breaks=breaks))
+    assert {*by_kind} == {"given_up"}, "the break at the same line is not told again"
+    assert str(finding_words(by_kind["given_up"])) == (
         "forward runs without a compiler: Dynamo gave up at train.py:15 (aten.bincount)."
     )
-    assert remedy_words(found["given_up"]).startswith("Count with index_add_")
-    assert "inside a loop" in remedy_words(found["given_up"])
+    assert remedy_words(by_kind["given_up"]).startswith("Count with index_add_")
+    assert "inside a loop" in remedy_words(by_kind["given_up"])
     elsewhere = breaks.assign(location="model.py:9")
-    found = kinds(replace(case, frames=given_up, breaks=elsewhere))
-    assert "breaks at model.py:9 (aten.bincount)" in str(finding_words(found["graph_breaks"]))
+    by_kind = kinds(replace(case, frames=given_up, breaks=elsewhere))
+    assert "breaks at model.py:9 (aten.bincount)" in str(finding_words(by_kind["graph_breaks"]))
 
 
 GROUPS = "3/0: self.param_groups[0]"
@@ -228,10 +230,10 @@ def test_a_recompilation_says_what_changed_and_what_to_do_about_that(
 ) -> None:
     case = without_profile(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
     again = frames({"function": "step"}, {"function": "step", "recompile_reason": reason})
-    found = kinds(replace(case, frames=again))["recompiled"]
-    assert f"{what}" in str(finding_words(found)).partition("changed")[0]
-    assert advice in remedy_words(found)
-    assert ("dynamic=true" in remedy_words(found)) == (what == "a size")
+    finding = kinds(replace(case, frames=again))["recompiled"]
+    assert f"{what}" in str(finding_words(finding)).partition("changed")[0]
+    assert advice in remedy_words(finding)
+    assert ("dynamic=true" in remedy_words(finding)) == (what == "a size")
 
 
 def test_at_the_limit_of_compilations_the_function_runs_without_a_compiler() -> None:
@@ -239,9 +241,9 @@ def test_at_the_limit_of_compilations_the_function_runs_without_a_compiler() -> 
     reason = f"{GROUPS}['lr'] == 0.001{COMMENT}"
     rows = [{"function": "step", "recompile_reason": reason}] * 8
     over = {"failure": "Dynamo recompile limit exceeded", "recompile_reason": reason}
-    found = kinds(replace(case, frames=frames({"function": "step"}, *rows, over)))
-    assert {*found} == {"recompiled"} and found["recompiled"].facts["times"] == 9
-    assert "until Dynamo's limit" in str(finding_words(found["recompiled"]))
+    by_kind = kinds(replace(case, frames=frames({"function": "step"}, *rows, over)))
+    assert {*by_kind} == {"recompiled"} and by_kind["recompiled"].facts["times"] == 9
+    assert "until Dynamo's limit" in str(finding_words(by_kind["recompiled"]))
 
 
 def test_an_optimizer_that_compiles_longer_than_all_else_is_found_with_what_to_do() -> None:
@@ -257,9 +259,9 @@ def test_an_optimizer_that_compiles_longer_than_all_else_is_found_with_what_to_d
         ],
         columns=["compile_id", "file", "total_seconds"],
     ).assign(recompile_reason=None, function="step")
-    found = kinds(replace(case, frames=frames))["optimizer_compiled_long"]
-    assert found.facts == pytest.approx({"optimizer_seconds": 48.1, "rest_seconds": 45.0})
-    assert found.remedy is not None and found.remedy.backend == "inductor:scope=forward"
+    finding = kinds(replace(case, frames=frames))["optimizer_compiled_long"]
+    assert finding.facts == pytest.approx({"optimizer_seconds": 48.1, "rest_seconds": 45.0})
+    assert finding.remedy is not None and finding.remedy.backend == "inductor:scope=forward"
     longer = frames.assign(total_seconds=[34.0, 15.0, 0.1, 47.0, 1.0])
     assert "optimizer_compiled_long" not in kinds(replace(case, frames=longer))
 
@@ -273,8 +275,8 @@ def test_random_numbers_drawn_as_eager_does_are_found_under_inductor() -> None:
         12.0,
         0.001,
     )
-    found = kinds(case_of(make_profile(frame(GEMM, drawn), 0.010), recorded(BERT)))
-    remedy = found["random_as_eager"].remedy
+    by_kind = kinds(case_of(make_profile(frame(GEMM, drawn), 0.010), recorded(BERT)))
+    remedy = by_kind["random_as_eager"].remedy
     assert remedy is not None and remedy.backend == "inductor:fallback_random=false"
     assert "random_as_eager" not in kinds(case_of(make_profile(frame(GEMM), 0.01), recorded(BERT)))
 
@@ -301,9 +303,9 @@ def test_padding_is_found_from_a_fifth_of_the_tokens_on() -> None:
         0.0428,
     )
     case = case_of(profile)
-    found = kinds(replace(case, workload={"padding_share": 0.743}))["padding"]
-    assert found.seconds == pytest.approx(0.743 * 0.0105)
-    assert found.share == pytest.approx(0.743 * 0.0105 / 0.0428)
+    finding = kinds(replace(case, workload={"padding_share": 0.743}))["padding"]
+    assert finding.seconds == pytest.approx(0.743 * 0.0105)
+    assert finding.share == pytest.approx(0.743 * 0.0105 / 0.0428)
     assert "padding" not in kinds(replace(case, workload={"padding_share": 0.1}))
 
 
@@ -324,18 +326,18 @@ def test_the_work_of_an_optimizer_that_is_compiled_with_the_rest_is_none_of_toke
 
 def test_many_small_kernels_are_found_by_their_operator() -> None:
     """Adam that can be captured divides 404 scalars one by one."""
-    found = kinds(case_of(recorded(BERT)))["small_kernels"]
-    assert (found.facts["op"], found.facts["calls"]) == ("aten::div_", 404.0)
+    finding = kinds(case_of(recorded(BERT)))["small_kernels"]
+    assert (finding.facts["op"], finding.facts["calls"]) == ("aten::div_", 404.0)
     busy = case_of(recorded("DistilBertForMaskedLM.baseline"), precision="float32")
     assert "small_kernels" not in kinds(busy)
 
 
 def test_one_generated_kernel_that_takes_more_than_all_such_work_before_is_found() -> None:
     """T5's relative positions: the gradient of a small embedding, added up atom by atom."""
-    found = kinds(case_of(recorded("T5Small.inductor"), recorded("T5Small.baseline")))
-    one = found["costly_kernel"]
-    assert "embedding_dense_backward" in one.facts["kernel"]
-    assert one.facts["work_class"] == "indexing"
+    by_kind = kinds(case_of(recorded("T5Small.inductor"), recorded("T5Small.baseline")))
+    finding = by_kind["costly_kernel"]
+    assert "embedding_dense_backward" in finding.facts["kernel"]
+    assert finding.facts["work_class"] == "indexing"
     assert "costly_kernel" not in kinds(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
 
 
@@ -345,10 +347,10 @@ def test_an_operator_that_fell_back_to_a_kernel_of_torchs_own_is_found_by_its_na
     added = (kernel, "aten::index_add_", "backward", "bf16", 12.0, 0.0075)
     fused = ("triton_poi_fused_add_1", None, "forward", None, 30.0, 0.0335)
     case = case_of(make_profile(frame(GEMM, fused, added), 0.05), recorded(BERT))
-    one = kinds(case)["fell_back"]
-    assert (one.facts["op"], one.facts["kernel"]) == ("aten::index_add_", kernel)
-    assert one.share == pytest.approx(0.15)
-    assert "aten::index_add_ runs in no fused code" in str(finding_words(one))
+    finding = kinds(case)["fell_back"]
+    assert (finding.facts["op"], finding.facts["kernel"]) == ("aten::index_add_", kernel)
+    assert finding.share == pytest.approx(0.15)
+    assert "aten::index_add_ runs in no fused code" in str(finding_words(finding))
     # A kernel that no class knows falls back as well, one of less than 2 % is not worth a word, and
     # eager's kernels are all of torch's own.
     strange = ("strange", None, None, None, 1.0, 0.002)
@@ -371,8 +373,8 @@ def test_kernels_that_no_class_knows_are_listed_by_name_the_longest_first() -> N
 
 
 def test_an_optimizer_of_many_kernels_is_found_and_a_fused_one_is_not() -> None:
-    found = kinds(case_of(recorded(BERT)))["optimizer_unfused"]
-    assert found.remedy.fields == (("training.optimizer_options", {"fused": True}),)
+    finding = kinds(case_of(recorded(BERT)))["optimizer_unfused"]
+    assert finding.remedy.fields == (("training.optimizer_options", {"fused": True}),)
     fused = (
         "void multi_tensor_apply_kernel<FusedAdamMathFunctor>",
         "aten::_fused_adam_",
@@ -386,8 +388,8 @@ def test_an_optimizer_of_many_kernels_is_found_and_a_fused_one_is_not() -> None:
 
 def test_data_that_travel_in_every_step_are_found() -> None:
     copy = ("Memcpy DtoH (Device -> Pageable)", "aten::item", "forward", None, 1.0, 2e-6)
-    found = kinds(case_of(make_profile(frame(GEMM, copy), 0.010)))["copied_each_step"]
-    assert found.facts["waits"] == 1.0
+    finding = kinds(case_of(make_profile(frame(GEMM, copy), 0.010)))["copied_each_step"]
+    assert finding.facts["waits"] == 1.0
     assert "copied_each_step" not in kinds(case_of(make_profile(frame(GEMM), 0.010)))
 
 
@@ -399,13 +401,17 @@ def test_the_same_in_several_runs_is_told_once_of_the_one_it_costs_most() -> Non
         baseline,
         backend="inductor:mode=reduce-overhead",
     )
-    (one,) = (found for found in findings([second, first]) if found.kind == "attention_unfused")
-    shares = {case.profile.label: one.share for case in (first, second)}
-    assert one.label in shares and len(one.also) == 1
-    assert one.also[0][0] != one.label
+    (finding,) = (
+        candidate
+        for candidate in findings([second, first])
+        if candidate.kind == "attention_unfused"
+    )
+    shares = {case.profile.label: finding.share for case in (first, second)}
+    assert finding.label in shares and len(finding.also) == 1
+    assert finding.also[0][0] != finding.label
 
 
 def test_the_most_costly_comes_first() -> None:
-    found = findings([case_of(recorded(BERT_INDUCTOR), recorded(BERT)), case_of(recorded(BERT))])
-    shares = [one.share or 0.0 for one in found]
-    assert shares == sorted(shares, reverse=True) and len(found) >= 4
+    costs = findings([case_of(recorded(BERT_INDUCTOR), recorded(BERT)), case_of(recorded(BERT))])
+    shares = [finding.share or 0.0 for finding in costs]
+    assert shares == sorted(shares, reverse=True) and len(costs) >= 4

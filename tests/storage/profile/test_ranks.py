@@ -91,7 +91,7 @@ def sending(data_dir: DataDir, *exposed: float | None, twice: bool = False) -> P
     run.start(environment={"device_type": "cuda"}).blocks([0.06] * 8, falling_losses(80))
     rows = [{"rank": rank, "seconds": 0.6, "cpu_seconds": 0.5} for rank in range(len(exposed))]
     run.log.extend("rank_block", rows, round=7, first_step=70)
-    told = [
+    turns = [
         {
             "rank": rank,
             "compute_seconds": 0.04,
@@ -101,41 +101,41 @@ def sending(data_dir: DataDir, *exposed: float | None, twice: bool = False) -> P
         for rank, seconds in enumerate(exposed)
     ]
     if exposed:
-        run.log.extend("rank_profile", told * (2 if twice else 1), round=8)
+        run.log.extend("rank_profile", turns * (2 if twice else 1), round=8)
     kernels = [
         {"name": "vectorized_elementwise_kernel", "seconds": 0.03},
         {"name": NCCL, "seconds": 0.02},
     ]
     run.profile(kernels, underfilled_seconds=0.03, seconds=0.08).end()
     with Store.in_memory(data_dir) as store:
-        (found,) = explain(store, EXPERIMENT_ID).profiles
-    return found
+        (profile,) = explain(store, EXPERIMENT_ID).profiles
+    return profile
 
 
 def test_a_rank_that_waits_for_another_is_idle_and_does_not_send(data_dir: DataDir) -> None:
     """Rank 1 comes last, and its collective takes 4 ms beyond its computing."""
-    found = sending(data_dir, 0.010, 0.004)
-    assert found.by_class["communication"] == pytest.approx(0.004)
-    assert found.by_class["elementwise"] == pytest.approx(0.040)
-    assert found.by_class[IDLE] == pytest.approx(0.060 - 0.044)
-    assert found.middle["busy_seconds"] == pytest.approx(0.044)
-    assert found.middle["underfilled_seconds"] == pytest.approx(0.010)
+    profile = sending(data_dir, 0.010, 0.004)
+    assert profile.by_class["communication"] == pytest.approx(0.004)
+    assert profile.by_class["elementwise"] == pytest.approx(0.040)
+    assert profile.by_class[IDLE] == pytest.approx(0.060 - 0.044)
+    assert profile.middle["busy_seconds"] == pytest.approx(0.044)
+    assert profile.middle["underfilled_seconds"] == pytest.approx(0.010)
 
 
 def test_sending_that_computing_hides_costs_nothing(data_dir: DataDir) -> None:
-    found = sending(data_dir, 0.010, 0.0)
-    assert found.by_class["communication"] == 0.0
-    assert found.busy_seconds == pytest.approx(0.040)
+    profile = sending(data_dir, 0.010, 0.0)
+    assert profile.by_class["communication"] == 0.0
+    assert profile.busy_seconds == pytest.approx(0.040)
 
 
 @pytest.mark.parametrize("exposed", [(), (0.010, None)])
 def test_a_silent_rank_keeps_its_time(data_dir: DataDir, exposed: tuple[float | None, ...]) -> None:
-    found = sending(data_dir, *exposed)
-    assert found.by_class["communication"] == pytest.approx(0.020)
-    assert found.busy_seconds == pytest.approx(0.050)
+    profile = sending(data_dir, *exposed)
+    assert profile.by_class["communication"] == pytest.approx(0.020)
+    assert profile.busy_seconds == pytest.approx(0.050)
 
 
 def test_a_journal_that_says_a_turn_twice_is_explained_all_the_same(data_dir: DataDir) -> None:
-    found = sending(data_dir, 0.010, 0.004, twice=True)
-    assert found.by_class["communication"] == pytest.approx(0.004)
-    assert found.busy_seconds == pytest.approx(0.044)
+    profile = sending(data_dir, 0.010, 0.004, twice=True)
+    assert profile.by_class["communication"] == pytest.approx(0.004)
+    assert profile.busy_seconds == pytest.approx(0.044)

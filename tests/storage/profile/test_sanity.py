@@ -47,18 +47,18 @@ def explained(data_dir: DataDir) -> Explanation:
 def test_operators_of_a_slowed_step_are_shares_of_that_step() -> None:
     """By the clock 34.1 ms. Profiled, beside others, 43: operators 36, so Python is 7 of 43, which
     is 34.1 x 7 / 43 = 5.55 ms, and not 34.1 - 36 = -1.9 ms."""
-    found = profile(0.020, 0.016, step=0.0341, on_cpu=True, seconds=0.043)
-    assert found.misfit is None
-    assert found.idle_seconds == pytest.approx(0.0341 * 7 / 43)
-    assert found.by_class.sum() == pytest.approx(0.0341)
-    assert found.by_class["elementwise"] == pytest.approx(0.0341 * 36 / 43)
+    slowed = profile(0.020, 0.016, step=0.0341, on_cpu=True, seconds=0.043)
+    assert slowed.misfit is None
+    assert slowed.idle_seconds == pytest.approx(0.0341 * 7 / 43)
+    assert slowed.by_class.sum() == pytest.approx(0.0341)
+    assert slowed.by_class["elementwise"] == pytest.approx(0.0341 * 36 / 43)
 
 
 def test_kernels_of_a_device_that_works_by_itself_take_as_long_as_they_took() -> None:
     """10 ms by the clock: 7 ms of kernels stay 7, though the host took 30 ms under the profiler. Of
     10.5 ms of kernels 10 are left, and nothing idles; more than 11 cannot be."""
-    found = profile(0.007, seconds=0.030)
-    assert found.idle_seconds == pytest.approx(0.003) and found.scale == 1.0
+    partly_idle = profile(0.007, seconds=0.030)
+    assert partly_idle.idle_seconds == pytest.approx(0.003) and partly_idle.scale == 1.0
     full = profile(0.0105)
     assert full.misfit is None and full.idle_seconds == pytest.approx(0.0)
     assert full.by_class.sum() == pytest.approx(0.010)
@@ -80,15 +80,15 @@ def test_kernels_of_a_device_that_works_by_itself_take_as_long_as_they_took() ->
 )
 @pytest.mark.parametrize("on_cpu", [False, True])
 def test_false_parts_are_withheld(seconds: list[float], turn: dict[str, Any], on_cpu: bool) -> None:
-    found = profile(*seconds, on_cpu=on_cpu, **turn)
-    assert not found.is_known and found.misfit is not None
-    assert str(profile_words(found)).count("withheld") == 1
+    profiled = profile(*seconds, on_cpu=on_cpu, **turn)
+    assert not profiled.is_known and profiled.misfit is not None
+    assert str(profile_words(profiled)).count("withheld") == 1
 
 
 @pytest.mark.parametrize(("profiled", "shown"), [(0.014, True), (0.016, False), (0.006, False)])
 def test_profiles_of_another_pace_are_withheld(profiled: float, shown: bool) -> None:
-    found = profile(0.005, on_cpu=True, seconds=profiled)
-    assert found.is_known is shown
+    of_pace = profile(0.005, on_cpu=True, seconds=profiled)
+    assert of_pace.is_known is shown
     assert profile(0.005, on_cpu=True, step=None, seconds=profiled).is_known, "nothing to compare"
 
 
@@ -97,38 +97,44 @@ def test_every_surface_withholds_what_cannot_be(data_dir: DataDir) -> None:
     of 72 ms. Under Inductor the two agree."""
     recorded(data_dir, "cpu", baseline=(0.0341, 0.072, 0.0605), inductor=(0.030, 0.031, 0.024))
     with Store.in_memory(data_dir) as store:
-        found = explain(store, EXPERIMENT_ID)
-        printed, told = explain_report(found), json.loads(explanation_json(found))
+        explanation = explain(store, EXPERIMENT_ID)
+        printed, as_json = explain_report(explanation), json.loads(explanation_json(explanation))
         report = content(store, EXPERIMENT_ID).page.why
     sentence = (
         "baseline: the profile is withheld, because steps took 72.0 ms while they were "
         "profiled and 34.1 ms before; run it again where nothing else runs."
     )
     assert printed.count("withheld") == 1 and sentence in printed
-    assert next(one["why_not"] for one in told["profiles"] if "by_class" not in one) == sentence
-    assert not told["bridges"] and not found.bridges
-    assert {one.label for one in found.findings} <= {"inductor"}
-    assert sum("withheld" in one for one in report) == 1
-    assert list(profiles_table(found)["run"]) == ["inductor"]
-    drawn = {label for trace in breakdown(found.profiles).data for label in trace.y}
+    assert (
+        next(profiled["why_not"] for profiled in as_json["profiles"] if "by_class" not in profiled)
+        == sentence
+    )
+    assert not as_json["bridges"] and not explanation.bridges
+    assert {finding.label for finding in explanation.findings} <= {"inductor"}
+    assert sum("withheld" in line for line in report) == 1
+    assert list(profiles_table(explanation)["run"]) == ["inductor"]
+    drawn = {label for trace in breakdown(explanation.profiles).data for label in trace.y}
     assert drawn == {"inductor"}
 
 
 def test_nothing_that_is_shown_is_negative_or_longer_than_the_step(data_dir: DataDir) -> None:
     recorded(data_dir, "cpu", baseline=(0.034, 0.045, 0.044), inductor=(0.030, 0.041, 0.040))
-    found = explained(data_dir)
-    for one in found.profiles:
+    explanation = explained(data_dir)
+    for profiled in explanation.profiles:
         assert (
-            one.step_seconds is None
-            or not one.is_known
-            or ((one.by_class >= 0).all() and one.by_class.sum() == pytest.approx(one.step_seconds))
+            profiled.step_seconds is None
+            or not profiled.is_known
+            or (
+                (profiled.by_class >= 0).all()
+                and profiled.by_class.sum() == pytest.approx(profiled.step_seconds)
+            )
         )
-    parts = found.bridges["inductor"].parts
+    parts = explanation.bridges["inductor"].parts
     assert (parts[["baseline", "run"]] >= 0).all(axis=None) and IDLE in set(parts["work_class"])
-    assert found.findings
-    for one in found.findings:
-        assert one.seconds is None or 0 <= one.seconds <= 0.034
-    padding = next(one for one in found.findings if one.kind == "padding")
+    assert explanation.findings
+    for finding in explanation.findings:
+        assert finding.seconds is None or 0 <= finding.seconds <= 0.034
+    padding = next(finding for finding in explanation.findings if finding.kind == "padding")
     assert padding.seconds == pytest.approx(0.5 * 0.034 * 44 / 45)
 
 

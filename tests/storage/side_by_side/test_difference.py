@@ -128,8 +128,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """Experiment A, in which a backend makes 2x, and others by name."""
     data_dir = DataDir(tmp_path_factory.mktemp("differences"))
     record(data_dir.runs, A, 0.1)
-    for name, (seconds, spec, told) in RECORDED.items():
-        record(data_dir.runs, IDS[name], seconds, spec, **told)
+    for name, (seconds, spec, changes) in RECORDED.items():
+        record(data_dir.runs, IDS[name], seconds, spec, **changes)
     with Store.in_memory(data_dir) as store:
         yield store
 
@@ -138,11 +138,11 @@ def test_speedups_of_one_workload_on_two_machines_are_compared(store: Store) -> 
     """2x here and 1.25x there: 0.625 times as much."""
     sides = load_sides(store, [A, IDS["another machine"], A])
     assert [side.letter for side in sides] == ["A", "B"]
-    (found,) = differences(sides)
-    assert found.label == "inductor" and found.letter == "B"
-    assert found.ratio == pytest.approx(0.625, rel=0.02)
-    assert found.low < 0.625 < found.high and found.verdict == "lower"
-    assert {(one.kind, one.name): one.values for one in differing(sides)} == {
+    (difference,) = differences(sides)
+    assert difference.label == "inductor" and difference.letter == "B"
+    assert difference.ratio == pytest.approx(0.625, rel=0.02)
+    assert difference.low < 0.625 < difference.high and difference.verdict == "lower"
+    assert {(fact.kind, fact.name): fact.values for fact in differing(sides)} == {
         ("environment", "device_name"): ("Test CPU", "Other GPU"),
         ("environment", "host"): ("box", "there"),
     }
@@ -157,7 +157,7 @@ def test_a_list_of_sentences_is_written_as_text_and_one_of_names_with_commas() -
 
 def test_settings_and_versions_that_differ_are_listed_and_no_others(store: Store) -> None:
     sides = load_sides(store, [A, IDS["smaller batches"]])
-    assert {one.name: one.values for one in differing(sides)} == {
+    assert {fact.name: fact.values for fact in differing(sides)} == {
         "training.batch_size": ("8", "4"),
         "training.precision": ("float32", "bf16"),
         "versions.torch": ("2.13.0", "2.12.0"),
@@ -183,8 +183,12 @@ def test_what_may_not_be_compared_is_named_and_gets_no_number(
     store: Store, name: str, obstacles: tuple[str, ...], speed: bool, learning: bool
 ) -> None:
     sides = load_sides(store, [A, IDS[name]])
-    found = comparable(*sides)
-    assert (found.obstacles, found.speed, found.learning) == (obstacles, speed, learning)
+    comparability = comparable(*sides)
+    assert (comparability.obstacles, comparability.speed, comparability.learning) == (
+        obstacles,
+        speed,
+        learning,
+    )
     assert bool(differences(sides)) == speed
 
 

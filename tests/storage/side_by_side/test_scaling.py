@@ -121,8 +121,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def scaled(store: Store, *names: str) -> tuple[dict[str, Scaling], list[Refusal]]:
-    found, refused = scalings(store, load_sides(store, [IDS[name] for name in names]))
-    return {f"{one.label} {one.letter}": one for one in found}, refused
+    computed, refused = scalings(store, load_sides(store, [IDS[name] for name in names]))
+    return {f"{scaling.label} {scaling.letter}": scaling for scaling in computed}, refused
 
 
 def test_strong_and_weak_are_told_by_the_samples_of_a_step() -> None:
@@ -137,11 +137,16 @@ def test_two_devices_that_share_a_batch_do_as_much_as_their_step_times_say(store
     """200 ms alone and 125 ms together: 0.2 / (2 x 0.125) = 0.8, 1.6 times one device's work. The
     backend: 100 ms and 100 ms, so the second device brings nothing. Whoever is named first."""
     for order in (("one", "two"), ("two", "one")):
-        found, refused = scaled(store, *order)
+        scaling_by_run, refused = scaled(store, *order)
         letter = "AB"[order.index("two")]
         assert refused == []
-        assert set(found) == {f"{label} {letter}" for label in ("baseline", "control", "inductor")}
-        baseline, backend = found[f"baseline {letter}"], found[f"inductor {letter}"]
+        assert set(scaling_by_run) == {
+            f"{label} {letter}" for label in ("baseline", "control", "inductor")
+        }
+        baseline, backend = (
+            scaling_by_run[f"baseline {letter}"],
+            scaling_by_run[f"inductor {letter}"],
+        )
         assert (baseline.kind, baseline.num_devices) == ("strong", 2)
         assert baseline.efficiency == pytest.approx(0.8)
         assert baseline.throughput == pytest.approx(1.6)
@@ -151,19 +156,19 @@ def test_two_devices_that_share_a_batch_do_as_much_as_their_step_times_say(store
 
 def test_devices_with_a_batch_each_do_as_much_as_one_in_the_time_of_theirs(store: Store) -> None:
     """Four devices, 32 samples instead of 8: 200 ms alone and 250 ms together are 0.8."""
-    found, _ = scaled(store, "one", "four")
-    assert found["baseline B"].kind == "weak"
-    assert found["baseline B"].efficiency == pytest.approx(0.8)
-    assert found["inductor B"].efficiency == pytest.approx(1.0)
-    assert found["inductor B"].throughput == pytest.approx(4.0)
+    scaling_by_run, _ = scaled(store, "one", "four")
+    assert scaling_by_run["baseline B"].kind == "weak"
+    assert scaling_by_run["baseline B"].efficiency == pytest.approx(0.8)
+    assert scaling_by_run["inductor B"].efficiency == pytest.approx(1.0)
+    assert scaling_by_run["inductor B"].throughput == pytest.approx(4.0)
 
 
 def test_the_interval_is_made_of_that_of_both_experiments(store: Store) -> None:
     """One device strays between 190 and 210 ms, two do not: the interval of 0.2 / (2 x 0.1) is one
     device's, 0.95 to 1.05, and that of the backend, where two stray by turns of their own, is wider
     than of each alone. The first block of a run never counts."""
-    found, _ = scaled(store, "restless one", "restless two")
-    baseline, backend = found["baseline B"], found["inductor B"]
+    scaling_by_run, _ = scaled(store, "restless one", "restless two")
+    baseline, backend = scaling_by_run["baseline B"], scaling_by_run["inductor B"]
     assert baseline.efficiency == pytest.approx(1.0)
     assert (baseline.low, baseline.high) == (pytest.approx(0.95), pytest.approx(1.05))
     assert backend.low < 0.95 and backend.high > 1.05
@@ -179,8 +184,8 @@ def test_a_scaling_that_is_refused_has_a_reason(store: Store, name: str) -> None
 def test_one_device_and_several_are_compared_and_nothing_else(store: Store) -> None:
     assert scaled(store, "one", "restless one") == ({}, [])
     assert scaled(store, "fast") == ({}, [])
-    found, _ = scaled(store, "one", "fast")
-    assert found["baseline B"].efficiency == pytest.approx(1.0)
+    scaling_by_run, _ = scaled(store, "one", "fast")
+    assert scaling_by_run["baseline B"].efficiency == pytest.approx(1.0)
 
 
 def test_the_command_prints_the_table(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

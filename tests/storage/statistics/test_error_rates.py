@@ -15,7 +15,7 @@ def test_on_which_side_of_one_a_speedup_lies_makes_no_difference() -> None:
     for trial in simulate(20, 0.02, 0.0):
         mirrored = type(trial)(baseline=trial.other, other=trial.baseline)
         slower = type(trial)(baseline=trial.baseline, other=1.5 * trial.other)
-        assert len({one.rounds_by_width() for one in (trial, mirrored, slower)}) == 1
+        assert len({simulated.rounds_by_width() for simulated in (trial, mirrored, slower)}) == 1
 
 
 def test_ending_by_width_makes_no_false_positives_and_ending_at_significance_makes_many() -> None:
@@ -36,8 +36,8 @@ def test_the_interval_holds_the_truth_where_processes_differ_and_that_of_rounds_
 @pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.title)
 def test_the_interval_holds_the_truth_of_simulated_suites(case: object) -> None:
     """Of 200 suites at 95 % fewer than 181 hold it once in a hundred times."""
-    found = row(case, 5, 200)  # type: ignore[arg-type]
-    assert float(str(found["interval holds the truth"]).rstrip("%")) >= 90.5
+    rates = row(case, 5, 200)  # type: ignore[arg-type]
+    assert float(str(rates["interval holds the truth"]).rstrip("%")) >= 90.5
 
 
 def drifting(chance: np.random.Generator, correlation: float, shape: tuple[int, int]) -> np.ndarray:
@@ -55,11 +55,13 @@ def test_four_equal_backends_are_seldom_told_apart(num_rounds: int, correlation:
     chance, wrong = np.random.default_rng(3), 0
     for _ in range(200):
         baseline, *others = np.exp(drifting(chance, correlation, (6, num_rounds)))
-        control, *backends = [paired_ratio(baseline, one) for one in others]
-        p_holm = holm([one.p_value for one in backends if one])
+        control, *backends = [paired_ratio(baseline, times) for times in others]
+        p_holm = holm([speedup.p_value for speedup in backends if speedup])
         floor = noise_floor([control])
         verdicts = [
-            speed_verdict(one, p, floor) for one, p in zip(backends, p_holm, strict=True) if one
+            speed_verdict(speedup, p, floor)
+            for speedup, p in zip(backends, p_holm, strict=True)
+            if speedup
         ]
-        wrong += any(one in ("faster", "slower") for one in verdicts)
+        wrong += any(verdict in ("faster", "slower") for verdict in verdicts)
     assert wrong <= 17  # more come of 5 % in one of fifty

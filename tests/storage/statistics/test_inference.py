@@ -130,13 +130,13 @@ def compared_pairs(
         for pair in pairs:
             run.blocks([0.1] * (8 // len(pairs)), LOSSES[run.num_steps :])
             for compiled in (False, True) if pair else ():
-                told = {"answers": pair.answers} if compiled and pair.answers else {}
+                answers = {"answers": pair.answers} if compiled and pair.answers else {}
                 run.evaluation(
                     pair.accuracies[compiled],
                     pair.losses[compiled],
                     split="validation",
                     compiled=compiled,
-                    **told,
+                    **answers,
                 )
         run.end()
     return compared(data_dir)
@@ -151,25 +151,25 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 @pytest.mark.parametrize("case", CASES)
 def test_losses_and_answers_are_those_of_the_same_weights(judged: Comparison, case: str) -> None:
     _, gap, verdict, words = CASES[case]
-    found = judged.results[2 + list(CASES).index(case)]
-    assert found.inference_gap == (None if gap is None else pytest.approx(gap))
-    assert found.parity.verdict == verdict
-    said = str(parity_words(found.parity))
+    result = judged.results[2 + list(CASES).index(case)]
+    assert result.inference_gap == (None if gap is None else pytest.approx(gap))
+    assert result.parity.verdict == verdict
+    said = str(parity_words(result.parity))
     assert said.startswith("the loss stays within 0 x the band over the first 70")
     assert words in said and said.endswith(": inference is wrong") is (verdict == "broken")
     # Training itself left the band nowhere.
-    assert (found.parity.first_step_outside, found.parity.max_ratio_to_band) == (None, 0.0)
+    assert (result.parity.first_step_outside, result.parity.max_ratio_to_band) == (None, 0.0)
 
 
 def test_a_run_has_the_numbers_of_its_uncompiled_evaluation(judged: Comparison) -> None:
     measured = judged.result_of("inductor-case_11").measured
     assert (measured.eval_loss, measured.accuracy) == (1.25, 0.8)
     gaps = judged.table()["inference_gap"].tolist()
-    assert gaps == [None, None, *(one.inference_gap for one in judged.results[2:])]
+    assert gaps == [None, None, *(result.inference_gap for result in judged.results[2:])]
 
 
 def test_where_answers_were_not_compared_a_note_says_so(judged: Comparison) -> None:
-    (note,) = (one for one in notes_of(judged) if one.startswith("Answers"))
+    (note,) = (text for text in notes_of(judged) if text.startswith("Answers"))
     assert note == (
         "Answers of the compiled model were not compared with those of the same weights without a "
         "compiler: inductor-case_0, inductor-case_1, inductor-case_2, inductor-case_3 "
@@ -189,21 +189,21 @@ def test_a_note_says_that_scripts_evaluate_by_themselves(data_dir: DataDir) -> N
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim().start(num_steps=80)
         run.blocks([0.1] * 8, LOSSES).evaluation(0.8, split="validation", compiled=False).end()
-    (note,) = (one for one in notes_of(compared(data_dir)) if one.startswith("Answers"))
+    (note,) = (text for text in notes_of(compared(data_dir)) if text.startswith("Answers"))
     assert "compiler: inductor. Their parity does not cover inference" in note
 
 
 def test_the_precision_is_that_of_the_experiment(data_dir: DataDir) -> None:
     """In float32 0.001 would be allowed."""
     spec = replace(SPEC, training=TrainingSpec(batch_size=8, precision="bf16"))
-    found = compared_pairs(data_dir, [[Pair((1.0, 1.005))]], spec).results[2].parity
-    assert found.verdict == "holds"
+    parity = compared_pairs(data_dir, [[Pair((1.0, 1.005))]], spec).results[2].parity
+    assert parity.verdict == "holds"
 
 
 def evaluated(data_dir: DataDir, losses: Sequence[float], controls: int, **splits: Any) -> Any:
     """The result of a backend with these losses, and with evaluations by split."""
     spec = experiment_spec(num_steps=80, controls=controls)
-    for label in (one.label for one in spec.variants):
+    for label in (variant.label for variant in spec.variants):
         run = Recording(data_dir.runs, label, spec).claim().start()
         run.blocks([0.1] * 8, losses if label == "inductor" else LOSSES)
         for split, (plain, compiled) in splits.items() if label == "inductor" else ():
@@ -215,11 +215,11 @@ def evaluated(data_dir: DataDir, losses: Sequence[float], controls: int, **split
 
 
 def test_each_split_and_step_is_compared_to_itself(data_dir: DataDir) -> None:
-    found = evaluated(
+    result = evaluated(
         data_dir, LOSSES, 1, train=(1.0, 1.01), validation=(2.0, 2.1), test=(None, 9.0)
     )
-    assert found.inference_gap == pytest.approx(0.05)
-    assert "(loss 2.1 vs 2 at step 80, validation split)" in str(parity_words(found.parity))
+    assert result.inference_gap == pytest.approx(0.05)
+    assert "(loss 2.1 vs 2 at step 80, validation split)" in str(parity_words(result.parity))
 
 
 def test_wrong_inference_is_told_beside_wrong_training(data_dir: DataDir) -> None:

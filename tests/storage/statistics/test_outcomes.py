@@ -67,8 +67,8 @@ def trainings(
     )
 
 
-def judged(*of: Any, **more: Any) -> Parity:
-    return judge_outcomes(HOLDS, readings(trainings(*of, **more), after=20))
+def judged(*series: Any, **more: Any) -> Parity:
+    return judge_outcomes(HOLDS, readings(trainings(*series, **more), after=20))
 
 
 def test_a_prediction_interval_is_a_multiple_of_the_error_of_one_further_draw() -> None:
@@ -84,10 +84,12 @@ def test_a_prediction_interval_is_a_multiple_of_the_error_of_one_further_draw() 
 
 
 def test_windows_after_the_band_have_the_interval_that_independent_steps_explain() -> None:
-    windows = [one for one in readings(trainings(losses()), after=20) if one.quantity == "loss"]
-    assert [one.first_step for one in windows] == [20, 28, 36, 44, 52, 60, 68, 76, 84, 92]
-    assert [one.last_step for one in windows] == [27, 35, 43, 51, 59, 67, 75, 83, 91, 99]
-    assert {one.value for one in windows} == {1.0}
+    windows = [
+        window for window in readings(trainings(losses()), after=20) if window.quantity == "loss"
+    ]
+    assert [window.first_step for window in windows] == [20, 28, 36, 44, 52, 60, 68, 76, 84, 92]
+    assert [window.last_step for window in windows] == [27, 35, 43, 51, 59, 67, 75, 83, 91, 99]
+    assert {window.value for window in windows} == {1.0}
     # Two trainings that lie 0.1 on either side of their mean at every step: each strays from it by
     # a standard deviation of 0.1 x sqrt(2), so the mean of 8 steps has an error of 0.05, and one
     # further draw beside two 0.06124. Half of 1 % for losses, half of that for the last window,
@@ -109,11 +111,11 @@ def test_a_late_spread_of_equal_trainings_excuses_what_it_cannot_tell(
     right = evaluations(0.8, 0.8)
     controls = [(losses(phase=1) + sign * spread, right) for sign in (1, -1, 1, -1)]
     backend = losses() + off * (np.arange(STEPS) >= 84)
-    found = trainings(backend, equals=[(losses(), right), *controls], learned=2.0)
-    windows = [one for one in readings(found, after=20) if one.quantity == "loss"]
-    assert [one.allowed for one in windows[-3:]] == pytest.approx([0.3125] * 3)
-    assert all(one.interval < 0.25 for one in windows)
-    assert [one.nearby for one in windows[:-3]] == pytest.approx([0.0] * 7)
+    late_spread = trainings(backend, equals=[(losses(), right), *controls], learned=2.0)
+    windows = [window for window in readings(late_spread, after=20) if window.quantity == "loss"]
+    assert [window.allowed for window in windows[-3:]] == pytest.approx([0.3125] * 3)
+    assert all(window.interval < 0.25 for window in windows)
+    assert [window.nearby for window in windows[:-3]] == pytest.approx([0.0] * 7)
     assert judge_outcomes(HOLDS, windows).verdict == verdict
 
 
@@ -137,8 +139,8 @@ def test_the_baselines_own_numbers_match(backend: pd.Series, accuracy: float, ve
         (losses(phase=1), evaluations(0.5)),
         (losses(), evaluations(0.2)),
     ]
-    found = judged(backend, evaluations(accuracy), equals=equals, learned_accuracy=0.4)
-    assert found.verdict == verdict
+    parity = judged(backend, evaluations(accuracy), equals=equals, learned_accuracy=0.4)
+    assert parity.verdict == verdict
 
 
 def test_a_lower_loss_is_no_fault_where_equal_trainings_have_not_learned() -> None:
@@ -148,12 +150,12 @@ def test_a_lower_loss_is_no_fault_where_equal_trainings_have_not_learned() -> No
     parity = judged(backend)
     assert parity.verdict == "unknown"
     assert "inf" not in parity_text(parity)
-    found = [
+    are_outside = [
         reading(value, quantity, interval=0.1, learned=None).is_outside
         for quantity in ("loss", "accuracy")
         for value in (1.2, 0.2)
     ]
-    assert found == [True, False, False, True]
+    assert are_outside == [True, False, False, True]
 
 
 @pytest.mark.parametrize("offset", [0.5, -0.5])
@@ -192,8 +194,8 @@ def test_an_accuracy_that_falls_while_losses_agree_is_broken() -> None:
 def test_an_evaluation_inside_the_band_is_judged_too() -> None:
     """Its losses never left the band, and it has no evaluation later."""
     equals = trainings(losses(), evaluations(0.5))
-    found = judge_outcomes(HOLDS, readings(equals, after=STEPS))
-    assert found.verdict == "broken"
+    parity = judge_outcomes(HOLDS, readings(equals, after=STEPS))
+    assert parity.verdict == "broken"
 
 
 @pytest.mark.parametrize("loss", [3.0, math.nan, math.inf])
@@ -233,12 +235,12 @@ def learned_quickly(loss: float, accuracy: float) -> Parity:
 
 
 def test_two_trainings_that_end_close_together_say_not_how_far_a_third_may_be() -> None:
-    found = learned_quickly(0.0947, 0.98)
-    assert found.verdict == "holds"
+    parity = learned_quickly(0.0947, 0.98)
+    assert parity.verdict == "holds"
     assert learned_quickly(0.25, 0.97).verdict == "holds", "on the other side"
     # 2.5 % of 200 wrong, pulled 6 / 202: 0.14 x sqrt(0.0297 x 0.9703 / 200) / 0.0297 = 0.0566. All
     # three have nearly that error, so half of 1 % x 1/4, two-sided: 3.2272 x 1.2247 x the error.
-    last = [one for one in found.readings if one.quantity == "evaluation loss"][-1]
+    last = [value for value in parity.readings if value.quantity == "evaluation loss"][-1]
     assert last.explained == pytest.approx(3.2272 * 1.2247 * 0.0566, rel=0.15)
 
 
@@ -301,9 +303,9 @@ def test_no_interval_excuses_the_loss_of_all_that_was_learned(
 
 def test_a_parity_that_a_step_broke_stays_broken_there() -> None:
     broken = replace(HOLDS, verdict="broken", first_step_outside=3, findings=(SO,))
-    found = judge_outcomes(broken, [reading(0.0)])
-    assert (found.verdict, found.first_step_outside, found.findings) == ("broken", 3, (SO,))
-    assert parity_text(found) == "broken at step 3"
+    parity = judge_outcomes(broken, [reading(0.0)])
+    assert (parity.verdict, parity.first_step_outside, parity.findings) == ("broken", 3, (SO,))
+    assert parity_text(parity) == "broken at step 3"
 
 
 def test_without_a_control_nothing_is_read() -> None:
@@ -313,18 +315,18 @@ def test_without_a_control_nothing_is_read() -> None:
 def test_steps_that_only_some_did_or_that_diverged_in_the_equals_are_left_out() -> None:
     equals = trainings(losses()[:60])
     equals.equals[0][0][58] = math.nan
-    windows = [one for one in readings(equals, after=20) if one.quantity == "loss"]
+    windows = [window for window in readings(equals, after=20) if window.quantity == "loss"]
     assert windows[-1].last_step == 59
-    assert sum(one.last_step - one.first_step + 1 for one in windows) <= 40
+    assert sum(window.last_step - window.first_step + 1 for window in windows) <= 40
 
 
 def test_lasting_are_the_last_one_and_neighbours() -> None:
-    found = [
+    straying = [
         reading(value, "loss", first_step=step, expected=0.0, interval=1.0, learned=None)
         for step, value in enumerate([2, 0, 2, 2, 0, 2])
     ]
-    lasting = without_spikes(found, lambda one: one.is_outside)
-    assert [one.first_step for one in lasting] == [2, 3, 5]
+    lasting = without_spikes(straying, lambda outlier: outlier.is_outside)
+    assert [outlier.first_step for outlier in lasting] == [2, 3, 5]
 
 
 def test_what_was_learned_is_the_most_that_any_equal_training_learned() -> None:

@@ -92,23 +92,23 @@ def test_the_band_ends_sooner_in_bf16(precision: str, num_steps: int) -> None:
 def test_losses_are_judged_by_the_band(
     changes: dict[int, float], verdict: str, first: int | None, ratio: float
 ) -> None:
-    found = judged(changes)
-    assert (found.verdict, found.first_step_outside) == (verdict, first)
-    assert found.max_ratio_to_band == pytest.approx(ratio)
-    assert found.steps_compared == 24
-    assert found.last_step_in_band == 13 and not found.band_ended
-    words = str(parity_words(found))
+    parity = judged(changes)
+    assert (parity.verdict, parity.first_step_outside) == (verdict, first)
+    assert parity.max_ratio_to_band == pytest.approx(ratio)
+    assert parity.steps_compared == 24
+    assert parity.last_step_in_band == 13 and not parity.band_ended
+    words = str(parity_words(parity))
     assert ("the first 14 of 24 steps" in words) is (verdict == "holds")
     assert ("not finite" in words) is math.isinf(ratio)
 
 
 def test_a_loss_hardly_outside_calls_for_more_controls() -> None:
-    found = judged({7: 1.0285, 9: 0.98})
-    words = str(parity_words(found))
+    parity = judged({7: 1.0285, 9: 0.98})
+    words = str(parity_words(parity))
     assert words.startswith("the loss leaves the band at step 7 and is up to 1.9 x the band off: ")
     assert words.endswith("repeat it with more controls (--controls 4)")
     # Nothing that was learned, or not, makes a verdict of it.
-    assert judge_learning(found, has_learned=False).verdict == "unknown"
+    assert judge_learning(parity, has_learned=False).verdict == "unknown"
 
 
 def test_a_correct_backend_in_bf16_is_not_broken_because_the_one_control_hardly_strays() -> None:
@@ -117,12 +117,17 @@ def test_a_correct_backend_in_bf16_is_not_broken_because_the_one_control_hardly_
     losses = pd.read_csv(Path(__file__).parent / "a_control_that_hardly_strays.csv", index_col=0)
     baseline, backend = losses["baseline"], losses["eager"]
     few, all_of_them = [losses["control"]], [losses["control"], losses["control-2"]]
-    one = judge_losses(baseline, few, backend, "bf16", 360, broken_from=broken_from("bf16", 1))
-    assert (one.verdict, one.findings[0].kind) == ("unknown", "hardly outside")
-    assert one.max_ratio_to_band == pytest.approx(2.5, abs=0.01)
+    with_one_control = judge_losses(
+        baseline, few, backend, "bf16", 360, broken_from=broken_from("bf16", 1)
+    )
+    assert (with_one_control.verdict, with_one_control.findings[0].kind) == (
+        "unknown",
+        "hardly outside",
+    )
+    assert with_one_control.max_ratio_to_band == pytest.approx(2.5, abs=0.01)
     assert leaves_open([baseline.to_dict(), few[0].to_dict()], backend.to_dict(), "bf16")
-    two = judge_losses(baseline, all_of_them, backend, "bf16", 360)
-    assert (two.verdict, two.last_step_in_band) == ("holds", 37)
+    with_two_controls = judge_losses(baseline, all_of_them, backend, "bf16", 360)
+    assert (with_two_controls.verdict, with_two_controls.last_step_in_band) == ("holds", 37)
     fault = backend.copy()
     fault[300] += 0.1  # the band is 4 x 0.0082 wide at most
     assert judge_losses(baseline, few, fault, "bf16", 360, broken_from=5.0).verdict == "unknown"
@@ -136,9 +141,9 @@ def test_a_correct_backend_some_steps_ahead_of_the_control_holds() -> None:
     steps = np.arange(40)
     control = pd.Series(1 + 1e-5 * 2 ** (steps / 3))
     backend = pd.Series(1 + 1e-5 * 2 ** ((steps + 11) / 3))
-    found = judge_losses(pd.Series(np.ones(40)), [control], backend, "float32", num_steps=40)
-    assert found.verdict == "holds"
-    assert found.max_ratio_to_band == pytest.approx(12.7 / 20, rel=1e-2)
+    parity = judge_losses(pd.Series(np.ones(40)), [control], backend, "float32", num_steps=40)
+    assert parity.verdict == "holds"
+    assert parity.max_ratio_to_band == pytest.approx(12.7 / 20, rel=1e-2)
 
 
 def test_steps_at_which_the_baseline_itself_diverged_are_not_compared() -> None:
@@ -146,21 +151,21 @@ def test_steps_at_which_the_baseline_itself_diverged_are_not_compared() -> None:
     baseline[22], baseline[23] = math.nan, math.inf
     backend = BASELINE.copy()
     backend[22], backend[23] = math.nan, 5.0
-    found = judge_losses(baseline, [baseline], backend, "float32", num_steps=24)
-    assert (found.verdict, found.steps_compared) == ("holds", 22)
+    parity = judge_losses(baseline, [baseline], backend, "float32", num_steps=24)
+    assert (parity.verdict, parity.steps_compared) == ("holds", 22)
 
 
 def test_a_run_that_stopped_early_is_judged_by_what_it_did() -> None:
-    found = judged({1: 1.5}, num_steps=2)
-    assert (found.verdict, found.first_step_outside, found.steps_compared) == ("broken", 1, 2)
+    parity = judged({1: 1.5}, num_steps=2)
+    assert (parity.verdict, parity.first_step_outside, parity.steps_compared) == ("broken", 1, 2)
     assert judged({}, num_steps=0).verdict == "unknown", "there is no common step"
 
 
 def test_a_run_waits_until_the_control_is_ten_steps_on() -> None:
-    found = judge_losses(BASELINE[:10], [CONTROL[:10]], BASELINE[:10], "float32", num_steps=24)
-    assert found.verdict == "unknown" and "10 steps more" in str(parity_words(found))
-    found = judge_losses(BASELINE[:11], [CONTROL[:11]], BASELINE[:11], "float32", num_steps=24)
-    assert found.verdict == "holds" and "the first 1 of 24 steps" in str(parity_words(found))
+    parity = judge_losses(BASELINE[:10], [CONTROL[:10]], BASELINE[:10], "float32", num_steps=24)
+    assert parity.verdict == "unknown" and "10 steps more" in str(parity_words(parity))
+    parity = judge_losses(BASELINE[:11], [CONTROL[:11]], BASELINE[:11], "float32", num_steps=24)
+    assert parity.verdict == "holds" and "the first 1 of 24 steps" in str(parity_words(parity))
 
 
 def test_losses_after_the_end_of_the_band_are_not_judged_one_by_one() -> None:
@@ -170,16 +175,16 @@ def test_losses_after_the_end_of_the_band_are_not_judged_one_by_one() -> None:
     assert loss_band(BASELINE, [straying], "float32")["step"].tolist() == [0, 1, 2, 3, 4]
     far_off = BASELINE.copy()
     far_off[5:] = 9.0
-    found = judge_losses(BASELINE, [straying], far_off, "float32", num_steps=24)
-    assert found.verdict == "holds"
-    assert "the first 5 of 24 steps" in str(parity_words(found))
-    assert found.band_ended and found.last_step_in_band == 4
+    parity = judge_losses(BASELINE, [straying], far_off, "float32", num_steps=24)
+    assert parity.verdict == "holds"
+    assert "the first 5 of 24 steps" in str(parity_words(parity))
+    assert parity.band_ended and parity.last_step_in_band == 4
 
 
 def test_a_control_that_strays_at_once_leaves_parity_unknown() -> None:
-    found = judge_losses(BASELINE, [BASELINE + 0.1], BASELINE, "float32", num_steps=24)
-    assert found.verdict == "unknown"
-    assert "from the first step on" in str(parity_words(found))
+    parity = judge_losses(BASELINE, [BASELINE + 0.1], BASELINE, "float32", num_steps=24)
+    assert parity.verdict == "unknown"
+    assert "from the first step on" in str(parity_words(parity))
 
 
 def test_losses_of_zero_agree_with_themselves() -> None:
@@ -294,7 +299,7 @@ def test_the_mean_is_taken_over_at_most_the_last_ten_whole_windows() -> None:
 
 
 def test_a_higher_loss_fails_and_a_lower_one_passes_however_wrong_it_is() -> None:
-    assert [check_loss(one) for one in (0.5, 0.05, None)] == ["fails", "passes", None]
+    assert [check_loss(excess) for excess in (0.5, 0.05, None)] == ["fails", "passes", None]
     assert check_loss(loss_excess(losses(2.0), losses(0.0))) == "passes"
     for wrong in (math.nan, math.inf):
         diverged = losses(1.0)

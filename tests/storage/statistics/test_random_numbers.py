@@ -93,7 +93,7 @@ def test_attention_that_decides_for_four_queries_at_once_strays_twice_as_far_by_
 
 def pairs(values: list[float]) -> list[float]:
     """Squared distances of changes of one number, as a journal has them."""
-    return [(one - other) ** 2 for one, other in combinations(values, 2)]
+    return [(value - other) ** 2 for value, other in combinations(values, 2)]
 
 
 def fault_of(
@@ -114,35 +114,35 @@ EVEN = [-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0]
 
 def test_another_direction_and_another_size_are_found_with_how_far_they_go() -> None:
     assert fault_of(EVEN, EVEN) is None
-    assert fault_of(EVEN, [one + 0.1 for one in EVEN]) is None
-    found = fault_of(EVEN, [one + 100 for one in EVEN])
+    assert fault_of(EVEN, [value + 0.1 for value in EVEN]) is None
+    fault = fault_of(EVEN, [value + 100 for value in EVEN])
     # Pairs of EVEN lie 2 x 60 / 7 apart in the mean square, and pairs of both kinds
     # 100^2 + 2 x 60 / 8.
     within, between = 120 / 7, 10_000 + 15
-    assert (found.what, found.tensor) == ("direction", None)
-    assert found.size == pytest.approx(math.sqrt((between - within) / within))
-    assert found.num_divisions == 6435  # C(16, 8) / 2
-    found = fault_of(EVEN, [10 * one for one in EVEN])
-    assert (found.what, found.size) == ("size", pytest.approx(10))
+    assert (fault.what, fault.tensor) == ("direction", None)
+    assert fault.size == pytest.approx(math.sqrt((between - within) / within))
+    assert fault.num_divisions == 6435  # C(16, 8) / 2
+    fault = fault_of(EVEN, [10 * value for value in EVEN])
+    assert (fault.what, fault.size) == ("size", pytest.approx(10))
 
 
 def test_one_parameter_stands_out_among_many_that_do_not() -> None:
-    large = [1000 * one for one in EVEN]
-    found = fault_of(EVEN, [one + 100 for one in EVEN], beside=large)
-    assert found.tensor == "w"
+    large = [1000 * value for value in EVEN]
+    fault = fault_of(EVEN, [value + 100 for value in EVEN], beside=large)
+    assert fault.tensor == "w"
 
 
 def test_what_rounding_makes_of_a_change_is_no_fault() -> None:
     eager, compiled = [1.0] * 8, [1.005] * 8
     assert fault_of(eager, compiled, "bf16") is None  # within 2 % of a change of 1
-    found = fault_of(eager, compiled, "float32")  # beyond 0.1 %
-    assert found.what == "direction"
+    fault = fault_of(eager, compiled, "float32")  # beyond 0.1 %
+    assert fault.what == "direction"
 
 
 def test_of_many_draws_some_divisions_are_enough() -> None:
     even = [*EVEN, -6.0, -5.0, 5.0, 6.0]
-    found = fault_of(even, [one + 100 for one in even])  # C(24, 12) / 2 = 1,352,078 ways
-    assert found.num_divisions == 10_000
+    fault = fault_of(even, [value + 100 for value in even])  # C(24, 12) / 2 = 1,352,078 ways
+    assert fault.num_divisions == 10_000
 
 
 @pytest.mark.parametrize("values", [[0.0, 100.0], [0.0, 1.0, 100.0, 101.0], [math.nan] * 16])

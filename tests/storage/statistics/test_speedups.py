@@ -27,13 +27,13 @@ def ratio(median: float, low: float | None, high: float | None, p: float | None 
 
 def test_the_speedup_is_the_median_of_the_paired_ratios() -> None:
     # 2.2/2, 2.4/2, 2.6/2, 2.8/2, 3/2, 3.2/2 = 1.1 ... 1.6: median 1.35.
-    found = paired_ratio([2.2, 2.4, 2.6, 2.8, 3.0, 3.2], [2, 2, 2, 2, 2, 2])
-    assert found.median == pytest.approx(1.35)
-    assert found.n == 6
+    speedup = paired_ratio([2.2, 2.4, 2.6, 2.8, 3.0, 3.2], [2, 2, 2, 2, 2, 2])
+    assert speedup.median == pytest.approx(1.35)
+    assert speedup.n == 6
     # All six ratios above 1: of the 2^6 sign patterns two are as extreme, p = 2/64. Student's t of
     # their logarithms, mean 0.29267 and deviation 0.14006, is 5.118 with 5 degrees of freedom.
-    assert found.p_value == pytest.approx(0.0037, abs=1e-4)
-    assert 1.1 <= found.low < 1.35 < found.high <= 1.6
+    assert speedup.p_value == pytest.approx(0.0037, abs=1e-4)
+    assert 1.1 <= speedup.low < 1.35 < speedup.high <= 1.6
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_the_speedup_is_the_median_of_the_paired_ratios() -> None:
 def test_rounds_are_paired_and_their_signs_tested(
     baseline: list[float], other: list[float], median: float, p: float
 ) -> None:
-    found = paired_ratio(baseline, other)
-    assert found.median == pytest.approx(median)
-    assert found.p_value == pytest.approx(p)
+    speedup = paired_ratio(baseline, other)
+    assert speedup.median == pytest.approx(median)
+    assert speedup.p_value == pytest.approx(p)
     mirrored = paired_ratio(other, baseline)
     assert mirrored.p_value == pytest.approx(p)
 
@@ -77,14 +77,14 @@ def test_rounds_that_are_missing_follow_from_what_rounds_tell(
     middle: float, spread: float | None, num_tested: int, missing: int | None
 ) -> None:
     low, high = (middle / spread, middle * spread) if spread else (0.9, 1.2)
-    found = Ratio(median=middle, low=low, high=high, p_value=0.02, n=7)
-    assert rounds_missing(found, num_tested) == missing
+    so_far = Ratio(median=middle, low=low, high=high, p_value=0.02, n=7)
+    assert rounds_missing(so_far, num_tested) == missing
 
 
 def test_fewer_than_six_pairs_claim_nothing() -> None:
-    found = paired_ratio([2, 2, 2, 2, 2], [1, 1, 1, 1, 1])
-    assert found == Ratio(median=2.0, low=None, high=None, p_value=None, n=5)
-    assert speed_verdict(found, None, 0.0) == "unsure"
+    speedup = paired_ratio([2, 2, 2, 2, 2], [1, 1, 1, 1, 1])
+    assert speedup == Ratio(median=2.0, low=None, high=None, p_value=None, n=5)
+    assert speed_verdict(speedup, None, 0.0) == "unsure"
     assert paired_ratio([], []) is None
 
 
@@ -106,8 +106,8 @@ def test_rounds_that_persist_are_resampled_together() -> None:
 def test_the_effect_size_weighs_the_ranks_for_against_those_against() -> None:
     # Ratios 1.1 ... 1.5 and 1 / 1.05, the smallest change: ranks 2 + 3 + 4 + 5 + 6 = 20 above,
     # 1 below, 21 in all: 19 / 21.
-    found = paired_ratio([1.1, 1.2, 1.0, 1.3, 1.4, 1.5], [1, 1, 1.05, 1, 1, 1])
-    assert found.effect_size == pytest.approx(19 / 21)
+    faster = paired_ratio([1.1, 1.2, 1.0, 1.3, 1.4, 1.5], [1, 1, 1.05, 1, 1, 1])
+    assert faster.effect_size == pytest.approx(19 / 21)
     slower = paired_ratio([1.0] * 6, [2.0] * 6)
     assert slower.effect_size == -1.0
     equal = paired_ratio([1.0] * 6, [1.0] * 6)
@@ -116,8 +116,8 @@ def test_the_effect_size_weighs_the_ranks_for_against_those_against() -> None:
 
 def test_the_detectable_effect_is_2_8_standard_errors() -> None:
     # An interval from e^-0.0196 to e^0.0196 is 2 x 1.96 errors of 0.01 wide: e^0.02802 - 1.
-    found = ratio(1.0, math.exp(-0.0196), math.exp(0.0196))
-    assert found.detectable_effect == pytest.approx(0.028416, abs=1e-6)
+    speedup = ratio(1.0, math.exp(-0.0196), math.exp(0.0196))
+    assert speedup.detectable_effect == pytest.approx(0.028416, abs=1e-6)
     assert ratio(1.0, None, None).detectable_effect is None
 
 
@@ -140,7 +140,7 @@ def test_the_noise_floor_is_the_median_of_the_farther_ends_of_the_controls_inter
 
 
 @pytest.mark.parametrize(
-    ("found", "p", "floor", "expected"),
+    ("speedup", "p", "floor", "expected"),
     [
         (ratio(1.30, 1.25, 1.35), 0.01, None, "faster"),
         (ratio(0.70, 0.65, 0.75), 0.01, None, "slower"),
@@ -164,17 +164,17 @@ def test_the_noise_floor_is_the_median_of_the_farther_ends_of_the_controls_inter
         (ratio(0.90, 0.88, 0.95), 0.01, 0.10, "slower"),
     ],
 )
-def test_speed_verdicts(found: Ratio, p: float, floor: float | None, expected: str) -> None:
-    assert speed_verdict(found, p, floor) == expected
+def test_speed_verdicts(speedup: Ratio, p: float, floor: float | None, expected: str) -> None:
+    assert speed_verdict(speedup, p, floor) == expected
 
 
 def test_break_even_divides_the_compile_time_by_the_saving() -> None:
     # 30 s at 0.1 s a step: 300 steps; 300 x 0.3 s of the baseline = 90 s; 300 / 120 = 2.5 epochs.
-    found = break_even("faster", [30.0], [0.1] * 6, 0.3, 120)
-    assert found.verdict == "reached"
-    assert (found.steps, found.low, found.high) == (pytest.approx(300),) * 3
-    assert found.seconds == pytest.approx(90)
-    assert found.epochs == pytest.approx(2.5)
+    reached = break_even("faster", [30.0], [0.1] * 6, 0.3, 120)
+    assert reached.verdict == "reached"
+    assert (reached.steps, reached.low, reached.high) == (pytest.approx(300),) * 3
+    assert reached.seconds == pytest.approx(90)
+    assert reached.epochs == pytest.approx(2.5)
     at_once = break_even("faster", [0.0], [0.1] * 6, 0.3, None)
     assert (at_once.steps, at_once.low, at_once.high, at_once.seconds) == (0.0, 0.0, 0.0, 0.0)
 
@@ -188,18 +188,20 @@ def test_break_even_follows_the_verdict_of_speed_whatever_the_rounds_save(
     gains: list[float], speed: SpeedVerdict, verdict: str, steps: float | None
 ) -> None:
     """The verdict of speed knows of noise that the rounds alone do not tell."""
-    found = break_even(speed, [30.0], gains, 0.3, 120)
-    assert found.verdict == verdict
-    assert (found.steps, found.low, found.high, found.seconds, found.epochs) == (steps,) * 5
+    estimate = break_even(speed, [30.0], gains, 0.3, 120)
+    assert estimate.verdict == verdict
+    assert (estimate.steps, estimate.low, estimate.high, estimate.seconds, estimate.epochs) == (
+        steps,
+    ) * 5
 
 
 def test_break_even_may_be_never_where_the_saving_may_be_nothing() -> None:
     # Half of the rounds save 0.3 s, a third lose 0.1 s: the median's interval reaches below 0.
-    found = break_even("faster", [30.0], [0.3] * 4 + [-0.1] * 3, 0.5, None)
-    assert found.steps == pytest.approx(100)  # 30 / 0.3
-    assert found.low == pytest.approx(100)
-    assert found.high == math.inf
-    assert found.epochs is None
+    estimate = break_even("faster", [30.0], [0.3] * 4 + [-0.1] * 3, 0.5, None)
+    assert estimate.steps == pytest.approx(100)  # 30 / 0.3
+    assert estimate.low == pytest.approx(100)
+    assert estimate.high == math.inf
+    assert estimate.epochs is None
     # Of several processes the mean of ratios and that of seconds may point to different sides.
     faster_and_saves_nothing = break_even("faster", [30.0], [-0.1] * 6, 0.3, None)
     assert faster_and_saves_nothing.verdict == "unsure" and faster_and_saves_nothing.steps is None
@@ -275,9 +277,9 @@ def test_the_interval_of_several_processes_is_as_wide_as_their_rounds_demand() -
 
 @pytest.mark.parametrize("lacking", ["low", "high", "p"])
 def test_a_speed_without_an_interval_had_too_few_rounds(lacking: str) -> None:
-    whole = {"low": 0.9, "high": 1.2, "p": 0.5}
-    assert speed_doubt(ratio(1.0, whole["low"], whole["high"]), whole["p"]) == "chance"
-    given = whole | {lacking: None}
+    complete = {"low": 0.9, "high": 1.2, "p": 0.5}
+    assert speed_doubt(ratio(1.0, complete["low"], complete["high"]), complete["p"]) == "chance"
+    given = complete | {lacking: None}
     assert speed_doubt(ratio(1.0, given["low"], given["high"]), given["p"]) == "few"
 
 

@@ -29,8 +29,8 @@ def test_of_fewer_values_than_the_fewest_no_step_is_told_however_clear_it_is() -
             for end in range(first + 1, count + 1)
         ]
 
-    assert not any(divide(one)[1] for count in range(FEWEST) for one in stretches(count))
-    assert any(divide(one)[1] for one in stretches(FEWEST))
+    assert not any(divide(values)[1] for count in range(FEWEST) for values in stretches(count))
+    assert any(divide(values)[1] for values in stretches(FEWEST))
 
 
 def test_the_interval_of_a_step_is_that_of_welch_and_equal_values_share_their_rank() -> None:

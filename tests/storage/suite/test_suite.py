@@ -47,15 +47,15 @@ def test_the_summary_is_that_of_its_cells(data_dir: DataDir, record: SuiteRecord
     record.speed("Slow", 0.8, compile=4.0, memory=200)  # 1/4, twice the memory
     for model in ("Fast", "Slow"):
         record.accuracy(model, "pass")
-    found = summed(data_dir)
-    assert found.row == ("inductor", "float32", "training")
+    group = summed(data_dir)
+    assert group.row == ("inductor", "float32", "training")
     # sqrt(2 x 1/4): the slowdown is not clipped to 1.
-    assert found.speedup is not None and found.speedup.median == pytest.approx(0.5**0.5)
-    assert found.pass_rate == 1.0
-    assert found.mean_compile_seconds == pytest.approx(3.0)
+    assert group.speedup is not None and group.speedup.median == pytest.approx(0.5**0.5)
+    assert group.pass_rate == 1.0
+    assert group.mean_compile_seconds == pytest.approx(3.0)
     # sqrt(100/50 x 100/200)
-    assert found.memory is not None and found.memory.median == pytest.approx(1.0)
-    assert found.failures == {}
+    assert group.memory is not None and group.memory.median == pytest.approx(1.0)
+    assert group.failures == {}
 
 
 def test_failed_models_have_no_speed(data_dir: DataDir, record: SuiteRecorder) -> None:
@@ -65,10 +65,10 @@ def test_failed_models_have_no_speed(data_dir: DataDir, record: SuiteRecorder) -
         record.speed(model, seconds)
         record.accuracy(model, status)
     record.speed("Other", 0.02, losses=[math.nan] * len(LOSSES))
-    found = summed(data_dir)
-    assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
-    assert (found.pass_rate, found.num_counted) == (0.5, 1)
-    assert found.failures == {
+    group = summed(data_dir)
+    assert group.speedup is not None and group.speedup.median == pytest.approx(2.0)
+    assert (group.pass_rate, group.num_counted) == (0.5, 1)
+    assert group.failures == {
         "Huge": "it did not finish: out of memory, all steps done",
         "Other": "it learns something else: parity is broken",
         "Wrong": "the accuracy check says fail_accuracy",
@@ -100,27 +100,27 @@ def test_an_unfinished_suite_run_shows_its_cells(data_dir: DataDir, record: Suit
         for run in data_dir.run_dirs():
             run.write_exit(Exit.now(RunState.FAILED, "as the test says", 1))
         store.ingest_all()
-        assert [one.status for one in outcomes(store, "now")] == ["model_fail_to_load"]
+        assert [current.status for current in outcomes(store, "now")] == ["model_fail_to_load"]
 
 
 def test_cold_and_warm_compiling_of_cachebench(data_dir: DataDir, record: SuiteRecorder) -> None:
-    one = spec("cache", "Model", cache={"repeats": 1, "steps": 20})
+    cache_spec = spec("cache", "Model", cache={"repeats": 1, "steps": 20})
     record.count += 1
     for label, compile in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
-        recording = record._recording(label, one)
+        recording = record._recording(label, cache_spec)
         recording.blocks([0.1, 0.1], LOSSES[:20], compile).end()
-    record._recording("baseline", one).blocks([0.1, 0.1], LOSSES[:20]).end()
-    found = summed(data_dir)
-    assert found.compile_time_saved == pytest.approx(1 - 2 / 8)
-    assert found.outcomes[0].cold_seconds == pytest.approx(8.0)
+    record._recording("baseline", cache_spec).blocks([0.1, 0.1], LOSSES[:20]).end()
+    group = summed(data_dir)
+    assert group.compile_time_saved == pytest.approx(1 - 2 / 8)
+    assert group.outcomes[0].cold_seconds == pytest.approx(8.0)
 
 
 def changed(data_dir: DataDir) -> Against:
     return against(read(data_dir), read(data_dir, "before"))
 
 
-def kinds(found: Against) -> list[tuple[str, str, bool]]:
-    return [(one.cell.model, one.kind, one.is_worse) for one in found.changes]
+def kinds(changes: Against) -> list[tuple[str, str, bool]]:
+    return [(change.cell.model, change.kind, change.is_worse) for change in changes.changes]
 
 
 def test_each_regression_is_named(data_dir: DataDir, record: SuiteRecorder) -> None:
@@ -137,31 +137,31 @@ def test_each_regression_is_named(data_dir: DataDir, record: SuiteRecorder) -> N
     # 4 % slower within intervals of 10 %, 20 % longer to compile, 4 % more memory: chance.
     noisy = [0.1, 0.09, 0.11, 0.1, 0.085, 0.115, 0.1, 0.105]
     record.speed("Noisy", noisy, compile=4.0, memory=100, suite_run="before")
-    record.speed("Noisy", [1.04 * one for one in noisy], compile=4.8, memory=104)
+    record.speed("Noisy", [1.04 * seconds for seconds in noisy], compile=4.8, memory=104)
     record.speed("Better", 0.1, suite_run="before")
     record.speed("Better", 0.05)
     record.speed("Gone", 0.1, suite_run="before")
     record.speed("New", 0.1)
-    found = changed(data_dir)
-    assert [cell.model for cell in found.only_before] == ["Gone"]
-    assert [cell.model for cell in found.only_now] == ["New"]
-    assert kinds(found)[-1] == ("Better", "speed", False), "what got worse comes first"
-    assert "Better" not in [one.cell.model for one in found.regressions]
-    assert set(kinds(found)[:-1]) == {
+    changes = changed(data_dir)
+    assert [cell.model for cell in changes.only_before] == ["Gone"]
+    assert [cell.model for cell in changes.only_now] == ["New"]
+    assert kinds(changes)[-1] == ("Better", "speed", False), "what got worse comes first"
+    assert "Better" not in [change.cell.model for change in changes.regressions]
+    assert set(kinds(changes)[:-1]) == {
         ("Checked", "accuracy", True),
         ("Slower", "speed", True),
         ("Longer", "compile", True),
         ("Bigger", "memory", True),
         ("Dying", "speed", True),
     }
-    texts = {one.cell.model: (one.before, one.now) for one in found.changes}
+    texts = {change.cell.model: (change.before, change.now) for change in changes.changes}
     assert texts["Checked"] == ("pass", "fail_accuracy")
     assert texts["Slower"] == ("2.00x (2.00 to 2.00)", "1.60x (1.60 to 1.60)")
     assert texts["Longer"] == ("4.00 s", "6.00 s")
     assert texts["Bigger"] == ("1.00x", "0.80x")
     assert texts["Dying"] == ("2.00x (2.00 to 2.00)", "it did not finish: failed, all steps done")
     # Slower 0.8, Better 2, Noisy 1 / 1.04, Longer and Bigger 1: the fifth root of their product.
-    (mean,) = found.means.values()
+    (mean,) = changes.means.values()
     assert mean.ratio.median == pytest.approx((0.8 * 2 / 1.04) ** (1 / 5))
     assert mean.ratio.n == 5
 
@@ -219,10 +219,10 @@ def test_a_slowdown_that_a_wide_interval_hides_is_not_called_nothing(now: Ratio,
     cell = Cell("Model", "float32", "training", "inductor")
     before = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=noisy(1.9, 2.1))
     after = replace(before, speedup=now)
-    found = against([after], [before])
-    assert [one.cell for one in found.regressions] == ([cell] if kind == "worse" else [])
-    assert list(found.unclear) == ([cell] if kind == "unclear" else [])
-    assert exit_status([after], found) == {"unclear": 1, "nothing": 0, "worse": 5}[kind]
+    changes = against([after], [before])
+    assert [change.cell for change in changes.regressions] == ([cell] if kind == "worse" else [])
+    assert list(changes.unclear) == ([cell] if kind == "unclear" else [])
+    assert exit_status([after], changes) == {"unclear": 1, "nothing": 0, "worse": 5}[kind]
 
 
 def test_a_check_that_somebody_stopped_is_not_taken_for_passed() -> None:
@@ -293,7 +293,9 @@ def test_a_suite_run_is_exported(data_dir: DataDir, record: SuiteRecorder) -> No
 
     records = json.loads(exported(data_dir, "hud-json"))
     assert {record["model"]["origins"][0] for record in records} == {"huggingface"}
-    (accuracy,) = [one["metric"] for one in records if one["metric"]["name"] == "accuracy"]
+    (accuracy,) = [
+        hud_record["metric"] for hud_record in records if hud_record["metric"]["name"] == "accuracy"
+    ]
     assert accuracy["extra_info"]["benchmark_values"] == ["pass"]
 
     (times,) = json.loads(exported(data_dir, "cachebench-json"))

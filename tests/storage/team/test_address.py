@@ -25,8 +25,8 @@ def test_what_follows_postgres_goes_to_libpq_as_it_is() -> None:
 
 
 def test_a_folder_is_the_same_wherever_it_is_said_from() -> None:
-    found = team_address(TeamStoreSettings(address="ducklake:sqlite:store.sqlite", data="rows"))
-    assert found == Address("sqlite", str(Path.cwd() / "store.sqlite"), str(Path.cwd() / "rows"))
+    address = team_address(TeamStoreSettings(address="ducklake:sqlite:store.sqlite", data="rows"))
+    assert address == Address("sqlite", str(Path.cwd() / "store.sqlite"), str(Path.cwd() / "rows"))
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def here(tmp_path: Path) -> DataDir:
 
 def said(capsys: pytest.CaptureFixture[str], folder: DataDir, *words: str) -> tuple[int, str]:
     status = main([*words, "--data-folder", str(folder.path)])
-    told = capsys.readouterr()
-    return status, told.out + told.err
+    captured = capsys.readouterr()
+    return status, captured.out + captured.err
 
 
 def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
@@ -46,19 +46,19 @@ def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
 ) -> None:
     elsewhere = with_store(tmp_path / "elsewhere", tmp_path)
     assert said(capsys, here, "team", "ingest") == (0, "took in 153 rows\n")
-    status, told = said(capsys, elsewhere, "team", "status")
+    status, output = said(capsys, elsewhere, "team", "status")
     assert status == 0
-    assert "1 experiments" in told
-    assert f"{here.path}  3 runs" in told
+    assert "1 experiments" in output
+    assert f"{here.path}  3 runs" in output
     # Another machine lists what it has no folder of.
-    status, told = said(capsys, elsewhere, "list", "--json")
-    assert (status, EXPERIMENT_ID in told) == (0, True)
-    status, told = said(capsys, elsewhere, "team", "upkeep")
-    assert (status, told.splitlines()[-1][-4:]) == (0, "-> 0")
+    status, output = said(capsys, elsewhere, "list", "--json")
+    assert (status, EXPERIMENT_ID in output) == (0, True)
+    status, output = said(capsys, elsewhere, "team", "upkeep")
+    assert (status, output.splitlines()[-1][-4:]) == (0, "-> 0")
     rebuilt = f"forgot 3 runs of {here.path}\ntook in 153 rows\n"
     assert said(capsys, here, "team", "rebuild") == (0, rebuilt)
-    status, told = said(capsys, elsewhere, "team", "reset")
-    assert (status, "--yes" in told) == (2, True)
+    status, output = said(capsys, elsewhere, "team", "reset")
+    assert (status, "--yes" in output) == (2, True)
     assert said(capsys, elsewhere, "team", "reset", "--yes")[0] == 0
     assert "0 experiments" in said(capsys, elsewhere, "team", "status")[1]
 
@@ -69,8 +69,8 @@ def test_a_feeding_process_refills_a_store_that_was_reset_and_excludes_a_second_
     elsewhere = with_store(tmp_path / "elsewhere", tmp_path)
     with TeamStore.at(sqlite_store(tmp_path), here) as store, Store.in_memory(here) as embedded:
         store.ingest_all()
-        status, told = said(capsys, here, "team", "ingest")
-        assert (status, "another process takes in" in told) == (2, True)
+        status, output = said(capsys, here, "team", "ingest")
+        assert (status, "another process takes in" in output) == (2, True)
         assert said(capsys, elsewhere, "team", "reset", "--yes")[0] == 0
         store.ingest()  # Notices,
         assert store.ingest_all() == 153  # and acts.
@@ -85,6 +85,6 @@ def test_no_store_loads_no_code(data_dir: DataDir, capsys: pytest.CaptureFixture
         "import sys, breakeven.storage.__main__; import breakeven.views.upkeep.startup as "
         "ahead; ahead.import_pages(); print(*sys.modules)"
     )
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    loaded = {name for name in told.stdout.split() if name.startswith("breakeven.storage.team.")}
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    loaded = {name for name in process.stdout.split() if name.startswith("breakeven.storage.team.")}
     assert loaded == {"breakeven.storage.team.address"}

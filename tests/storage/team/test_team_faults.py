@@ -123,8 +123,8 @@ def test_concurrent_writers_write_each_line_once(address: Address, tmp_path: Pat
     for process in started:
         assert process.poll() is None  # None of them gave up.
         process.send_signal(signal.SIGKILL)
-    for one in processes:
-        one.__exit__(None, None, None)
+    for feeder in processes:
+        feeder.__exit__(None, None, None)
     assert not torn
     assert agree(address, tmp_path, *sources)
 

@@ -52,8 +52,8 @@ def test_an_example_is_as_in_the_embedded_store(postgres: Postgres, tmp_path: Pa
             )
             assert listed.equals(others)
             (experiment_id,) = listed["experiment_id"]
-            found = repr(compare(team, experiment_id))
-            assert "speedup" in found and found == repr(compare(embedded, experiment_id))
+            in_team = repr(compare(team, experiment_id))
+            assert "speedup" in in_team and in_team == repr(compare(embedded, experiment_id))
         with TeamStore.at(address, elsewhere) as other:
             assert contents(other) == contents(embedded)
 
@@ -90,22 +90,22 @@ def test_changes_count_as_in_the_embedded_store(tmp_path: Path) -> None:
 
 def test_a_run_of_two_data_folders_counts_once(tmp_path: Path) -> None:
     address = sqlite_store(tmp_path)
-    mine, yours = data_folder(tmp_path / "mine"), data_folder(tmp_path / "yours")
-    record_experiment(mine.runs)
-    shutil.copytree(mine.runs, yours.runs, dirs_exist_ok=True)
-    with TeamStore.at(address, mine) as first, TeamStore.at(address, yours) as second:
+    here, elsewhere = data_folder(tmp_path / "mine"), data_folder(tmp_path / "yours")
+    record_experiment(here.runs)
+    shutil.copytree(here.runs, elsewhere.runs, dirs_exist_ok=True)
+    with TeamStore.at(address, here) as first, TeamStore.at(address, elsewhere) as second:
         assert first.ingest_all() == 153
         assert second.ingest_all() == 0
-        assert agree(second, mine)
-        for run in mine.run_dirs():
+        assert agree(second, here)
+        for run in here.run_dirs():
             shutil.rmtree(run.path)
-        os.utime(mine.runs)
+        os.utime(here.runs)
         first.ingest_all()
         assert contents(first)["runs"] == []
         second._feed._looked_elsewhere = float("-inf")  # As if half a minute had passed.
         second.ingest_all()
         second.ingest_all()
-        assert agree(second, yours)
+        assert agree(second, elsewhere)
 
 
 def test_two_writers_write_each_line_once(address: Address, tmp_path: Path) -> None:
@@ -136,15 +136,15 @@ def test_two_writers_write_each_line_once(address: Address, tmp_path: Path) -> N
 
 def test_an_overtaken_commit_is_refused(postgres: Postgres, tmp_path: Path) -> None:
     lake = Lake(Address("postgres", postgres.new_database(), str(tmp_path)))
-    with lake.cursor() as one, lake.cursor() as two:
-        for number, cursor in enumerate((one, two)):
+    with lake.cursor() as first, lake.cursor() as second:
+        for number, cursor in enumerate((first, second)):
             cursor.begin()
             cursor.execute("INSERT INTO experiments VALUES (?, 1)", [f"of {number}"])
-        one.commit()
+        first.commit()
         with pytest.raises(Overtaken), lake.connected():
-            two.commit()
-        found = one.execute("SELECT experiment_id FROM experiments").fetchall()
-        assert found == [("of 0",)]
+            second.commit()
+        committed = first.execute("SELECT experiment_id FROM experiments").fetchall()
+        assert committed == [("of 0",)]
     lake.close()
 
 
@@ -258,10 +258,10 @@ def compared(address: Address, tmp_path: Path, computed: list[str]) -> str:
     record_experiment(here.runs)
     with TeamStore.at(address, here) as store:
         store.ingest_all()
-        found = repr(comparison.compare(store, EXPERIMENT_ID))
+        computed_here = repr(comparison.compare(store, EXPERIMENT_ID))
     assert computed == [EXPERIMENT_ID]
     computed.clear()
-    return found
+    return computed_here
 
 
 def of_another(address: Address, tmp_path: Path) -> str:
@@ -269,9 +269,9 @@ def of_another(address: Address, tmp_path: Path) -> str:
     elsewhere = DataDir(tmp_path / "elsewhere")
     elsewhere.runs.mkdir(parents=True, exist_ok=True)
     with TeamStore.at(address, elsewhere) as store:
-        found = comparison.compare(store, EXPERIMENT_ID)
+        computed_elsewhere = comparison.compare(store, EXPERIMENT_ID)
         assert len(comparison.find_loss_band(store, EXPERIMENT_ID)) > 0  # which needs the rows
-        return repr(found)
+        return repr(computed_elsewhere)
 
 
 def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(

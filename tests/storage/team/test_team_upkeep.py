@@ -30,7 +30,7 @@ def test_upkeep_merges_files_and_changes_no_row(address: Address, tmp_path: Path
         for part in range(1, 9):  # Some 250 steps a run each time, and a few events of other kinds.
             grow(source, folder, part / 8)
             store.ingest_all()
-        before, told, lake = size(store._lake), contents(store), store._lake
+        before, rows_before, lake = size(store._lake), contents(store), store._lake
         assert before.rows_in_database > 20
         with lake.reading() as cursor:
             states = snapshot(cursor)
@@ -51,7 +51,7 @@ def test_upkeep_merges_files_and_changes_no_row(address: Address, tmp_path: Path
             (kept,) = cursor.execute("SELECT count(*) FROM ducklake_snapshots('team')").fetchall()
             assert kept == (1,)
     with TeamStore.at(address, data_folder(tmp_path / "reader")) as reader:
-        assert contents(reader) == told
+        assert contents(reader) == rows_before
 
 
 def test_upkeep_makes_an_index_of_statistics(postgres: Postgres, tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_upkeep_makes_an_index_of_statistics(postgres: Postgres, tmp_path: Path)
     lake = Lake(Address("postgres", place, str(tmp_path / "rows")))
     list(upkeep(lake))
     lake.close()
-    asked = "SELECT * FROM ducklake_file_column_stats WHERE table_id = 41 AND column_id = 1"
-    plan = f"SET enable_seqscan = off; EXPLAIN {asked}"
+    query = "SELECT * FROM ducklake_file_column_stats WHERE table_id = 41 AND column_id = 1"
+    plan = f"SET enable_seqscan = off; EXPLAIN {query}"
     assert "Index Cond" in postgres.client("psql", "-d", name, "-Atc", plan)
 
 
@@ -153,6 +153,6 @@ def test_rows_may_lie_on_s3(request: pytest.FixtureRequest, bucket: str, tmp_pat
     ):
         assert contents(reader) == contents(embedded)
         with reader._lake.reading() as cursor:
-            found = cursor.execute("FROM ducklake_list_files('team', 'steps')").fetchall()
-        assert found
-        assert all(str(row[0]).startswith("s3://team/store/") for row in found)
+            files = cursor.execute("FROM ducklake_list_files('team', 'steps')").fetchall()
+        assert files
+        assert all(str(row[0]).startswith("s3://team/store/") for row in files)
