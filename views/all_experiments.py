@@ -76,13 +76,13 @@ def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
 
 def show_experiments(store: Store, frame: pd.DataFrame, wanted: Filter, columns: list[str]) -> None:
     """The table of the experiments that match the filter, and actions on the ticked rows."""
-    found = chosen(frame, wanted)
+    matching = chosen(frame, wanted)
     actions = st.container()
-    picked = show_table(frame, found, columns)
+    picked = show_table(frame, matching, columns)
     with actions:
         selected.show(store, picked)
     selected.show_notes(picked)
-    watch(store, frame, list(found["experiment_id"].dropna()))
+    watch(store, frame, list(matching["experiment_id"].dropna()))
 
 
 def show_nothing(store: Store, frame: pd.DataFrame) -> None:
@@ -101,28 +101,28 @@ def show_nothing(store: Store, frame: pd.DataFrame) -> None:
         quick_race()
 
 
-def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+def show_table(frame: pd.DataFrame, matching: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Shows the matching experiments and their number; returns the selected rows."""
-    if found.empty:
+    if matching.empty:
         st.info("No experiment matches. Remove a word or a filter.", icon=":material/search_off:")
-        return found
+        return matching
     with st.container(key=table.KEY):
-        picked = table.show(found, columns)
+        picked = table.show(matching, columns)
         with st.container(horizontal=True, vertical_alignment="center"):
-            counts = " · ".join(counted(frame, found))
+            counts = " · ".join(counted(frame, matching))
             st.markdown(f":gray[{counts}]", help=table.explanation(columns), width="stretch")
             with st.container(width="content"):
                 exchange.show_import()
-            rows = found.drop(columns=["text", "known", "losses"])
+            rows = matching.drop(columns=["text", "known", "losses"])
             table_downloads(rows, "experiments", ["csv"])
-    return found[found["experiment_id"].isin(picked)]
+    return matching[matching["experiment_id"].isin(picked)]
 
 
-def counted(frame: pd.DataFrame, found: pd.DataFrame) -> list[Markdown]:
+def counted(frame: pd.DataFrame, matching: pd.DataFrame) -> list[Markdown]:
     """The number of experiments, of listed ones, and of those that are not compared yet."""
-    of_all = "" if len(found) == len(frame) else f" of {len(frame):,}"
-    counts = [f"{words.plural(len(found), 'experiment')}{of_all}"]
-    if len(found) > table.MAX_ROWS:
+    of_all = "" if len(matching) == len(frame) else f" of {len(frame):,}"
+    counts = [f"{words.plural(len(matching), 'experiment')}{of_all}"]
+    if len(matching) > table.MAX_ROWS:
         counts.append(f"the first {table.MAX_ROWS:,} are listed; narrow it down to see others")
     pending = int((~frame["known"].astype(bool)).sum())
     if pending:

@@ -30,7 +30,7 @@ def main() -> None:
     words.name_tab("Definitions")
     chapters = read_chapters()
     st.header(chapters[0].title, anchor=False)
-    titles = [f"[{one.title}](#{anchor_of(one.title)})" for one in chapters[1:]]
+    titles = [f"[{chapter.title}](#{anchor_of(chapter.title)})" for chapter in chapters[1:]]
     st.caption(" · ".join(titles))
     for chapter in chapters:
         show_chapter(chapter, headed=chapter is not chapters[0])
@@ -59,7 +59,7 @@ def cross_linked(text: Markdown) -> Markdown:
     text = re.sub(r"\[([^]]+)\]\(([\w-]+\.md[^)]*)\)", r"\1: `docs/\2`", text)
     return re.sub(
         r"`(\w+)`",
-        lambda found: f"[{found[0]}](#{found[1]})" if found[1] in METRICS else found[0],
+        lambda match: f"[{match[0]}](#{match[1]})" if match[1] in METRICS else match[0],
         text,
     )
 

@@ -87,37 +87,41 @@ def show_queue(active: pd.DataFrame) -> None:
     folder, names = data_dir(), titles(active.set_index("experiment_id"))
     at_work = queue_order.at_work(folder, names)
     # An experiment at work also has runs that wait until others have loaded.
-    busy = {one.experiment_id for one in at_work}
-    found = [one for one in queue_order.waiting(folder, names) if one.experiment_id not in busy]
+    busy = {experiment.experiment_id for experiment in at_work}
+    queued = [
+        experiment
+        for experiment in queue_order.waiting(folder, names)
+        if experiment.experiment_id not in busy
+    ]
     order = queue_order.read_order(folder)
-    free = [one for one in found if one.experiment_id not in order.held]
+    free = [experiment for experiment in queued if experiment.experiment_id not in order.held]
     held = held_by(at_work)
     waits = outlook(folder, free, at_work).waits if at_work and not order.paused else {}
     known = bool(waits) and knows_devices(folder)
     with st.container(horizontal=True, vertical_alignment="center"):
-        counts = f"{len(names) - len(found):,} running, {len(found):,} waiting"
+        counts = f"{len(names) - len(queued):,} running, {len(queued):,} waiting"
         st.markdown(f"**Queue: {counts}**", width="content")
         if order.paused:
             st.badge("paused: nothing new begins", icon=":material/pause:", color="orange")
         if permissions.may_act():
             _show_pause(order.paused)
-    waiting = [one.experiment_id for one in found]
+    waiting = [experiment.experiment_id for experiment in queued]
     running = [key for key in names if key not in waiting]
     num_shown = st.session_state.get("queue-shown", SHOWN)
     for key in [*running, *waiting[:num_shown]]:
         place = waiting.index(key) if key in waiting else None
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                _show_one(key, names[key], place=place, held=key in order.held)
+                _show_experiment(key, names[key], place=place, held=key in order.held)
                 if key in held:
                     st.caption(inert(held_words(held[key])), width="content")
                 elif place is not None and key in waits:
-                    others = _some([names.get(one, one) for one in waits[key]])
-                    why = waiting_words(found[place], others, devices_known=known)
+                    others = _some([names.get(other, other) for other in waits[key]])
+                    why = waiting_words(queued[place], others, devices_known=known)
                     st.caption(inert(why), width="content")
             with st.container(horizontal=True, width="content", gap="small"):
                 if permissions.may_act() and place is not None:
-                    _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)
+                    _show_moves(queued[place], place, held=key in order.held, last=len(queued) - 1)
                 actions.stop_button(key)
     if len(waiting) > num_shown:
         _show_more(len(waiting) - num_shown, num_shown)
@@ -147,7 +151,7 @@ def _show_pause(paused: bool) -> None:
         _act(lambda folder: queue_order.pause(folder, paused=not paused))
 
 
-def _show_one(key: str, name: str, *, place: int | None, held: bool) -> None:
+def _show_experiment(key: str, name: str, *, place: int | None, held: bool) -> None:
     if held:
         st.badge("held", icon=":material/pause:", color="orange")
     else:
@@ -158,8 +162,8 @@ def _show_one(key: str, name: str, *, place: int | None, held: bool) -> None:
     )
 
 
-def _show_moves(one: Experiment, place: int, *, held: bool, last: int) -> None:
-    key = one.experiment_id
+def _show_moves(experiment: Experiment, place: int, *, held: bool, last: int) -> None:
+    key = experiment.experiment_id
     if _quiet_button("Up", key, "One place forward.", place == 0):
         _act(lambda folder: queue_order.move(folder, key, by=-1))
     if _quiet_button("Down", key, "One place back.", place == last):
@@ -174,7 +178,7 @@ def _show_moves(one: Experiment, place: int, *, held: bool, last: int) -> None:
     ):
         _act(lambda folder: queue_order.hold(folder, key))
     if _quiet_button("Duplicate", key, "Queue the same once more."):
-        _act(lambda folder: queue_order.duplicate(folder, one))
+        _act(lambda folder: queue_order.duplicate(folder, experiment))
 
 
 def _quiet_button(
@@ -195,7 +199,7 @@ def _quiet_button(
 
 
 def _act(act: Callable[[DataDir], object]) -> None:
-    """Does it, then starts a supervisor for requests that can begin now."""
+    """Does the action, then starts a supervisor for requests that can begin now."""
     permissions.require_acting()
     with actions.errors_shown():
         act(data_dir())

@@ -84,7 +84,7 @@ def serves_others(headers: Iterable[str] = ()) -> bool:
 
 def comes_from_other_account(headers: Headers) -> bool:
     """Whether another account of this machine sent the request with these headers."""
-    name, value = (one.decode() for one in ANOTHERS)
+    name, value = (header_part.decode() for header_part in ANOTHERS)
     return headers.get(name) == value
 
 

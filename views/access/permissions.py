@@ -149,7 +149,7 @@ def scripts_may_run() -> bool:
     """Whether this session may upload scripts: it may act, it uses only this machine, and the
     operator lets uploaded scripts run."""
     folder = scripts().resolve()
-    named = [Path(one).expanduser().resolve() for one in user_code.allowed_folders()]
+    named = [Path(entry).expanduser().resolve() for entry in user_code.allowed_folders()]
     return any(map(folder.is_relative_to, named)) and may_act() and not files_are_limited()
 
 

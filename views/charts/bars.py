@@ -132,7 +132,10 @@ def _memory_text(result: Result) -> str:
     """`1.01, ◇ 2.72, | 3.21 GiB`, without missing measurements; equal units are written once."""
     write = METRICS["peak_memory_bytes"].format
     marks = [(f"{sign} ", result.value(name)) for name, (sign, _symbol) in MEMORY_MARKS.items()]
-    known = [("", result.measured.peak_memory_bytes), *(one for one in marks if one[1] is not None)]
+    known = [
+        ("", result.measured.peak_memory_bytes),
+        *(mark for mark in marks if mark[1] is not None),
+    ]
     texts = [f"{sign}{write(value)}" for sign, value in known]
     unit = texts[-1].rpartition(" ")[2]
     if all(text.endswith(f" {unit}") for text in texts):
@@ -228,13 +231,13 @@ def waterfall(ladder: Ladder) -> go.Figure:
     Green: surely faster than the rung below. Red: surely slower. Grey, hatched: unsure.
     """
     baseline = None if ladder.baseline is None else ladder.baseline.measured.step_seconds
-    timed = [one for one in ladder.rungs if one.seconds_gained is not None]
-    tops = [baseline or 0.0, *(one.step_seconds_below or 0.0 for one in timed)]
+    timed = [rung for rung in ladder.rungs if rung.seconds_gained is not None]
+    tops = [baseline or 0.0, *(rung.step_seconds_below or 0.0 for rung in timed)]
     factor, title = axis_unit(
         "step_seconds", pd.Series([value for value in tops if value], dtype=float)
     )
     figure = go.Figure()
-    labels = ["baseline", *(one.result.label for one in ladder.rungs)]
+    labels = ["baseline", *(rung.result.label for rung in ladder.rungs)]
     figure.add_bar(
         y=["baseline"],
         x=[(baseline or 0.0) * factor],
@@ -244,12 +247,12 @@ def waterfall(ladder: Ladder) -> go.Figure:
         hoverinfo="skip",
         showlegend=False,
     )
-    for one in timed:
-        below, own = (one.step_seconds_below or 0.0), one.result.measured.step_seconds or 0.0
-        sure = one.verdict in SAVED_OR_ADDED
-        color = SAVED_OR_ADDED.get(one.verdict or "", NEUTRAL)
+    for rung in timed:
+        below, own = (rung.step_seconds_below or 0.0), rung.result.measured.step_seconds or 0.0
+        sure = rung.verdict in SAVED_OR_ADDED
+        color = SAVED_OR_ADDED.get(rung.verdict or "", NEUTRAL)
         figure.add_bar(
-            y=[one.result.label],
+            y=[rung.result.label],
             base=[min(below, own) * factor],
             x=[abs(below - own) * factor],
             orientation="h",
@@ -268,20 +271,20 @@ def waterfall(ladder: Ladder) -> go.Figure:
         )
     _connect(figure, ladder, baseline, factor)
     ends = {"baseline": (baseline or 0.0) * factor}
-    ends |= {one.result.label: _end(one) * factor for one in ladder.rungs}
+    ends |= {rung.result.label: _text_start(rung) * factor for rung in ladder.rungs}
     texts = {"baseline": format_seconds(baseline)}
-    texts |= {one.result.label: _text(one) for one in ladder.rungs}
+    texts |= {rung.result.label: _rung_text(rung) for rung in ladder.rungs}
     _add_texts(figure, list(ends.values()), labels, list(texts.values()))
     per_run(figure, labels, links.axis("step_seconds", title))
-    stages = [f"+ {one.rung.stage}" for one in ladder.rungs]
+    stages = [f"+ {rung.rung.stage}" for rung in ladder.rungs]
     return figure.update_yaxes(ticktext=["no compiler", *stages])
 
 
 def _connect(figure: go.Figure, ladder: Ladder, baseline: float | None, factor: float) -> None:
     """A thin line from the end of each bar down to the start of the next."""
     row, height = 0, baseline
-    for place, one in enumerate(ladder.rungs, start=1):
-        own = one.result.measured.step_seconds
+    for place, rung in enumerate(ladder.rungs, start=1):
+        own = rung.result.measured.step_seconds
         if height is not None and own is not None:
             figure.add_shape(
                 type="line",
@@ -296,16 +299,16 @@ def _connect(figure: go.Figure, ladder: Ladder, baseline: float | None, factor: 
             row, height = place, own
 
 
-def _end(one: RungResult) -> float:
+def _text_start(rung: RungResult) -> float:
     """Where the text of a rung begins."""
-    own = one.result.measured.step_seconds
-    return max(own or 0.0, (one.step_seconds_below or 0.0) if own is not None else 0.0)
+    own = rung.result.measured.step_seconds
+    return max(own or 0.0, (rung.step_seconds_below or 0.0) if own is not None else 0.0)
 
 
-def _text(one: RungResult) -> str:
+def _rung_text(rung: RungResult) -> str:
     """`12.3 ms, 1.20 ms less`."""
-    own, gained = one.result.measured.step_seconds, one.seconds_gained
+    own, gained = rung.result.measured.step_seconds, rung.seconds_gained
     if own is None or gained is None:
-        return "fails" if "fails" in one.faults else "no step timed"
+        return "fails" if "fails" in rung.faults else "no step timed"
     change = f"{format_seconds(abs(gained))} {'less' if gained >= 0 else 'more'}"
     return f"{format_seconds(own)}, {change}"

@@ -1,9 +1,8 @@
 """Figures over training steps: losses and their differences; and code that all figures share.
 
 Pure functions from data frames of `storage.queries` to figures. Titles and units of axes come from
-the registry of metrics. `views.charts.bars` has figures with one mark per run,
-`views.charts.break_even` those of time paid and saved, `views.charts.run` those of a single run,
-`views.charts.scores` those of a model's answers.
+the registry of metrics. `views.charts.bars` has figures with one mark per run, `views.charts.speed`
+those of speedups and of time paid and saved, `views.charts.run` those of runs over their steps.
 """
 
 import math
@@ -135,7 +134,7 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
     named = sum(trace.showlegend is not False for trace in figure.data)
     alone = {"showlegend": False, "margin_t": 8} if named < 2 else {}
     # Otherwise the axis of a few steps would have halves.
-    whole = {"dtick": 1} if over in COUNTED and _highest(figure) <= FEW_STEPS else {}
+    whole_ticks = {"dtick": 1} if over in COUNTED and _highest(figure) <= FEW_STEPS else {}
     unit = _unit_of(y_title)
     figure.update_traces(
         hovertemplate=f"%{{y}}{unit}",
@@ -153,7 +152,7 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
             "title_text": links.axis(over),
             "showgrid": False,
             "zeroline": False,
-            **whole,
+            **whole_ticks,
             "hoverformat": FOUR_DIGITS if is_time else WHOLE,
             "unifiedhovertitle_text": f"{x_title} %{{x}}{x_unit}",
         },
@@ -241,7 +240,7 @@ def write_cells(figure: go.Figure) -> go.Figure:
 def over_days(figure: go.Figure, when: Iterable[Any]) -> go.Figure:
     """Sets an axis of days for these times (UTC or NaT); a single experiment would otherwise have
     an axis of microseconds."""
-    known = [one for one in when if not pd.isna(one)]
+    known = [time for time in when if not pd.isna(time)]
     reach = [min(known) - BESIDE_DAYS, max(known) + BESIDE_DAYS] if known else None
     return figure.update_xaxes(gridcolor=FAINT, range=reach)
 

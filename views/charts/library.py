@@ -37,13 +37,13 @@ MAX_MARKED = 12
 """Most changes of versions with a name; more names would hide each other."""
 
 
-def trend(found: Sequence[Series]) -> go.Figure:
+def trend(several_series: Sequence[Series]) -> go.Figure:
     """Series of one quantity over the time of submission."""
     figure = go.Figure()
-    quantity = found[0].quantity
-    looks = run_looks(series.backend for series in found)
-    factor, title = _unit(found)
-    for row, series in enumerate(found):
+    quantity = several_series[0].quantity
+    looks = run_looks(series.backend for series in several_series)
+    factor, title = _unit(several_series)
+    for row, series in enumerate(several_series):
         look = looks[series.backend]
         known = [point for point in series.points if point.low is not None]
         figure.add_scatter(
@@ -63,7 +63,7 @@ def trend(found: Sequence[Series]) -> go.Figure:
                 "array": [(point.high or point.value) - point.value for point in series.points],
                 "arrayminus": [point.value - (point.low or point.value) for point in series.points],
             },
-            text=[_in_full(series, point) for point in series.points],
+            text=[_point_hover(series, point) for point in series.points],
             hovertemplate="%{text}<extra></extra>",
         )
         for level in series.levels:
@@ -79,19 +79,21 @@ def trend(found: Sequence[Series]) -> go.Figure:
                 hoverinfo="skip",
             )
         _mark_steps(figure, series, factor, row)
-    _mark_versions(figure, found)
+    _mark_versions(figure, several_series)
     if quantity == "speedup":
         figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
     figure.update_layout(layout() | {"height": HEIGHT + 60, "showlegend": True})
-    over_days(figure, (point.submitted for series in found for point in series.points))
+    over_days(figure, (point.submitted for series in several_series for point in series.points))
     return figure.update_yaxes(title_text=links.axis(quantity, title), gridcolor=FAINT)
 
 
-def _unit(found: Sequence[Series]) -> tuple[float, str]:
-    quantity = found[0].quantity
+def _unit(several_series: Sequence[Series]) -> tuple[float, str]:
+    quantity = several_series[0].quantity
     if not quantity.endswith("seconds"):
         return 1.0, METRICS[quantity].axis_title
-    return axis_unit(quantity, pd.Series([p.value for one in found for p in one.points]))
+    return axis_unit(
+        quantity, pd.Series([point.value for series in several_series for point in series.points])
+    )
 
 
 def _mark_steps(figure: go.Figure, series: Series, factor: float, row: int) -> None:
@@ -127,10 +129,11 @@ def _mark_steps(figure: go.Figure, series: Series, factor: float, row: int) -> N
         )
 
 
-def _mark_versions(figure: go.Figure, found: Sequence[Series]) -> None:
+def _mark_versions(figure: go.Figure, several_series: Sequence[Series]) -> None:
     """A line where the version of torch changed, with its name."""
     points = sorted(
-        (point for series in found for point in series.points), key=lambda point: point.submitted
+        (point for series in several_series for point in series.points),
+        key=lambda point: point.submitted,
     )
     changes = [
         (after.submitted, after.versions["torch"])
@@ -151,7 +154,7 @@ def _mark_versions(figure: go.Figure, found: Sequence[Series]) -> None:
         )
 
 
-def _in_full(series: Series, point: Point) -> str:
+def _point_hover(series: Series, point: Point) -> str:
     write = METRICS[series.quantity].format
     interval = "" if point.low is None else f" ({point.low:.2f} to {point.high:.2f})"
     versions = ", ".join(f"{name} {value}" for name, value in point.versions.items() if value)
@@ -208,15 +211,15 @@ PARITY = {"broken": 0.0, "cancelled": 0.5, "unknown": 0.5, "nothing learned": 0.
 CHECKS = {"differs": 0.0, "failed": 0.0, "undecided": 0.5, "open": 0.5, "passes": 1.0}
 
 
-def heat_map(found: BackendMatrix) -> go.Figure:
+def heat_map(backend_matrix: BackendMatrix) -> go.Figure:
     """One row per backend and one column per condition, or the other way round if there are many
     conditions; empty cells give their reason."""
-    rows = found.rows()
-    down, across = found.backends, found.columns
+    rows = backend_matrix.rows()
+    down, across = backend_matrix.backends, backend_matrix.columns
     if len(across) > MAX_ACROSS:
         down, across, rows = across, down, [list(column) for column in zip(*rows, strict=True)]
-    values = [[_place(found.quantity, cell) for cell in row] for row in rows]
-    low, high, colors = _scale(found.quantity, values)
+    values = [[_color_value(backend_matrix.quantity, cell) for cell in row] for row in rows]
+    low, high, colors = _scale(backend_matrix.quantity, values)
     figure = go.Figure()
     figure.add_heatmap(
         x=list(across),
@@ -228,9 +231,9 @@ def heat_map(found: BackendMatrix) -> go.Figure:
         showscale=False,
         xgap=3,
         ygap=3,
-        text=[[_said(found.quantity, cell) for cell in row] for row in rows],
+        text=[[_cell_text(backend_matrix.quantity, cell) for cell in row] for row in rows],
         hoverongaps=False,
-        customdata=[[_cell_in_full(found.quantity, cell) for cell in row] for row in rows],
+        customdata=[[_cell_hover(backend_matrix.quantity, cell) for cell in row] for row in rows],
         hovertemplate="%{customdata}<extra></extra>",
     )
     write_cells(figure)
@@ -248,7 +251,7 @@ def heat_map(found: BackendMatrix) -> go.Figure:
         showlegend=False,
         textfont={"size": 12},
         hovertemplate="%{customdata}<extra></extra>",
-        customdata=[_cell_in_full(found.quantity, cell) for _, _, cell in empty],
+        customdata=[_cell_hover(backend_matrix.quantity, cell) for _, _, cell in empty],
     )
     in_rows(figure, "", ABOVE_CELLS + CELL_HEIGHT * len(rows), down)
     # Even if every name is a number, such as a batch size.
@@ -256,11 +259,11 @@ def heat_map(found: BackendMatrix) -> go.Figure:
     return figure.update_yaxes(type="category", showgrid=False, ticksuffix=" ")
 
 
-def _place(quantity: str, cell: MatrixCell) -> float | None:
+def _color_value(quantity: str, cell: MatrixCell) -> float | None:
     """Position of a value on its colour scale."""
     if cell.empty:
         return None
-    return PLACES[quantity](cell.value)
+    return COLOR_VALUES[quantity](cell.value)
 
 
 def _log(value: float) -> float | None:
@@ -270,7 +273,7 @@ def _log(value: float) -> float | None:
     return math.log10(max(value, 1e-6))
 
 
-PLACES: dict[str, Callable[[Any], float | None]] = {
+COLOR_VALUES: dict[str, Callable[[Any], float | None]] = {
     "speedup": math.log2,
     "break_even_steps": _log,
     "compile_seconds": _log,
@@ -287,16 +290,16 @@ def _scale(
         return -MOST_OCTAVES, MOST_OCTAVES, [(0.0, LOSS), (0.5, "#e3e6ea"), (1.0, GAIN)]
     if quantity == "parity":
         return 0.0, 1.0, [(0.0, BAD), (0.5, NEUTRAL), (1.0, GOOD)]
-    known = [one for row in values for one in row if one is not None and math.isfinite(one)]
+    known = [value for row in values for value in row if value is not None and math.isfinite(value)]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     beyond = max(high, low + 0.5)
     for row in values:
-        row[:] = [beyond if one is not None and math.isinf(one) else one for one in row]
+        row[:] = [beyond if value is not None and math.isinf(value) else value for value in row]
     return low, beyond, [(0.0, "#b9cdec"), (0.5, GAIN), (1.0, "#163f75")]
 
 
-def _said(quantity: str, cell: MatrixCell) -> str:
-    """The value, and below it the reasons why it is not good."""
+def _cell_text(quantity: str, cell: MatrixCell) -> str:
+    """The value, and below it what is wrong with it."""
     if cell.empty:
         return ""
     notes = []
@@ -309,7 +312,7 @@ def _said(quantity: str, cell: MatrixCell) -> str:
     return "<br>".join([_written(quantity, cell), *notes])
 
 
-def _cell_in_full(quantity: str, cell: MatrixCell) -> str:
+def _cell_hover(quantity: str, cell: MatrixCell) -> str:
     """The text on hover."""
     lines = [f"{cell.backend}, {cell.column}"]
     if cell.empty == "not run":
@@ -357,23 +360,25 @@ MARGINS = 120
 COLUMNS = ("conditions", "model", "backend", "speedup", "low", "high", "earlier", "failure")
 
 
-def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> pd.DataFrame:
+def speedup_frame(outcomes: Sequence[Outcome], before: Sequence[Outcome] = ()) -> pd.DataFrame:
     """A row per cell with a speedup: conditions (precision and part), model, backend, speedup, low,
     high, earlier (speedup of an earlier run), failure (why the speedup does not count)."""
-    earlier = {one.cell: one.speedup.median for one in before if one.speedup is not None}
+    earlier = {
+        outcome.cell: outcome.speedup.median for outcome in before if outcome.speedup is not None
+    }
     rows = [
         (
-            f"{one.cell.precision}, {one.cell.part}",
-            one.cell.model,
-            one.cell.backend,
-            one.speedup.median,
-            one.speedup.low,
-            one.speedup.high,
-            earlier.get(one.cell),
-            one.failure,
+            f"{outcome.cell.precision}, {outcome.cell.part}",
+            outcome.cell.model,
+            outcome.cell.backend,
+            outcome.speedup.median,
+            outcome.speedup.low,
+            outcome.speedup.high,
+            earlier.get(outcome.cell),
+            outcome.failure,
         )
-        for one in found
-        if one.speedup is not None
+        for outcome in outcomes
+        if outcome.speedup is not None
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -386,23 +391,23 @@ def by_conditions(frame: pd.DataFrame) -> dict[str, Callable[[], go.Figure]]:
     }
 
 
-def speedup_matrix(found: Sequence[Outcome]) -> BackendMatrix:
+def speedup_matrix(outcomes: Sequence[Outcome]) -> BackendMatrix:
     """Models against backends, including backends without a speedup. A cell with a speedup also
     says if it fails the accuracy check. All outcomes have the same conditions."""
     rows = [
         {
             **dict.fromkeys(ACROSS),
-            "model": one.cell.model,
-            "backend": one.cell.backend,
-            **with_ends("speedup", one.speedup),
+            "model": outcome.cell.model,
+            "backend": outcome.cell.backend,
+            **with_ends("speedup", outcome.speedup),
             "speed_verdict": "fails accuracy"
-            if one.status not in (None, PASS)
-            else one.speed_verdict,
+            if outcome.status not in (None, PASS)
+            else outcome.speed_verdict,
             "parity": None,
-            "state": one.speed_failure or ("finished" if one.is_over else "still to come"),
-            "experiment_id": one.experiments.get("speed"),
+            "state": outcome.speed_failure or ("finished" if outcome.is_over else "still to come"),
+            "experiment_id": outcome.experiments.get("speed"),
         }
-        for one in found
+        for outcome in outcomes
     ]
     return matrix(pd.DataFrame(rows, dtype=object), "model", "speedup")
 
@@ -415,33 +420,35 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
     models = frame.groupby("model")["speedup"].max().sort_values(ascending=False).index
     looks = run_looks(frame["backend"])
     write = METRICS["speedup"].format
-    for backend, mine in frame.groupby("backend", sort=False):
+    for backend, of_backend in frame.groupby("backend", sort=False):
         look = looks[str(backend)]
         color = look.color
-        counts = mine["failure"].isna()
+        counts = of_backend["failure"].isna()
         figure.add_scatter(
-            x=mine["speedup"],
-            y=mine["model"],
+            x=of_backend["speedup"],
+            y=of_backend["model"],
             mode="markers",
             name=str(backend),
             marker={
                 "size": 9,
                 "color": color,
-                "symbol": [look.symbol if one else f"{look.symbol}-open" for one in counts],
+                "symbol": [
+                    look.symbol if is_valid else f"{look.symbol}-open" for is_valid in counts
+                ],
             },
             error_x={
                 "type": "data",
                 "symmetric": False,
-                "array": mine["high"] - mine["speedup"],
-                "arrayminus": mine["speedup"] - mine["low"],
+                "array": of_backend["high"] - of_backend["speedup"],
+                "arrayminus": of_backend["speedup"] - of_backend["low"],
                 "color": color,
                 "thickness": 1.4,
             },
-            customdata=[write(one) for one in mine["speedup"]],
-            text=[str(backend)] * len(mine),
+            customdata=[write(ratio) for ratio in of_backend["speedup"]],
+            text=[str(backend)] * len(of_backend),
             hovertemplate="%{y}, %{text}: %{customdata}<extra></extra>",
         )
-        known = mine.dropna(subset=["earlier"])
+        known = of_backend.dropna(subset=["earlier"])
         if len(known):
             figure.add_scatter(
                 x=known["earlier"],

@@ -208,7 +208,7 @@ def run_looks(labels: Iterable[str] | pd.Series) -> dict[str, Look]:
 def _in_environments(labels: Iterable[str]) -> dict[str, Look]:
     """The looks of known runs in several environments: the colour is that of the run, dash and
     symbol are those of the environment, except in the first one."""
-    found = {}
+    looks = {}
     numbers: dict[str, int] = {}
     for label in labels:
         name, mark, environment = label.partition(ENVIRONMENT_MARK)
@@ -216,8 +216,8 @@ def _in_environments(labels: Iterable[str]) -> dict[str, Look]:
             number = numbers.setdefault(environment, len(numbers)) % (len(_DASHES) + 1)
             look, place = KNOWN[name], number - 1
             look_of_environment = Look(look.color, _DASHES[place], _SYMBOLS[place])
-            found[label] = look_of_environment if number else look
-    return found
+            looks[label] = look_of_environment if number else look
+    return looks
 
 
 def run_mark(label: str, look: Look) -> Html:

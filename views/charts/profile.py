@@ -40,14 +40,18 @@ REST = "all others"
 
 def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     """A bar for each profiled run, as long as its step, by classes of work; idle time last."""
-    known = [one for one in profiles if one.is_known]
-    frame = pd.DataFrame({one.label: one.by_class for one in known}).fillna(0.0).clip(lower=0.0)
-    longest = max((one.step_seconds or one.busy_seconds for one in known), default=1.0)
+    known = [profile for profile in profiles if profile.is_known]
+    frame = (
+        pd.DataFrame({profile.label: profile.by_class for profile in known})
+        .fillna(0.0)
+        .clip(lower=0.0)
+    )
+    longest = max((profile.step_seconds or profile.busy_seconds for profile in known), default=1.0)
     shown = frame[(frame >= WORTH_A_COLOUR * longest).any(axis=1)]
     rest = frame.drop(index=shown.index).sum()
     factor, title = axis_unit("step_seconds", pd.Series([longest]))
     figure = go.Figure()
-    by_itself = all(one.works_by_itself for one in known)
+    by_itself = all(profile.works_by_itself for profile in known)
     for name in shown.index.drop(IDLE, errors="ignore"):
         title_of = class_title(name, works_by_itself=by_itself)
         _add_class(figure, title_of, shown.loc[name], factor, CLASS_FILLS[name].marker)
@@ -60,7 +64,7 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     # The legend is below, because a narrow screen needs a line for each class.
     lines = LEGEND_LINE * len(figure.data) * 3 // 4
     height = MARGIN + lines + (ROW_HEIGHT + 8) * len(known)
-    in_rows(figure, axis("profile_seconds", title), height, [one.label for one in known])
+    in_rows(figure, axis("profile_seconds", title), height, [profile.label for profile in known])
     legend = {"y": 0, "yref": "container", "yanchor": "bottom"}
     return figure.update_layout(
         barmode="stack", margin={"t": 8, "b": MARGIN - 20 + lines}, legend=legend
@@ -76,24 +80,24 @@ def _add_class(
         name=title,
         orientation="h",
         marker=marker,
-        customdata=[format_seconds(one) for one in seconds],
+        customdata=[format_seconds(value) for value in seconds],
         hovertemplate=f"{title}: %{{customdata}}<extra></extra>",
     )
 
 
-def waterfall(found: Bridge) -> go.Figure:
+def waterfall(bridge: Bridge) -> go.Figure:
     """From the baseline's step to the run's: the time that each class of work adds or saves."""
-    parts = _shown_parts(found)
-    longest = max(found.baseline.step_seconds or 0.0, found.run.step_seconds or 0.0)
+    parts = _shown_parts(bridge)
+    longest = max(bridge.baseline.step_seconds or 0.0, bridge.run.step_seconds or 0.0)
     factor, title = axis_unit("step_seconds", pd.Series([longest]))
-    seconds = [found.baseline.step_seconds, *parts, found.run.step_seconds]
-    names = [found.baseline.label, *parts.index, found.run.label]
+    seconds = [bridge.baseline.step_seconds, *parts, bridge.run.step_seconds]
+    names = [bridge.baseline.label, *parts.index, bridge.run.label]
     texts = [format_seconds(seconds[0]), *map(_signed, parts), format_seconds(seconds[-1])]
     figure = go.Figure(
         go.Waterfall(
             orientation="h",
             y=names,
-            x=[(one or 0.0) * factor for one in seconds],
+            x=[(value or 0.0) * factor for value in seconds],
             text=texts,
             measure=["absolute", *["relative"] * len(parts), "total"],
             textposition="outside",
@@ -108,19 +112,19 @@ def waterfall(found: Bridge) -> go.Figure:
     height = MARGIN + ROW_HEIGHT * len(names)
     in_rows(figure, axis("profile_seconds", title), height, showlegend=False, margin_t=8)
     # Room for the texts after the longest bars.
-    highest = (found.baseline.step_seconds or 0.0) + parts.cumsum().max() if len(parts) else 0.0
+    highest = (bridge.baseline.step_seconds or 0.0) + parts.cumsum().max() if len(parts) else 0.0
     furthest = factor * max(longest, highest)
     return figure.update_xaxes(range=[0, 1.16 * furthest])
 
 
-def _shown_parts(found: Bridge) -> pd.Series:
+def _shown_parts(bridge: Bridge) -> pd.Series:
     """Differences by title: savings first, largest first, then additions."""
     titles = [
-        class_title(name, works_by_itself=found.run.works_by_itself)
-        for name in found.parts["work_class"]
+        class_title(name, works_by_itself=bridge.run.works_by_itself)
+        for name in bridge.parts["work_class"]
     ]
-    differences = pd.Series(found.parts["difference"].to_numpy(float), index=titles)
-    is_small = differences.abs() < WORTH_A_BAR * (found.baseline.step_seconds or 0.0)
+    differences = pd.Series(bridge.parts["difference"].to_numpy(float), index=titles)
+    is_small = differences.abs() < WORTH_A_BAR * (bridge.baseline.step_seconds or 0.0)
     shown = differences[~is_small].sort_values()
     rest = float(differences[is_small].sum())
     return pd.concat([shown, pd.Series({REST: rest})]) if rest else shown
@@ -149,10 +153,10 @@ LIMIT = "what is allowed"
 def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
     """A point for each tensor of each backend; those above the line of the rule fail. `data`: a
     result of `storage.comparison.correctness.placed`."""
-    mine = data[(data["part"] == part) & (data["pass"] == which)]
+    of_pass = data[(data["part"] == part) & (data["pass"] == which)]
     figure = go.Figure()
     looks = run_looks(data["label"])
-    for label, run in mine.groupby("label", sort=False):
+    for label, run in of_pass.groupby("label", sort=False):
         run = run.sort_values("place")
         ratios = run["error_ratio"].astype(float)
         drawn = ratios.fillna(math.inf).clip(FLOOR, CEILING)
@@ -164,10 +168,10 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
             mode="lines+markers" if len(run) > FEW else "markers",
             line={"color": look.color, "dash": look.dash, "width": 1},
             marker={"color": look.color, "symbol": look.symbol, "size": 7},
-            text=[_said(row) for row in run.to_dict("records")],
+            text=[_point_text(row) for row in run.to_dict("records")],
             hovertemplate="%{text}<extra></extra>",
         )
-    names = mine.drop_duplicates("place").sort_values("place")
+    names = of_pass.drop_duplicates("place").sort_values("place")
     ticks = _ticks(list(names["tensor"]))
     figure.add_hline(y=1, line={"color": BAD, "width": 1.4}, annotation_text=LIMIT)
     figure.update_layout(**{**layout(), "height": 380}, showlegend=True)
@@ -207,7 +211,7 @@ def _layer(name: str) -> str:
     return ".".join(parts[-2:-1]) or name
 
 
-def _said(row: dict[str, object]) -> str:
+def _point_text(row: dict[str, object]) -> str:
     ratio = row["error_ratio"]
     known = isinstance(ratio, float) and not math.isnan(ratio)
     written = NUMBERS["error_ratio"].format(ratio) if known else "not comparable:"
@@ -227,14 +231,14 @@ def latencies(data: pd.DataFrame) -> go.Figure:
     """
     figure = go.Figure()
     looks = run_looks(data["backend"])
-    for (backend, cache), mine in data.groupby(["backend", "cache"], sort=False):
+    for (backend, cache), group in data.groupby(["backend", "cache"], sort=False):
         color = looks[str(backend)].color
         figure.add_bar(
-            x=mine["seconds"],
-            y=[f"{backend}, {repeat}" for repeat in mine["repeat"]],
+            x=group["seconds"],
+            y=[f"{backend}, {repeat}" for repeat in group["repeat"]],
             orientation="h",
             name=f"{backend}, {cache}",
-            text=[_seconds(value) for value in mine["seconds"]],
+            text=[_seconds(value) for value in group["seconds"]],
             hovertemplate=f"%{{y}}, {cache}: %{{text}}<extra></extra>",
             textposition="outside",
             cliponaxis=False,
@@ -255,14 +259,14 @@ def phases(data: pd.DataFrame) -> go.Figure:
     """
     figure = go.Figure()
     for phase in PHASES:
-        mine = data[data["phase"] == phase]
+        of_phase = data[data["phase"] == phase]
         figure.add_bar(
-            x=mine["seconds"],
-            y=[f"{row.backend}, {row.cache}" for row in mine.itertuples()],
+            x=of_phase["seconds"],
+            y=[f"{row.backend}, {row.cache}" for row in of_phase.itertuples()],
             orientation="h",
             name=phase,
             marker=STAGE_FILLS[phase].marker,
-            customdata=[f"{phase} {_seconds(value)}" for value in mine["seconds"]],
+            customdata=[f"{phase} {_seconds(value)}" for value in of_phase["seconds"]],
             hovertemplate="%{y}: %{customdata}<extra></extra>",
         )
     rows = data.groupby(["backend", "cache"]).ngroups
@@ -293,21 +297,21 @@ def timeline(data: pd.DataFrame) -> go.Figure:
     data = data[data["frame"].isin(frames)]
     figure = go.Figure()
     for stage in STAGES.values():
-        mine = data[data["stage"] == stage]
-        if mine.empty:
+        of_stage = data[data["stage"] == stage]
+        if of_stage.empty:
             continue
-        is_parallel = mine["thread"] > 0
-        lanes = mine["thread"].clip(upper=MAX_LANES)
-        middle = mine["frame"].map(rows) + is_parallel * (HEIGHT / 2 + LANE * (lanes - 0.5))
+        is_parallel = of_stage["thread"] > 0
+        lanes = of_stage["thread"].clip(upper=MAX_LANES)
+        middle = of_stage["frame"].map(rows) + is_parallel * (HEIGHT / 2 + LANE * (lanes - 0.5))
         figure.add_bar(
-            x=mine["seconds"],
-            base=mine["begin"],
+            x=of_stage["seconds"],
+            base=of_stage["begin"],
             y=middle,
             orientation="h",
             name=stage,
-            width=[LANE * 0.8 if one else HEIGHT for one in is_parallel],
+            width=[LANE * 0.8 if parallel else HEIGHT for parallel in is_parallel],
             marker={"color": STAGE_FILLS[stage].color, "line": {"width": 0}},
-            text=[_stage_said(row) for row in mine.itertuples()],
+            text=[_stage_text(row) for row in of_stage.itertuples()],
             textposition="none",
             hovertemplate="%{text}<extra></extra>",
         )
@@ -356,7 +360,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_NAME else f"...{text[-MAX_NAME:]}"
 
 
-def _stage_said(row) -> str:  # type: ignore[no-untyped-def]
+def _stage_text(row) -> str:  # type: ignore[no-untyped-def]
     """`AOTAutograd, 1.23 s from 0.500 s on, step 0`."""
     parallel = f", parallel thread {row.thread}" if row.thread else ""
     return (

@@ -229,22 +229,22 @@ def mark_compiler_events(figure: go.Figure, events: pd.DataFrame) -> go.Figure:
         label: lines.get(label, look.color) for label, look in run_looks(events["label"]).items()
     }
     for row, (kind, symbol) in enumerate(EVENTS.items()):
-        mine = events[events["kind"] == kind]
-        if mine.empty:
+        of_kind = events[events["kind"] == kind]
+        if of_kind.empty:
             continue
         figure.add_scatter(
-            x=mine["step"],
-            y=[ROW * (row + 0.6)] * len(mine),
+            x=of_kind["step"],
+            y=[ROW * (row + 0.6)] * len(of_kind),
             yaxis="y2",
             name=kind,
             mode="markers",
-            text=[_event_text(event) for event in mine.to_dict("records")],
+            text=[_event_text(event) for event in of_kind.to_dict("records")],
             hovertemplate="%{text}<extra></extra>",
             legendgroup=kind,
             marker={
                 "symbol": symbol,
                 "size": 8,
-                "color": [colors[label] for label in mine["label"]],
+                "color": [colors[label] for label in of_kind["label"]],
             },
         )
     above = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}

@@ -60,15 +60,15 @@ def speedups(
             hoverinfo="skip",
             showlegend=False,
         )
-        mine = medians[result.label] if result.label in medians else medians.iloc[:0]
-        if len(mine) > 1:
+        of_run = medians[result.label] if result.label in medians else medians.iloc[:0]
+        if len(of_run) > 1:
             figure.add_scatter(
-                x=mine,
-                y=[result.label] * len(mine),
+                x=of_run,
+                y=[result.label] * len(of_run),
                 mode="markers",
                 showlegend=False,
                 marker={"symbol": "circle-open", "size": 12, "color": look.color},
-                text=[f"process {number}" for number in mine.index],
+                text=[f"process {number}" for number in of_run.index],
                 hovertemplate="%{text}: %{x:.3f}x<extra></extra>",
             )
         figure.add_scatter(
@@ -148,8 +148,10 @@ def speedups_of_sides(sides: Sequence[Side]) -> go.Figure:
     figure, names = go.Figure(), labels(sides)
     for side in sides:
         look = LOOKS[side.letter]
-        found = [(label, one.speedup) for label in names if (one := side.result(label))]
-        measured = [(label, ratio) for label, ratio in found if ratio is not None]
+        speedups_by_label = [
+            (label, result.speedup) for label in names if (result := side.result(label))
+        ]
+        measured = [(label, ratio) for label, ratio in speedups_by_label if ratio is not None]
         middles = [ratio.median for _, ratio in measured]
         above = [(ratio.high or ratio.median) - ratio.median for _, ratio in measured]
         below = [ratio.median - (ratio.low or ratio.median) for _, ratio in measured]
@@ -228,14 +230,18 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
     for label, role, look, run in by_run(frame):
         result = by_label.get(label)
         times = result.batch_times if result else 1
-        found = result.break_even if result and baseline else None
-        reached = found is not None and found.verdict == "reached" and found.steps is not None
+        break_even = result.break_even if result and baseline else None
+        reached = (
+            break_even is not None
+            and break_even.verdict == "reached"
+            and break_even.steps is not None
+        )
         note = ""
-        if found is not None:
-            note = f": {METRICS['break_even_verdict'].format(found.verdict)}"
-        if found is not None and reached:
-            chance = ", perhaps never" if found.high == math.inf else ""
-            note = f": after {METRICS['break_even_steps'].format(found.steps)} steps{chance}"
+        if break_even is not None:
+            note = f": {METRICS['break_even_verdict'].format(break_even.verdict)}"
+        if break_even is not None and reached:
+            chance = ", perhaps never" if break_even.high == math.inf else ""
+            note = f": after {METRICS['break_even_steps'].format(break_even.steps)} steps{chance}"
         curves.append(
             Curve(
                 label=label,
@@ -246,7 +252,7 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
                 steps=(run["step"].to_numpy(float) + 1) * times,
                 seconds=run["seconds"].to_numpy(float),
                 estimate=None if result is None else estimate_time(result, baseline),
-                pays_off=found.steps if found is not None and reached else None,
+                pays_off=break_even.steps if break_even is not None and reached else None,
             )
         )
     return curves
@@ -312,8 +318,8 @@ def _measured(curve: Curve, baseline: Curve | None) -> tuple[Any, Any]:
     if baseline is None:
         return curve.steps, curve.seconds
     steps = curve.steps[curve.steps <= baseline.last]
-    taken = np.interp(steps, baseline.steps, baseline.seconds)
-    return steps, taken - curve.seconds[: len(steps)]
+    baseline_seconds = np.interp(steps, baseline.steps, baseline.seconds)
+    return steps, baseline_seconds - curve.seconds[: len(steps)]
 
 
 def _line(curve: Curve, x: Any, y: Any, *, named: bool, **style: Any) -> dict[str, Any]:

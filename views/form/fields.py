@@ -83,23 +83,23 @@ class Fields:
 
     def _ask_search(self, place: DeltaGenerator) -> None:
         """Finds a field in the drawer by its label, option or subject, and opens its tab."""
-        found = {
+        paths = {
             f"{label} · {subject} · {self._fields[path].usage}": path
             for path, (label, subject) in self._places.items()
             if subject
         }
         key = f"{self._preset} search"
 
-        def open_found() -> None:
+        def open_field() -> None:
             if chosen := st.session_state[key]:
-                st.session_state[self._unfolded] = self._places[found[chosen]][1]
+                st.session_state[self._unfolded] = self._places[paths[chosen]][1]
 
         place.selectbox(
             "Find a setting",
-            list(found),
+            list(paths),
             index=None,
             key=key,
-            on_change=open_found,
+            on_change=open_field,
             placeholder="Find a setting: type part of its name",
             label_visibility="collapsed",
         )

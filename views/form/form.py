@@ -382,16 +382,20 @@ def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
 def ask_scenario(fields: Fields) -> None:
     """Asks for the scenario, then for its own fields."""
     # Searches and investigations have buttons of their own.
-    known = [one for one in SCENARIOS.values() if not (one.searches or one.compares_causes)]
-    scenario = fields.ask(
+    known = [
+        scenario
+        for scenario in SCENARIOS.values()
+        if not (scenario.searches or scenario.compares_causes)
+    ]
+    chosen = fields.ask(
         "scenario",
-        " ".join(f"`{one.name}`: {one.text}" for one in known),
-        offer=Offer(choices=[one.name for one in known]),
+        " ".join(f"`{scenario.name}`: {scenario.text}" for scenario in known),
+        offer=Offer(choices=[scenario.name for scenario in known]),
     )
-    if scenario in HINTS:
-        st.caption(HINTS[scenario])
-    if scenario in OF_SCENARIO:
-        ask_columns(fields, OF_SCENARIO[scenario])
+    if chosen in HINTS:
+        st.caption(HINTS[chosen])
+    if chosen in OF_SCENARIO:
+        ask_columns(fields, OF_SCENARIO[chosen])
 
 
 def ask_experiment(fields: Fields, machine: Capabilities) -> None:
@@ -412,8 +416,8 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
         )
     with what:
         model, data, precision, batch_size, backends, devices = (
-            fields.given(one)
-            for one in (
+            fields.given(path)
+            for path in (
                 "model.source",
                 "data.source",
                 "training.precision",
@@ -442,7 +446,10 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
 def _environments() -> tuple[str, ...]:
     """Breakeven's own Python, and the environments that commands have made."""
     made = environments.uv_environments(data_dir())
-    return (f"{environments.OWN}={sys.executable}", *(f"{one.name}={one.python}" for one in made))
+    return (
+        f"{environments.OWN}={sys.executable}",
+        *(f"{environment.name}={environment.python}" for environment in made),
+    )
 
 
 def _offered(machine: Capabilities) -> list[str]:

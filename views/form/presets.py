@@ -210,11 +210,11 @@ def requested(store: Store) -> Again | None:
 def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
     """The specification with changes from JSON, by path; raises `ValueError` for JSON of another
     form, and `InvalidSpec`."""
-    found = read_json(changes) if changes else {}
-    if not isinstance(found, dict):
+    values = read_json(changes) if changes else {}
+    if not isinstance(values, dict):
         raise ValueError(f"{CHANGES} = {changes!r}: must be fields with their paths")
     content = asdict(spec)
-    for path, value in found.items():
+    for path, value in values.items():
         section, _, name = str(path).rpartition(".")
         if section and not isinstance(content.get(section), dict):
             raise ValueError(f"{CHANGES} = {changes!r}: there is no field {path!r}")
@@ -258,9 +258,9 @@ def blame(spec: ExperimentSpec, record: RunRecord) -> InvalidSpec | None:
     path, rule = FIELD_OF_STATE.get(record.state, ("", ""))
     error = record.error
     if error is not None and not path:
-        found = FIELD_ERROR.fullmatch(error.message.strip())
-        if found is not None and found[1] in known:
-            path, rule = found[1], found[2]
+        match = FIELD_ERROR.fullmatch(error.message.strip())
+        if match is not None and match[1] in known:
+            path, rule = match[1], match[2]
         else:
             path, rule = FIELD_OF_ERROR.get(error.name, ""), error.message.strip()
     return InvalidSpec(path, known[path].value_in(spec), rule) if path in known else None

@@ -119,9 +119,9 @@ def keep(name: str, content: bytes) -> Path:
     permissions.require_acting()
     suffix = next(
         (
-            one
-            for one in sorted(DATA_FILE_SUFFIXES, key=len, reverse=True)
-            if name.lower().endswith(one)
+            ending
+            for ending in sorted(DATA_FILE_SUFFIXES, key=len, reverse=True)
+            if name.lower().endswith(ending)
         ),
         None,
     )

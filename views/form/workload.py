@@ -201,7 +201,7 @@ def likely_columns(head: Head, task: Task) -> dict[str, str]:
     if task.samples == "texts":
         samples = sorted(samples, key=lambda column: -column.mean_length)
     text = head.column(DataSpec.text_column) or next(iter(samples or head.columns))
-    labels = [one for one in head.columns if one is not text and one.num_distinct > 1]
+    labels = [column for column in head.columns if column is not text and column.num_distinct > 1]
     fewest = sorted(labels, key=lambda column: column.num_distinct)
     label = head.column(DataSpec.label_column) or next(iter(fewest or head.columns))
     return {"text_column": text.name, "label_column": label.name}
@@ -285,12 +285,13 @@ def script_path(typed: str) -> Path:
     """The path of a script: as typed, or the first such file in the allowed folders, or the only
     file there with that name, with or without suffix."""
     path = Path(typed).expanduser()
-    there = [folder / path for folder in map(Path, allowed_folders())]
-    there = [one for one in there if one.is_file()]
-    if there or path.exists():
-        return there[0] if there else path
-    called = [one for one in python_files() if typed in (one.name, one.stem)]
-    return called[0] if len(called) == 1 else path
+    allowed = next(
+        (file for folder in allowed_folders() if (file := Path(folder) / path).is_file()), None
+    )
+    if allowed is not None or path.exists():
+        return allowed or path
+    files_of_this_name = [file for file in python_files() if typed in (file.name, file.stem)]
+    return files_of_this_name[0] if len(files_of_this_name) == 1 else path
 
 
 def python_files() -> list[Path]:
@@ -300,9 +301,9 @@ def python_files() -> list[Path]:
     for folder in allowed_folders():
         level = [Path(folder).expanduser().resolve()]
         for _ in range(MAX_DEPTH):
-            entries = sorted(entry for one in level for entry in _entries(one))
-            files += [one for one in entries if one.suffix == ".py" and one.is_file()]
-            level = [one for one in entries if one.is_dir() and not one.is_symlink()]
+            entries = sorted(entry for parent in level for entry in _entries(parent))
+            files += [entry for entry in entries if entry.suffix == ".py" and entry.is_file()]
+            level = [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
             if len(files) >= MAX_OFFERED or len(entries) > MAX_LOOKED_AT:
                 break
     return list(dict.fromkeys(files))[:MAX_OFFERED]
@@ -312,7 +313,7 @@ def _entries(folder: Path) -> list[Path]:
     try:
         if (folder / "pyvenv.cfg").exists():
             return []
-        return [one for one in folder.iterdir() if not one.name.startswith((".", "__"))]
+        return [entry for entry in folder.iterdir() if not entry.name.startswith((".", "__"))]
     except OSError:
         return []
 

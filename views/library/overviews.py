@@ -41,12 +41,12 @@ IS_DUE = "experiments look is due"
 """Key in the session state: whether the next run of `look` is by its timer, not by the page."""
 
 
-def tell_pending(found: pd.DataFrame) -> int:
+def tell_pending(matching: pd.DataFrame) -> int:
     """Shows how many of the found rows have no numbers yet; returns their number."""
-    pending = int((~found["known"].astype(bool)).sum())
+    pending = int((~matching["known"].astype(bool)).sum())
     if pending:
         st.info(
-            f"{pending:,} of {len(found):,} experiments are not compared yet; they appear by "
+            f"{pending:,} of {len(matching):,} experiments are not compared yet; they appear by "
             "themselves.",
             icon=":material/hourglass_top:",
         )
@@ -87,7 +87,7 @@ def ask_quantity(title: Markdown, name: str, quantities: Sequence[str]) -> str:
         quantities,
         **bound(name, quantities[0], quantities),
         width=200,
-        format_func=lambda one: inert(METRICS[one].title),
+        format_func=lambda number_name: inert(METRICS[number_name].title),
     )
     return chosen
 
@@ -112,9 +112,9 @@ def show_as_matrix(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
             width=180,
         )
         quantity = ask_quantity("In each cell", "cells", QUANTITIES)
-    found = chosen(frame, wanted)
-    rows = backend_rows(store, found, wanted.facets.get("environment", ()))
-    pending = tell_pending(found)
+    matching = chosen(frame, wanted)
+    rows = backend_rows(store, matching, wanted.facets.get("environment", ()))
+    pending = tell_pending(matching)
     if not rows.empty:
         show_matrix(matrix(rows, across, quantity))
     elif not pending:
@@ -122,42 +122,41 @@ def show_as_matrix(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
             "No finished experiment matches. Remove a word or a filter.",
             icon=":material/search_off:",
         )
-    watch(store, frame, list(found["experiment_id"].dropna()))
+    watch(store, frame, list(matching["experiment_id"].dropna()))
 
 
-def show_matrix(found: BackendMatrix) -> None:
+def show_matrix(backend_matrix: BackendMatrix) -> None:
     """Shows the heat map, other differences between its cells, and a link to each experiment."""
-    title = (
-        f"{METRICS[found.quantity].title} by backend and {table.facet_title(found.across).lower()}"
-    )
+    across = table.facet_title(backend_matrix.across).lower()
+    title = f"{METRICS[backend_matrix.quantity].title} by backend and {across}"
     with files_of(Origin(name="matrix")):
         show_card(
             Card(
                 title,
-                lambda: heat_map(found),
-                lambda: cells_table(found),
+                lambda: heat_map(backend_matrix),
+                lambda: cells_table(backend_matrix),
                 name="matrix",
-                numbers=[found.quantity],
+                numbers=[backend_matrix.quantity],
                 help="Each cell shows the latest experiment with that backend; point at a cell for "
                 "its interval. Grey is near 1.",
             )
         )
-    if found.mixed:
-        st.caption(mixed_text(found))
+    if backend_matrix.mixed:
+        st.caption(mixed_text(backend_matrix))
     with st.expander("Every cell, with its experiment", icon=":material/table:"):
         st.dataframe(
-            _linked_cells(found),
+            _linked_cells(backend_matrix),
             hide_index=True,
             key="matrix-cells",
             column_config={"experiment": EXPERIMENT_LINK},
         )
 
 
-def mixed_text(found: BackendMatrix) -> Markdown:
+def mixed_text(backend_matrix: BackendMatrix) -> Markdown:
     """Names conditions that differ within a row, because readers would take their effect for the
     columns' effect."""
     parts = []
-    for name, values in found.mixed.items():
+    for name, values in backend_matrix.mixed.items():
         more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
         parts.append(
             f"{table.facet_title(name).lower()} ({inert(', '.join(values[:SHOWN]))}{more})"
@@ -168,16 +167,19 @@ def mixed_text(found: BackendMatrix) -> Markdown:
     )
 
 
-def _linked_cells(found: BackendMatrix) -> pd.DataFrame:
+def _linked_cells(backend_matrix: BackendMatrix) -> pd.DataFrame:
     """The table for reading: values in their usual format, and a link."""
-    write = METRICS[found.quantity].format
-    frame = cells_table(found)
-    shown = frame[["backend", found.across]].rename(
-        columns={"backend": "Backend", found.across: table.facet_title(found.across)}
+    write = METRICS[backend_matrix.quantity].format
+    frame = cells_table(backend_matrix)
+    shown = frame[["backend", backend_matrix.across]].rename(
+        columns={
+            "backend": "Backend",
+            backend_matrix.across: table.facet_title(backend_matrix.across),
+        }
     )
-    shown[METRICS[found.quantity].title] = [
-        format_verdict(empty) if empty else ("never" if one == float("inf") else write(one))
-        for one, empty in zip(frame[found.quantity], frame["why_empty"], strict=True)
+    shown[METRICS[backend_matrix.quantity].title] = [
+        format_verdict(empty) if empty else ("never" if value == float("inf") else write(value))
+        for value, empty in zip(frame[backend_matrix.quantity], frame["why_empty"], strict=True)
     ]
     for title, name in (("Verdict", "speed_verdict"), ("Parity", "parity")):
         shown[title] = frame[name].map(METRICS[name].format)
@@ -204,29 +206,31 @@ def show_as_trends(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
             st.code(
                 shlex.join([*parts, *filter_arguments(wanted)]), language="bash", wrap_lines=True
             )
-    found = chosen(frame, wanted)
-    rows = backend_rows(store, found, wanted.facets.get("environment", ()))
-    series = trends(rows, quantity)
-    pending = tell_pending(found)
-    if series:
-        show_trends(series, pending)
+    matching = chosen(frame, wanted)
+    rows = backend_rows(store, matching, wanted.facets.get("environment", ()))
+    all_series = trends(rows, quantity)
+    pending = tell_pending(matching)
+    if all_series:
+        show_trends(all_series, pending)
     elif not pending:
         st.info(
             "No finished experiment has this number. Remove a word or a filter.",
             icon=":material/search_off:",
         )
-    watch(store, frame, list(found["experiment_id"].dropna()))
+    watch(store, frame, list(matching["experiment_id"].dropna()))
 
 
-def show_trends(series: Sequence[Series], pending: int) -> None:
+def show_trends(all_series: Sequence[Series], pending: int) -> None:
     """Shows all series with another level, and one workload's series in full."""
-    changed = [one for one in series if one.steps or one.is_out_of_line or one.failure]
-    show_changes(series, changed, pending)
+    changed = [
+        series for series in all_series if series.steps or series.is_out_of_line or series.failure
+    ]
+    show_changes(all_series, changed, pending)
     groups: dict[str, list[Series]] = {}
-    for one in [*changed, *series]:
-        mine = groups.setdefault(f"{one.workload} {one.device}", [])
-        if one not in mine:
-            mine.append(one)
+    for series in [*changed, *all_series]:
+        group = groups.setdefault(f"{series.workload} {series.device}", [])
+        if series not in group:
+            group.append(series)
     keys = list(groups)
     # Only texts, because a session keeps its widgets' arguments in memory.
     titles = {key: inert(_group_title(group)) for key, group in groups.items()}
@@ -256,34 +260,34 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
         )
 
 
-def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: int) -> None:
+def show_changes(all_series: Sequence[Series], changed: Sequence[Series], pending: int) -> None:
     """Shows the answer: series that are worse now, that are better, that should run again."""
-    steps = [(one, step) for one in changed for step in one.steps]
-    worse = [(one, step) for one, step in steps if one.worsening(step) > 0]
-    long = [one for one in series if len(one.points) >= FEWEST]
-    failed = [one for one in changed if one.failure]
-    told_first = [f"{words.plural(len(worse), 'step')} to a worse level"] if worse else []
-    told_first += [f"{words.plural(len(failed), 'latest run')} failed"] if failed else []
-    if told_first:
-        st.markdown(f"### {', '.join(told_first)}")
+    steps = [(series, step) for series in changed for step in series.steps]
+    worse = [(series, step) for series, step in steps if series.worsening(step) > 0]
+    long = [series for series in all_series if len(series.points) >= FEWEST]
+    failed = [series for series in changed if series.failure]
+    headline = [f"{words.plural(len(worse), 'step')} to a worse level"] if worse else []
+    headline += [f"{words.plural(len(failed), 'latest run')} failed"] if failed else []
+    if headline:
+        st.markdown(f"### {', '.join(headline)}")
     elif pending:
         st.markdown("### No number became worse so far")
     elif not long:
         st.markdown("### Too few experiments to detect a change")
-        most = words.plural(max(len(one.points) for one in series), "experiment")
+        most = words.plural(max(len(series.points) for series in all_series), "experiment")
         st.caption(
             f"That takes {FEWEST} experiments with the same training on the same device; "
             f"the longest series has {most}."
         )
     else:
         st.markdown("### No number became worse")
-        points = max(len(one.points) for one in long)
+        points = max(len(series.points) for series in long)
         st.caption(
             f"{words.plural(len(long), 'series')} of up to {points:,} experiments were checked."
         )
     groups: dict[str, list[Series]] = {}
-    for one in changed:
-        groups.setdefault(f"{one.title} · {one.device}", []).append(one)
+    for series in changed:
+        groups.setdefault(f"{series.title} · {series.device}", []).append(series)
     listed = [_changes(title, group) for title, group in groups.items()]
     st.markdown("\n\n".join(listed[:MAX_LISTED]))
     if len(listed) > MAX_LISTED:
@@ -294,19 +298,19 @@ def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: i
 def _changes(title: str, group: Sequence[Series]) -> Markdown:
     """The changes of one training, a line each."""
     lines = []
-    for one in group:
-        backend = f"**{inert(one.backend)}**"
-        for step in reversed(one.steps):
-            since = _linked_day(one.points[step.index])
-            sizes = linked(one.quantity, inert(sizes_text(one, step)))
-            lines.append(f"{ICONS[one.worsening(step) > 0]} {backend} since {since}: {sizes}")
-        if one.is_out_of_line:
-            newest = _linked_day(one.points[-1])
+    for series in group:
+        backend = f"**{inert(series.backend)}**"
+        for step in reversed(series.steps):
+            since = _linked_day(series.points[step.index])
+            sizes = linked(series.quantity, inert(sizes_text(series, step)))
+            lines.append(f"{ICONS[series.worsening(step) > 0]} {backend} since {since}: {sizes}")
+        if series.is_out_of_line:
+            newest = _linked_day(series.points[-1])
             lines.append(
-                f":orange[:material/help:] {backend}: {inert(out_of_line_text(one))} ({newest})"
+                f":orange[:material/help:] {backend}: {inert(out_of_line_text(series))} ({newest})"
             )
-        if one.failure:
-            lines.append(f":red[:material/error:] {backend}: {inert(failure_text(one.failure))}")
+        if series.failure:
+            lines.append(f":red[:material/error:] {backend}: {inert(failure_text(series.failure))}")
     return "\n".join([f"{inert(title)}\n", *(f"- {line}" for line in lines)])
 
 
@@ -317,8 +321,8 @@ def _linked_day(point: Point) -> Markdown:
 
 
 def _group_title(group: Sequence[Series]) -> str:
-    points = max(len(one.points) for one in group)
-    marks = sum(len(one.steps) for one in group)
+    points = max(len(series.points) for series in group)
+    marks = sum(len(series.steps) for series in group)
     steps = f", {words.plural(marks, 'step')}" if marks else ""
     return f"{group[0].title} · {group[0].device} ({words.plural(points, 'experiment')}{steps})"
 
@@ -331,14 +335,14 @@ def _points_table(shown: Sequence[Series]) -> pd.DataFrame:
                 "experiment_id": point.experiment_id,
                 "name": point.name,
                 "submitted": point.submitted,
-                "backend": one.backend,
-                one.quantity: point.value,
+                "backend": series.backend,
+                series.quantity: point.value,
                 "low": point.low,
                 "high": point.high,
                 **point.versions,
             }
-            for one in shown
-            for point in one.points
+            for series in shown
+            for point in series.points
         ]
     )
 
@@ -350,8 +354,8 @@ def _linked_points(shown: Sequence[Series]) -> pd.DataFrame:
         [
             {
                 "When": when_text(point),
-                "Backend": one.backend,
-                METRICS[one.quantity].title: write(point.value),
+                "Backend": series.backend,
+                METRICS[series.quantity].title: write(point.value),
                 "Name": point.name,
                 **{
                     name.capitalize() if name == "host" else name: value
@@ -359,7 +363,7 @@ def _linked_points(shown: Sequence[Series]) -> pd.DataFrame:
                 },
                 "experiment": link_to(point.experiment_id),
             }
-            for one in shown
-            for point in reversed(one.points)
+            for series in shown
+            for point in reversed(series.points)
         ]
     )

@@ -176,20 +176,20 @@ def run_again(store: Store, experiment_id: str) -> None:
 
 def _show_label_form(store: Store, own: pd.DataFrame) -> None:
     known = sorted({tag for tags in own["tags"] for tag in tags})
-    one = own.iloc[0] if len(own) == 1 else None
+    experiment = own.iloc[0] if len(own) == 1 else None
     with st.form("label", border=False):
         name = text = ""
-        if one is not None:
+        if experiment is not None:
             name = st.text_input(
                 "Name",
-                value=one["name"],
+                value=experiment["name"],
                 max_chars=MAX_NAME,
                 key="label-name",
                 help="If empty, the name at launch.",
             )
             text = st.text_area(
                 "Notes",
-                value=one["notes"],
+                value=experiment["notes"],
                 key="label-notes",
                 max_chars=4096,
                 help="Markdown: emphasis, headings, lists. Links, images and code "
@@ -207,7 +207,11 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
                 filter_mode="prefix",
                 select_all=False,
                 help=f"Type a new one, of at most {MAX_TAG} characters."
-                + ("" if one is not None else " The field shows the tags that all of them have."),
+                + (
+                    ""
+                    if experiment is not None
+                    else " The field shows the tags that all of them have."
+                ),
             )
             saved = st.form_submit_button("Save", type="primary")
         if not saved:
@@ -215,10 +219,10 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
 
     def change(before: Labels) -> Labels:
         after = before.tagged(tags, [tag for tag in shared if tag not in tags])
-        if one is None:
+        if experiment is None:
             return after
         new_name = name.strip() or None
-        unchanged = new_name == one["name"]
+        unchanged = new_name == experiment["name"]
         return replace(after, name=before.name if unchanged else new_name, notes=text)
 
     def label(folder: DataDir, experiment_id: str) -> None:
@@ -330,12 +334,12 @@ def show_disk(store: Store, frame: pd.DataFrame) -> None:
 
 def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
     # Of several deleted experiments with one id, only the latest can be restored.
-    latest = {one.experiment_id: one for one in reversed(deleted)}
+    latest = {experiment.experiment_id: experiment for experiment in reversed(deleted)}
     descriptions = distinct(
         {
-            key: f"{plain(one.name)} · deleted "
-            + words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
-            for key, one in latest.items()
+            key: f"{plain(experiment.name)} · deleted "
+            + words.moment(pd.Timestamp(experiment.deleted, unit="s", tz="UTC"))
+            for key, experiment in latest.items()
         }
     )
     for key in reversed(latest):

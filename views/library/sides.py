@@ -61,10 +61,10 @@ EXPLANATION = (
 )
 
 
-def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
+def speedup_html(sides: Sequence[Side], quotients: Sequence[Difference]) -> Html:
     """A row for each backend: its speedup on each side, and the ratios to the first side; text from
     specifications is escaped."""
-    by_place = {(one.label, one.letter): one for one in found}
+    by_place = {(quotient.label, quotient.letter): quotient for quotient in quotients}
     names = labels(sides)
     looks = run_looks(names)
     over = NUMBERS["over_first"].definition
@@ -76,14 +76,14 @@ def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
     rows: list[list[Html]] = []
     for label in names:
         speeds = [_speed(side.result(label)) for side in sides]
-        quotients = [_quotient(by_place.get((label, side.letter))) for side in sides[1:]]
-        rows.append([run_mark(label, looks[label]), *speeds, *quotients])
+        quotient_cells = [_quotient(by_place.get((label, side.letter))) for side in sides[1:]]
+        rows.append([run_mark(label, looks[label]), *speeds, *quotient_cells])
     return leaderboard.table("Speedups side by side", head, rows)
 
 
-def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.DataFrame:
+def speedup_frame(sides: Sequence[Side], quotients: Sequence[Difference]) -> pd.DataFrame:
     """One row per backend and side, with the quotient."""
-    by_place = {(one.label, one.letter): one for one in found}
+    by_place = {(quotient.label, quotient.letter): quotient for quotient in quotients}
     rows = []
     for side in sides:
         for label in labels(sides):
@@ -122,11 +122,11 @@ def numbers_html(sides: Sequence[Side]) -> Html:
     return leaderboard.table("Other numbers side by side", head, rows)
 
 
-def differing_html(sides: Sequence[Side], found: Sequence[Differing]) -> Html:
+def differing_html(sides: Sequence[Side], facts: Sequence[Differing]) -> Html:
     """Shows only the differences."""
     about = NUMBERS["facts"].definition
     letters = [anchor_html("facts", side.letter, about) for side in sides]
-    return leaderboard.table_of_differing("What differs", found, TITLES, letters)
+    return leaderboard.table_of_differing("What differs", facts, TITLES, letters)
 
 
 def _number(sides: Sequence[Side], label: str, name: str, place: int) -> Html:
@@ -148,11 +148,11 @@ def _speed(result: Result | None) -> Html:
     return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}{state_mark(result)}{wrong}"
 
 
-def _quotient(found: Difference | None) -> Html:
-    if found is None:
+def _quotient(quotient: Difference | None) -> Html:
+    if quotient is None:
         return '<span class="verdict plain">not compared</span>'
-    text = difference_text(found).rpartition(", ")[0].replace(" times", "x", 1)
-    return f"{with_interval(text)} {verdict_word(found.verdict, CLASSES[found.verdict])}"
+    text = difference_text(quotient).rpartition(", ")[0].replace(" times", "x", 1)
+    return f"{with_interval(text)} {verdict_word(quotient.verdict, CLASSES[quotient.verdict])}"
 
 
 SCALING = (
@@ -163,22 +163,22 @@ SCALING = (
 
 
 def show_scaling(
-    sides: Sequence[Side], found: Sequence[Scaling], refused: Sequence[Refusal]
+    sides: Sequence[Side], scaled_runs: Sequence[Scaling], refused: Sequence[Refusal]
 ) -> None:
     """Shows nothing unless one side has one device and another several."""
-    if not found and not refused:
+    if not scaled_runs and not refused:
         return
-    frame = scaling_frame(found) if found else None
+    frame = scaling_frame(scaled_runs) if scaled_runs else None
     with titled("Scaling over devices", frame, "scaling", SCALING):
-        if found:
-            st.html(scaling_html(found))
-        for note in scaling_notes(sides, found, refused):
+        if scaled_runs:
+            st.html(scaling_html(scaled_runs))
+        for note in scaling_notes(sides, scaled_runs, refused):
             st.caption(inert(note))
 
 
-def scaling_html(found: Sequence[Scaling]) -> Html:
+def scaling_html(scaled_runs: Sequence[Scaling]) -> Html:
     """A row for each run on several devices."""
-    looks = run_looks(list(dict.fromkeys(one.label for one in found)))
+    looks = run_looks(list(dict.fromkeys(scaled.label for scaled in scaled_runs)))
     about = NUMBERS["scaling_efficiency"]
     head = [
         "Run",
@@ -190,32 +190,32 @@ def scaling_html(found: Sequence[Scaling]) -> Html:
         ),
     ]
     rows: list[list[Html]] = []
-    for one in found:
+    for scaled in scaled_runs:
         texts = (
-            one.letter,
-            str(one.num_devices),
-            efficiency_text(one),
-            format_ratio(one.throughput),
+            scaled.letter,
+            str(scaled.num_devices),
+            efficiency_text(scaled),
+            format_ratio(scaled.throughput),
         )
-        rows.append([run_mark(one.label, looks[one.label]), *map(with_interval, texts)])
+        rows.append([run_mark(scaled.label, looks[scaled.label]), *map(with_interval, texts)])
     return leaderboard.table("Scaling over devices", head, rows)
 
 
-def scaling_frame(found: Sequence[Scaling]) -> pd.DataFrame:
+def scaling_frame(scaled_runs: Sequence[Scaling]) -> pd.DataFrame:
     """One row per run on several devices."""
     return pd.DataFrame(
         [
             {
-                "label": one.label,
-                "side": one.letter,
-                "kind": one.kind,
-                "devices": one.num_devices,
-                "scaling_efficiency": one.efficiency,
-                "scaling_efficiency_low": one.low,
-                "scaling_efficiency_high": one.high,
-                "throughput_of_one": one.throughput,
+                "label": scaled.label,
+                "side": scaled.letter,
+                "kind": scaled.kind,
+                "devices": scaled.num_devices,
+                "scaling_efficiency": scaled.efficiency,
+                "scaling_efficiency_low": scaled.low,
+                "scaling_efficiency_high": scaled.high,
+                "throughput_of_one": scaled.throughput,
             }
-            for one in found
+            for scaled in scaled_runs
         ]
     )
 
@@ -275,16 +275,18 @@ def show_who(sides: Sequence[Side]) -> None:
 
 
 def show_all(store: Store, sides: Sequence[Side]) -> None:
-    found = differences(sides)
+    quotients = differences(sides)
     if labels(sides):
-        with titled("Speedups compared", speedup_frame(sides, found), "difference", EXPLANATION):
-            st.html(speedup_html(sides, found))
+        with titled(
+            "Speedups compared", speedup_frame(sides, quotients), "difference", EXPLANATION
+        ):
+            st.html(speedup_html(sides, quotients))
         alike = [side for side in sides if side is sides[0] or comparable(sides[0], side).speed]
         show_card(
             Card(
                 "Speedups",
                 lambda: side_charts.speedups_of_sides(alike),
-                speedup_frame(sides, found),
+                speedup_frame(sides, quotients),
                 name="sides",
                 numbers=["speedup"],
             )
@@ -304,20 +306,20 @@ def show_all(store: Store, sides: Sequence[Side]) -> None:
 
 def show_compilers(sides: Sequence[Side]) -> None:
     """Links to the compiler differences between the first two sides."""
-    one, other = sides[:2]
-    both = [label for label in labels(sides) if one.result(label) and other.result(label)]
+    first, second = sides[:2]
+    both = [label for label in labels(sides) if first.result(label) and second.result(label)]
     if not both:
         return
-    st.caption(f"Compiler differences, {inert(one.letter)} and {inert(other.letter)}:")
+    st.caption(f"Compiler differences, {inert(first.letter)} and {inert(second.letter)}:")
     with st.container(horizontal=True):
         for label in both[:MAX_LINKS]:
-            run_id = one.comparison.result_of(label).run_id
+            run_id = first.comparison.result_of(label).run_id
             query = {
-                "experiment": one.experiment_id,
+                "experiment": first.experiment_id,
                 "run": run_id,
                 "tab": "Runs",
                 "part": "Compiling",
-                "with": other.experiment_id,
+                "with": second.experiment_id,
             }
             st.page_link(
                 "views/experiment.py",

@@ -67,21 +67,25 @@ def show(store: Store) -> None:
         run = choose_suite_run(runs)
         earlier = choose_earlier(runs, run["suite_run"])
     with st.spinner(f"Reading {words.plural(run['num_experiments'], 'experiment')} …"):
-        found = outcomes(store, run["suite_run"])
+        run_outcomes = outcomes(store, run["suite_run"])
         before = outcomes(store, earlier) if earlier else []
-    compared = against(found, before) if earlier else None
-    show_answer(store, run, found, compared, earlier)
+    compared = against(run_outcomes, before) if earlier else None
+    show_answer(store, run, run_outcomes, compared, earlier)
     with files_of(suite_origin(run)):
-        show_summary(store, run, found)
+        show_summary(store, run, run_outcomes)
         if compared is not None:
             show_changes(earlier, compared, other_conditions(runs, run["suite_run"], earlier))
-        show_speedups(found, before)
-        show_cells(found)
+        show_speedups(run_outcomes, before)
+        show_cells(run_outcomes)
         exchange.show_imported(store, run["suite_run"], suite_rows)
 
 
 def show_answer(
-    store: Store, run: pd.Series, found: Sequence[Outcome], compared: Against | None, earlier: str
+    store: Store,
+    run: pd.Series,
+    run_outcomes: Sequence[Outcome],
+    compared: Against | None,
+    earlier: str,
 ) -> None:
     """Shows the answer in one or two sentences, the progress of the run, and its machine."""
     num_open = run["num_experiments"] - run["num_over"]
@@ -91,7 +95,7 @@ def show_answer(
             "numbers below are preliminary.",
             icon=":material/hourglass_top:",
         )
-    st.markdown(f"### {suite_tables.headline(groups(found), compared, earlier)}")
+    st.markdown(f"### {suite_tables.headline(groups(run_outcomes), compared, earlier)}")
     parts = [run["device_name"], words.day(run["submitted"])]
     parts += [f"torch {run['torch_version']}"] if run["torch_version"] else []
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -101,9 +105,9 @@ def show_answer(
             report_menu.show(store, run["suite_run"], suite_origin(run), is_suite=True)
 
 
-def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None:
+def show_summary(store: Store, run: pd.Series, run_outcomes: Sequence[Outcome]) -> None:
     """A row for each backend, precision and part, and the files in the harness's formats."""
-    rows = groups(found)
+    rows = groups(run_outcomes)
     show_table(
         "All models together",
         suite_tables.summary(rows),
@@ -119,13 +123,13 @@ def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None
                 [f"{linked('left_out', 'Influence of single models on the means')}:", *rested]
             )
         )
-    named = {
+    failures = {
         f"{model} ({', '.join(row.row)}): {reason}": None
         for row in rows
         for model, reason in row.failures.items()
     }
-    if named:
-        listed = "\n".join(f"- {inert(one)}" for one in named)
+    if failures:
+        listed = "\n".join(f"- {inert(failure)}" for failure in failures)
         st.warning(f"Left out of the mean speedup:\n{listed}", icon=":material/info:")
     exchange.buttons(store, run["suite_run"])
 
@@ -178,14 +182,14 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     st.caption("  \n".join(notes))
 
 
-def show_speedups(found: Sequence[Outcome], before: Sequence[Outcome]) -> None:
-    frame = suite_charts.speedup_frame(found, before)
+def show_speedups(run_outcomes: Sequence[Outcome], before: Sequence[Outcome]) -> None:
+    frame = suite_charts.speedup_frame(run_outcomes, before)
     if frame.empty:
         return
     draw = suite_charts.by_conditions(frame)
     alike: dict[str, list[Outcome]] = {}
-    for one in found:
-        alike.setdefault(f"{one.cell.precision}, {one.cell.part}", []).append(one)
+    for outcome in run_outcomes:
+        alike.setdefault(f"{outcome.cell.precision}, {outcome.cell.part}", []).append(outcome)
     draw |= {
         f"{title}, matrix": partial(heat_map, suite_charts.speedup_matrix(alike[title]))
         for title in list(draw)
@@ -195,12 +199,12 @@ def show_speedups(found: Sequence[Outcome], before: Sequence[Outcome]) -> None:
     )
 
 
-def show_cells(found: Sequence[Outcome]) -> None:
+def show_cells(run_outcomes: Sequence[Outcome]) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown("**Every cell**", width="stretch")
-            table_downloads(suite_tables.cells_frame(found), "suite-cells")
-        st.html(suite_tables.cells_html(found))
+            table_downloads(suite_tables.cells_frame(run_outcomes), "suite-cells")
+        st.html(suite_tables.cells_html(run_outcomes))
 
 
 SETTINGS: tuple[Settings, ...] = get_args(Settings)[::-1]
@@ -309,10 +313,10 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
     matrix = Matrix(
         suite=suite,
         models=suite.choose(models),
-        precisions=tuple(one for one in PRECISIONS if one in precisions),
+        precisions=tuple(precision for precision in PRECISIONS if precision in precisions),
         parts=tuple(parts),
         scenarios=tuple(scenarios),
-        settings=tuple(one for one in SETTINGS if one in settings),
+        settings=tuple(setting for setting in SETTINGS if setting in settings),
         shrink=shrink,
     )
     base: dict[str, Any] = {"backends": tuple(backends), "devices": (device,)}

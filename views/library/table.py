@@ -85,8 +85,12 @@ def _number(
     width: int | None = None,
 ) -> Column:
     def value(row: dict[str, Any]) -> float | None:
-        found = row[name]
-        return None if found is None or not math.isfinite(found) else found * factor
+        number_value = row[name]
+        return (
+            None
+            if number_value is None or not math.isfinite(number_value)
+            else number_value * factor
+        )
 
     settings = (("format", form), *([("width", width)] if width else []))
     return Column(title, value, number, st.column_config.NumberColumn, settings, True)
@@ -194,12 +198,16 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """Draws the rows of a catalog; returns the ids of selected rows. A click on a name, or Enter on
     its row, opens the experiment."""
     shown = frame.head(MAX_ROWS)
-    ids = [str(one or "") for one in shown["experiment_id"]]
+    ids = [str(experiment_id or "") for experiment_id in shown["experiment_id"]]
     # A selection consists of row positions, so other rows need another key.
     key = "experiments-" + hashlib.sha256("\n".join([*ids, *columns]).encode()).hexdigest()[:12]
     before = set(st.session_state.get(PICKED, ()))
     opening = f"{key}-open"
-    places = [place for place, one in enumerate(ids) if one and one in before]
+    places = [
+        place
+        for place, experiment_id in enumerate(ids)
+        if experiment_id and experiment_id in before
+    ]
     picked = st.dataframe(
         written(shown, columns),
         key=key,
@@ -215,9 +223,9 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     if (click := st.session_state.get(opening)) and ids[click["row"]]:
         st.switch_page("views/experiment.py", query_params={"experiment": ids[click["row"]]})
     rows = [row for row in picked["selection"]["rows"] if row < len(ids)]
-    found = [ids[row] for row in rows if ids[row]]
-    st.session_state[PICKED] = found
-    return found
+    picked_ids = [ids[row] for row in rows if ids[row]]
+    st.session_state[PICKED] = picked_ids
+    return picked_ids
 
 
 def explanation(columns: Sequence[str]) -> Markdown:
@@ -237,13 +245,13 @@ def written(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
             )
             for row in rows
         ]
-    whole = pd.DataFrame(cells, dtype=object)
+    table = pd.DataFrame(cells, dtype=object)
     for name in columns:
         if COLUMNS[name].is_number:
-            whole[name] = whole[name].astype(float)
+            table[name] = table[name].astype(float)
     if "when" in cells:
-        whole["when"] = pd.to_datetime(whole["when"], utc=True)
-    return whole
+        table["when"] = pd.to_datetime(table["when"], utc=True)
+    return table
 
 
 def _config(name: str, opening: str) -> Any:
@@ -413,8 +421,8 @@ def _readable(text: str) -> str:
 
 
 def _ask_facet(name: str, title: Markdown, counts: Counter[str], chosen: tuple[str, ...]) -> None:
-    options = [one for one, _ in counts.most_common()]
-    options += [one for one in chosen if one not in counts]
+    options = [option for option, _ in counts.most_common()]
+    options += [option for option in chosen if option not in counts]
 
     def written(option: str) -> str:
         word = format_verdict(option) if name in COMPUTED else state_words(option)

@@ -257,7 +257,7 @@ def choose_style(key: str) -> Style:
         required=True,
         key=f"size-{key}",
         help=STYLE_HELP,
-        format_func=lambda one: inert(SIZES[one].title),
+        format_func=lambda name: inert(SIZES[name].title),
     )
     theme = st.segmented_control(
         "Colours",
@@ -265,7 +265,7 @@ def choose_style(key: str) -> Style:
         default=theme,
         required=True,
         key=f"theme-{key}",
-        format_func=lambda one: inert(THEMES[one].title),
+        format_func=lambda name: inert(THEMES[name].title),
     )
     st.session_state[STYLE] = (size, theme)
     return Style(SIZES[size], THEMES[theme])

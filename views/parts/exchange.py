@@ -110,21 +110,22 @@ def show_import() -> None:
             type=accepted(),
         )
         known: dict[str, ImportResult] = st.session_state.setdefault(DONE, {})
-        if new := [one for one in given if one.file_id not in known]:
+        if new := [file for file in given if file.file_id not in known]:
             with st.spinner("Checking the files …"):
                 known |= {
-                    one.file_id: import_upload(data_dir(), one.name, one.getvalue()) for one in new
+                    file.file_id: import_upload(data_dir(), file.name, file.getvalue())
+                    for file in new
                 }
             take_in(get_store().ingest_all)
             st.rerun()  # The page behind the menu shows the imported items.
-        for one in given:
-            _show_result(known[one.file_id])
+        for file in given:
+            _show_result(known[file.file_id])
 
 
 def accepted() -> list[str]:
     """Suffixes of accepted files, in Streamlit's form."""
     every = {*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES, *DATA_FILE_SUFFIXES}
-    return sorted(one.removeprefix(".") for one in every)
+    return sorted(suffix.removeprefix(".") for suffix in every)
 
 
 def import_upload(folder: DataDir, name: str, content: bytes) -> ImportResult:
@@ -158,38 +159,43 @@ def _is_data_file(name: str, content: bytes) -> bool:
 def _plain_name(name: str) -> str:
     """A safe name for the imported file: letters, digits, dashes and its suffix."""
     end = next(
-        (one for one in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES) if name.lower().endswith(one)), ""
+        (
+            suffix
+            for suffix in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES)
+            if name.lower().endswith(suffix)
+        ),
+        "",
     )
     return uploads.plain_stem(name, end) + end
 
 
-def _show_result(one: ImportResult) -> None:
-    if one.problem:
-        st.error(f"**{inert(one.name)}** {inert(one.problem)}", icon=":material/error:")
+def _show_result(result: ImportResult) -> None:
+    if result.problem:
+        st.error(f"**{inert(result.name)}** {inert(result.problem)}", icon=":material/error:")
         return
-    st.success(f"**{inert(one.name)}**: {_summary(one)}", icon=":material/check_circle:")
-    for experiment_id in one.brought.runs.experiments[:5]:
+    st.success(f"**{inert(result.name)}**: {_summary(result)}", icon=":material/check_circle:")
+    for experiment_id in result.brought.runs.experiments[:5]:
         st.page_link(
             "views/experiment.py",
             label=f"Open {inert(experiment_id)}",
             icon=":material/leaderboard:",
             query_params={"experiment": experiment_id},
         )
-    if one.data_file is not None:
+    if result.data_file is not None:
         st.page_link(
             "views/launch.py",
             label="Train on it",
             icon=":material/arrow_forward:",
-            query_params={**uploads.OWN_DATA, "own.data": str(one.data_file)},
+            query_params={**uploads.OWN_DATA, "own.data": str(result.data_file)},
         )
 
 
-def _summary(one: ImportResult) -> Markdown:
-    if one.data_file is not None:
-        return f"kept as {code(one.data_file)}"
-    if one.brought.rows:
-        return f"{words.plural(len(one.brought.rows), 'row')} next to own results"
-    runs = one.brought.runs
+def _summary(result: ImportResult) -> Markdown:
+    if result.data_file is not None:
+        return f"kept as {code(result.data_file)}"
+    if result.brought.rows:
+        return f"{words.plural(len(result.brought.rows), 'row')} next to own results"
+    runs = result.brought.runs
     new, known, left_out = map(len, (runs.new_runs, runs.known_runs, runs.left_out))
     parts = [words.plural(new, "new run")] if new else []
     parts += [f"{words.plural(known, 'run')} there already"] if known else []

@@ -47,9 +47,9 @@ def origin() -> Origin:
 
 
 @contextmanager
-def files_of(found: Origin) -> Iterator[None]:
+def files_of(about: Origin) -> Iterator[None]:
     """A context in which all downloads name this origin."""
-    before = _origin.set(found)
+    before = _origin.set(about)
     try:
         yield
     finally:
@@ -359,5 +359,5 @@ def _magnify(figure: go.Figure, zoom: float) -> None:
             now = (trace.to_plotly_json().get(part) or {}).get(what)
             if isinstance(now, int | float):
                 trace.update({part: {what: now * zoom}})
-    for one in figure.layout.annotations:
-        one.font.size = (one.font.size or USUAL_FONT) * zoom
+    for annotation in figure.layout.annotations:
+        annotation.font.size = (annotation.font.size or USUAL_FONT) * zoom

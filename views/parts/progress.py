@@ -75,11 +75,11 @@ def _phases(
     running = runs[runs["state"] == RunState.RUNNING]
     if last_line is None or running.empty:
         return seconds
-    doing = {KIND_OF_PHASE.get(one, one) for one in running["phase"].fillna("loading")}
+    doing = {KIND_OF_PHASE.get(phase, phase) for phase in running["phase"].fillna("loading")}
     doing |= {"compiling"} if running["compiling_since"].notna().any() else set()
-    current = next((one for one in ELAPSED if one in doing), "waiting")
+    current = next((activity for activity in ELAPSED if activity in doing), "waiting")
     seconds = seconds | {current: seconds.get(current, 0.0) + max(0.0, now - last_line)}
-    return {one: seconds[one] for one in ELAPSED if one in seconds}
+    return {activity: seconds[activity] for activity in ELAPSED if activity in seconds}
 
 
 def earlier_of(store: Store, experiment_id: str) -> list[Costs]:
@@ -102,12 +102,12 @@ def usual_compile_seconds(store: Store, experiment_id: str, runs: pd.DataFrame) 
     if compiling.empty:
         return {}
     earlier = earlier_of(store, experiment_id)
-    found = {}
+    usual_seconds = {}
     for label in compiling["label"]:
-        same = (one.run_costs(label) for one in earlier)
+        same = (costs.run_costs(label) for costs in earlier)
         took = [run.compile_seconds for run in same if run and run.compile_seconds]
-        found.update({label: took[0]} if took else {})
-    return found
+        usual_seconds.update({label: took[0]} if took else {})
+    return usual_seconds
 
 
 def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:
@@ -122,48 +122,48 @@ def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:
     }
 
 
-def compiling_html(found: Sequence[PhaseTimes], now: pd.Timestamp) -> Html:
+def compiling_html(runs: Sequence[PhaseTimes], now: pd.Timestamp) -> Html:
     """A pair of bars for each run, in its colour and all on one scale, below the phases' names;
     empty if no run compiles."""
-    if not found:
+    if not runs:
         return ""
-    looks = run_looks(one.label for one in found)
-    longest = max([1e-9, *(max(_so_far(one, now), sum(one.last.values())) for one in found)])
+    looks = run_looks(run.label for run in runs)
+    longest = max([1e-9, *(max(_so_far(run, now), sum(run.last.values())) for run in runs)])
     names = "".join(
         f'<span><i style="{_fill(phase, NEUTRAL)}"></i>{inert(phase)}</span>'
         for phase in PHASE_DEPTHS
     )
     rows = "".join(
-        f'<div class="phases" role="listitem"><span>{run_mark(one.label, looks[one.label])}</span>'
-        f"<div>{_now(one, now, longest, looks[one.label].color)}"
-        f"{_last(one, longest, looks[one.label].color)}</div></div>"
-        for one in found
+        f'<div class="phases" role="listitem"><span>{run_mark(run.label, looks[run.label])}</span>'
+        f"<div>{_now(run, now, longest, looks[run.label].color)}"
+        f"{_last(run, longest, looks[run.label].color)}</div></div>"
+        for run in runs
     )
     title = anchor_html("compile_phases", "Compiling by phase")
     return f'<div class="phase-head"><b>{title}</b>{names}</div><div role="list">{rows}</div>'
 
 
-def _so_far(one: PhaseTimes, now: pd.Timestamp) -> float:
-    going = 0.0 if one.since is None else max(0.0, (now - one.since).total_seconds())
-    return sum(one.now.values()) + going
+def _so_far(run: PhaseTimes, now: pd.Timestamp) -> float:
+    going = 0.0 if run.since is None else max(0.0, (now - run.since).total_seconds())
+    return sum(run.now.values()) + going
 
 
-def _now(one: PhaseTimes, now: pd.Timestamp, longest: float, color: str) -> Html:
+def _now(run: PhaseTimes, now: pd.Timestamp, longest: float, color: str) -> Html:
     """Reported phases in their depths; grey for the current phase, which is not reported yet."""
-    going = _so_far(one, now) - sum(one.now.values())
-    text = anchor_html("compilation_seconds", words.duration(_so_far(one, now)))
-    if one.since is not None:
-        after = one.phase_after(going) if not one.now else None
+    going = _so_far(run, now) - sum(run.now.values())
+    text = anchor_html("compilation_seconds", words.duration(_so_far(run, now)))
+    if run.since is not None:
+        after = run.phase_after(going) if not run.now else None
         hint = f", then in {inert(after)} last time" if after else ""
         text = f"compiling, {text}{hint}"
-    return _bar("now", one.now, going, longest, text, color)
+    return _bar("now", run.now, going, longest, text, color)
 
 
-def _last(one: PhaseTimes, longest: float, color: str) -> Html:
-    if not one.last:
+def _last(run: PhaseTimes, longest: float, color: str) -> Html:
+    if not run.last:
         return ""
-    took = anchor_html("compile_phases", words.duration(sum(one.last.values())))
-    return _bar("last time", one.last, 0.0, longest, took, color)
+    took = anchor_html("compile_phases", words.duration(sum(run.last.values())))
+    return _bar("last time", run.last, 0.0, longest, took, color)
 
 
 def _bar(
@@ -308,7 +308,7 @@ def while_running(samples: pd.DataFrame, *, on_cpu: bool) -> Markdown:
 
 
 def _others(looks: pd.DataFrame, *, on_cpu: bool) -> Markdown:
-    seen = {one["pid"]: one["name"] for listed in looks["processes"] for one in listed}
+    seen = {process["pid"]: process["name"] for listed in looks["processes"] for process in listed}
     first = list(seen.items())[:MAX_NAMED]
     more = f" and {len(seen) - MAX_NAMED} more" if len(seen) > MAX_NAMED else ""
     names = ", ".join(f"{inert(name or '?')} (pid {inert(pid)})" for pid, name in first) + more

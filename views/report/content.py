@@ -126,7 +126,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
     down = (
         []
         if climbed is None
-        else [f"By compiler stage: {sentence(one)}" for one in findings(climbed)]
+        else [f"By compiler stage: {sentence(finding)}" for finding in findings(climbed)]
     )
     sure = Table(
         title="Statistics of speed and parity",
@@ -157,14 +157,14 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
 
 def _of_tensors(store: Store, comparison: Comparison) -> Page:
     experiment_id = comparison.experiment_id
-    found = checks(store, experiment_id, comparison.spec)
-    made = checks_table(found)
+    check_results = checks(store, experiment_id, comparison.spec)
+    made = checks_table(check_results)
     compared = queries.accuracy_tensors(store, experiment_id)
     tensors = compared.drop(columns=["run_id", "role"])
     failed = tensors[~tensors["passed"]].drop(columns="passed").rename(columns={"label": "run"})
-    notes = {note: None for check in found for note in check.notes}
+    notes = {note: None for check in check_results for note in check.notes}
     return Page(
-        headline=scenarios.tensors_headline(found),
+        headline=scenarios.tensors_headline(check_results),
         captions=[scenarios.TENSORS_HELP, *(inert(note) for note in notes)],
         tables=[
             Table(title="Checks", name="checks", shown=made, numbers=made),
@@ -175,39 +175,39 @@ def _of_tensors(store: Store, comparison: Comparison) -> Page:
 
 
 def _of_caches(store: Store, comparison: Comparison) -> Page:
-    found = latency.cold_and_warm(store, comparison.experiment_id)
-    headline = scenarios.caches_headline(found, is_over=True)
-    if not found:
+    latencies = latency.cold_and_warm(store, comparison.experiment_id)
+    headline = scenarios.caches_headline(latencies, is_over=True)
+    if not latencies:
         return Page(headline=headline)
-    numbers = latency.numbers(found)
+    numbers = latency.numbers(latencies)
     return Page(
         headline=headline,
-        captions=[scenarios.certainty(found)],
+        captions=[scenarios.certainty(latencies)],
         tables=[
             Table(
                 title="Compile latency with empty and with filled caches",
                 name="cold-warm",
-                shown=caches_table(found),
+                shown=caches_table(latencies),
                 numbers=numbers,
             ),
             Table(
                 title="When compiling has paid for itself",
                 name="cold-warm-break-even",
-                shown=caches_break_evens(found),
+                shown=caches_break_evens(latencies),
                 numbers=numbers,
             ),
         ],
-        cards=scenarios.caches_cards(store, comparison, found),
+        cards=scenarios.caches_cards(store, comparison, latencies),
     )
 
 
 def _of_causes(store: Store, comparison: Comparison) -> Page:
-    found = load_investigation(store, comparison.experiment_id)
-    rows = map(investigation_words.trial_cells, found.trials)
+    investigation = load_investigation(store, comparison.experiment_id)
+    rows = map(investigation_words.trial_cells, investigation.trials)
     trials = pd.DataFrame(rows, columns=list(investigation_words.TRIAL_HEADER))
     return Page(
-        headline=inert(investigation_words.headline(found)),
-        captions=[inert(fact) for fact in investigation_words.facts(found)],
+        headline=inert(investigation_words.headline(investigation)),
+        captions=[inert(fact) for fact in investigation_words.facts(investigation)],
         tables=[Table(title="Trials", name="trials", shown=trials, numbers=trials)],
     )
 
@@ -237,7 +237,7 @@ def _facts(store: Store, experiment_id: str) -> Iterator[tuple[str, str]]:
 
 def _written(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_written(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {_written(entry)}" for name, entry in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_written, value))
     if value is None or value is pd.NaT or (isinstance(value, float) and pd.isna(value)):
@@ -277,14 +277,14 @@ class Article:
 
 def of_suite(store: Store, suite_run: str) -> Article:
     """A suite run: results of all models together; each cell links to its experiment below."""
-    found = outcomes(store, suite_run)
-    rows, at = groups(found), f"s-{inert(suite_run)}"
-    frame = suite_charts.speedup_frame(found, [])
+    run_outcomes = outcomes(store, suite_run)
+    rows, at = groups(run_outcomes), f"s-{inert(suite_run)}"
+    frame = suite_charts.speedup_frame(run_outcomes, [])
     draw = suite_charts.by_conditions(frame)
     cards = [Card("Speedup of every model", draw, frame, "speedups", ["speedup"])] if draw else []
     shown, numbers = suite_tables.summary(rows), suite_tables.numbers(rows)
     summary = Table(title="All models together", name="suite-summary", shown=shown, numbers=numbers)
-    cells = COMPARED.sub(r'href="#e-\1"', linked_here(suite_tables.cells_html(found)))
+    cells = COMPARED.sub(r'href="#e-\1"', linked_here(suite_tables.cells_html(run_outcomes)))
     made: Html = "".join(
         [
             f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
@@ -300,21 +300,23 @@ def of_suite(store: Store, suite_run: str) -> Article:
     return Article(title=suite_run, at=at, html=made, figures=[*figures(at, cards)])
 
 
-def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Article:
+def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -> Article:
     """An experiment, from its answer to its specification; `presents`: whether some parts become
     screens of a presentation."""
-    page, at = one.page, f"e-{inert(one.experiment_id)}"
+    page, at = experiment.page, f"e-{inert(experiment.experiment_id)}"
     facts = "".join(
-        f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>" for name, value in one.facts
+        f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>"
+        for name, value in experiment.facts
     )
     screen = "screen" if presents else ""
-    names = PRESENTED if one.spec.kind.compares_runs else [card.name for card in page.cards]
+    names = PRESENTED if experiment.spec.kind.compares_runs else [card.name for card in page.cards]
     doubts, reasons = listed(page.doubts), listed(page.why)
-    told_html: Html = "".join(
+    what_to_do = html(advice(experiment.comparison))
+    body: Html = "".join(
         [
             f'<article id="{at}"><section class="{screen}">',
-            f'<p class="quiet">{html(one.provenance)}</p>',
-            f"<h1>{inert(one.name)}</h1>",
+            f'<p class="quiet">{html(experiment.provenance)}</p>',
+            f"<h1>{inert(experiment.name)}</h1>",
             f'<p class="answer{" bad" if page.is_bad else ""}">{html(page.headline)}</p>',
             f"<p>{html(page.evidence)}</p>" if page.evidence else "",
             linked_here(page.leaderboard),
@@ -326,18 +328,18 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
             else "",
             f"<h2>Why</h2>{reasons}" if reasons else "",
             charts(at, page.cards, names if presents else ()),
-            *(table(one) for one in page.tables),
-            f'<section class="{screen}"><h2>What to do</h2><p>{html(advice(one.comparison))}</p>'
+            *(table(page_table) for page_table in page.tables),
+            f'<section class="{screen}"><h2>What to do</h2><p>{what_to_do}</p>'
             "<p>Run it again without the browser, with every setting that differs from its default:"
-            f'</p><pre tabindex="0">{inert_lines(one.command)}</pre></section>',
+            f'</p><pre tabindex="0">{inert_lines(experiment.command)}</pre></section>',
             "<details><summary>All settings</summary>"
-            f'<pre tabindex="0">{inert_lines(one.spec.to_json())}</pre></details>',
+            f'<pre tabindex="0">{inert_lines(experiment.spec.to_json())}</pre></details>',
             "<details><summary>Machine, software, model and data</summary>"
             f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
             "</article>",
         ]
     )
-    return Article(title=one.name, at=at, html=told_html, figures=[*figures(at, page.cards)])
+    return Article(title=experiment.name, at=at, html=body, figures=[*figures(at, page.cards)])
 
 
 def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
@@ -345,9 +347,10 @@ def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
     for card in cards:
         made = {title: for_export(draw()) for title, draw in card.figures.items()}
         plain = {
-            title: inert_figure(one).update_layout(template=None) for title, one in made.items()
+            title: inert_figure(figure).update_layout(template=None)
+            for title, figure in made.items()
         }
-        drawn = {title: json.loads(one.to_json()) for title, one in plain.items()}
+        drawn = {title: json.loads(figure.to_json()) for title, figure in plain.items()}
         yield {"id": f"{at}-{card.name}", "figures": drawn}
 
 
@@ -356,7 +359,7 @@ def charts(at: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
     made = ""
     for card in cards:
         kind = "chart screen" if card.name in screens else "chart"
-        named = [inert(one) for one in card.figures if one]
+        named = [inert(title) for title in card.figures if title]
         choice = "".join(f'<button data-figure="{name}">{name}</button>' for name in named)
         made += (
             f'<figure class="{kind}" data-chart="{at}-{inert(card.name)}"><figcaption><strong>'
@@ -373,7 +376,7 @@ def linked_here(leaderboard: Html) -> Html:
 
 
 def listed(texts: Sequence[Markdown]) -> Html:
-    items = "".join(f"<li>{html(one)}</li>" for one in texts)
+    items = "".join(f"<li>{html(text)}</li>" for text in texts)
     return f"<ul>{items}</ul>" if items else ""
 
 

@@ -61,16 +61,18 @@ def report(
         go_on()
         contents.append(content(store, experiment_id))
     folders = (
-        folder for one in experiment_ids for folder in queries.list_runs(store, one)["folder"]
+        folder
+        for experiment_id in experiment_ids
+        for folder in queries.list_runs(store, experiment_id)["folder"]
     )
     archive = pack(map(Path, folders), MAX_ARTIFACT_BYTES, MAX_BYTES)
     mark = hashlib.sha256(b"mark" + archive).hexdigest()[:32]
     articles = [of_suite(store, suite_run) for suite_run in suite_runs]
-    for one in contents:
+    for experiment in contents:
         go_on()
-        articles.append(of_experiment(store, one, presents=not suite_runs))
-    parts = [one.html for one in articles]
-    figures = [figure for one in articles for figure in one.figures]
+        articles.append(of_experiment(store, experiment, presents=not suite_runs))
+    parts = [article.html for article in articles]
+    figures = [figure for article in articles for figure in article.figures]
     others = f" and {len(articles) - 1} more" if len(articles) > 1 else ""
     title = f"{articles[0].title}{others}"
     policy = (
@@ -119,7 +121,7 @@ def _packed(name: Html, data: bytes) -> Html:
 
 def _bar(articles: Sequence[Article]) -> Html:
     """Buttons for actions on the page, and links to its parts."""
-    links = "".join(f'<a href="#{one.at}">{inert(one.title)}</a>' for one in articles)
+    links = "".join(f'<a href="#{article.at}">{inert(article.title)}</a>' for article in articles)
     others = (
         f'<nav aria-label="Experiments">{links}</nav>' if 1 < len(articles) <= MAX_LINKS else ""
     )
@@ -181,13 +183,15 @@ def report_of(
     called before each experiment. Raises `NotInStore`, `NotExportable`, `NotWanted`.
     """
     known = set(queries.list_suite_runs(store)["suite_run"])
-    suite_runs = [one for one in dict.fromkeys(requested) if one in known]
+    suite_runs = [
+        requested_id for requested_id in dict.fromkeys(requested) if requested_id in known
+    ]
     ids: dict[str, None] = {}
-    for one in requested:
-        mine = [one]
-        if one in known:
-            mine = list(queries.suite_experiments(store, one)["experiment_id"])
-        ids |= dict.fromkeys(mine)
+    for requested_id in requested:
+        experiments = [requested_id]
+        if requested_id in known:
+            experiments = list(queries.suite_experiments(store, requested_id)["experiment_id"])
+        ids |= dict.fromkeys(experiments)
     is_one_suite_run = len(requested) == 1 and bool(suite_runs)
     if most is not None and len(ids) > most and not is_one_suite_run:
         raise NotExportable(f"a page has at most {most:,} experiments; this asks for {len(ids):,}")
@@ -212,7 +216,7 @@ def _made(
 
 def _version(store: Store, ids: Sequence[str], suite_runs: Sequence[str]) -> Hashable:
     """Changes with any change of the experiments, their labels included."""
-    return tuple(_state(store, one) for one in (*suite_runs, *ids))
+    return tuple(_state(store, name) for name in (*suite_runs, *ids))
 
 
 def _state(store: Store, experiment_id: str) -> Hashable:

@@ -36,9 +36,9 @@ def paragraphs(definition: str) -> Html:
     return "<br>".join(MARKED.sub(_marked, line) for line in lines_text)
 
 
-def _marked(found: re.Match[str]) -> Html:
+def _marked(match: re.Match[str]) -> Html:
     """Bold, code, the text of a link, or emphasis."""
-    bold, code, words, stressed = found.groups()
+    bold, code, words, stressed = match.groups()
     if stressed:
         return f"<em>{stressed}</em>"
     return (bold and f"<strong>{bold}</strong>") or (code and f"<code>{code}</code>") or words

@@ -43,53 +43,53 @@ File = tuple[str, bytes]
 
 
 def everything(
-    store: Store, whole: Content, pictures: Sequence[str] = ("png",), style: Style = USUAL
+    store: Store, experiment: Content, pictures: Sequence[str] = ("png",), style: Style = USUAL
 ) -> bytes:
     """A ZIP archive; `pictures`: formats of the charts. Raises `NotDrawn`."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, content in [*_written(store, whole), *_drawn(whole, pictures, style)]:
+        for name, content in [*_written(store, experiment), *_drawn(experiment, pictures, style)]:
             made.writestr(
-                zipfile.ZipInfo(f"{whole.about.name}/{name}", UNCHANGING),
+                zipfile.ZipInfo(f"{experiment.about.name}/{name}", UNCHANGING),
                 content,
                 zipfile.ZIP_DEFLATED,
             )
     return archive.getvalue()
 
 
-def _written(store: Store, whole: Content) -> Iterator[File]:
-    yield "spec.json", whole.spec.to_json().encode()
-    yield "command.sh", f"{whole.command}\n".encode()
-    yield from _tables(whole)
+def _written(store: Store, experiment: Content) -> Iterator[File]:
+    yield "spec.json", experiment.spec.to_json().encode()
+    yield "command.sh", f"{experiment.command}\n".encode()
+    yield from _tables(experiment)
     for format, write in PYTORCH_FORMATS.items():
         # A format may be unable to express the measurements.
         with suppress(NotExportable):
             yield (
                 f"pytorch/{format}.{TITLES[format][1]}",
-                write(store, whole.experiment_id).encode(),
+                write(store, experiment.experiment_id).encode(),
             )
 
 
-def _drawn(whole: Content, formats: Sequence[str], style: Style) -> Iterator[File]:
+def _drawn(experiment: Content, formats: Sequence[str], style: Style) -> Iterator[File]:
     """Charts as pictures, all drawn by one browser."""
     names, drawings = [], []
-    for card in whole.page.cards:
+    for card in experiment.page.cards:
         for title, figure in card.figures.items():
             title_text = unescape(f"{card.title}: {title}" if title else card.title)
             for format in formats:
                 name = f"{card.name}-{slug(title)}" if title else card.name
                 names.append(f"charts/{name}.{format}")
-                drawings.append(drawing(figure(), title_text, whole.about, format, style))
+                drawings.append(drawing(figure(), title_text, experiment.about, format, style))
     if drawings:
         yield from zip(names, draw(drawings), strict=True)
 
 
-def _tables(whole: Content) -> Iterator[File]:
+def _tables(experiment: Content) -> Iterator[File]:
     tables: list[tuple[str, pd.DataFrame]] = []
-    if whole.spec.kind.compares_runs:
-        tables.append(("tables/comparison", whole.comparison.table()))
-    tables += [(f"tables/{table.name}", table.numbers) for table in whole.page.tables]
-    tables += [(f"data/{card.name}", card.table()) for card in whole.page.cards]
+    if experiment.spec.kind.compares_runs:
+        tables.append(("tables/comparison", experiment.comparison.table()))
+    tables += [(f"tables/{table.name}", table.numbers) for table in experiment.page.tables]
+    tables += [(f"data/{card.name}", card.table()) for card in experiment.page.cards]
     for name, table in tables:
         for suffix, format in TABLE_FORMATS.items():
             yield f"{name}.{suffix}", format.to_bytes(table)

@@ -81,14 +81,14 @@ def _of_backend(backend: str, rows: Sequence[Group]) -> Markdown:
     """`**inductor** is faster than without a compiler in training (...) at 1.32x, and ...`."""
     parts = []
     for verdict in VERDICTS:
-        mine = [
+        places = [
             f"{_where(row)} at {_speed(row)}"
             for row in rows
             if row.mean and row.mean.verdict == verdict
         ]
         word = "as fast" if verdict == "same" else inert(format_verdict(verdict))
         than = " than without a compiler" if verdict == "faster" else ""
-        parts += [f"{word}{than} {listed(mine)}"] if mine else []
+        parts += [f"{word}{than} {listed(places)}"] if places else []
     return f"**{inert(backend)}** is {joined(parts)}."
 
 
@@ -126,11 +126,13 @@ def _speed(row: Group) -> Markdown:
 
 def _saved_text(row: Group) -> Markdown:
     """The share of compile time that filled caches saved, over all models and per model."""
-    share = METRICS["compile_time_saved"].format
-    saved, each = row.compile_time_saved or 0.0, row.saved_by_model
-    saved_share = f"{share(saved)} of the compile time" if saved > 0 else "nothing"
-    spread = f"; single models {share(min(each))} to {share(max(each))}" if len(each) > 1 else ""
-    models = words.plural(len(each), "model")
+    write = METRICS["compile_time_saved"].format
+    saved, shares = row.compile_time_saved or 0.0, row.saved_by_model
+    saved_share = f"{write(saved)} of the compile time" if saved > 0 else "nothing"
+    spread = (
+        f"; single models {write(min(shares))} to {write(max(shares))}" if len(shares) > 1 else ""
+    )
+    models = words.plural(len(shares), "model")
     return (
         f"Filled caches saved {linked('compile_time_saved', saved_share)} of "
         f"**{inert(row.row.backend)}** "
@@ -183,7 +185,9 @@ def _numbers(row: Group) -> dict[str, object]:
         "speed_verdict": mean and mean.verdict,
         "counted": row.num_counted,
         "failed": len(row.failures),
-        "verdict_changes_without": "; ".join(one.model for one in mean.deciding) if mean else None,
+        "verdict_changes_without": "; ".join(left_out.model for left_out in mean.deciding)
+        if mean
+        else None,
         "mean_moves_most_without": most and most.model,
         "geomean_speedup_without": most and most.mean,
         "mean_compile_seconds": row.mean_compile_seconds,
@@ -201,84 +205,88 @@ CACHES = {"cold_compile_seconds": "cold_seconds", "warm_compile_seconds": "warm_
 """The field of an outcome for each metric."""
 
 
-def cells_html(found: Sequence[Outcome]) -> Html:
+def cells_html(outcomes: Sequence[Outcome]) -> Html:
     """The table of all cells; text from specifications is escaped."""
-    columns = _columns(found)
-    rows = ([cell(one) for cell in columns.values()] for one in found)
+    columns = _columns(outcomes)
+    rows = ([cell(outcome) for cell in columns.values()] for outcome in outcomes)
     return table("Every cell", list(columns), rows)
 
 
-def cells_frame(found: Sequence[Outcome]) -> pd.DataFrame:
+def cells_frame(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     """One row per cell, in numbers."""
     return pd.DataFrame(
         [
             {
-                **one.cell._asdict(),
-                "status": one.status,
-                **with_ends("speedup", one.speedup),
-                "speed_verdict": one.speed_verdict,
-                "compile_seconds": one.compile_seconds,
-                "memory_ratio": one.memory_ratio,
-                "cold_compile_seconds": one.cold_seconds,
-                "warm_compile_seconds": one.warm_seconds,
-                "failure": one.failure,
-                **{f"{name}_experiment": key for name, key in one.experiments.items()},
+                **outcome.cell._asdict(),
+                "status": outcome.status,
+                **with_ends("speedup", outcome.speedup),
+                "speed_verdict": outcome.speed_verdict,
+                "compile_seconds": outcome.compile_seconds,
+                "memory_ratio": outcome.memory_ratio,
+                "cold_compile_seconds": outcome.cold_seconds,
+                "warm_compile_seconds": outcome.warm_seconds,
+                "failure": outcome.failure,
+                **{f"{name}_experiment": key for name, key in outcome.experiments.items()},
             }
-            for one in found
+            for outcome in outcomes
         ]
     )
 
 
-def _columns(found: Sequence[Outcome]) -> dict[str, HtmlCell]:
+def _columns(outcomes: Sequence[Outcome]) -> dict[str, HtmlCell]:
     """Columns by the HTML of their titles, without columns that are empty in every cell."""
-    looks = run_looks(one.cell.backend for one in found)
+    looks = run_looks(outcome.cell.backend for outcome in outcomes)
     columns: dict[str, HtmlCell] = {
-        "Model": lambda one: inert(one.cell.model),
-        "Backend": lambda one: run_mark(one.cell.backend, looks[one.cell.backend]),
-        "Precision": lambda one: inert(one.cell.precision),
-        "Part": lambda one: inert(one.cell.part),
+        "Model": lambda outcome: inert(outcome.cell.model),
+        "Backend": lambda outcome: run_mark(outcome.cell.backend, looks[outcome.cell.backend]),
+        "Precision": lambda outcome: inert(outcome.cell.precision),
+        "Part": lambda outcome: inert(outcome.cell.part),
     }
-    if any("accuracy" in one.experiments for one in found):
+    if any("accuracy" in outcome.experiments for outcome in outcomes):
         columns[anchor_html(STATUS, "Accuracy check")] = _status
-    if any("speed" in one.experiments for one in found):
+    if any("speed" in outcome.experiments for outcome in outcomes):
         columns[heading("speedup")] = _speedup
         columns[heading("speed_verdict")] = _verdict
         for name in PLAIN:
             columns[heading(name)] = _plain(name, name)
-    if any("cache" in one.experiments for one in found):
+    if any("cache" in outcome.experiments for outcome in outcomes):
         for name, field in CACHES.items():
             columns[heading(name)] = _plain(name, field)
     return columns
 
 
 def _plain(name: str, field: str) -> HtmlCell:
-    return lambda one: inert(METRICS[name].format(getattr(one, field)))
+    return lambda outcome: inert(METRICS[name].format(getattr(outcome, field)))
 
 
-def _status(one: Outcome) -> Html:
-    if one.status is None:
-        return _to_experiment(one, "accuracy", DASH)
-    kind = "good" if one.status == PASS else "bad"
-    word = verdict_word(one.status, kind, one.explanation)
-    return _to_experiment(one, "accuracy", word)
+def _status(outcome: Outcome) -> Html:
+    if outcome.status is None:
+        return _to_experiment(outcome, "accuracy", DASH)
+    kind = "good" if outcome.status == PASS else "bad"
+    word = verdict_word(outcome.status, kind, outcome.explanation)
+    return _to_experiment(outcome, "accuracy", word)
 
 
-def _speedup(one: Outcome) -> Html:
-    if one.speed_failure:
-        return _to_experiment(one, "speed", verdict_word("failed", "bad", one.speed_failure))
-    text = with_interval(ratio_text(one.speedup))
-    return doubt_mark(one.doubts) + _to_experiment(one, "speed", text)
+def _speedup(outcome: Outcome) -> Html:
+    if outcome.speed_failure:
+        return _to_experiment(
+            outcome, "speed", verdict_word("failed", "bad", outcome.speed_failure)
+        )
+    text = with_interval(ratio_text(outcome.speedup))
+    return doubt_mark(outcome.doubts) + _to_experiment(outcome, "speed", text)
 
 
-def _verdict(one: Outcome) -> Html:
-    if one.speed_verdict is None:
+def _verdict(outcome: Outcome) -> Html:
+    if outcome.speed_verdict is None:
         return DASH
-    return verdict_word(one.speed_verdict, VERDICT_CLASSES[one.speed_verdict], one.failure or "")
+    return verdict_word(
+        outcome.speed_verdict, VERDICT_CLASSES[outcome.speed_verdict], outcome.failure or ""
+    )
 
 
-def _to_experiment(one: Outcome, scenario: str, text: Html) -> Html:
+def _to_experiment(outcome: Outcome, scenario: str, text: Html) -> Html:
     """The text as a link to the experiment's page."""
-    key = one.experiments.get(scenario)
+    key = outcome.experiments.get(scenario)
     return (
         f'<a class="quiet" target="_self" href="./experiment?experiment={quote(key)}">{text}</a>'
         if key

@@ -145,7 +145,7 @@ def _goes_back() -> bool:
 def _first(start: Any, options: Sequence[str] | None) -> dict[str, Any]:
     """The first value of a widget, without options that no longer exist."""
     if isinstance(start, list):
-        return {"default": [one for one in start if options is None or one in options]}
+        return {"default": [option for option in start if options is None or option in options]}
     if options is None:
         return {"value": start}
     return {"index": list(options).index(start) if start in options else 0}
@@ -155,15 +155,15 @@ def _possible(given: Any, default: Any, options: Sequence[str] | None) -> Any:
     if options is None:
         return given
     if isinstance(given, list):
-        return [one for one in dict.fromkeys(given) if one in options] or default
+        return [option for option in dict.fromkeys(given) if option in options] or default
     return given if given in options else default
 
 
 T = TypeVar("T")
 SILENT = "silent_address"
 """Key in the session state: the page was opened without an experiment or run in the address."""
-OF_IT = {"experiment": "run", "suite_run": "against"}
-"""Parameters of the address that a new choice invalidates."""
+DEPENDENT = {"experiment": "run", "suite_run": "against"}
+"""By parameter of the address: the parameter that a new choice of the first invalidates."""
 NO_RUN = "no other run"
 """Value for no suite run to compare with."""
 
@@ -188,10 +188,10 @@ FIRST_EXAMPLE = "20261125-140742-602271-10f4"
 def default_experiments(ended: pd.DataFrame) -> list[str]:
     """The default without a choice: the latest finished experiment of this machine, if there is
     one, else `FIRST_EXAMPLE`, else the latest experiment."""
-    mine = ended[ended["origin"] == "local"]
+    own = ended[ended["origin"] == "local"]
     first = ended[ended["experiment_id"] == FIRST_EXAMPLE]
-    found = next(rows for rows in (mine, first, ended) if len(rows) or rows is ended)
-    return [str(one) for one in found["experiment_id"][:1]]
+    rows = next(rows for rows in (own, first, ended) if len(rows) or rows is ended)
+    return [str(experiment_id) for experiment_id in rows["experiment_id"][:1]]
 
 
 def choose_suite_run(runs: pd.DataFrame) -> pd.Series:
@@ -207,20 +207,20 @@ def choose_earlier(runs: pd.DataFrame, suite_run: str) -> str:
     return "" if chosen == NO_RUN else chosen
 
 
-def remembered(widget: str, default: T, of: str = "") -> tuple[T, Callable[[], None]]:
+def remembered(widget: str, default: T, experiment_id: str = "") -> tuple[T, Callable[[], None]]:
     """The default of a widget whose choice is in the address, and its `on_change`.
 
     On the way back Streamlit passes an address without parameters and resets such widgets to their
     defaults; then the default is the session's last choice. `of`: the experiment to which the
     choice belongs.
     """
-    place = f"remembered {widget} {of}"
+    key = f"remembered {widget} {experiment_id}"
 
     def remember() -> None:
-        st.session_state[place] = st.session_state[widget]
+        st.session_state[key] = st.session_state[widget]
 
-    if st.session_state.get(SILENT) and place in st.session_state:
-        return st.session_state[place], remember
+    if st.session_state.get(SILENT) and key in st.session_state:
+        return st.session_state[key], remember
     return default, remember
 
 
@@ -309,6 +309,6 @@ def _write_to_address(what: str, key: str, picked: str) -> None:
 
 def _replace(what: str, chosen: str) -> None:
     """Writes a choice to the address, without what belongs to the previous one."""
-    if what in OF_IT:
-        st.query_params.pop(OF_IT[what], None)
+    if what in DEPENDENT:
+        st.query_params.pop(DEPENDENT[what], None)
     st.query_params[what] = chosen

@@ -60,8 +60,10 @@ def inert(text: object) -> str:
 
     Line breaks become spaces, control characters a replacement character.
     """
-    apart = FOUND_LATER.sub(lambda found: found[0] + JOINER, plain(text))
-    return ENTITIES.sub(lambda found: "".join(f"&#{ord(one)};" for one in found[0]), apart)
+    apart = FOUND_LATER.sub(lambda match: match[0] + JOINER, plain(text))
+    return ENTITIES.sub(
+        lambda match: "".join(f"&#{ord(character)};" for character in match[0]), apart
+    )
 
 
 def code(text: object) -> Markdown:
@@ -98,8 +100,8 @@ def _note_line(line: str) -> str:
     # Four spaces would begin a code block, which shows entities undecoded.
     indented = line.expandtabs(2).lstrip(" ")
     depth = min(3, len(line.expandtabs(2)) - len(indented))
-    apart = FOUND_LATER.sub(lambda found: found[0] + JOINER, indented)
-    return " " * depth + ACTING_IN_NOTES.sub(lambda found: f"&#{ord(found[0])};", apart)
+    apart = FOUND_LATER.sub(lambda match: match[0] + JOINER, indented)
+    return " " * depth + ACTING_IN_NOTES.sub(lambda match: f"&#{ord(match[0])};", apart)
 
 
 def plain(text: object) -> str:
@@ -120,9 +122,9 @@ def inert_figure(figure: go.Figure) -> go.Figure:
     Plotly reads HTML in every text: names, ticks, titles, hover, categories. So all texts are
     checked here, where figures leave, and not where they are made.
     """
-    whole = figure.to_dict()
-    cleaned = _cleaned(whole)
-    return figure if cleaned is whole else go.Figure(cleaned)
+    content = figure.to_dict()
+    cleaned = _cleaned(content)
+    return figure if cleaned is content else go.Figure(cleaned)
 
 
 def _cleaned(value: Any) -> Any:
@@ -131,10 +133,12 @@ def _cleaned(value: Any) -> Any:
         return _without_foreign_tags(value)
     if isinstance(value, dict):
         # An array of numbers is one long text.
-        changed = {key: one if key == "bdata" else _cleaned(one) for key, one in value.items()}
+        changed = {
+            key: entry if key == "bdata" else _cleaned(entry) for key, entry in value.items()
+        }
         return changed if any(changed[key] is not value[key] for key in value) else value
     if isinstance(value, list | tuple) or str(getattr(value, "dtype", "")) == "object":
-        entries = [_cleaned(one) for one in value]
+        entries = [_cleaned(entry) for entry in value]
         same = all(new is old for new, old in zip(entries, value, strict=True))
         return value if same else entries
     return value

@@ -60,4 +60,8 @@ def explained(names: Iterable[str]) -> Markdown:
         f"{linked(name, NUMBERS[name].title)}: {NUMBERS[name].definition}"
         for name in dict.fromkeys(names)
     ]
-    return definitions[0] if len(definitions) == 1 else "\n".join(f"- {one}" for one in definitions)
+    return (
+        definitions[0]
+        if len(definitions) == 1
+        else "\n".join(f"- {definition}" for definition in definitions)
+    )

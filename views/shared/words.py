@@ -112,8 +112,8 @@ def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") ->
         f"{inert(name)} {linked('elapsed_seconds', duration(took))}"
         for name, took in shown_parts(phases)
     )
-    whole = linked("elapsed_seconds", duration(seconds))
-    return f"**{whole}**{so_far}: {parts}" if parts else f"**{whole}**{so_far}"
+    total = linked("elapsed_seconds", duration(seconds))
+    return f"**{total}**{so_far}: {parts}" if parts else f"**{total}**{so_far}"
 
 
 def outlook(runs: pd.DataFrame, so_far: Markdown, remaining: float | None) -> Markdown:

@@ -56,23 +56,27 @@ class Watching:
         with self._lock:
             earlier = now - EVERY_SECONDS + FIRST_SECONDS
             begun, answer = self._looks.setdefault(folder, (earlier, None))
-            found = self._noted(folder, begun, answer)
+            problems = self._lasting(folder, begun, answer)
             if now - begun >= EVERY_SECONDS and (answer is None or answer.done()):
                 self._looks[folder] = (now, self._workers.submit(look, data_dir))
-        return found
+        return problems
 
-    def _noted(
+    def _lasting(
         self, folder: Path, begun: float, answer: "Future[list[Finding]] | None"
     ) -> list[Finding]:
         if answer is None or not answer.done():
             return []
-        wrong = [one for one in answer.result() if one.health is Health.WRONG]
-        subjects = {(folder, one.subject) for one in wrong}
+        wrong = [finding for finding in answer.result() if finding.health is Health.WRONG]
+        subjects = {(folder, finding.subject) for finding in wrong}
         for gone in [key for key in self._since if key[0] == folder and key not in subjects]:
             del self._since[gone]
         for key in subjects:
             self._since.setdefault(key, begun)
-        return [one for one in wrong if begun - self._since[folder, one.subject] >= LASTING_SECONDS]
+        return [
+            finding
+            for finding in wrong
+            if begun - self._since[folder, finding.subject] >= LASTING_SECONDS
+        ]
 
 
 watching = Watching()
@@ -80,35 +84,35 @@ watching = Watching()
 
 def show_wrong() -> None:
     """One expandable line; nothing without problems."""
-    found = watching.wrong(data_dir())
-    if not found:
+    problems = watching.wrong(data_dir())
+    if not problems:
         return
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
     with st.expander(
-        f"{inert(found[0].subject)}: something is wrong{more}", icon=":material/healing:"
+        f"{inert(problems[0].subject)}: something is wrong{more}", icon=":material/healing:"
     ):
-        show_findings(found)
+        show_findings(problems)
 
 
 def show_findings(findings: list[Finding]) -> None:
     """Evidence and remedy of each problem, then a short list of good results. Viewers see only the
     subjects of the problems."""
-    for one in findings:
-        if one.health is Health.OK:
+    for finding in findings:
+        if finding.health is Health.OK:
             continue
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{inert(one.subject)}**", width=170)
-            st.markdown(f":gray[{inert(one.health)}]", width=90)
+            st.markdown(f"**{inert(finding.subject)}**", width=170)
+            st.markdown(f":gray[{inert(finding.health)}]", width=90)
             if permissions.may_act():
-                text = f"{one.evidence}\n{one.remedy}".strip()
+                text = f"{finding.evidence}\n{finding.remedy}".strip()
                 lines = [printable(line, 1000) for line in text.splitlines()]
                 st.code("\n".join(lines), language=None, wrap_lines=True)
             else:
                 st.markdown("The administrator of this dashboard sees the details here.")
     well = [
-        f"{one.subject}: {printable(one.evidence, 1000)}"
-        for one in findings
-        if one.health is Health.OK and permissions.may_act()
+        f"{finding.subject}: {printable(finding.evidence, 1000)}"
+        for finding in findings
+        if finding.health is Health.OK and permissions.may_act()
     ]
     if well:
         st.code("\n".join(well), language=None, wrap_lines=True)
@@ -125,8 +129,8 @@ def show_damaged(store: Store) -> None:
         return
     title = f"{words.plural(len(damaged), 'run folder')} could not be read"
     listed = [
-        f"{Path(one.folder).name}: {one.message.removeprefix(one.folder).lstrip('/ ')}"
-        for one in damaged.head(MAX_DAMAGED).itertuples()
+        f"{Path(run.folder).name}: {run.message.removeprefix(run.folder).lstrip('/ ')}"
+        for run in damaged.head(MAX_DAMAGED).itertuples()
     ]
     if len(damaged) > MAX_DAMAGED:
         listed.append(f"and {len(damaged) - MAX_DAMAGED:,} more, which `list --runs --all` names")
@@ -175,18 +179,18 @@ def examine() -> list[Finding]:
             timeout=LIMIT_SECONDS,
             cwd=PROJECT_ROOT,
         )
-        found = json.loads(done.stdout)["findings"]
+        findings = json.loads(done.stdout)["findings"]
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
         why = f"the examination failed: {printable(error)}"
         return [Finding(subject="Doctor", health=Health.UNKNOWN, evidence=why)]
     return [
         Finding(
-            subject=one["subject"],
-            health=Health(one["health"]),
-            evidence=one["evidence"],
-            remedy=one["remedy"],
+            subject=finding["subject"],
+            health=Health(finding["health"]),
+            evidence=finding["evidence"],
+            remedy=finding["remedy"],
         )
-        for one in found
+        for finding in findings
     ]
 
 
@@ -201,7 +205,7 @@ def show_logs(store: Store) -> None:
     shown = [
         line_of(entry)
         for entry in read_log(data_dir().logs, MAX_LINES)
-        if _is_asked(entry, str(least))
+        if _is_shown(entry, str(least))
     ]
     shown = [line for line in shown if word.lower() in line.lower()]
     if not shown:
@@ -228,7 +232,7 @@ def line_of(entry: dict[str, Any]) -> str:
     return "\n".join([text, *(f"    {printable(line)}" for line in lines)])
 
 
-def _is_asked(entry: dict[str, Any], least: str) -> bool:
+def _is_shown(entry: dict[str, Any], least: str) -> bool:
     levels = ("debug", *LEVELS, "critical")
     level = entry.get("level")
     return level in levels and levels.index(str(level)) >= levels.index(least)
@@ -247,31 +251,34 @@ def show_environments(store: Store) -> None:
         st.markdown("**There are no environments.**")
         st.caption(HOW)
         return
-    sizes = {one.name: _size(one.folder, one.folder.stat().st_mtime_ns) for one in known}
+    sizes = {
+        environment.name: _size(environment.folder, environment.folder.stat().st_mtime_ns)
+        for environment in known
+    }
     total = linked("disk_bytes", format_bytes(sum(sizes.values())))
     st.markdown(f"**{words.plural(len(known), 'environment')}** with {total}.")
     st.caption(HOW)
-    for one in known:
+    for environment in known:
         with st.container(
             horizontal=True,
             vertical_alignment="center",
             horizontal_alignment="distribute",
             border=True,
         ):
-            needs = inert(", ".join(one.requirements.split()))
-            size = format_bytes(sizes[one.name])
-            st.markdown(f"**{inert(one.name)}** · {size} · {needs}", width="content")
+            needs = inert(", ".join(environment.requirements.split()))
+            size = format_bytes(sizes[environment.name])
+            st.markdown(f"**{inert(environment.name)}** · {size} · {needs}", width="content")
             if permissions.may_act():
-                _ask_removal(one)
+                _ask_removal(environment)
 
 
-def _ask_removal(one: UvEnvironment) -> None:
+def _ask_removal(environment: UvEnvironment) -> None:
     with st.popover("Remove", icon=":material/delete:", width="content"):
         st.markdown("Results of its runs stay, but these runs cannot be resumed or repeated.")
-        if st.button("Remove it", type="primary", key=f"remove-environment-{one.name}"):
+        if st.button("Remove it", type="primary", key=f"remove-environment-{environment.name}"):
             permissions.require_acting()
             with errors_shown():
-                remove(data_dir(), one)
+                remove(data_dir(), environment)
                 st.rerun()
 
 
