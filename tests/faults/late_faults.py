@@ -80,6 +80,10 @@ late_half_dead = _with_gradients(
     lambda gradients: [0 * g if i % 2 else g for i, g in enumerate(gradients)]
 )
 """Every other parameter stands still."""
+late_frozen_head = _with_gradients(
+    lambda gradients: [0 * g if g.shape[:1] == gradients[0].shape[:1] else g for g in gradients]
+)
+"""The last layer stands still."""
 late_noisy_gradients = _with_gradients(_noisy)
 """The same noise, of each gradient's own size, is added in every step."""
 

@@ -115,6 +115,18 @@ def skipped_update(graph: GraphModule, inputs: list[Any]) -> Run:
     return run
 
 
+def silent_bfloat16(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Rounds the inputs of every linear layer to bfloat16, as a compiler does that takes a lower
+    precision for allowed."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
+        with graph.graph.inserting_before(node):
+            halves = [graph.graph.call_method("bfloat16", (given,)) for given in node.args[:2]]
+            rounded = [graph.graph.call_method("float", (half,)) for half in halves]
+        node.args = (*rounded, *node.args[2:])
+    graph.recompile()
+    return graph.forward
+
+
 def wrong_epsilon(graph: GraphModule, inputs: list[Any]) -> Run:
     """Adds too much to the variance in every layer norm."""
     for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.layer_norm):

@@ -49,6 +49,7 @@ FIRST_EFFECTS = {
     "stale_batch": planted_faults.RARELY,
     "skipped_update": planted_faults.RARELY + 1,
     "wrong_epsilon": 0,
+    "silent_bfloat16": 0,
     TORCHS_OWN: 0,
 }
 """First step whose loss each fault changes."""
@@ -214,7 +215,7 @@ def _register_faults() -> None:
     known = list_backends(exclude_tags=None)
     for name in {*FIRST_EFFECTS, SCALED} - {TORCHS_OWN, *known}:
         register_backend(getattr(planted_faults, name), name=name)
-    for name in {*LATE_FAULTS, *WEAK_FAULTS}.difference(known):
+    for name in {*LATE_FAULTS, *WEAK_FAULTS, "late_frozen_head"}.difference(known):
         register_backend(getattr(late_faults, name), name=name)
     for name, backend in (OWN_NUMBERS | ROUNDING).items():
         if name not in known:
