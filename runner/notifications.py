@@ -136,7 +136,7 @@ class Notifier:
             for state, variant in zip(states, experiment.variants, strict=True)
             if variant.role == "baseline"
         ]
-        searched = baselines[0] if baselines and experiment.spec.kind.searches else None
+        searched = baselines[0] if baselines and experiment.spec.kind.has_candidates else None
         outcome = ExperimentState.of(states, searched)
         counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
         answer = _read_answer(experiment) if with_answer and self.is_any else ""

@@ -108,14 +108,14 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def print_comparison(store: Store, options: argparse.Namespace) -> int:
     """Prints the numbers and verdicts of an experiment; with `--fail-if` the met conditions."""
-    if queries.experiment_spec(store, options.experiment).kind.compares_causes:
+    if queries.experiment_spec(store, options.experiment).kind.makes_trials:
         return print_investigation(store, options)
     comparison = compare(store, options.experiment)
     if options.issue:
         print(slow_issue(store, comparison))  # noqa: T201
         return 0
     spent = spent_words(elapsed(store, options.experiment)[0])
-    if comparison.spec.kind.compares_tensors:
+    if comparison.spec.kind.has_checks:
         found = checks(store, options.experiment, comparison.spec)
         missing = [
             f"warning: {caution_words(one)}"
@@ -390,7 +390,7 @@ def exit_status(comparison: Comparison) -> int:
         return BROKEN
     if gate.unfinished(comparison):
         return UNFINISHED
-    if not comparison.spec.kind.compares_runs or comparison.spec.is_inference:
+    if not comparison.spec.kind.has_speedups or comparison.spec.is_inference:
         return FINISHED
     if not verdicts or any(verdict != "holds" for verdict in verdicts):
         return PROVES_NOTHING

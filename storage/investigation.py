@@ -17,7 +17,7 @@ from breakeven.runner.specs.investigations import (
     timed_again,
 )
 from breakeven.runner.specs.ladder import with_ladder
-from breakeven.runner.specs.scenarios import Part, Problem
+from breakeven.runner.specs.scenario_fields import Part, Problem
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
@@ -189,7 +189,7 @@ def fault_of(store: Store, run_id: str) -> Fault:
         text = "" if error is None else f"{error.name}: {error.message}"
         kind: Problem = "memory" if record.state is RunState.OUT_OF_MEMORY else "raises"
         return Fault(kind=kind, step=int(runs.loc[label, "steps_done"]), error=text)
-    if record.spec.kind.compares_tensors:
+    if record.spec.kind.has_checks:
         known = checks(store, record.experiment_id, record.spec)
         for part in record.spec.accuracy.parts:
             outcomes = {
@@ -203,7 +203,7 @@ def fault_of(store: Store, run_id: str) -> Fault:
     wrong = queries.wrong_losses(store, record.experiment_id).set_index("run_id")["step"]
     if run_id in wrong:
         is_shared = bases["run_id"].isin(wrong.index).any()
-        if is_shared and record.spec.is_script:
+        if is_shared and not record.spec.workload.has_single_steps:
             raise NoFault(SCRIPT_NOT_FINITE)
         return Fault(kind="not finite" if is_shared else "differs", step=int(wrong[run_id]))
     if result.speed_verdict == "slower":
@@ -217,7 +217,7 @@ def fault_of(store: Store, run_id: str) -> Fault:
 def _why_not(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
     """Why a run cannot be investigated, whatever its numbers are."""
     label, state = record.variant.label, record.state
-    if record.spec.kind.compares_causes:
+    if record.spec.kind.makes_trials:
         return f"{record.run_id} is an investigation itself"
     if not state.is_final:
         return f"{label} has not ended yet; investigate it then"
@@ -252,7 +252,7 @@ def may_differ(store: Store, comparison: Comparison) -> list[Result]:
     """The backends that may have learned something else. Only for these does a page read what
     `fault_to_find` needs."""
     backends = [result for result in comparison.results if result.role == "backend"]
-    if not comparison.spec.kind.compares_runs:
+    if not comparison.spec.kind.has_speedups:
         return backends
     wrong = set(queries.wrong_losses(store, comparison.experiment_id)["run_id"])
     return [result for result in backends if result.run_id in wrong or is_suspect(result.parity)]

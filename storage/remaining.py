@@ -216,10 +216,8 @@ def remaining_seconds(
     `guess`: estimates unknown times of compiling, profiles, checks and the end as multiples of the
     time of setting up or of steps, accurate enough for a progress bar.
     """
-    if costs.spec.kind.searches:
-        return _budget_left(costs, costs.spec.tune.max_seconds, now)
-    if costs.spec.kind.compares_causes:
-        return _budget_left(costs, costs.spec.time_limit_seconds, now)
+    if (budget := costs.spec.kind.budget_seconds(costs.spec)) is not None:
+        return _budget_left(costs, budget, now)
     left = _setup_left(costs, earlier, now)
     overhead = costs.overhead if costs.overhead > 1 else earlier[0].overhead if earlier else 1.0
     for run in costs.runs:
@@ -308,7 +306,7 @@ class _Work:
         """The specified number. For a script: the reported number, or that of an earlier run, which
         takes precedence if a number is specified."""
         specified = self._spec.num_steps
-        if not self._spec.is_script:
+        if self._spec.workload.has_known_length:
             return self._run.num_steps or specified
         reported = (run.num_steps for run in (self._run, *self._costs.runs))
         made = (run.steps or None for costs in self._earlier for run in costs.runs)

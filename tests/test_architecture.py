@@ -35,7 +35,7 @@ FORBIDDEN = {
     "storage": {"torch", "transformers", "datasets", "streamlit", "plotly", "views", "dashboard"},
     "views": {"torch", "transformers", "datasets", "duckdb", "dashboard"},
 }
-HOUSES = ("runner", "runner.worker", "storage", "views")
+HOUSES = ("runner", "runner.specs", "runner.worker", "storage", "views")
 """Packages of rooms: what lies in them directly stands for itself."""
 MAX_MODULES = 20
 PAGES = {"all_experiments", "definitions", "experiment", "launch", "machine"}

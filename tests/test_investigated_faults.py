@@ -20,7 +20,7 @@ from breakeven.runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.scenarios import InvestigationSpec
+from breakeven.runner.specs.scenario_fields import InvestigationSpec
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog

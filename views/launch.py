@@ -8,7 +8,7 @@ from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.protocol.states import ExperimentState
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import Allowed
+from breakeven.runner.specs.scenario_fields import Allowed
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_passes, format_share
@@ -129,7 +129,7 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
         if spec.device.startswith("cuda") and spec.precision in COARSER:
             title, help = COARSER[spec.precision]
             allow += ["precision"] if st.toggle(title, help=help, key="search-precision") else []
-        if not spec.is_script and len(spec.devices) == 1:
+        if spec.workload.is_specified and len(spec.devices) == 1:
             title, help = LARGER_BATCHES
             allow += ["batch"] if st.toggle(title, help=help, key="search-batch") else []
         if st.button("Search", type="primary", key="search"):
@@ -205,7 +205,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     at_most = "at most " if spec.kind.ends_by_width else ""
     earlier = earlier_costs(store, spec, device)
     expected = expected_seconds(spec, earlier)
-    subject = "script" if spec.is_script else "model"
+    subject = spec.workload.noun
     if expected is None:
         unknown = listed(list(map(code, never_compiled(spec, earlier)))) if earlier else ""
         what = f"{unknown} with this {subject}" if unknown else f"this {subject}"
@@ -247,7 +247,7 @@ def show_busy(store: Store) -> None:
 def _length(spec: ExperimentSpec) -> Markdown:
     """`4 epochs of 45 batches of 32`, adapted to accumulation and a number of steps."""
     training = spec.training
-    if spec.is_script:
+    if not spec.workload.is_specified:
         return code(spec.subject)
     if spec.kind.cycles_batches:
         return _length_of_speed(spec)

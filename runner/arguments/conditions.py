@@ -8,14 +8,13 @@ experiments may contain some, too. `storage/terminal/gate.py`, `storage/terminal
 import argparse
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from breakeven.runner.arguments.options import checked
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
-from breakeven.runner.specs.scenarios import Compared
 from breakeven.runner.specs.values import nearest, split_at_commas
 
 
@@ -40,13 +39,6 @@ GATE = {
 }
 """Conditions about the backends of an experiment; the limit of `compile` is in seconds, that of
 `slower-than` in percent of the step time in another environment."""
-MEASURED: Mapping[Compared, Collection[str]] = {
-    "runs": GATE,
-    "caches": ("compile",),
-    "tensors": (),
-    "causes": (),
-}
-"""The conditions that an experiment can answer, by what it compares."""
 GATE_METAVAR = "slower|parity|accuracy|'compile>SECONDS'|'slower-than:ENVIRONMENT>PERCENT'"
 GATE_HELP = (
     "exit with status 5, and print the reason, if a backend is slower than the baseline; if its "
@@ -119,7 +111,7 @@ def add_fail_if(
 
 def check_gate(spec: ExperimentSpec, conditions: Sequence[Condition]) -> None:
     """Raises `InvalidSpec` for a condition on what the experiment does not measure."""
-    measured = MEASURED[spec.kind.compares]
+    measured = spec.kind.conditions
     named = ", ".join(measured) or "nothing"
     first, *others = spec.environment_names
     needed = (

@@ -220,7 +220,7 @@ def command_line(spec: ExperimentSpec, between: str = " \\\n  ") -> str:
     The command cannot allow the user's own code: the machine that runs it must.
     """
     words = [COMMAND, *map(shlex.quote, write_spec(spec))]
-    if spec.is_script:
+    if spec.workload.is_own_program:
         words = ["breakeven script", *map(shlex.quote, write_script(spec))]
     return between.join(words)
 

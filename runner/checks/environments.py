@@ -61,7 +61,7 @@ def is_own(python: str, data_dir: DataDir) -> bool:
 
 def packages_needed(spec: ExperimentSpec) -> tuple[str, ...]:
     """Names of the modules that the runs import besides torch. A script imports what it likes."""
-    if spec.is_script:
+    if spec.workload.is_own_program:
         return ()
     suite = spec.model.from_suite
     needed = {

@@ -62,7 +62,7 @@ def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
     for path in () if spec.environments else spec.paths_of_backends:
         if not USER_CODE.fullmatch(path):
             module_files(path)
-    if spec.is_script:
+    if spec.workload.is_own_program:
         check_script(spec)
     elif machine is not None:
         _check_workload(spec, machine)
@@ -73,7 +73,7 @@ def check_with_torch(spec: ExperimentSpec, data_dir: DataDir) -> None:
     """Makes the remaining checks (seconds); raises `InvalidSpec` or `ProbeFailed`."""
     machine = read_capabilities(data_dir) or probe(data_dir)
     machine.check(spec)
-    if not spec.is_script:
+    if not spec.workload.is_own_program:
         _check_workload(spec, machine)
     check_settings(spec, execute=True)
 
@@ -89,17 +89,10 @@ def _check_says_something(spec: ExperimentSpec) -> None:
     """Raises `InvalidSpec` for an experiment that cannot have a result. The rule is only for new
     experiments: recorded ones are still read and shown.
     """
-    if not spec.kind.compares_caches:
-        return
     # The first turn also ends with an epoch or at a checkpoint.
     often = spec.checkpoints.every if spec.checkpoints.unit == "steps" else None
     compiling = min(spec.block_steps, spec.steps_per_epoch, often or spec.block_steps)
-    rule = (
-        f"must be at least {compiling + 1}: the first turn has {compiling} steps and compiles; "
-        "only later steps show the time of a step without compiling. Choose "
-        "more steps, or for a smaller block_steps"
-    )
-    spec.require("cache.steps", spec.cache.steps > compiling, rule)
+    spec.kind.check_result(spec, compiling)
 
 
 def _check_threads(spec: ExperimentSpec) -> None:
@@ -187,7 +180,7 @@ def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpe
     search are not checked: if this torch does not know one, only that candidate fails."""
     training = spec.training
     is_scheduled = not training.has_constant_rate
-    searched = set(candidates(spec)) if spec.kind.searches else set()
+    searched = set(candidates(spec)) if spec.kind.has_candidates else set()
     # The torch of another environment may have other options.
     backends = () if spec.environments else spec.backends
     variants = {text: parse_backend(text) for text in backends if text not in searched}

@@ -20,7 +20,6 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import BUDGET_SECONDS
-from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.values import split_at_commas
 from breakeven.runner.supervision.search import why_unconfirmed
 from breakeven.runner.texts import duration
@@ -113,12 +112,12 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def steps_of(spec: ExperimentSpec, length: Length | None) -> int:
     """Steps of the planned training; without a length, steps of the specification's training."""
-    if spec.is_script and length is None and not spec.script.steps:
+    if length is None and not spec.training_steps:
         rule = "must give the length of the training for a script, such as '20000 steps'"
         raise InvalidSpec("--plan", None, rule)
     if length is None:
-        return spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
-    if spec.is_script and length.unit != "steps":
+        return spec.training_steps
+    if not spec.workload.is_specified and length.unit != "steps":
         rule = "must be in steps for a script, whose batches are unknown before it runs"
         raise InvalidSpec("--plan", f"{length.amount:g} {length.unit}", rule)
     samples = spec.training.batch_size * spec.batches_per_step
@@ -147,6 +146,6 @@ def _investigate(data_dir: DataDir, options: argparse.Namespace) -> int:
         spec = ExperimentSpec.from_json(file.read_text())
     allow_code_again(data_dir, options, [spec])
     experiment = run_through(data_dir, spec, storage)
-    if spec.kind.compares_causes:
+    if spec.kind.makes_trials:
         return storage.run("show", [experiment.experiment_id])
     return storage.run("explain", ["--ladder", experiment.experiment_id])

@@ -52,7 +52,7 @@ from breakeven.runner.protocol.run_dir import moved_spec
 from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds, fields_of
-from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.specs.scenario_fields import AddedRounds
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.values import read_whole_number, split_at_commas
 from breakeven.runner.specs.variants import Settings, pythons
@@ -210,7 +210,7 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
             progress.update()
             where = "" if on is None else f" on {on.place}"
             done = f"from step {progress.checkpoint_step}"
-            if experiment.spec.kind.compares_causes:
+            if experiment.spec.kind.makes_trials:
                 done = f"after {progress.steps_done} trials"
             tell(f"{variant.label} resumes {done}{where}")
     ensure_supervisor(data_dir)

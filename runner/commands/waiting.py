@@ -65,7 +65,7 @@ def watch(
     last_look = 0.0
     ahead: list[str] = []
     while True:
-        if experiment.spec.kind.searches:
+        if experiment.spec.kind.has_candidates:
             experiment = find_experiment(data_dir, experiment.experiment_id)
             runs |= {
                 run: RunProgress(run, experiment.spec) for run in experiment.runs if run not in runs
@@ -93,7 +93,7 @@ def watch(
         if over:
             return
         ends = all(progress.is_ending for progress in runs.values())
-        if ends and not experiment.spec.kind.searches:  # a search may start further runs
+        if ends and not experiment.spec.kind.has_candidates:  # a search may start further runs
             on_end()
         time.sleep(ENDING_REFRESH_SECONDS if ends else REFRESH_SECONDS)
 
@@ -145,7 +145,7 @@ def _milestone(run: RunProgress) -> tuple[object, ...]:
     hour leaves as many lines as one of a minute. Turns, steps and losses change all the time."""
     in_turns = run.state is RunState.RUNNING and run.phase in PHASES_OF_TURNS
     phase = "" if in_turns or run.state is not RunState.RUNNING else run.phase
-    if run.spec.kind.compares_causes:
+    if run.spec.kind.makes_trials:
         share = run.steps_done
     elif run.num_steps:
         share = PRINTED_PARTS * run.steps_done // run.num_steps
@@ -157,7 +157,7 @@ def _milestone(run: RunProgress) -> tuple[object, ...]:
 def _line(label: str, run: RunProgress) -> str:
     filled = round(BAR_WIDTH * run.steps_done / run.num_steps) if run.num_steps else 0
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
-    one = "trial" if run.spec.kind.compares_causes else "step"
+    one = "trial" if run.spec.kind.makes_trials else "step"
     unit = one if run.steps_done == 1 else f"{one}s"
     of_all = f"/{run.num_steps}" if run.num_steps else f" {unit}"
     parts = [f"{label} [{bar}] {run.steps_done:>5}{of_all}", f"{_doing(run):<16}"]
@@ -212,7 +212,7 @@ def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
     ensure_supervisor(data_dir)
     tell(
         f"experiment {experiment.experiment_id} on {experiment.spec.place}, "
-        f"{_length(experiment.spec)}"
+        f"{experiment.spec.kind.length_words(experiment.spec)}"
     )
     return _watch(data_dir, experiment, storage)
 
@@ -222,10 +222,10 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
     while True:
         with _interrupt_cancels(data_dir, experiment.experiment_id):
             watch(data_dir, experiment, storage.start)
-        if experiment.spec.kind.searches:
+        if experiment.spec.kind.has_candidates:
             _await_confirmation(data_dir, experiment)
         grown = find_experiment(data_dir, experiment.experiment_id)
-        if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
+        if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.has_candidates:
             return grown
         known = {run.run_id for run in experiment.runs}
         labels = ", ".join(
@@ -248,17 +248,6 @@ def _await_confirmation(data_dir: DataDir, search: Experiment) -> None:
         and is_locked(data_dir.supervisor_lock)
     ):
         time.sleep(ENDING_REFRESH_SECONDS)
-
-
-def _length(spec: ExperimentSpec) -> str:
-    if spec.kind.searches:
-        return "as many steps per run as the search needs"
-    if spec.kind.compares_causes:
-        return f"trials for at most {duration(spec.time_limit_seconds)}"
-    if not spec.num_steps:
-        return "as many steps per run as the script makes"
-    most = "at most " if spec.kind.ends_by_width or spec.is_script else ""
-    return f"{most}{spec.num_steps} steps per run"
 
 
 class Storage:

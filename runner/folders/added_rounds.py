@@ -20,7 +20,7 @@ from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.specs.scenario_fields import AddedRounds
 from breakeven.runner.texts import printable
 
 NOT_ADDED = "training is over; adding rounds ended early"
@@ -81,15 +81,14 @@ def instead(spec: ExperimentSpec, baseline: RunDir) -> str:
     """What to do instead of adding rounds."""
     if why := too_short(spec, baseline):
         return why
-    more = "a larger budget" if spec.kind.searches else "more steps"
-    return f"Run it again with {more} instead"
+    return f"Run it again with {spec.kind.longer} instead"
 
 
 def why_no_rounds(spec: ExperimentSpec) -> str | None:
     """Why no rounds can be added to such an experiment; None if they can."""
-    if spec.kind.searches:
-        return "a search ends its candidates by itself"
-    if not spec.kind.compares_runs or not spec.takes_turns:
+    if spec.kind.why_no_rounds is not None:
+        return spec.kind.why_no_rounds
+    if not spec.kind.has_speedups or not spec.takes_turns:
         return "its runs do not take turns, so that it has no rounds"
     if spec.callbacks or spec.training.gradient_statistics_every or spec.stopping.nonfinite:
         return "its steps do more than train (callbacks, gradient statistics, stopping.nonfinite)"

@@ -337,7 +337,7 @@ def _why_none_can_resume(experiment: Experiment) -> str:
         return "all of them have finished"
     if not any(state.ended_early for state in states):
         return "none of them has ended early; those that have not ended go on by themselves"
-    if experiment.spec.is_script:
+    if experiment.spec.workload.writes_checkpoints:
         return (
             "those that ended early left no checkpoint that they could go on from "
             "(docs/own-training.md). Start the experiment anew"

@@ -22,7 +22,11 @@ MAX_NAMED = 3
 def too_short(spec: ExperimentSpec, baseline: RunDir) -> str:
     """Why a search over a script could not try all candidates, and what to do; empty if the script
     did not end first."""
-    if not spec.kind.searches or not spec.is_script or baseline.state is not RunState.FINISHED:
+    if (
+        not spec.kind.has_candidates
+        or spec.workload.has_known_length
+        or baseline.state is not RunState.FINISHED
+    ):
         return ""
     if any(event["kind"] == "stopped" for event in each_event(baseline.events_file)):
         return ""

@@ -287,7 +287,7 @@ class RunDir:
             if any(file.endswith(CHECKPOINT_ENDINGS) for file in os.listdir(self.checkpoints)):
                 return True
         with suppress(InvalidRunFolder, InvalidSpec):
-            return self.read_spec().experiment.kind.compares_causes
+            return self.read_spec().experiment.kind.makes_trials
         return False
 
     def reopen(self) -> None:
@@ -435,7 +435,7 @@ def moved_spec(
     kinds = {name.partition(":")[0] for name in (*new, *spec.devices)}
     require(len(kinds) == 1, "devices", new, rule)
     rule = "cannot be changed for a script, which selects its device itself"
-    require(not spec.is_script, "devices", new, rule)
+    require(not spec.workload.selects_device, "devices", new, rule)
     moved: ExperimentSpec = replace(spec, devices=new, parallel=mode)  # type: ignore[arg-type]
     return moved
 

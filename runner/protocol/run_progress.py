@@ -60,8 +60,7 @@ class RunProgress:
     @property
     def num_steps(self) -> int | None:
         """Planned steps of the run; None until a script has reported how many."""
-        # Searches and investigations end when they know enough.
-        if self.spec.kind.searches or self.spec.kind.compares_causes:
+        if not self.spec.kind.has_planned_steps:
             return None
         # A run with larger batches reports fewer steps.
         known = filter(None, (self.spec.num_steps, self._reported_steps))

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Literal
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import TuneSpec
+from breakeven.runner.specs.scenario_fields import TuneSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.variants import NO_COMPILER, Variant
 from breakeven.runner.specs.workload import usual_name
@@ -79,7 +79,7 @@ class Move:
 
     def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
         """Values for an experiment and a compiler; the empty text is torch's default."""
-        is_tried = not (spec.is_script and self.not_in_scripts)
+        is_tried = spec.workload.is_specified or not self.not_in_scripts
         fits = compiler in self.compilers and is_tried and self.applies(spec)
         values = self.values
         if self.name == "optimizer":
@@ -101,19 +101,19 @@ def _keeps_graphs(spec: ExperimentSpec) -> bool:
 
 def _allows_tf32(spec: ExperimentSpec) -> bool:
     may = "precision" in spec.tune.allow and _on_cuda(spec)
-    return may and (spec.is_script or spec.training.precision == "float32")
+    return may and spec.precision in (None, "float32")
 
 
 def _allows_reduced_attention(spec: ExperimentSpec) -> bool:
     may = "precision" in spec.tune.allow and _on_cuda(spec) and spec.settings == "plain"
-    return may and (spec.is_script or spec.training.precision in ("bf16", "fp16"))
+    return may and spec.precision in (None, "bf16", "fp16")
 
 
 def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
     """Implementations of the experiment's optimizer other than torch's default on this device; for
     a script, whose optimizer is unknown, `fused`."""
     name = spec.training.optimizer
-    if spec.is_script:
+    if not spec.workload.is_specified:
         return ("fused",)
     if name == NO_OPTIMIZER or spec.training.optimizer_options.keys() & {
         "foreach",
@@ -127,7 +127,7 @@ def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
 
 
 def _allows_larger_batches(spec: ExperimentSpec) -> bool:
-    return "batch" in spec.tune.allow and not spec.is_script and len(spec.devices) == 1
+    return "batch" in spec.tune.allow and spec.workload.is_specified and len(spec.devices) == 1
 
 
 ALL_COMPILERS = (NO_COMPILER, "inductor", "cudagraphs")
@@ -191,7 +191,7 @@ MOVES = (
         name="loader_workers",
         values=("2", "4", "8"),
         compilers=ALL_COMPILERS,
-        applies=lambda spec: spec.is_script,
+        applies=lambda spec: spec.workload.loads_samples,
         shortens=("loading",),
     ),
 )
@@ -229,7 +229,7 @@ def search_spec(
 def untried(spec: ExperimentSpec) -> str:
     """What a search does not try, and why."""
     reasons = {}
-    if spec.is_script:
+    if not spec.workload.is_specified:
         reasons = {move.name: move.not_in_scripts for move in MOVES if move.not_in_scripts} | {
             "optimizer=foreach": "optimizer=fused does the same in fewer kernels",
             "precision and batch size": "the script decides them",

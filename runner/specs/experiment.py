@@ -17,9 +17,9 @@ from typing import Any
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.python310 import Self
 from breakeven.runner.specs.experiment_fields import ExperimentFields
-from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS, Spec, require
+from breakeven.runner.specs.fields import Spec, require
 from breakeven.runner.specs.place import MAX_RANKS, check_cpus
-from breakeven.runner.specs.scenarios import (
+from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
     CacheSpec,
     InvestigationSpec,
@@ -27,7 +27,6 @@ from breakeven.runner.specs.scenarios import (
     TuneSpec,
 )
 from breakeven.runner.specs.training import (
-    NO_OPTIMIZER,
     CheckpointSpec,
     EvaluationSpec,
     StoppingSpec,
@@ -69,9 +68,6 @@ __all__ = [
     "TuneSpec",
 ]
 
-MAX_BACKENDS = 64
-MAX_CANDIDATES = 1000
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSpec(ExperimentFields):
@@ -84,7 +80,7 @@ class ExperimentSpec(ExperimentFields):
         _check_workload(self, compiled)
         _check_training(self, compiled)
         _check_devices(self, compiled)
-        _check_scenario(self, compiled)
+        self.kind.check_rules(self, compiled)
         _check_evaluation(self)
         if self.environments:
             _check_environments(self)
@@ -153,10 +149,9 @@ def _check_names(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     spec.require("name", len(spec.name) <= 120, "must be at most 120 characters")
     labels = {variant.label for variant in compiled}
     spec.require("backends", len(labels) == len(compiled), "must not name a backend twice")
-    most, why = MAX_BACKENDS, "each is a process, and all are alive at the same time"
-    if spec.kind.searches:
-        most, why = MAX_CANDIDATES, "a search tries a few of them"
-    spec.require("backends", len(compiled) <= most, f"must be at most {most}: {why}")
+    most = spec.kind.max_backends
+    rule = f"must be at most {most}: {spec.kind.why_max_backends}"
+    spec.require("backends", len(compiled) <= most, rule)
 
 
 def _check_place(spec: ExperimentSpec) -> None:
@@ -194,12 +189,10 @@ def _check_workload(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     for callback in spec.callbacks:
         rule = "must read path.py:Class"
         require(bool(USER_CODE.fullmatch(callback)), "callbacks", callback, rule)
-    if spec.is_script:
-        rule = "must be 'train' or 'tune' for a script: Breakeven cannot run a single step of a "
-        rule += "script"
-        kind = spec.kind
-        fits = kind.trains_fully or kind.compares_causes or kind.searches
-        spec.require("scenario", fits, rule)
+    rule = "must be 'train' or 'tune' for a script: Breakeven cannot run a single step of a script"
+    fits = spec.workload.has_single_steps or spec.kind.allows_scripts
+    spec.require("scenario", fits, rule)
+    if spec.workload.decides_scope:
         for text, variant in zip(spec.backends, compiled, strict=True):
             rule = "cannot have a scope for a script, which decides what is compiled. Leave scope "
             rule += "out"
@@ -210,12 +203,6 @@ def _check_training(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     training, on_cuda = spec.training, spec.device.startswith("cuda")
     rule = "needs a CUDA device; on the CPU and on MPS choose float32 or bf16"
     spec.require("training.precision", on_cuda or training.precision not in ("tf32", "fp16"), rule)
-    rule = (
-        f"must not be {NO_OPTIMIZER!r} for a whole training, which would learn nothing; choose an "
-        "optimizer, or the scenario speed or accuracy"
-    )
-    learns = training.optimizer != NO_OPTIMIZER or not spec.kind.trains_fully
-    spec.require("training.optimizer", learns, rule)
     samples = spec.data.num_train_samples
     rule = f"must not exceed data.num_train_samples ({samples}): no batch would be full"
     spec.require("training.batch_size", training.batch_size <= samples, rule)
@@ -226,17 +213,17 @@ def _check_training(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     rule = "must not have loader_workers except for a script: other trainings keep all samples on "
     rule += "the device"
     has_workers = any(variant.loader_workers for variant in compiled)
-    spec.require("backends", spec.is_script or not has_workers, rule)
+    spec.require("backends", spec.workload.loads_samples or not has_workers, rule)
     if any(variant.batch_times > 1 for variant in compiled):
         _check_batch_times(spec, max(variant.batch_times for variant in compiled))
 
 
 def _check_batch_times(spec: ExperimentSpec, times: int) -> None:
     rule = "must not have batch_times except for a training or a search on one device"
-    is_training = spec.kind.trains_fully or spec.kind.searches
-    spec.require("backends", is_training and len(spec.devices) == 1, rule)
+    fits = spec.kind.allows_larger_batches and len(spec.devices) == 1
+    spec.require("backends", fits, rule)
     rule = "must not have batch_times for a script, which decides its batch size"
-    spec.require("backends", not spec.is_script, rule)
+    spec.require("backends", spec.workload.is_specified, rule)
     most = spec.num_full_steps
     rule = f"must have batch_times of at most {most}: the training samples fill no larger batch"
     spec.require("backends", times <= most, rule)
@@ -245,8 +232,6 @@ def _check_batch_times(spec: ExperimentSpec, times: int) -> None:
 def _check_devices(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     """Refuses what the devices do not support."""
     if spec.device == "mps":
-        rule = "needs double precision, which MPS does not have; choose another device"
-        spec.require("scenario", not spec.kind.compares_tensors, rule)
         rule = "must not capture CUDA graphs, which MPS does not have"
         captures = any(variant.captures_cuda_graphs for variant in compiled)
         spec.require("backends", not captures, rule)
@@ -258,9 +243,7 @@ def _check_devices(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
         return
     _check_nodes(spec)
     rule = "must name one device for a script, which starts its own processes"
-    spec.require("devices", not spec.is_script, rule)
-    rule = "must name one device in the scenario 'accuracy', which compares tensors of one batch"
-    spec.require("devices", not spec.kind.compares_tensors, rule)
+    spec.require("devices", not spec.workload.selects_device, rule)
     rule = "must name one device for inference: without gradients devices have nothing to share"
     spec.require("devices", not spec.is_inference, rule)
     _check_parts(spec)
@@ -273,7 +256,7 @@ def _check_nodes(spec: ExperimentSpec) -> None:
     rule = f"must be at most {MAX_RANKS} devices in all: every run has a process for each of them"
     spec.require("nodes", len(spec.devices) * spec.nodes <= MAX_RANKS, rule)
     rule = "must be 1 in a scenario that compares no runs: machines have nothing to share"
-    spec.require("nodes", spec.nodes == 1 or spec.kind.compares_runs, rule)
+    spec.require("nodes", spec.nodes == 1 or spec.kind.has_speedups, rule)
 
 
 def _check_parts(spec: ExperimentSpec) -> None:
@@ -307,30 +290,6 @@ def _check_torch(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     spec.require("training.precision", fits, rule)
 
 
-def _check_scenario(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
-    if spec.kind.compares_causes:
-        rule = "must name the run to investigate; `breakeven investigate EXPERIMENT.LABEL` does so"
-        spec.require("investigates", spec.investigates is not None, rule)
-        rule = "must name one device for an investigation, whose trials are single processes"
-        spec.require("devices", len(spec.devices) == spec.nodes == 1, rule)
-        rule = "must be exactly one backend for an investigation, and one with a compiler"
-        is_one = len(compiled) == 1 and compiled[0].backend is not None
-        spec.require("backends", is_one, rule)
-    if spec.kind.searches:
-        rule = "must be 'turns' for a search: candidates take turns with the best so far"
-        spec.require("schedule", spec.schedule == "turns", rule)
-        rule = "must be at least 1 for a search: the control shows which losses are correct"
-        spec.require("controls", spec.controls > 0, rule)
-    else:
-        field = "speed.max_rounds" if spec.kind.cycles_batches else "training.epochs"
-        rule = f"makes {spec.num_steps:,} steps and must make at most {MAX_STEPS:,}: "
-        spec.require(field, spec.num_steps <= MAX_STEPS, rule + EVERY_STEP_IS_KEPT)
-    most = spec.num_full_steps
-    rule = f"must be at most {most}: data.num_train_samples make no more full batches"
-    fits = spec.speed.batches <= most or not spec.kind.cycles_batches
-    spec.require("speed.batches", fits, rule)
-
-
 def _check_evaluation(spec: ExperimentSpec) -> None:
     evaluates = spec.evaluation.when != "never"
     rule = "must not be 'never' with the schedule 'plateau', which follows the held-out loss"
@@ -354,10 +313,11 @@ def _check_environments(spec: ExperimentSpec) -> None:
     names, count = pythons(spec.environments), len(spec.environments)
     spec.require("environments", len(names) == count, "must not use a name twice")
     rule = "can be compared in the scenarios 'train' and 'speed' alone"
-    spec.require("environments", spec.kind.compares_runs and not spec.kind.searches, rule)
-    rule = f"make more than {MAX_BACKENDS} runs with these backends: each is a process, and all "
-    rule += "live at the same time"
-    spec.require("environments", count * len(spec.backends) <= MAX_BACKENDS, rule)
+    spec.require("environments", spec.kind.allows_environments, rule)
+    most = spec.kind.max_backends
+    rule = f"make more than {most} runs with these backends: each is a process, and all live at "
+    rule += "the same time"
+    spec.require("environments", count * len(spec.backends) <= most, rule)
 
 
 def check_task_fits(spec: ExperimentSpec, task: Task) -> None:

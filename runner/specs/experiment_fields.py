@@ -5,7 +5,6 @@ An experiment is one workload (model, data, training) under several `torch.compi
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -14,20 +13,20 @@ from typing import Annotated, Literal
 from breakeven.runner.python310 import Self
 from breakeven.runner.specs.fields import Bounds, Prompt
 from breakeven.runner.specs.place import PlaceSpec
-from breakeven.runner.specs.scenarios import (
-    SCENARIOS,
+from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
     CacheSpec,
     InvestigationSpec,
-    Scenario,
-    ScenarioName,
     SpeedSpec,
     TuneSpec,
 )
+from breakeven.runner.specs.scenarios.by_name import SCENARIOS
+from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioName, training_steps
 from breakeven.runner.specs.training import (
     CheckpointSpec,
     EvaluationPoint,
     EvaluationSpec,
+    Precision,
     StoppingSpec,
     TrainingSpec,
 )
@@ -35,14 +34,19 @@ from breakeven.runner.specs.variants import (
     Settings,
     Variant,
     apply_settings,
-    cold_and_warm,
     control,
-    expanded,
     in_each,
     parse_backends,
     pythons,
 )
-from breakeven.runner.specs.workload import USER_CODE, DataSpec, ModelSpec, ScriptSpec
+from breakeven.runner.specs.workload import (
+    USER_CODE,
+    BuiltInWorkload,
+    DataSpec,
+    ModelSpec,
+    ScriptSpec,
+    workload_of,
+)
 
 Schedule = Literal["turns", "sequential"]
 CompileTogether = Literal["alone", "together"]
@@ -213,14 +217,13 @@ class ExperimentFields(PlaceSpec):
 
     @property
     def kind(self) -> Scenario:
-        """Properties of the scenario."""
+        """The scenario, which knows what the experiment does."""
         return SCENARIOS[self.scenario]
 
     @property
-    def is_script(self) -> bool:
-        """Whether runs execute a user's training script, which itself determines model, samples,
-        steps and evaluations."""
-        return self.model.script is not None
+    def workload(self) -> BuiltInWorkload:
+        """Who decides what in the training: the specification, or a user's script."""
+        return workload_of(self.task)
 
     @property
     def subject(self) -> str:
@@ -230,9 +233,9 @@ class ExperimentFields(PlaceSpec):
         return " ".join([PurePath(self.model.script).name, *self.script.arguments])
 
     @property
-    def precision(self) -> str | None:
+    def precision(self) -> Precision | None:
         """Precision of the training; None for a script, which chooses its own."""
-        return None if self.is_script else self.training.precision
+        return self.training.precision if self.workload.is_specified else None
 
     @property
     def steps_like_harness(self) -> bool:
@@ -242,7 +245,7 @@ class ExperimentFields(PlaceSpec):
     @property
     def has_dropout(self) -> bool:
         """Whether every run of the experiment trains with the model's dropout."""
-        if self.kind.compares_tensors:
+        if self.kind.has_checks:
             return False
         if self.model.dropout == "auto":
             everyone = (*self.variants, *self.candidates)
@@ -269,7 +272,7 @@ class ExperimentFields(PlaceSpec):
     @property
     def is_inference(self) -> bool:
         """Whether a step is a forward pass, which learns nothing and has no loss."""
-        return not self.trains and not self.kind.compares_tensors
+        return not self.trains and not self.kind.has_checks
 
     @property
     def trains(self) -> bool:
@@ -284,7 +287,7 @@ class ExperimentFields(PlaceSpec):
     @property
     def profiles(self) -> bool:
         """Whether runs are profiled after their steps."""
-        return self.kind.compares_runs and self.profile_steps > 0
+        return self.kind.has_speedups and self.profile_steps > 0
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -304,7 +307,19 @@ class ExperimentFields(PlaceSpec):
     def num_steps(self) -> int:
         """Steps of one run; the maximum if measuring ends by itself; 0 for a script without a
         limit."""
-        return self.script.steps if self.is_script else self.kind.num_steps(self)
+        return self.kind.num_steps(self) if self.workload.has_known_length else self.script.steps
+
+    @property
+    def training_steps(self) -> int:
+        """Steps of the specified training, whatever the scenario makes of it; 0 for a script
+        without a limit."""
+        return training_steps(self) if self.workload.has_known_length else self.script.steps
+
+    def with_training_steps(self, steps: int) -> Self:
+        """The same experiment with a training of so many steps, or at most so many."""
+        if self.workload.has_known_length:
+            return replace(self, training=replace(self.training, max_steps=steps))
+        return replace(self, script=replace(self.script, steps=steps))
 
     @property
     def num_evaluations(self) -> int:
@@ -331,17 +346,8 @@ class ExperimentFields(PlaceSpec):
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """Every run of the experiment, baseline first; repeat by repeat. An investigation has one
-        run, which makes all trials."""
-        if self.kind.compares_caches:
-            pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
-            return (self._under_settings(Variant(label="baseline", role="baseline")), *pairs)
-        return tuple(variant for _, variant in self._expanded)
-
-    @property
-    def _expanded(self) -> Iterator[tuple[str, Variant]]:
-        repeats = self.speed.repeats if self.kind.ends_by_width else 1
-        return expanded(self._compared, repeats)
+        """Every run of the experiment, baseline first; repeat by repeat."""
+        return tuple(self._under_settings(variant) for _, variant in self.kind.runs(self))
 
     @cached_property
     def further_controls(self) -> tuple[Variant, ...]:
@@ -356,7 +362,7 @@ class ExperimentFields(PlaceSpec):
     @cached_property
     def candidates(self) -> tuple[Variant, ...]:
         """The backends from which a search chooses."""
-        if not self.kind.searches:
+        if not self.kind.has_candidates:
             return ()
         return tuple(map(self._under_settings, parse_backends(self.backends)))
 
@@ -370,17 +376,15 @@ class ExperimentFields(PlaceSpec):
             self.settings,
             variant,
             on_cuda=self.device.startswith("cuda"),
-            draws_freely=self.kind.cycles_batches or self.kind.compares_caches,
+            draws_freely=self.kind.draws_freely,
         )
 
     @cached_property
     def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
         """Labels of runs by the label that is compared: `inductor` with its repeats `inductor-1`
         and `inductor-2`, or each label with itself."""
-        if self.kind.compares_caches:
-            return {variant.label: (variant.label,) for variant in self.variants}
         repeated: dict[str, tuple[str, ...]] = {}
-        for label, variant in self._expanded:
+        for label, variant in self.kind.runs(self):
             repeated[label] = (*repeated.get(label, ()), variant.label)
         single = (*self.further_controls, *self.candidates)
         return repeated | {variant.label: (variant.label,) for variant in single}
@@ -388,18 +392,6 @@ class ExperimentFields(PlaceSpec):
     def company_of(self, variant: Variant) -> str | int:
         """A key that runs share if they are alive at the same time and take turns."""
         return variant.repeat if self.takes_turns else variant.label
-
-    @property
-    def _compared(self) -> list[Variant]:
-        """Baseline, controls and backends. Controls exist only if times or losses are compared;
-        otherwise the reference in double precision shows the effect of rounding."""
-        if self.kind.compares_causes:
-            return list(map(self._under_settings, parse_backends(self.backends)))
-        compared = [Variant(label="baseline", role="baseline")]
-        if self.kind.compares_runs:
-            compared += map(control, range(1, self.controls + 1))
-        backends = [] if self.kind.searches else parse_backends(self.backends)
-        return in_each(self.environments, list(map(self._under_settings, [*compared, *backends])))
 
     @cached_property
     def environment_by_label(self) -> dict[str, str | None]:
@@ -422,12 +414,9 @@ class ExperimentFields(PlaceSpec):
     def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
         """Backend as written, cold variant and warm variant of every repeat; empty unless caches
         are compared."""
-        if not self.kind.compares_caches:
-            return ()
         return tuple(
             (text, self._under_settings(cold), self._under_settings(warm))
-            for text, variant in zip(self.backends, parse_backends(self.backends), strict=True)
-            for cold, warm in cold_and_warm(variant, self.cache.repeats)
+            for text, cold, warm in self.kind.cold_and_warm(self)
         )
 
     @property
@@ -435,7 +424,7 @@ class ExperimentFields(PlaceSpec):
         """The same work as an independent experiment: outside a suite run, and not a repetition of
         another experiment. A search becomes a training under the usual backend."""
         alone = replace(self, suite_run=None, fallback_of=None, confirms=None)
-        if not self.kind.searches:
+        if not self.kind.has_candidates:
             return alone
         return replace(alone, scenario="train", backends=USUAL_BACKENDS)
 
@@ -460,9 +449,8 @@ class ExperimentFields(PlaceSpec):
 
     @property
     def takes_turns(self) -> bool:
-        """Whether all runs of a repeat are alive at once. A warm run waits for the end of the cold
-        one."""
-        return self.schedule == "turns" and not self.kind.compares_caches
+        """Whether all runs of a repeat are alive at once."""
+        return self.schedule == "turns" and self.kind.takes_turns
 
     @property
     def compiling_together(self) -> frozenset[str]:
@@ -482,5 +470,5 @@ class ExperimentFields(PlaceSpec):
     @property
     def evaluates(self) -> EvaluationPoint:
         """When runs are evaluated; `never` for a script, which evaluates by itself."""
-        asks = self.kind.trains_fully and not self.is_script
+        asks = self.kind.trains_fully and self.workload.is_specified
         return self.evaluation.when if asks else "never"

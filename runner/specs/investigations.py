@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import InvestigationSpec, Part, Problem
+from breakeven.runner.specs.scenario_fields import InvestigationSpec, Part, Problem
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK, parse_backend
 
 BUDGET_SECONDS = 900.0
@@ -91,7 +91,7 @@ def timed_again(spec: ExperimentSpec, label: str) -> ExperimentSpec:
     may have decided it (`ExperimentSpec.has_dropout`). Raises `RunnerError` if the experiment has
     no such run, or times no run together with a baseline.
     """
-    if not spec.kind.compares_runs:
+    if not spec.kind.has_speedups:
         raise RunnerError(
             f"the scenario {spec.scenario!r} times no run together with a baseline, so there is "
             "no number to measure again"

@@ -298,6 +298,62 @@ class DataSpec(Spec, path="data."):
         return is_path and not self.is_user_code
 
 
+class BuiltInWorkload:
+    """A training that the specification describes, so that Breakeven makes its steps.
+
+    The attributes are the questions that the rest of Breakeven asks about who decides what in a
+    training. Whoever needs to know asks `ExperimentSpec.workload`, and never which one it is.
+    """
+
+    noun = "model"
+    is_specified = True
+    """Whether the specification says precision, batch size, optimizer and evaluations; otherwise
+    its runs find them out."""
+    has_known_length = True
+    """Whether a training has a specified number of steps; otherwise it ends by itself."""
+    is_own_program = False
+    """Whether runs execute a program of the user's."""
+    has_single_steps = True
+    """Whether Breakeven can make a single step of it."""
+    decides_scope = False
+    """Whether it decides itself what is compiled."""
+    selects_device = False
+    """Whether it selects its device itself, and sees no other one."""
+    loads_samples = False
+    """Whether it loads samples during the training; otherwise the device holds all of them."""
+    writes_checkpoints = False
+    """Whether runs resume from checkpoints of its own."""
+    source_field = "data.source"
+    """The field without which nothing can run."""
+
+    def can_change(self, field: str) -> bool:
+        """Whether another value of a field changes what runs do."""
+        return True
+
+
+class ScriptWorkload(BuiltInWorkload):
+    """A user's training script, which itself determines model, samples, steps and evaluations."""
+
+    noun = "script"
+    is_specified = False
+    has_known_length = False
+    is_own_program = True
+    has_single_steps = False
+    decides_scope = True
+    selects_device = True
+    loads_samples = True
+    writes_checkpoints = True
+    source_field = "model.source"
+
+    def can_change(self, field: str) -> bool:
+        return field in ("backends", "schedule")
+
+
+def workload_of(task: str) -> BuiltInWorkload:
+    """Who decides what in a training of this task."""
+    return ScriptWorkload() if task == SCRIPT_TASK else BuiltInWorkload()
+
+
 UNNAMED = ("My data", "My script")
 """Former default names of the launch form."""
 COMMON_SCRIPTS = ("main", "run", "script", "train", "training")

@@ -16,7 +16,9 @@ from breakeven.runner.folders.queue import experiments, new_experiment_id, submi
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
-from breakeven.runner.specs.scenarios import SCENARIOS, Part, Scenario, ScenarioName, SpeedSpec
+from breakeven.runner.specs.scenario_fields import Part, SpeedSpec
+from breakeven.runner.specs.scenarios.by_name import SCENARIOS
+from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioName
 from breakeven.runner.specs.training import MODEL_LOSS, Precision
 from breakeven.runner.specs.variants import Settings
 from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_TASK
@@ -59,7 +61,7 @@ class SuiteModel:
         """The model's optimizer; None for the usual one."""
         if part != "training":
             return None
-        if SCENARIOS[scenario].compares_tensors and device.startswith("cuda"):
+        if SCENARIOS[scenario].has_checks and device.startswith("cuda"):
             return self.cuda_accuracy_optimizer or self.optimizer
         return self.optimizer
 
@@ -140,7 +142,7 @@ class Matrix:
         scenario: ScenarioName,
         replaced: Values,
     ) -> Values:
-        checks = SCENARIOS[scenario].compares_tensors
+        checks = SCENARIOS[scenario].has_checks
         batch_size = model.accuracy_batch_size if checks else model.batch_size
         batch_size = replaced.get("training", {}).get("batch_size", batch_size)
         device = replaced.get("devices", ("cpu",))[0]
@@ -170,14 +172,14 @@ class Matrix:
 def _under(settings: Settings, scenario: ScenarioName) -> Values:
     """Values for the settings of torch: in scenarios without a check, the harness times its models
     with their dropout."""
-    keeps = settings == "harness" and not SCENARIOS[scenario].compares_tensors
+    keeps = settings == "harness" and not SCENARIOS[scenario].has_checks
     return {"settings": settings} | ({"model": {"dropout": "keep"}} if keeps else {})
 
 
 def _num_batches(scenario: Scenario, replaced: Values) -> int:
     """Number of different batches for the steps of a cell. With epochs, an epoch has as many
     batches as a turn has steps, so that no turn is cut short."""
-    if scenario.compares_tensors:
+    if scenario.has_checks:
         return 1
     if not scenario.cycles_batches:
         block_steps: int = replaced.get("block_steps", ExperimentSpec.block_steps)

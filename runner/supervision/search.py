@@ -15,7 +15,6 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
 from breakeven.runner.supervision.stopping_rule import JournalTails
@@ -43,9 +42,10 @@ def confirming_steps(
     # With a larger batch, fewer steps train on as many samples.
     times = max(one.batch_times for one in finalists)
     steps = max(affordable, MIN_STEPS * times, MIN_BLOCKS * spec.block_steps)
-    own = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
-    # A script ends by itself. For a small lead, any other training may be longer, up to the plan.
-    needed = 0 if spec.is_script else math.ceil(min(spec.tune.steps, rounds * spec.block_steps))
+    own = spec.training_steps
+    # For a small lead, a training may be longer, up to the plan, unless it ends by itself.
+    extends = spec.workload.has_known_length
+    needed = math.ceil(min(spec.tune.steps, rounds * spec.block_steps)) if extends else 0
     return min(steps, times * max(own, needed) or steps)
 
 
@@ -142,15 +142,11 @@ class Search:
         return submit(
             data_dir,
             replace(
-                spec,
+                spec.with_training_steps(steps),
                 name=f"{spec.name[:LONGEST_NAME]}, confirmed",
                 scenario="train",
                 compile="alone",
                 backends=tuple(text_of(one, spec) for one in finalists),
-                training=spec.training
-                if spec.is_script
-                else replace(spec.training, max_steps=steps),
-                script=replace(spec.script, steps=steps if spec.is_script else 0),
                 confirms=experiment.experiment_id,
             ),
         )

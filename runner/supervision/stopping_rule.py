@@ -20,7 +20,7 @@ from breakeven.runner.protocol.endings import Cause, Ending
 from breakeven.runner.protocol.events import Order, read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
-from breakeven.runner.specs.scenarios import MIN_ROUNDS, AddedRounds
+from breakeven.runner.specs.scenario_fields import MIN_ROUNDS, AddedRounds
 from breakeven.runner.specs.variants import Role, Variant
 
 LOOK_GROWTH = 1.2

@@ -45,7 +45,7 @@ def work_at(
     """Runs an experiment to its end. The calling thread and its processes use only the CPUs of the
     place from then on. `sign` is called often while the work proceeds.
     `takes_controls`: whether controls may be added to the experiment."""
-    search = _search_of(experiment) if experiment.spec.kind.searches else None
+    search = _search_of(experiment) if experiment.spec.kind.has_candidates else None
     if search is not None:
         with suppress(OSError):  # Only a command that waits for the answer reads the file.
             experiment.runs[0].unconfirmed_file.touch()

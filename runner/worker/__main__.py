@@ -96,7 +96,7 @@ def _load_like(like: RunDir) -> dict[str, Any]:
     with loading():
         if any(variant.backend == "inductor" for variant in spec.experiment.candidates):
             import torch._inductor.compile_fx  # noqa: F401  # as the first `torch.compile` does
-        if spec.experiment.is_script:
+        if spec.experiment.workload.is_own_program:
             import breakeven.runner.worker.script.running
 
             return {}
@@ -122,13 +122,13 @@ def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:
         prepare(spec, run)
         # Torch reads the environment at its import, so the preparation comes first.
         with loading():
-            if spec.experiment.kind.compares_causes:
+            if spec.experiment.kind.makes_trials:
                 from breakeven.runner.worker.investigation.investigator import investigate as work
-            elif spec.experiment.is_script:
+            elif spec.experiment.workload.is_own_program:
                 from breakeven.runner.worker.script.running import run_script as work
             else:
                 from breakeven.runner.worker.session import run_session as work
-        if spec.experiment.is_script:
+        if spec.experiment.workload.is_own_program:
             checked()  # A user's script may catch an exception that ends it later.
         gc.freeze()  # or each import of a model's or a script's packages would visit all of torch
 

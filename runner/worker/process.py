@@ -120,7 +120,7 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
         os.environ[variable] = str(experiment.cpu_threads or usual)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    if experiment.is_script:
+    if experiment.workload.selects_device:
         show_only(spec.device, os.environ)
     # With a separate folder every compilation is cold, whatever other backends have compiled.
     # Only a warm run finds files there: the supervisor has copied them from the cold run.

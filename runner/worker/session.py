@@ -90,7 +90,8 @@ def run_session(
 
 def name_of(spec: RunSpec) -> str:
     """The run's device as this process names it; a script sees no other one."""
-    return name_of_visible(spec.device) if spec.experiment.is_script else spec.device
+    sees_no_other = spec.experiment.workload.selects_device
+    return name_of_visible(spec.device) if sees_no_other else spec.device
 
 
 def apply_precision(experiment: ExperimentSpec, variant: Variant, device: Device) -> None:
@@ -119,7 +120,7 @@ def open_context(
 
 def _work(context: RunContext, workload: Workload) -> Callable[[Turns], bool]:
     """The function that uses the run's turns, by scenario; it returns whether it finished."""
-    if context.experiment.kind.compares_tensors:
+    if context.experiment.kind.has_checks:
         return AccuracyCheck(context, workload).check
     if context.experiment.is_inference:
         return ForwardPasses(context, workload).measure
@@ -241,7 +242,7 @@ def _notes(spec: RunSpec) -> list[str]:
     if experiment.data.source == "builtin:reviews":
         notes.append("The reviews are written by a generator, not by people.")
     if not experiment.has_dropout:
-        is_asked = experiment.model.dropout == "off" or experiment.kind.compares_tensors
+        is_asked = experiment.model.dropout == "off" or experiment.kind.has_checks
         reason = "" if is_asked else f" ({AUTO_DROPOUT_REASON})"
         notes.append(f"Dropout is switched off{reason}.")
     if experiment.stopping.nonfinite:

@@ -132,7 +132,7 @@ def answer(
 ) -> Answer | None:
     """The answer for a length, or for any; None without a backend to judge. `best`: the backend
     that surely pays and takes the least time; `totals`: seconds by label."""
-    if not comparison.spec.kind.compares_runs:
+    if not comparison.spec.kind.has_speedups:
         return None
     if not standing.num_backends:
         return _of_search_without_rival(comparison, standing)
@@ -168,7 +168,7 @@ def _of_search_without_rival(comparison: Comparison, standing: Standings) -> Ans
     without backends elsewhere."""
     is_over = all(RunState(result.state).is_final for result in comparison.results)
     has_baseline = standing.baseline is not None and not standing.baseline_ended_early
-    if not (comparison.spec.kind.searches and is_over and has_baseline):
+    if not (comparison.spec.kind.has_candidates and is_over and has_baseline):
         return None
     return Answer(kind="do not compile", reason="slower")
 

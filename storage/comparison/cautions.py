@@ -64,8 +64,8 @@ def cautions(
         *_about_workload(spec, processes),
         *_about_sizes(runs),
         *_about_schedule(spec),
-        *(_about_control(spec, runs, floor) if spec.kind.compares_runs else ()),
-        *(_about_rounds(spec, runs, speedups) if spec.kind.compares_runs else ()),
+        *(_about_control(spec, runs, floor) if spec.kind.has_speedups else ()),
+        *(_about_rounds(spec, runs, speedups) if spec.kind.has_speedups else ()),
         *((*ending(spec, processes), widths) if widths else ()),
         *_about_repeats(spec, runs),
         *device_cautions(spec, runs, doubts),
@@ -97,7 +97,7 @@ def notes(
     stops = () if len(set(_lengths(processes).values())) > 1 else tuple(_stops(processes))
     if spec.kind.ends_by_width:
         stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
-    elif spec.kind.searches:
+    elif spec.kind.has_candidates:
         stops = tuple(_about_search(runs))
     return (
         *_notes(processes, of_all=True),
@@ -143,7 +143,7 @@ def _unasked(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution
         run.label: {"error": printable(" ".join(run.answers["error"].dropna()), LONGEST_NOTE)}
         for run in runs
         if run.role == "backend" and len(run.evaluations) and run.answers["wrong"].isna().all()
-        if spec.is_script or len(run.answers)
+        if not spec.workload.is_specified or len(run.answers)
     }
     if unasked:
         yield Caution(kind="answers not compared", runs=unasked)
@@ -191,10 +191,10 @@ def _about_runs(
     }
     for run in processes:
         # A search ends candidates itself; a note says why.
-        is_dropped = spec.kind.searches and run.role == "backend" and run.state.is_cancelled
+        is_dropped = spec.kind.has_candidates and run.role == "backend" and run.state.is_cancelled
         if run.state.ended_early and not is_dropped:
             end = {"state": run.state, "reason": run.reason, "role": run.role, **_done(run)}
-            if spec.kind.compares_runs and run.label in rounds:  # no repeat of several
+            if spec.kind.has_speedups and run.label in rounds:  # no repeat of several
                 of_it = [rounds[run.label]] if run.role == "backend" else rounds.values()
                 end["num_rounds"] = max(of_it)
             yield Caution(kind="ended early", runs={run.label: end})
@@ -227,9 +227,8 @@ def _done(run: Evidence) -> dict[str, int]:
 
 def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Runs that their own rules stopped after different numbers of steps."""
-    ends_by_itself = spec.kind.ends_by_width or spec.kind.searches
-    lengths = {} if ends_by_itself else _lengths(runs)
-    chose = any(run.stop for run in runs) or spec.is_script
+    lengths = _lengths(runs) if spec.kind.trains_fully else {}
+    chose = any(run.stop for run in runs) or not spec.workload.has_known_length
     if len(set(lengths.values())) > 1 and chose:
         yield from _stops(runs)
         done = {label: {"num_steps": length} for label, length in lengths.items()}
@@ -263,7 +262,8 @@ def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator
         run.label: {} for run in backends if run.is_idle and run.label not in explained
     }
     if idle:
-        yield Caution(kind="nothing compiled", runs=idle, figures={"is_script": spec.is_script})
+        figures = {"is_script": spec.workload.decides_scope}
+        yield Caution(kind="nothing compiled", runs=idle, figures=figures)
     for run in gave_up:
         yield Caution(kind="given up", runs={run.label: _given_up(run)})
     baseline = of_role(runs, "baseline")

@@ -180,7 +180,7 @@ def _compare_environment(
     controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]
     speedups = [
-        None if run.is_idle or not spec.kind.compares_runs else _speedup(pair)
+        None if run.is_idle or not spec.kind.has_speedups else _speedup(pair)
         for run, pair in zip(runs, pairs, strict=True)
     ]
     floor = noise_floor(
@@ -193,7 +193,7 @@ def _compare_environment(
     equals = EqualTrainings.from_runs(spec, baseline, controls)
     judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested), not_repeated)
     doubts = [device_doubts(run, baseline) for run in runs]
-    energy = energy_savings(spec, runs) if spec.kind.compares_runs else {}
+    energy = energy_savings(spec, runs) if spec.kind.has_speedups else {}
     results = [
         replace(judge.result(run, *judged), energy=energy.get(run.label))
         for run, *judged in zip(runs, pairs, speedups, holm(tested), doubts, strict=True)
@@ -259,7 +259,7 @@ class _Judge:
     def _speed_verdict(
         self, run: Evidence, speedup: Ratio | None, p_holm: float | None
     ) -> SpeedVerdict | None:
-        if run.role != "backend" or not self.spec.kind.compares_runs:
+        if run.role != "backend" or not self.spec.kind.has_speedups:
             return None
         if speedup is None and run.state.early_end is not None:
             return run.state.early_end

@@ -14,7 +14,7 @@ import pandas as pd
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import ACTIVATION, Part
+from breakeven.runner.specs.scenario_fields import ACTIVATION, Part
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 

@@ -361,7 +361,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 **own_series,
             )
         )
-    if spec.is_script:
+    if not spec.workload.has_known_length:
         most_steps = max((run.num_steps for run in evidence), default=0)
         evidence = [replace(run, num_steps=run.num_steps or most_steps) for run in evidence]
         evidence = [_as_found_by_baseline(run, evidence) for run in evidence]

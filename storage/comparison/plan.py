@@ -143,7 +143,7 @@ def own_steps(comparison: Comparison) -> int | None:
     """The number of steps of the experiment's own training, or of the training that a search plans,
     at least 1; None if measuring ends by itself, because this says nothing about a training."""
     spec, results = comparison.spec, comparison.results
-    if spec.kind.searches or spec.confirms is not None:
+    if spec.kind.has_candidates or spec.confirms is not None:
         return spec.tune.steps
     if not spec.kind.trains_fully:
         return None
@@ -180,7 +180,7 @@ def _unit_steps(comparison: Comparison) -> dict[Unit, float | None]:
 
     return {
         "steps": 1.0,
-        "epochs": None if spec.is_script else float(spec.steps_per_epoch),
+        "epochs": float(spec.steps_per_epoch) if spec.workload.is_specified else None,
         "samples": per_step(numbers.samples_per_second if numbers else None),
         "tokens": per_step(numbers.tokens_per_second if numbers else None),
         "hours": 3600 / step if step else None,
@@ -265,7 +265,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     noise and do not train wrong; the best one surely pays, and takes the least time."""
     standing = standings(comparison)
     estimates = {}
-    if comparison.spec.kind.compares_runs and not standing.compares_nothing:
+    if comparison.spec.kind.has_speedups and not standing.compares_nothing:
         lines = {
             result.label: estimate_time(result, comparison.baseline_of(result.label))
             for result in comparison.results

@@ -379,7 +379,7 @@ def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:
     for result in sorted(
         backends, key=lambda result: -result.speedup.median if result.speedup else 0.0
     ):
-        was_stopped = spec.kind.searches and RunState(result.state).is_cancelled
+        was_stopped = spec.kind.has_candidates and RunState(result.state).is_cancelled
         if result.speedup is not None or not was_stopped:
             groups[_group(result, counts_if_cancelled=was_stopped)].append(result)
     baseline = of_role(results, "baseline")

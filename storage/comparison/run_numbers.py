@@ -49,8 +49,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     flops_per_second = _per_second(run, run.workload.get("flops_per_step"))
     breaks = run.graph_breaks if run.has_compiled else None
     frames = run.compiled_frames
-    # The precision of a script is the one that its run found out.
-    precision = run.workload.get("precision") if spec.is_script else spec.training.precision
+    precision = spec.precision or run.workload.get("precision")
     return RunNumbers(
         num_steps=len(run.steps),
         step_seconds=run.step_seconds,

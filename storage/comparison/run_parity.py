@@ -21,7 +21,6 @@ from breakeven.runner.loss_band import LEAD_STEPS, broken_from
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
 from breakeven.storage.statistics import parity as rules
 from breakeven.storage.statistics.intervals import sampling_margin
@@ -131,7 +130,7 @@ class EqualTrainings:
         """Makes broken parity unknown if other random numbers may be the cause and no record
         excludes them: on a GPU, or if only times are compared, where runs do not record random
         numbers. A script's generators show whether its steps draw random numbers."""
-        if self.spec.task == SCRIPT_TASK:
+        if not self.spec.workload.is_specified:
             own, theirs = run.inputs, self.baseline.inputs
             draws = draws_numbers(theirs) and not draws_alike(theirs, own)
             return rules.doubt_first_loss(parity) if draws else parity
@@ -180,7 +179,7 @@ def judge_parity(
     spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence
 ) -> Parity | None:
     """The parity of a run; None for baseline and controls, and for runs without losses."""
-    if run.role != "backend" or spec.is_inference or not spec.kind.compares_runs:
+    if run.role != "backend" or spec.is_inference or not spec.kind.has_speedups:
         return None
     parity = _judge(spec, equals, run)
     if run.batch_times > 1 and not run.state_of_losses.ended_early:
@@ -215,7 +214,11 @@ def _is_far_shorter(spec: ExperimentSpec, run: Evidence, baseline: Evidence) -> 
     """Whether a script ended by itself, for example by a time budget, before half of the baseline's
     steps: too early to say that it trains alike."""
     is_over = run.state_of_losses is RunState.FINISHED
-    return spec.is_script and is_over and 0 < 2 * len(run.losses) < len(baseline.losses)
+    return (
+        not spec.workload.has_known_length
+        and is_over
+        and 0 < 2 * len(run.losses) < len(baseline.losses)
+    )
 
 
 def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:
@@ -223,7 +226,8 @@ def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:
     finite there; then nothing later can be compared."""
     if run.state_of_losses is not RunState.FINISHED or run.losses.empty:
         return False
-    last, has_length = int(run.losses.index[-1]), spec.kind.trains_fully and not spec.is_script
+    last = int(run.losses.index[-1])
+    has_length = spec.kind.trains_fully and spec.workload.has_known_length
     lacks_steps = has_length and last + 1 < run.num_planned_steps
     return lacks_steps or _last_finite(run) + LEAD_STEPS < last
 

@@ -81,7 +81,7 @@ class Ladder:
 
     baseline: Result | None
     rungs: tuple[RungResult, ...]
-    compares_runs: bool
+    is_timed: bool
     """Whether steps were timed and losses compared; otherwise tensors were compared."""
     missing: tuple[Rung, ...]
     """Rungs that the device supports but the experiment omits."""
@@ -131,7 +131,8 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     baseline = of_role(comparison.results, "baseline")
     # If the baseline fails too, the compiler is not the cause.
     has_failed = baseline is not None and RunState(baseline.state).is_failed
-    if len(standing) < MIN_RUNGS or kind.compares_caches or has_failed:
+    has_ladder = kind.has_speedups or kind.has_checks
+    if not has_ladder or len(standing) < MIN_RUNGS or has_failed:
         return None
     stages = {rung.stage for rung, _ in standing}
     on_cuda = comparison.spec.device.startswith("cuda")
@@ -142,13 +143,13 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     ]
     climbed = (
         _timed(store, comparison, standing)
-        if kind.compares_runs
+        if kind.has_speedups
         else _checked(standing, checks(store, experiment_id, comparison.spec))
     )
     return Ladder(
         baseline=baseline,
         rungs=tuple(climbed),
-        compares_runs=kind.compares_runs,
+        is_timed=kind.has_speedups,
         missing=tuple(missing),
     )
 

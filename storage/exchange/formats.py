@@ -12,7 +12,7 @@ import pandas as pd
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
-from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
@@ -39,7 +39,7 @@ FAILURES = {
 }
 """Final state of a run to the harness's status. A cancelled or running run has none."""
 EAGER_FAILURES = {RunState.FAILED: "fail", RunState.LOST: "fail", RunState.OUT_OF_MEMORY: "OOM"}
-TIMED = tuple(scenario.name for scenario in SCENARIOS.values() if scenario.compares_runs)
+TIMED = tuple(scenario.name for scenario in SCENARIOS.values() if scenario.has_speedups)
 """Scenarios that time steps against a baseline."""
 EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
 COUNTERS = (
@@ -128,7 +128,7 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
     Raises `NotInStore`, and `NotExportable` if the experiment times no steps.
     """
     comparison = compare(store, experiment_id)
-    if not comparison.spec.kind.compares_runs:
+    if not comparison.spec.kind.has_speedups:
         raise NotExportable(
             f"experiment {experiment_id!r} is of the scenario {comparison.spec.scenario!r}; this "
             f"format is for the scenarios {' and '.join(TIMED)}"
@@ -257,7 +257,7 @@ def accuracy_csv(store: Store, id: str) -> str:
     """
     if is_suite_run(store, id):
         return write_csv(ACCURACY_COLUMNS, _checked_cells(store, id))
-    if compare(store, id).spec.kind.compares_tensors:
+    if compare(store, id).spec.kind.has_checks:
         return write_csv(ACCURACY_COLUMNS, _checked(store, id))
     return write_csv(
         ACCURACY_COLUMNS, (_cells(row, ACCURACY_COLUMNS) for row in rows_of(store, id))
@@ -419,7 +419,7 @@ def cachebench_json(store: Store, id: str) -> str:
     records: list[dict[str, Any]] = []
     for experiment_id in dict.fromkeys(ids):
         spec = compare(store, experiment_id).spec
-        if spec.kind.compares_caches:
+        if spec.cold_and_warm:
             for times in cold_and_warm(store, experiment_id):
                 if sum(times.cold_seconds) == 0:
                     continue

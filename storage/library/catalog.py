@@ -24,8 +24,8 @@ from breakeven.runner.machine.environments import OWN
 from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS
-from breakeven.runner.specs.scenarios import SCENARIOS
-from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK
+from breakeven.runner.specs.scenarios.by_name import SCENARIOS
+from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, workload_of
 from breakeven.storage import queries
 from breakeven.storage.caches import Revision, memo, read_stored
 from breakeven.storage.exchange.imports import imported, imported_version
@@ -185,7 +185,8 @@ def _own_numbers(backend: BackendSummary) -> dict[str, Any]:
 def _row(experiment: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
     best = (summary.best if summary else None) or BackendSummary(label="", state="")
     labels: Labels = experiment["labels"]
-    is_over, is_script = experiment["state"] in FINAL_EXPERIMENTS, experiment["task"] == SCRIPT_TASK
+    is_over = experiment["state"] in FINAL_EXPERIMENTS
+    is_specified = workload_of(experiment["task"]).is_specified
     took = experiment["ended"] - experiment["claimed"] if is_over else math.nan
     return {
         **{
@@ -207,8 +208,8 @@ def _row(experiment: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
         "device": _known(experiment["device_name"]) or experiment["device"],
         "torch": _known(experiment["torch_version"]),
         "transformers": _known(experiment["transformers_version"]),
-        "precision": None if is_script else experiment["precision"],
-        "batch": None if is_script else int(experiment["batch"]),
+        "precision": experiment["precision"] if is_specified else None,
+        "batch": int(experiment["batch"]) if is_specified else None,
         "backends": tuple(experiment["backends"]),
         "environments": tuple(experiment["environments"]),
         "duration": None if pd.isna(took) else max(0.0, took),
@@ -222,7 +223,7 @@ def _row(experiment: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
         "verdict": best.speed_verdict,
         # Candidates of a search may fail or be cancelled.
         "parity": best.parity
-        if SCENARIOS[experiment["scenario"]].searches or not summary
+        if SCENARIOS[experiment["scenario"]].has_candidates or not summary
         else summary.parity,
         "losses": list(summary.losses) if summary else None,
         "doubts": summary.num_doubts if summary else None,

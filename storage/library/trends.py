@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.protocol.states import FAILED_RUNS
-from breakeven.runner.specs.workload import SCRIPT_TASK
+from breakeven.runner.specs.workload import workload_of
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import Level, Step, divide
 
@@ -192,6 +192,6 @@ def _point(row: Mapping[Any, Any], quantity: str) -> Point:
 def workload_title(row: Mapping[Any, Any]) -> str:
     """`bert-tiny, reviews, bf16, batch 16`; the scenario too, unless it is a training."""
     parts = [row["model"], row["data"]]
-    if row["task"] != SCRIPT_TASK:
+    if workload_of(row["task"]).is_specified:
         parts += [row["precision"], f"batch {row['batch']}"]
     return ", ".join(parts if row["scenario"] == "train" else [row["scenario"], *parts])

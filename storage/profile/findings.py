@@ -118,8 +118,8 @@ class Case:
     ) -> CostFinding:
         share = None if seconds is None else self.share(seconds)
         label = self.profile.label
-        if self.spec.is_script and remedy is not None and remedy.backend is None:
-            remedy = None  # only the author of a script can change its computation
+        if remedy is not None and not self.spec.workload.can_change(remedy.fields[0][0]):
+            remedy = None
         return CostFinding(
             kind=kind, label=label, seconds=seconds, share=share, facts=facts, remedy=remedy
         )
@@ -224,7 +224,7 @@ def underfilled(case: Case) -> Iterator[CostFinding]:
     if case.profile.works_by_itself and case.share(seconds) >= MUCH:
         size = case.spec.training.batch_size
         change = (("training.batch_size", 2 * size),)
-        known = None if case.spec.is_script else size
+        known = size if case.spec.workload.is_specified else None
         yield case.finding("underfilled", seconds, Remedy(fields=change), batch_size=known)
 
 

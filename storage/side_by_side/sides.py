@@ -107,7 +107,7 @@ class Comparable:
 def comparable(side: Side, other: Side) -> Comparable:
     """Finds obstacles; weights and data are compared by hashes, and unknown without a hash."""
     obstacles: list[Obstacle] = []
-    if side.spec.kind.compares != other.spec.kind.compares or not side.spec.kind.compares_runs:
+    if not (side.spec.kind.has_speedups and other.spec.kind.has_speedups):
         obstacles.append("scenario")
     if side.spec.is_inference != other.spec.is_inference:
         obstacles.append("part")

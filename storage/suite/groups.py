@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from breakeven.runner.specs.scenarios import Part
+from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.variants import Settings
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import PASS

@@ -77,7 +77,7 @@ def report(comparison: Comparison, answer: str = "") -> str:
     work = f"{spec.num_steps} steps" if spec.num_steps else None
     if spec.kind.ends_by_width:
         work = f"speed of {spec.speed.part}"
-    elif spec.kind.searches:
+    elif spec.kind.has_candidates:
         work = f"search for the fastest {spec.tune.steps:,} steps"
     optimizer = f"optimizer {spec.training.optimizer}" if spec.suite_run and spec.trains else None
     about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, optimizer, work]))

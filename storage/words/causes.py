@@ -119,12 +119,13 @@ class Failure:
     def needs_what_is_held(self) -> bool:
         """Whether the error is one of a port or lock that only one process can hold."""
         text = f"{self.message}\n{self.traceback}"
-        return self.spec.is_script and held_by_another(text) is not None
+        return self.spec.workload.is_own_program and held_by_another(text) is not None
 
     @property
     def has_micro_batches(self) -> bool:
         """Whether a step may have several backward passes; what a script does is not known."""
-        return self.spec.is_script or self.spec.training.gradient_accumulation > 1
+        is_known = self.spec.workload.is_specified
+        return not is_known or self.spec.training.gradient_accumulation > 1
 
     @property
     def is_own(self) -> bool:
@@ -260,7 +261,7 @@ def with_breaks(failure: Failure) -> Remedy | None:
     """Without the backend's `fullgraph=true`; or in spite of the script's own."""
     if failure.variant.fullgraph:
         return _variant(failure, fullgraph=None)
-    return _variant(failure, fullgraph=False) if failure.spec.is_script else None
+    return _variant(failure, fullgraph=False) if failure.spec.workload.decides_scope else None
 
 
 def with_symbols(failure: Failure) -> Remedy | None:
@@ -642,10 +643,9 @@ def _possible(rule: Rule, failure: Failure) -> Iterator[Remedy]:
     """Remedies that change the experiment and give a valid specification."""
     for make in rule.remedies:
         remedy = make(failure)
-        # Only the author of a script can change what the script computes.
         if remedy is None:
             continue
-        if failure.spec.is_script and remedy.fields[0][0] not in ("backends", "schedule"):
+        if not failure.spec.workload.can_change(remedy.fields[0][0]):
             continue
         try:
             is_other = changed(failure.spec, remedy) != failure.spec.on_its_own

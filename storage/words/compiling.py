@@ -83,7 +83,7 @@ def findings(ladder: Ladder) -> list[Sentence]:
             fill(
                 "No stage fails<{is_timed:!} or computes wrong numbers><{is_timed:?}, "
                 "computes wrong numbers or is slower>.",
-                is_timed=ladder.compares_runs,
+                is_timed=ladder.is_timed,
             )
         ]
     unsure = [
@@ -152,4 +152,4 @@ def _loses(ladder: Ladder, title: str, rung: RungResult) -> Sentence:
 
 
 def _numbers(ladder: Ladder) -> tuple[str, ...]:
-    return NUMBERS_SHOWN if ladder.compares_runs else ()
+    return NUMBERS_SHOWN if ladder.is_timed else ()

@@ -296,7 +296,7 @@ def unprofiled_words(explanation: Explanation) -> str:
     if all(state.ended_early for state in states):
         return "No run was profiled: all runs ended before their profile."
     spec = explanation.comparison.spec
-    if spec.is_script and not spec.script.steps and spec.device != "cpu":
+    if not spec.num_steps and spec.device != "cpu":
         return (
             "No run was profiled. On a GPU the last steps of a script are profiled, if its number "
             "of steps is known: from Trainer or Lightning, or from --steps."

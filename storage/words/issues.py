@@ -81,7 +81,7 @@ def fenced(text: str, language: str) -> str:
 
 def source_words(spec: ExperimentSpec) -> str:
     """What was trained, without the folders of models and data."""
-    if spec.is_script:
+    if spec.workload.is_own_program:
         return "a script"
     return escaped(f"{short_source(spec.model.source)} on {short_source(spec.data.source)}")
 

@@ -309,6 +309,11 @@ class Use:
     """Lines of Python for the user's own training."""
 
 
+def _searched_program(spec: ExperimentSpec) -> bool:
+    searches = spec.kind.has_candidates or spec.confirms is not None
+    return searches and spec.workload.is_own_program
+
+
 def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | None:
     """How to use the plan's best backend; for a searched script also how to use no compiler. None
     if nothing is recommended."""
@@ -317,12 +322,13 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
         aim, (variant, _) = f"to use {best.label}", variant_of(spec, best.label)
     elif planned.answer is None or planned.answer.kind != "do not compile":
         return None
-    elif spec.is_script and (spec.kind.searches or spec.confirms) and planned.baseline_seconds:
+    elif _searched_program(spec) and planned.baseline_seconds:
         aim, variant = WITHOUT, spec.variants[0]
     else:
         return None
     script = PurePath(spec.model.script or "")
-    changed = _change(store, comparison.experiment_id, spec, variant) if spec.is_script else None
+    is_program = spec.workload.is_own_program
+    changed = _change(store, comparison.experiment_id, spec, variant) if is_program else None
     blocks = _blocks(store, comparison, best) if best and variant.scope == "blocks" else ()
     lines = recipe(spec, variant, changed, blocks)
     if changed is not None and changed.diff:
@@ -406,7 +412,7 @@ def setting_lines(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
     if variant.math_attention == "reduced":
         yield "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)"
     draws_as_eager = variant.options.get("fallback_random", True)
-    has_dropout = spec.is_script or spec.has_dropout
+    has_dropout = not spec.workload.is_specified or spec.has_dropout
     if variant.backend == "inductor" and has_dropout and draws_as_eager:
         yield "torch._inductor.config.fallback_random = True  # dropout as without a compiler"
 
@@ -414,7 +420,7 @@ def setting_lines(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
 def _optimizer(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
     if variant.optimizer is not None:
         name = spec.training.optimizer
-        if spec.is_script:
+        if not spec.workload.is_specified:
             name = "AdamW"
             yield "# Where your script makes its optimizer, of whatever class, add an argument:"
         form = ", ".join(f"{name}={value}" for name, value in form_of(variant).items())
@@ -433,7 +439,7 @@ def _compiled(spec: ExperimentSpec, variant: Variant, blocks: Sequence[str]) -> 
     if variant.backend is None:
         return
     arguments = ", ".join(f"{name}={value}" for name, value in arguments_of(variant).items())
-    if spec.is_script and variant.scope == "iteration":
+    if spec.workload.decides_scope and variant.scope == "iteration":
         given = ", ".join(filter(None, ["model", arguments]))
         yield f"model = torch.compile({given})  # before the first step"
         return

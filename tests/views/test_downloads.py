@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.specs.scenarios import CacheSpec
+from breakeven.runner.specs.scenario_fields import CacheSpec
 from breakeven.storage.exchange.formats import write_csv
 from breakeven.storage.exchange.table_files import to_csv
 from breakeven.storage.index.store import Store

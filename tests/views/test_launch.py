@@ -322,7 +322,7 @@ def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
 
 def test_every_preset_can_be_launched_as_it_is(shared: DataDir):
     for key, preset in PRESETS.items():
-        if preset.spec.data.is_file or preset.spec.is_script:
+        if preset.spec.data.is_file or preset.spec.workload.is_own_program:
             continue  # it needs a file first
         app = opened("launch", preset=preset.title)
         assert not app.error, key

@@ -9,7 +9,7 @@ import pytest
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.rounds import round_speedups
 from breakeven.storage.index.store import Store

@@ -69,7 +69,7 @@ def evidence(comparison: Comparison, planned: Plan) -> Markdown:
         if not standing.counted:
             return ""  # The answer has the reason.
         until_then = f"{why.capitalize()}; speeds come from the rounds before that."
-    others = _others(standing, is_search=comparison.spec.kind.searches)
+    others = _others(standing, is_search=comparison.spec.kind.has_candidates)
     sentences = [until_then, _speeds(standing, planned, comparison.spec), *others]
     return " ".join(filter(None, sentences))
 
@@ -81,7 +81,7 @@ def _speeds(standing: Standings, planned: Plan, spec: ExperimentSpec) -> Markdow
     if not standing.counted:
         return ""
     has_few = planned.answer is not None and planned.answer.reason == "few rounds"
-    if spec.kind.searches and planned.subject is not None and has_few:
+    if spec.kind.has_candidates and planned.subject is not None and has_few:
         result = planned.subject
         return f"{_name(result)} was the best candidate, at {_speed(result)} in only a few rounds."
     at: dict[SpeedVerdict, list[Markdown]] = {}

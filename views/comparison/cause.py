@@ -297,7 +297,7 @@ def show_search(store: Store, comparison: Comparison) -> None:
     spec = comparison.spec
     if spec.confirms is not None:
         _open_button("The search", ":material/manage_search:", spec.confirms, "secondary")
-    if not spec.kind.searches:
+    if not spec.kind.has_candidates:
         return
     listed = queries.list_experiments(store)
     confirmations = listed[listed["confirms"] == comparison.experiment_id]

@@ -9,7 +9,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.added_rounds import rounds_to_add
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ACTIVE_RUNS, RunState
-from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.specs.scenario_fields import AddedRounds
 from breakeven.runner.supervision.controls import judged_in, why_open
 from breakeven.storage import queries
 from breakeven.storage.caches import always, memo
@@ -35,7 +35,7 @@ def rest(store: Store, experiment_id: str) -> Markdown:
     spec = queries.experiment_spec(store, experiment_id)
     runs = queries.latest_runs(store, experiment_id)
     active = runs[runs["state"].isin(ACTIVE_RUNS)]
-    if active.empty or spec.kind.compares != "runs" or spec.kind.searches:
+    if active.empty or not (spec.kind.has_speedups and spec.kind.has_planned_steps):
         return ""
     with suppress(RunnerError):
         if rounds := rounds_to_add(RunDir(Path(active["folder"].iloc[0]))):

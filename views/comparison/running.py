@@ -87,7 +87,7 @@ def show_runs(store: Store, experiment_id: str) -> None:
     runs = queries.latest_runs(store, experiment_id)
     usual = usual_compile_seconds(store, experiment_id, runs)
     spec = queries.experiment_spec(store, experiment_id)
-    if spec.kind.searches:
+    if not spec.kind.has_planned_steps:
         runs = runs.assign(num_steps=0)
     with st.container(border=True):
         st.html(
@@ -95,7 +95,7 @@ def show_runs(store: Store, experiment_id: str) -> None:
                 runs,
                 usual,
                 pd.Timestamp.now(tz="UTC"),
-                has_steps=not spec.kind.compares_tensors,
+                has_steps=not spec.kind.has_checks,
                 about={variant.label: setting_words(variant) for variant in spec.candidates},
             )
         )
@@ -125,7 +125,7 @@ def show_failures(store: Store, experiment_id: str) -> None:
     away: else they would cover the answer."""
     runs = queries.run_states(store, experiment_id)
     failed = runs[runs["state"].isin(FAILED_RUNS)]
-    is_search = queries.experiment_spec(store, experiment_id).kind.searches
+    is_search = queries.experiment_spec(store, experiment_id).kind.has_candidates
     if is_search and len(failed) and (failed["role"] == "backend").all():
         title = f"{words.plural(len(failed), 'candidate')} failed: why"
         with st.expander(title, icon=":material/error:", key="failed-candidates"):
@@ -196,7 +196,7 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
     card = race(store, experiment_id, active)
     if card is not None:
         show_card(card)
-    elif active and queries.experiment_spec(store, experiment_id).kind.compares_runs:
+    elif active and queries.experiment_spec(store, experiment_id).kind.has_speedups:
         st.caption("The losses appear here as soon as the first block of steps is done.")
 
 
@@ -299,7 +299,7 @@ def _show_active(store: Store, experiment_id: str, has_verdict: bool) -> None:
 
 def _show_ending(spec: ExperimentSpec) -> None:
     """Explains when the experiment ends, if it ends by itself."""
-    if spec.kind.searches:
+    if spec.kind.has_candidates:
         st.caption(
             "The search tries a few candidates at a time and ends slow ones early. It stops when "
             "no candidate is left or its time is over; then the best candidates are trained from "

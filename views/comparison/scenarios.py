@@ -10,7 +10,7 @@ import streamlit as st
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import ACTIVATION
+from breakeven.runner.specs.scenario_fields import ACTIVATION
 from breakeven.runner.specs.variants import RESERVED_LABELS
 from breakeven.storage import queries
 from breakeven.storage.comparison import latency

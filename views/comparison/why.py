@@ -184,7 +184,7 @@ def show_ladder(ladder: Ladder | None) -> None:
 
 def ladder_cards(ladder: Ladder | None) -> list[Card]:
     """The waterfall, where steps were timed."""
-    if ladder is None or not ladder.compares_runs:
+    if ladder is None or not ladder.is_timed:
         return []
     draw = partial(ladder_charts.waterfall, ladder)
     return [
@@ -202,7 +202,7 @@ def ladder_cards(ladder: Ladder | None) -> list[Card]:
 def show_stages(ladder: Ladder) -> None:
     """Time, memory, compile latency and parity of every rung."""
     numbers = [*TIMES, "over_below", "parity"]
-    help = explained(numbers) if ladder.compares_runs else ""
+    help = explained(numbers) if ladder.is_timed else ""
     with titled("Stages", ladder_frame(ladder), "stages", help):
         st.html(ladder_html(ladder))
 
@@ -210,7 +210,7 @@ def show_stages(ladder: Ladder) -> None:
 def ladder_html(ladder: Ladder) -> Html:
     """A row for the baseline and one for each rung."""
     looks = run_looks(["baseline", *(rung.result.label for rung in ladder.rungs)])
-    names = TIMES if ladder.compares_runs else ()
+    names = TIMES if ladder.is_timed else ()
     heads: list[Html] = ["Run", "What is added", *map(heading, names)]
     heads += [heading("over_below"), heading("parity")] if names else []
     rows = []

@@ -15,7 +15,8 @@ from breakeven.runner.machine import environments
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
-from breakeven.runner.specs.scenarios import SCENARIOS, ScenarioName
+from breakeven.runner.specs.scenarios.by_name import SCENARIOS
+from breakeven.runner.specs.scenarios.scenario import ScenarioName
 from breakeven.runner.specs.training import WITHOUT_WARM_UP, Metric, SplitName
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import UNNAMED, Task, usual_name
@@ -66,7 +67,7 @@ def spec_form(
     above = st.container()
     own = None
     st.markdown("##### What")
-    if start.is_script:
+    if start.workload.is_own_program:
         workload_form.ask_script(fields)
     else:
         own = _ask_workload(fields, start, machine)
@@ -83,7 +84,7 @@ def spec_form(
         batch_size = workload_form.fitting_batch(start, own.data.head)
         ask_columns(fields, LENGTH, values={"training.batch_size": batch_size})
         _ask_rest(fields, start, machine, own)
-    if not fields.given("model.source" if start.is_script else "data.source"):
+    if not fields.given(start.workload.source_field):
         return None
     try:
         spec = fields.spec()
@@ -382,11 +383,7 @@ def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
 def ask_scenario(fields: Fields) -> None:
     """Asks for the scenario, then for its own fields."""
     # Searches and investigations have buttons of their own.
-    known = [
-        scenario
-        for scenario in SCENARIOS.values()
-        if not (scenario.searches or scenario.compares_causes)
-    ]
+    known = [scenario for scenario in SCENARIOS.values() if scenario.is_in_form]
     chosen = fields.ask(
         "scenario",
         " ".join(f"`{scenario.name}`: {scenario.text}" for scenario in known),

@@ -182,7 +182,7 @@ def requested(store: Store) -> Again | None:
     except NotInStore as error:
         st.warning(prose(error), icon=":material/search_off:")
         return None
-    if spec.kind.compares_causes:
+    if spec.kind.makes_trials:
         st.warning(
             "An investigation has no form; start it on the page of the run with the fault.",
             icon=":material/search:",

@@ -15,8 +15,8 @@ from breakeven.runner.specs.workload import (
     BUILTIN,
     DATA_FILE_SUFFIXES,
     SCRIPT_PREFIX,
-    SCRIPT_TASK,
     Task,
+    workload_of,
 )
 from breakeven.storage.numbers.formats import format_passes
 from breakeven.views.access import permissions
@@ -51,7 +51,8 @@ class ChosenTask(NamedTuple):
 
 
 def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> ChosenTask:
-    offered = [name for name in machine.tasks if name != SCRIPT_TASK]  # a preset of its own
+    # Programs of the user's have a preset of their own.
+    offered = [name for name in machine.tasks if not workload_of(name).is_own_program]
     lines = [f"* {code(name)}: {inert(machine.tasks[name].learns)}" for name in offered]
     text = "\n".join(["What the model learns:\n", *lines])
     name: str = fields.ask("task", text, offer=Offer(offered))

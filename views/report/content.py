@@ -12,7 +12,7 @@ import pandas as pd
 from breakeven.runner.arguments.options import command_line
 from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import Compared
+from breakeven.runner.specs.scenarios.scenario import Compared
 from breakeven.storage import queries
 from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
@@ -309,7 +309,7 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
         for name, value in experiment.facts
     )
     screen = "screen" if presents else ""
-    names = PRESENTED if experiment.spec.kind.compares_runs else [card.name for card in page.cards]
+    names = PRESENTED if experiment.spec.kind.has_speedups else [card.name for card in page.cards]
     doubts, reasons = listed(page.doubts), listed(page.why)
     what_to_do = html(advice(experiment.comparison))
     body: Html = "".join(

@@ -86,7 +86,7 @@ def _drawn(experiment: Content, formats: Sequence[str], style: Style) -> Iterato
 
 def _tables(experiment: Content) -> Iterator[File]:
     tables: list[tuple[str, pd.DataFrame]] = []
-    if experiment.spec.kind.compares_runs:
+    if experiment.spec.kind.has_speedups:
         tables.append(("tables/comparison", experiment.comparison.table()))
     tables += [(f"tables/{table.name}", table.numbers) for table in experiment.page.tables]
     tables += [(f"data/{card.name}", card.table()) for card in experiment.page.cards]

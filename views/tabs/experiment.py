@@ -22,7 +22,8 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.settings import read_settings
 from breakeven.runner.specs.candidates import untried
-from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds, Compared
+from breakeven.runner.specs.scenario_fields import MAX_REPEATS, AddedRounds
+from breakeven.runner.specs.scenarios.scenario import Compared
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
 from breakeven.storage.comparison.caution import Caution
@@ -305,7 +306,7 @@ def _settings(comparison: Comparison, result: Result) -> Html:
     if result.role != "backend":
         return ""
     variant, backend = variant_of(spec, result.label)
-    if not (spec.kind.searches or spec.confirms or (backend and ":" in backend)):
+    if not (spec.kind.has_candidates or spec.confirms or (backend and ":" in backend)):
         return ""
     ended = (
         note.runs[result.label]
@@ -358,7 +359,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     cause.show_search(store, comparison)
     show_first_screen(store, experiment, comparison, planned)
     show_doubts(comparison)
-    if not comparison.spec.kind.searches:  # Cards say why candidates ended.
+    if not comparison.spec.kind.has_candidates:  # Cards say why candidates ended.
         running.show_stops(store, experiment_id)
 
 
@@ -430,7 +431,7 @@ def show_doubts(comparison: Comparison) -> None:
         for note in comparison.notes
         if note.kind != "candidates ended"
     )
-    if comparison.spec.kind.searches:
+    if comparison.spec.kind.has_candidates:
         notes = f"{notes} {inert(untried(comparison.spec))}"
     st.caption("  \n".join(filter(None, [answers.noise_text(comparison), notes])))
     warnings = [
@@ -515,7 +516,7 @@ def show_settings(store: Store, experiment: pd.Series, comparison: Comparison) -
         show_command(comparison.spec)
     else:
         st.code(f"breakeven investigate {comparison.spec.investigates}", language="bash")
-    if comparison.spec.kind.compares == "runs":
+    if comparison.spec.kind.has_speedups:
         exchange.buttons(store, comparison.experiment_id)
         exchange.show_imported(store, comparison.experiment_id)
     baseline = queries.list_runs(store, comparison.experiment_id).iloc[0]

@@ -56,7 +56,8 @@ def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
                 "file": made["file"],
             }
         )
-    why_none = NO_CHECKPOINTS_OF_SCRIPT if record.spec.is_script else NO_CHECKPOINTS
+    writes_own = record.spec.workload.writes_checkpoints
+    why_none = NO_CHECKPOINTS_OF_SCRIPT if writes_own else NO_CHECKPOINTS
     show_table("Checkpoints", made, "checkpoints", "None yet." if requested else why_none)
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
     if not resumptions.empty:

@@ -16,7 +16,7 @@ from typing import Literal
 
 import torch
 
-from breakeven.runner.specs.scenarios import Part
+from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.observer import MAX_REASON_CHARACTERS, CompileObserver
 from breakeven.runner.worker.context import RunContext

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import Part
+from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.suites import SUITES
 from breakeven.runner.worker.device.base import Device
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import Part
+from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.training import MODEL_LOSS
 from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
 from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState

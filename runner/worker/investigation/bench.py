@@ -19,7 +19,7 @@ from torch._inductor.utils import run_and_get_code
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.specs.scenarios import Part
+from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.variants import Role, Variant
 from breakeven.runner.worker.correctness.judgement import default_tolerance
 from breakeven.runner.worker.device.base import Device
@@ -165,7 +165,7 @@ class Bench:
         one; of a script, all graphs of its first steps."""
         torch._dynamo.reset()
         recorder = Recorder()
-        if self._experiment.is_script:
+        if not self._experiment.workload.has_single_steps:
             record_script(self._spec, recorder, step + 1)
         else:
             compiler = partial(torch.compile, backend=recorder, dynamic=variant.dynamic)

@@ -26,7 +26,6 @@ from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.trial import BASELINE
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
-from breakeven.runner.worker.investigation.lockstep import num_steps
 from breakeven.runner.worker.investigation.outcomes import (
     PASSES,
     Outcome,
@@ -142,7 +141,7 @@ class Investigation:
     def _search(self) -> None:
         if self._wanted.problem == "memory":
             self._search_memory()
-        if self._context.experiment.is_script:
+        if not self._context.experiment.workload.has_single_steps:
             self._search_script()
             return
         first, last = self._reproduce()
@@ -269,7 +268,7 @@ class Investigation:
 
     def _reproduce(self) -> tuple[int, int]:
         """The first and last (exclusive) step of the shortest part that fails."""
-        last = min(self._reach, num_steps(self._context.experiment))
+        last = min(self._reach, self._context.experiment.training_steps)
         baseline = self._trial("reproduction", _name(BASELINE), "baseline", last)
         if baseline.out_of_memory or baseline.kind == "crashes":
             self._answer("unstable")  # The baseline of the investigated run did not end so.

@@ -18,7 +18,6 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import Compile, compile_blocks, make_compiler
 from breakeven.runner.worker.correctness.trial import BASELINE, uncompiled
@@ -160,11 +159,6 @@ def _is_bad(tensor: Tensor) -> bool:
     return not bool(fine.all())
 
 
-def num_steps(experiment: ExperimentSpec) -> int:
-    """Steps of the training; the investigation itself has no number of steps."""
-    return SCENARIOS["train"].num_steps(experiment)
-
-
 class Model:
     """A copy of the workload's model with an optimizer, which trains single steps."""
 
@@ -195,7 +189,7 @@ class Model:
             capturable=device.captures_graphs,
             form=variant.optimizer,
         )
-        self.rate = LearningRate(training, num_steps(experiment), self.optimizers)
+        self.rate = LearningRate(training, experiment.training_steps, self.optimizers)
         self._precision = MixedPrecision(training, device.torch_device)
         if variant.scope == "blocks" and variant.backend is not None:
             compile_blocks(self.model, variant, compiler)

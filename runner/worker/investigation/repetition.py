@@ -95,7 +95,8 @@ def repeat_run(
     )
     variant = next(variant for variant in experiment.variants if variant.role == role)
     repeated = replace(spec, experiment=experiment, variant=variant)
-    place, work = os.getcwd(), run_script if experiment.is_script else run_session
+    place = os.getcwd()
+    work = run_script if experiment.workload.is_own_program else run_session
     torch._dynamo.reset()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run = RunDir(Path(folder) / repeated.run_id)

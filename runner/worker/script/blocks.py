@@ -127,7 +127,7 @@ class ScriptBlocks:
                 yield from self._profiled_block(turn)
             else:
                 is_early = number < self._experiment.speed.warm_up_blocks
-                warm_up = is_early and self._experiment.kind.searches
+                warm_up = is_early and self._experiment.kind.has_candidates
                 yield from self._block(turn, self._block_steps(), warm_up=warm_up)
             self.ending, self._most_steps = turn.last, turn.block_steps
             if self._stops() or turn.last is not None:
@@ -177,7 +177,7 @@ class ScriptBlocks:
         too few blocks for an interval. A script of unknown length may have few steps, so its first
         blocks are short."""
         longest = self._experiment.block_steps
-        if self._experiment.kind.searches:
+        if self._experiment.kind.has_candidates:
             return longest
         if self._workload.num_steps:
             shorter = (self._workload.num_steps - self._profile_steps) // BLOCKS_OF_SHORT

@@ -372,7 +372,7 @@ class ScriptWorkload:
             clock_reads=self._clock_reads,
             notes=[
                 *self.notes,
-                *(self.fixed.values() if self._experiment.kind.searches else ()),
+                *(self.fixed.values() if self._experiment.kind.has_candidates else ()),
                 *(
                     f"{place} calls torch.compile"
                     + (f" with {settings}" if settings else "")

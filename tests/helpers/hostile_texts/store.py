@@ -13,7 +13,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.specs.scenarios import AccuracySpec
+from breakeven.runner.specs.scenario_fields import AccuracySpec
 from tests.helpers.hostile_texts.texts import HOST
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 

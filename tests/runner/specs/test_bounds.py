@@ -12,7 +12,7 @@ from breakeven.runner.arguments.options import FIELDS
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec, TrainingSpec
 from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec
-from breakeven.runner.specs.scenarios import AddedRounds, InvestigationSpec, TuneSpec
+from breakeven.runner.specs.scenario_fields import AddedRounds, InvestigationSpec, TuneSpec
 from breakeven.runner.specs.variants import Variant
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.scenarios import SpeedSpec
+from breakeven.runner.specs.scenario_fields import SpeedSpec
 from breakeven.storage.comparison import rounds
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.rounds import KEYS, load_compared, pair, round_speedups

@@ -9,7 +9,7 @@ from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.specs.scenario_fields import AddedRounds
 from breakeven.storage.index.store import Store
 from breakeven.views.comparison import finishing
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

@@ -10,7 +10,7 @@ from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.specs.scenario_fields import AddedRounds
 from breakeven.views.access import permissions
 from tests.helpers.journals import (
     EXPERIMENT_ID,

@@ -54,7 +54,7 @@ def test_launch_searches_for_the_planned_length_among_all_candidates(folder: Dat
     app.button(key="search").click().run()
     assert not app.exception and not app.error, text(app)
     (queued,) = experiments(folder)
-    assert queued.spec.kind.searches
+    assert queued.spec.kind.has_candidates
     assert (queued.spec.tune.steps, queued.spec.tune.max_seconds) == (12_345, 420)
     assert queued.spec.tune.allow == ("batch",)
     assert queued.spec.backends == candidates(queued.spec)
@@ -80,7 +80,7 @@ def test_launch_searches_for_the_fastest_way_to_train_with_a_script(
     app.number_input(key="search-steps").set_value(12_345).run()
     app.button(key="search").click().run()
     (queued,) = experiments(folder)
-    assert queued.spec.kind.searches and queued.spec.model.script == str(script)
+    assert queued.spec.kind.has_candidates and queued.spec.model.script == str(script)
     assert queued.spec.tune.steps == 12_345
     assert queued.spec.backends == candidates(queued.spec)
     record_experiment(folder.runs, replace(queued.spec, script=ScriptSpec(steps=80)))

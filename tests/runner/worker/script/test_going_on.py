@@ -13,7 +13,7 @@ from breakeven.runner.files import write_atomically
 from breakeven.runner.protocol.records import Claim
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.specs.scenario_fields import AddedRounds
 from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.checkpoints import SavedCheckpoint, ScriptCheckpoints

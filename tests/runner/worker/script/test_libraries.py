@@ -24,7 +24,7 @@ from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ScriptSpec
-from breakeven.runner.specs.scenarios import TuneSpec
+from breakeven.runner.specs.scenario_fields import TuneSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from tests.helpers.loop import of_kind, torch_afresh

@@ -11,7 +11,7 @@ from breakeven.runner.errors import CodeNotAllowed, WorkloadError
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ScriptSpec
-from breakeven.runner.specs.scenarios import TuneSpec
+from breakeven.runner.specs.scenario_fields import TuneSpec
 from breakeven.runner.worker.compiler.observer import PACKAGES
 from breakeven.runner.worker.training.profiler import StepProfiler
 from tests.helpers.loop import TurnsOnPaper, of_kind, torch_afresh

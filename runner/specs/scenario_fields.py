@@ -1,11 +1,9 @@
-"""The scenarios: what runs do, their settings, and what is compared."""
+"""The fields of the scenarios, and of rounds that are added later."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol, get_args
+from typing import Annotated, Literal, get_args
 
 from breakeven.runner.specs.fields import Bounds, Prompt, Spec
-from breakeven.runner.specs.training import TrainingSpec
 
 Part = Literal["training", "inference"]
 Layers = Literal["failed", "always", "never"]
@@ -103,8 +101,6 @@ MIN_ROUNDS = 6
 """Fewer rounds give no 95 % interval of a median: all n lie on one side of it with probability
 2 / 2^n."""
 MAX_ROUNDS = 100_000
-MAX_SEARCH_BLOCKS = 5_000
-"""Largest number of turns of the baseline of a search."""
 MAX_REPEATS = 20
 WIDER_TELLS_NOTHING = "an interval as wide as the speedup itself has no information"
 ROUNDS = Bounds(MIN_ROUNDS, MAX_ROUNDS, "more rounds show only differences too small to matter")
@@ -262,125 +258,3 @@ class InvestigationSpec(Spec, path="investigation."):
     error: Annotated[str, Prompt(hidden=True)] = ""
     """Class of the error and its message, as the investigated run recorded them; empty without. An
     error of another class is not the one whose cause is searched."""
-
-
-ScenarioName = Literal["train", "speed", "accuracy", "cache", "tune", "investigate"]
-Compared = Literal["runs", "tensors", "caches", "causes"]
-
-
-class StepSettings(Protocol):
-    """The fields of an experiment that decide how many steps its runs make."""
-
-    @property
-    def training(self) -> TrainingSpec: ...
-    @property
-    def speed(self) -> SpeedSpec: ...
-    @property
-    def accuracy(self) -> AccuracySpec: ...
-    @property
-    def cache(self) -> CacheSpec: ...
-    @property
-    def investigation(self) -> InvestigationSpec: ...
-    @property
-    def block_steps(self) -> int: ...
-    @property
-    def steps_per_epoch(self) -> int: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """What each run does, and what is compared."""
-
-    name: ScenarioName
-    text: str
-    """Description in a sentence, for people."""
-    compares: Compared
-    """What is compared: times and losses of each run with the baseline's (`runs`), outputs and
-    gradients of each backend with a reference's (`tensors`), compiling with filled caches and
-    compiling with empty ones (`caches`), or trials of one step, to find the cause of a fault
-    (`causes`)."""
-    parts: Callable[[StepSettings], tuple[Part, ...]]
-    """What runs compute: full optimizer steps, forward passes alone, or both."""
-    num_steps: Callable[[StepSettings], int]
-    """Steps of one run, or their largest number."""
-    trains_fully: bool = False
-    """Whether each run is a whole training with its evaluations."""
-    cycles_batches: bool = False
-    """Whether steps repeat a few batches instead of passing over the data in epochs."""
-    ends_by_width: bool = False
-    """Whether measuring ends by itself once every speedup is precise enough."""
-    searches: bool = False
-    """Whether backends are candidates: the supervisor starts some and ends those that lose."""
-
-    @property
-    def compares_runs(self) -> bool:
-        return self.compares == "runs"
-
-    @property
-    def compares_tensors(self) -> bool:
-        return self.compares == "tensors"
-
-    @property
-    def compares_caches(self) -> bool:
-        return self.compares == "caches"
-
-    @property
-    def compares_causes(self) -> bool:
-        return self.compares == "causes"
-
-
-def _training_steps(spec: StepSettings) -> int:
-    return spec.training.max_steps or spec.steps_per_epoch * spec.training.epochs
-
-
-_ALL = (
-    Scenario(
-        name="train",
-        text="whole trainings that take turns.",
-        compares="runs",
-        parts=lambda spec: ("training",),
-        num_steps=_training_steps,
-        trains_fully=True,
-    ),
-    Scenario(
-        name="speed",
-        text="steps on a few batches, timed until the speedups are precise enough; no evaluation.",
-        compares="runs",
-        parts=lambda spec: (spec.speed.part,),
-        num_steps=lambda spec: spec.speed.num_blocks * spec.block_steps,
-        cycles_batches=True,
-        ends_by_width=True,
-    ),
-    Scenario(
-        name="tune",
-        text="a search for the fastest way to train; losing candidates end early.",
-        compares="runs",
-        parts=lambda spec: ("training",),
-        num_steps=lambda spec: MAX_SEARCH_BLOCKS * spec.block_steps,
-        cycles_batches=True,
-        searches=True,
-    ),
-    Scenario(
-        name="accuracy",
-        text="each backend's outputs, loss and gradients on one batch, compared with a reference "
-        "in double precision; nothing is timed.",
-        compares="tensors",
-        parts=lambda spec: spec.accuracy.parts,
-        num_steps=lambda spec: spec.accuracy.iterations,
-    ),
-    Scenario(
-        name="cache",
-        text="compiling, timed with empty and with filled compile caches.",
-        compares="caches",
-        parts=lambda spec: (spec.cache.part,),
-        num_steps=lambda spec: spec.cache.steps,
-    ),
-    Scenario(
-        name="investigate",
-        text="no race; trials find the cause of a run's fault.",
-        compares="causes",
-        parts=lambda spec: (spec.investigation.part,),
-        num_steps=_training_steps,  # of the investigated training; trials make the first few
-    ),
-)
-SCENARIOS: dict[ScenarioName, Scenario] = {scenario.name: scenario for scenario in _ALL}

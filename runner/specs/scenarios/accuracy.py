@@ -1,0 +1,34 @@
+"""The scenario `accuracy`: outputs, loss and gradients on one batch, compared with a reference."""
+
+from collections.abc import Sequence
+
+from breakeven.runner.specs.scenario_fields import Part
+from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioFields
+from breakeven.runner.specs.variants import Variant
+
+
+class Accuracy(Scenario):
+    name = "accuracy"
+    text = (
+        "each backend's outputs, loss and gradients on one batch, compared with a reference in "
+        "double precision; nothing is timed."
+    )
+    compares = "tensors"
+    has_speedups = False
+    has_checks = True
+    conditions = ()
+
+    def parts(self, spec: ScenarioFields) -> tuple[Part, ...]:
+        return spec.accuracy.parts
+
+    def num_steps(self, spec: ScenarioFields) -> int:
+        return spec.accuracy.iterations
+
+    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
+        rule = "needs double precision, which MPS does not have; choose another device"
+        spec.require("scenario", spec.device != "mps", rule)
+        rule = (
+            "must name one device in the scenario 'accuracy', which compares tensors of one batch"
+        )
+        spec.require("devices", len(spec.devices) == 1, rule)
+        super().check_rules(spec, compiled)

@@ -1,0 +1,25 @@
+"""The scenario `train`: whole trainings, to see what pays off and whether each learns the same."""
+
+from collections.abc import Sequence
+
+from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioFields
+from breakeven.runner.specs.training import NO_OPTIMIZER
+from breakeven.runner.specs.variants import Variant
+
+
+class Train(Scenario):
+    name = "train"
+    text = "whole trainings that take turns."
+    trains_fully = True
+    allows_scripts = True
+    allows_environments = True
+    allows_larger_batches = True
+
+    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
+        rule = (
+            f"must not be {NO_OPTIMIZER!r} for a whole training, which would learn nothing; choose "
+            "an optimizer, or the scenario speed or accuracy"
+        )
+        learns = spec.training.optimizer != NO_OPTIMIZER
+        spec.require("training.optimizer", learns, rule)
+        super().check_rules(spec, compiled)
