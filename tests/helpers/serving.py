@@ -97,10 +97,10 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), ReceiverRequest)
         self.refuse = 0
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.sends_to = ""
         """Another address, and what was asked for there."""
-        self.asked: list[str] = []
+        self.looked_up: list[str] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.address = f"json://127.0.0.1:{self.server_address[1]}/hooks/abcdefgh"
 
@@ -119,12 +119,12 @@ class ReceiverRequest(BaseHTTPRequestHandler):
         if self.server.refuse >= 0:
             self.send_error(503)
             return
-        self.server.told.append(json.loads(body))
+        self.server.received.append(json.loads(body))
         self.send_response(204)
         self.end_headers()
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
+        self.server.looked_up.append(self.path)
         self.send_response(200)
         self.end_headers()
 

@@ -34,9 +34,9 @@ VANISHED = 24
 
 def recipe(data: Path, backup: Path) -> list[str]:
     text = (PROJECT_ROOT / "docs/operating.md").read_text()
-    found = re.search(r"<!-- recipe: .*? -->\n```sh\n(.*?)```", text, re.DOTALL)
-    assert found is not None
-    lines = found[1].replace("/backup/breakeven", str(backup)).replace(" data/", f" {data}/")
+    block = re.search(r"<!-- recipe: .*? -->\n```sh\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    lines = block[1].replace("/backup/breakeven", str(backup)).replace(" data/", f" {data}/")
     return lines.splitlines()
 
 

@@ -97,9 +97,9 @@ def test_while_ten_threads_log_and_others_read_files_rotate_and_every_line_is_wh
     printed: tuple[logging.Logger, io.StringIO], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (handler,) = [
-        one
-        for one in logging.getLogger().handlers
-        if isinstance(one, logging.handlers.RotatingFileHandler)
+        known
+        for known in logging.getLogger().handlers
+        if isinstance(known, logging.handlers.RotatingFileHandler)
     ]
     monkeypatch.setattr(handler, "maxBytes", 20_000)
     # The log is the whole process's: what else the tests left running may write to it as well.
@@ -113,21 +113,21 @@ def test_while_ten_threads_log_and_others_read_files_rotate_and_every_line_is_wh
 
     def look() -> None:
         for _ in range(20):
-            found = read_log(tmp_path, 10_000)
-            assert all(entry["message"].endswith("x" * 100) for entry in found)
-            looks.append(len(found))
+            entries = read_log(tmp_path, 10_000)
+            assert all(entry["message"].endswith("x" * 100) for entry in entries)
+            looks.append(len(entries))
 
     with ThreadPoolExecutor(12) as threads:
         done = [
-            *(threads.submit(write, one) for one in range(10)),
+            *(threads.submit(write, writer) for writer in range(10)),
             *(threads.submit(look) for _ in range(2)),
         ]
-        for one in done:
-            one.result()
+        for job in done:
+            job.result()
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == [
         "supervisor.jsonl",
-        *(f"supervisor.jsonl.{one}" for one in range(1, KEPT_FILES + 1)),
+        *(f"supervisor.jsonl.{number}" for number in range(1, KEPT_FILES + 1)),
     ]
     assert len(looks) == 40 and sum(file.stat().st_size for file in files) <= 6 * 20_000
     lines = [line for file in files for line in file.read_text().splitlines()]
@@ -234,8 +234,8 @@ def test_many_who_act_at_once_lose_and_double_no_line(data_dir: DataDir) -> None
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(act, range(8)))
-    found = [about for _, about in actions(data_dir)]
-    assert len(found) == len(set(found)) == 200
+    messages = [about for _, about in actions(data_dir)]
+    assert len(messages) == len(set(messages)) == 200
 
 
 def test_a_log_that_cannot_be_written_keeps_nobody_from_acting(data_dir: DataDir) -> None:

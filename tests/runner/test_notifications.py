@@ -50,7 +50,7 @@ def test_a_supervisor_tells_of_runs_that_failed_and_of_the_experiment_that_ended
     experiment_id, well = submit(data_dir, spec("crash")), submit(data_dir, spec())
     Notifier().experiment_ended(find_experiment(data_dir, well))  # It has not ended.
     assert supervisor.supervise(data_dir, FAKE_WORKER)
-    failed, ended, success = receiver.told
+    failed, ended, success = receiver.received
     host = f"Breakeven on {socket.gethostname()}"
     assert failed["title"] == f"{host}: {experiment_id}.crash: failed"
     assert "SIGSEGV" in failed["message"] and failed["type"] == "failure"
@@ -67,7 +67,11 @@ def test_the_notification_of_the_last_experiment_says_its_answer(
     submit(data_dir, spec("crash"))
     submit(data_dir, spec("crash"))
     assert supervisor.supervise(data_dir, FAKE_WORKER)
-    first, last = (one["message"] for one in receiver.told if "ended: " in one["title"])
+    first, last = (
+        notification["message"]
+        for notification in receiver.received
+        if "ended: " in notification["title"]
+    )
     answer = "Nothing worked: crash did not finish."
     assert answer in last and answer not in first
 
@@ -81,12 +85,12 @@ def test_a_server_that_refuses_gets_further_attempts_and_nothing_secret_is_writt
     notifier.run_ended("one", RunState.FAILED, "said canary-0123456789")
     notifier.run_ended("two", RunState.CANCELLED, "stopped on request")
     notifier.finish()
-    assert [one["message"] for one in receiver.told] == ["said [masked]"]
+    assert [notification["message"] for notification in receiver.received] == ["said [masked]"]
     receiver.refuse = 10
     with caplog.at_level(logging.WARNING, logger="breakeven"):
         notifier.run_ended("three", RunState.FAILED, "")
         notifier.finish()
-    said = [one.getMessage() for one in caplog.records if one.name == "breakeven"]
+    said = [record.getMessage() for record in caplog.records if record.name == "breakeven"]
     assert len(said) == 1 and said[0].startswith("a notification did not arrive: ")
     assert "503" in said[0] and "abcdefgh" not in caplog.text and "canary" not in caplog.text
 
@@ -94,7 +98,7 @@ def test_a_server_that_refuses_gets_further_attempts_and_nothing_secret_is_writt
 def test_a_server_that_redirects_gets_no_further_request(receiver: Receiver) -> None:
     receiver.sends_to = f"{receiver.url}/latest/meta-data"
     assert "302" in (Notifier().send_test() or "")
-    assert receiver.asked == [] and receiver.told == []
+    assert receiver.looked_up == [] and receiver.received == []
 
 
 def test_a_server_that_never_answers_delays_no_run(
@@ -106,7 +110,9 @@ def test_a_server_that_never_answers_delays_no_run(
         monkeypatch.setattr(notifications, "TREND_COMMAND", ("/bin/echo", "[]"))
         first, second = (submit(data_dir, spec("crash")) for _ in range(2))
         assert supervisor.supervise(data_dir, FAKE_WORKER)
-        states = {data_dir.run_dir(f"{one}.baseline").state for one in (first, second)}
+        states = {
+            data_dir.run_dir(f"{experiment_id}.baseline").state for experiment_id in (first, second)
+        }
     assert states == {RunState.FINISHED}
 
 
@@ -126,13 +132,13 @@ def test_an_address_that_is_none_is_named_by_its_number_and_the_others_are_used(
 ) -> None:
     notifier = Notifier(f"{receiver.address} nothing://canary0123456789 canary0123456789")
     assert notifier.service_names == ["JSON"]
-    assert [one.partition(" is unknown")[0] for one in notifier.problems] == [
+    assert [problem.partition(" is unknown")[0] for problem in notifier.problems] == [
         "BREAKEVEN_NOTIFY: address 2 of 3",
         "BREAKEVEN_NOTIFY: address 3 of 3",
     ]
     assert "canary" not in "".join(notifier.problems)
     assert notifier.send_test() is None
-    assert receiver.told[0]["message"] == "Notifications arrive."
+    assert receiver.received[0]["message"] == "Notifications arrive."
     assert not Notifier("").is_any and not Notifier("canary0123456789").is_any
 
 
@@ -147,11 +153,11 @@ def test_a_trend_that_broke_is_told_with_the_experiment_that_shows_it(
     for night in nights:
         notifier.trends_broke(data_dir, [night])
     notifier.finish()
-    (told,) = receiver.told
-    assert told["title"].endswith("a trend broke") and told["type"] == "warning"
+    (notification,) = receiver.received
+    assert notification["title"].endswith("a trend broke") and notification["type"] == "warning"
     # The first night with the torch that came on the ninth.
-    assert "20261109-093015-123456-7f3a" in told["message"]
-    assert "torch 2.12.0 to 2.13.0" in told["message"]
+    assert "20261109-093015-123456-7f3a" in notification["message"]
+    assert "torch 2.12.0 to 2.13.0" in notification["message"]
 
 
 def test_trends_that_cannot_be_read_are_logged_and_stop_nothing(
@@ -166,4 +172,4 @@ def test_trends_that_cannot_be_read_are_logged_and_stop_nothing(
         monkeypatch.setattr(notifications, "TREND_LIMIT_SECONDS", 0.1)
         notifier.trends_broke(data_dir, ["one"])
     assert caplog.text.count("trends could not be read") == 4
-    assert receiver.told == []
+    assert receiver.received == []

@@ -48,8 +48,8 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     assert settings.addresses == {"node1": "10.0.0.1"}
     shown = tomllib.loads(example)
     for name, section in (("serving", Serving), ("store", TeamStoreSettings), ("prices", Prices)):
-        assert list(shown[name]) == [one.name for one in fields(section)]
-    assert list(shown) == [one.name for one in fields(Settings)]
+        assert list(shown[name]) == [field.name for field in fields(section)]
+    assert list(shown) == [field.name for field in fields(Settings)]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_file_that_is_no_toml_or_open_to_others_is_refused(file: Path) -> None
 def test_a_variable_overrides_the_file_and_is_checked_as_the_file_is(file: Path) -> None:
     file.write_text("[serving]\nport = 9000\nfiles = ['/data']")
     given = {"BREAKEVEN_HOST": "0.0.0.0", "BREAKEVEN_PORT": "9001"}
-    found = read_settings(file.parent, given).serving
-    assert found == Serving(host="0.0.0.0", port=9001, files=("/data",))
+    serving = read_settings(file.parent, given).serving
+    assert serving == Serving(host="0.0.0.0", port=9001, files=("/data",))
     assert read_settings(file.parent, {"BREAKEVEN_HOST": ""}).serving.host == "127.0.0.1"
     file.unlink()
     assert refusal(file, BREAKEVEN_PORT="x") == "BREAKEVEN_PORT = 'x': must be a whole number"
@@ -109,16 +109,16 @@ def test_environment_variables_are_few_and_those_for_people_are_documented() -> 
         file for part in ("runner", "storage", "views") for file in (ROOT / part).rglob("*.py")
     ]
     constants = r'^\w+(?:, \w+)* = ((?:"BREAKEVEN_\w+"(?:, )?)+)$'
-    found = {
+    variables = {
         name
         for file in [*sources, ROOT / "serve.py"]
         for line in re.findall(constants, file.read_text(), re.MULTILINE)
         for name in re.findall(r"BREAKEVEN_\w+", line)
     }
-    assert 8 < len(found) <= 13
+    assert 8 < len(variables) <= 13
     documented = set(re.findall(r"`(BREAKEVEN_\w+)`", DOCUMENT.read_text()))
-    assert documented < found
-    assert found - documented == {
+    assert documented < variables
+    assert variables - documented == {
         "BREAKEVEN_RUN_FOLDER",
         "BREAKEVEN_TURN_PIPES",
         "BREAKEVEN_DEVICES",

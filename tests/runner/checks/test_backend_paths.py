@@ -51,7 +51,7 @@ def allow(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
     monkeypatch.setenv(CODE_VARIABLE, ":".join(map(str, folders)))
 
 
-def asked(backend: str) -> ExperimentSpec:
+def spec_with(backend: str) -> ExperimentSpec:
     return ExperimentSpec(name="trial", backends=(backend,))
 
 
@@ -62,8 +62,8 @@ def test_a_module_is_located_without_executing_it_or_its_package(
     (folder / "__init__.py").write_text("raise SystemExit('executed')")
     allow(monkeypatch, folder)
     assert locate(f"{package}.core:plain") == (folder / "core.py", "plain")
-    checks.check_at_once(asked(f"{package}.core:plain"), MACHINE)
-    checks.check(asked(f"{package}.core:plain"), MACHINE)
+    checks.check_at_once(spec_with(f"{package}.core:plain"), MACHINE)
+    checks.check(spec_with(f"{package}.core:plain"), MACHINE)
     assert package not in sys.modules
 
 
@@ -83,12 +83,12 @@ def test_code_of_a_package_runs_only_from_allowed_folders(
 ) -> None:
     folder = tmp_path / "site" / package
     with pytest.raises(CodeNotAllowed, match=f"{CODE_VARIABLE}={folder} .now empty"):
-        checks.check_user_code(asked(f"{package}.core:plain"))
+        checks.check_user_code(spec_with(f"{package}.core:plain"))
     with pytest.raises(CodeNotAllowed):
         load_backend(f"{package}.core:plain")
     assert package not in sys.modules
     allow(monkeypatch, tmp_path / "site")
-    checks.check_user_code(asked(f"{package}.core:plain"))
+    checks.check_user_code(spec_with(f"{package}.core:plain"))
 
 
 def test_a_package_of_another_environment_is_looked_for_there_and_a_file_here(
@@ -98,10 +98,10 @@ def test_a_package_of_another_environment_is_looked_for_there_and_a_file_here(
     there = ("old=/x/python",)
     for backend in ("no_such_package.core:plain", "own.py:plain"):
         with pytest.raises((InvalidSpec, CodeNotAllowed)):
-            checks.check_user_code(asked(backend))
-    checks.check_user_code(replace(asked("no_such_package.core:plain"), environments=there))
+            checks.check_user_code(spec_with(backend))
+    checks.check_user_code(replace(spec_with("no_such_package.core:plain"), environments=there))
     with pytest.raises(CodeNotAllowed):
-        checks.check_user_code(replace(asked("own.py:plain"), environments=there))
+        checks.check_user_code(replace(spec_with("own.py:plain"), environments=there))
 
 
 def test_an_allowed_module_below_a_package_that_is_not_stays_forbidden(
@@ -129,7 +129,7 @@ def test_a_package_or_module_that_is_missing_is_named_before_anything_starts(
 ) -> None:
     for machine in (MACHINE, None):
         with pytest.raises(InvalidSpec) as caught:
-            checks.check_at_once(asked(backend.format(package)), machine)
+            checks.check_at_once(spec_with(backend.format(package)), machine)
         assert caught.value.field == "backends"
         assert caught.value.value == backend.format(package)
         assert rule.format(package) in caught.value.rule
@@ -178,7 +178,7 @@ def test_torchs_check_loads_a_backend_before_any_training_and_the_form_does_not(
     tmp_path: Path, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow(monkeypatch, tmp_path)
-    mistyped = asked(f"{package}.core:Compilr")
+    mistyped = spec_with(f"{package}.core:Compilr")
     assert checks.settings_of(mistyped) is None
     assert not checks.check_at_once(mistyped, MACHINE)
     checks.check_settings(mistyped)

@@ -89,10 +89,10 @@ def test_a_folder_of_images_whose_name_is_a_pattern_is_that_folder(tmp_path: Pat
             (tmp_path / folder / label).mkdir(parents=True, exist_ok=True)
             for number in range(2):
                 image.new("RGB", (8, 8)).save(tmp_path / folder / label / f"{number}.png")
-    asked = {"num_train_samples": 2, "num_eval_samples": 2, "num_test_samples": 0}
-    of = spec("image_classification", data=tmp_path / "photos[1]", **asked)
-    check_data(of, TASKS["image_classification"])
-    samples = choose_images(of.data, seed=0)
+    sizes = {"num_train_samples": 2, "num_eval_samples": 2, "num_test_samples": 0}
+    images = spec("image_classification", data=tmp_path / "photos[1]", **sizes)
+    check_data(images, TASKS["image_classification"])
+    samples = choose_images(images.data, seed=0)
     assert {*samples["train"].labels, *samples["validation"].labels} == {"a", "b"}
 
 
@@ -203,14 +203,14 @@ def test_a_packed_file_is_unpacked(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(gzip.compress(plain))
     assert read_head(str(tmp_path / name)).num_rows == 10
     check(tmp_path / name)
-    of = spec(
+    texts = spec(
         "text_classification",
         data=tmp_path / name,
         num_train_samples=8,
         num_eval_samples=2,
         num_test_samples=0,
     )
-    assert len(choose_texts(of.data, seed=0)["train"].samples) == 8
+    assert len(choose_texts(texts.data, seed=0)["train"].samples) == 8
 
 
 @pytest.mark.usefixtures("here")

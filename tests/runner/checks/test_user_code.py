@@ -187,6 +187,6 @@ def test_a_script_and_its_folder_must_be_there_and_allowed(folder: Path, tmp_pat
     other = write(tmp_path, "other.py", "import breakeven\n")
     with pytest.raises(CodeNotAllowed):
         check_script(script(other))
-    mine = write(folder, "train.py", "import breakeven\n")
+    own = write(folder, "train.py", "import breakeven\n")
     with pytest.raises(CodeNotAllowed):  # all of it would be copied to where its pages lie
-        check_script(script(mine, folder=str(tmp_path)))
+        check_script(script(own, folder=str(tmp_path)))

@@ -130,7 +130,7 @@ def test_experiments_go_to_machines_and_come_home_whole_while_the_driver_is_told
         assert set(states(data_dir, key).values()) == {RunState.FINISHED}
         assert set(map(tuple, steps_of(data_dir, key).values())) == {tuple(range(6))}
         claims = [run.read_claim() for run in run_dirs(data_dir, key).values()]
-        assert all(one is not None and one.node and one.is_from_this_host for one in claims)
+        assert all(claim is not None and claim.node and claim.is_from_this_host for claim in claims)
     assert all(job.is_ended for job in engine.jobs.values())
 
 
@@ -144,7 +144,7 @@ def test_a_driver_tells_of_runs_that_failed_and_of_experiments_that_ended(
     key = submit(data_dir, experiment("crash", steps=20))
     driving(data_dir, LocalEngine("one"))()
     receiver.shutdown()
-    titles = [one["title"].partition(": ")[2] for one in receiver.told]
+    titles = [notification["title"].partition(": ")[2] for notification in receiver.received]
     assert titles == [f"{key}.crash: failed", f"experiment {key} ended: partly failed"]
 
 
@@ -264,8 +264,8 @@ def test_a_machine_that_sends_what_no_run_writes_ends_its_experiment_and_no_othe
 
     class Lying(LocalJob):
         def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
-            found = super().delivery(known)
-            return found and replace(found, **lies.get(self.host.experiment_id, {}))
+            parts = super().delivery(known)
+            return parts and replace(parts, **lies.get(self.host.experiment_id, {}))
 
     class Engine(LocalEngine):
         def start(

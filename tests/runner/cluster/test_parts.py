@@ -15,10 +15,10 @@ from breakeven.runner.protocol.run_dir import RunDir
 
 def folders(parent: Path) -> tuple[RunDir, RunDir]:
     """HomeFile, and at home."""
-    found = RunDir(parent / "there" / "e.baseline"), RunDir(parent / "home" / "e.baseline")
-    for run in found:
+    runs = RunDir(parent / "there" / "e.baseline"), RunDir(parent / "home" / "e.baseline")
+    for run in runs:
         run.path.mkdir(parents=True)
-    return found
+    return runs
 
 
 def bring(there: RunDir, home: RunDir, known: dict[str, HomeFile], most: int) -> list[str]:
@@ -114,8 +114,8 @@ def test_no_checkpoint_comes_before_the_steps_that_led_to_it(tmp_path: Path) -> 
         append(there.events_file, json.dumps({"step": step}).encode() + b"\n")
         (there.checkpoints / f"{step}.pt").write_bytes(b"c")
         bring(there, home, known, 20)
-        told = len(home.events_file.read_bytes().splitlines())
-        assert len(list(home.artifacts.rglob("*.pt"))) <= told
+        num_steps = len(home.events_file.read_bytes().splitlines())
+        assert len(list(home.artifacts.rglob("*.pt"))) <= num_steps
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": soon})
-    yield found
-    found.shutdown()
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": soon})
+    yield started
+    started.shutdown()
 
 
 class Drivers:
@@ -84,21 +84,21 @@ class Drivers:
 
 @pytest.fixture
 def drivers(data_dir: DataDir, cluster: Any) -> Iterator[Drivers]:
-    found = Drivers(data_dir, cluster.address)
-    yield found
-    for process in found.started:
+    drivers = Drivers(data_dir, cluster.address)
+    yield drivers
+    for process in drivers.started:
         process.kill()
         process.wait()
 
 
 def actors() -> list[int]:
     """Processes of Ray that hold an experiment."""
-    found = []
+    pids = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             if b"ray::Host" in file.read_bytes():
-                found.append(int(file.parent.name))
-    return found
+                pids.append(int(file.parent.name))
+    return pids
 
 
 def check_whole(data_dir: DataDir, experiment_id: str, steps: int) -> None:
@@ -106,8 +106,8 @@ def check_whole(data_dir: DataDir, experiment_id: str, steps: int) -> None:
     without a gap."""
     for label, run in run_dirs(data_dir, experiment_id).items():
         assert run.state is RunState.FINISHED, f"{label}: {run.status}"
-        found, _ = read_events(run.events_file)
-        assert [one["step"] for one in found if one["kind"] == "step"] == list(range(steps))
+        events, _ = read_events(run.events_file)
+        assert [event["step"] for event in events if event["kind"] == "step"] == list(range(steps))
         numbers = Counter(json.loads(line)["seq"] for line in run.events_file.open())
         assert set(numbers.values()) == {1} and sorted(numbers) == list(range(len(numbers)))
 
@@ -125,11 +125,18 @@ def test_a_node_that_dies_between_listing_and_starting_has_left_the_cluster(
         node = cluster.add_node(num_cpus=1)
         alive = {node.node_id: True}
         wait_until(
-            lambda: alive.items() <= {one["NodeID"]: one["Alive"] for one in ray.nodes()}.items()
+            lambda: (
+                alive.items()
+                <= {listed["NodeID"]: listed["Alive"] for listed in ray.nodes()}.items()
+            )
         )
         cluster.remove_node(node)
         wait_until(
-            lambda: not any(one["Alive"] for one in ray.nodes() if one["NodeID"] == node.node_id)
+            lambda: (
+                not any(
+                    listed["Alive"] for listed in ray.nodes() if listed["NodeID"] == node.node_id
+                )
+            )
         )
         place = Place(devices=("cpu",), cpus=frozenset({0}))
         with pytest.raises(JobLost, match="has left the cluster"):
@@ -180,14 +187,14 @@ def test_a_suite_goes_through_three_nodes_although_one_is_killed(
         if (run.attempts / "1" / "exit.json").exists()
     ]
     assert lost and all("was lost; it begins anew elsewhere" in file.read_text() for file in lost)
-    told_alive = witness.seconds_told_alive(again[0], began)
-    assert told_alive < MOST_SECONDS_TOLD_ALIVE
+    shown_alive = witness.seconds_shown_alive(again[0], began)
+    assert shown_alive < MOST_SECONDS_TOLD_ALIVE
     assert len(list(experiments(data_dir))) == 6
     wait_until(lambda: not actors())
     sys.stdout.write(
         f"one node of three killed: all six whole {seconds:.0f} s later; "
         f"{witness.num_looks} looks at what pages show told nothing that was not so, "
-        f"and of the lost node for {told_alive:.1f} s that it worked\n"
+        f"and of the lost node for {shown_alive:.1f} s that it worked\n"
     )
     cluster.remove_node(nodes[0])
 

@@ -65,13 +65,13 @@ def start(data_dir: DataDir) -> Iterator[Start]:
 
 def jobs_of(data_dir: DataDir) -> list[int]:
     """Processes of submitit that work for this data folder."""
-    found = []
+    pids = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             said = file.read_bytes()
             if b"submitit.core._submit" in said and str(data_dir.path).encode() in said:
-                found.append(int(file.parent.name))
-    return found
+                pids.append(int(file.parent.name))
+    return pids
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_each_job_asks_for_its_own_devices_and_a_refused_one_is_an_error_of_its_
         start("refused", "cuda:0")
     assert not (data_dir.path / "cluster" / "refused.1").exists()
     start("none", "cpu")
-    asked = [
+    options_of_jobs = [
         [
             line.removeprefix("#SBATCH --")
             for line in file.read_text().splitlines()
@@ -118,7 +118,7 @@ def test_each_job_asks_for_its_own_devices_and_a_refused_one_is_an_error_of_its_
         ]
         for file in sorted(slurm.iterdir())
     ]
-    assert [sorted(job) for job in asked] == [
+    assert [sorted(job) for job in options_of_jobs] == [
         ["gpus-per-node=4", "job-name=breakeven-four.1", "partition=night"],
         ["job-name=breakeven-none.1", "partition=night"],
     ]
@@ -165,7 +165,7 @@ def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: S
     killed = time.monotonic()
     driver.wait(timeout=240)
     witness.stop()
-    alive = witness.seconds_told_alive(keys[0], killed)
+    alive = witness.seconds_shown_alive(keys[0], killed)
     sys.stdout.write(
         f"{witness.num_looks} looks; {time.monotonic() - killed:.0f} s from the kill to the end; "
         f"the runs of the lost job were told to be running for {alive:.1f} s longer\n"

@@ -80,8 +80,14 @@ def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(
     monkeypatch.setattr(machine, "ask_torch", lambda *_: json.loads(json.dumps(try_devices())))
     with inductor_config.patch(fx_graph_cache=False, cpp_cache_precompile_headers=False):
         assert main(["doctor", "--json", f"--data-folder={data_dir.path}"]) == 0
-    found = {one["subject"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
-    unwell = [one for one in found.values() if one["health"] != "ok" and one["subject"] != "Disk"]
+    findings = {
+        finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]
+    }
+    unwell = [
+        finding
+        for finding in findings.values()
+        if finding["health"] != "ok" and finding["subject"] != "Disk"
+    ]
     assert not unwell
     assert {
         "Python",
@@ -99,22 +105,22 @@ def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(
         "Orphaned processes",
         "Run folders",
         "Journals",
-    } <= found.keys()
-    assert "code of inductor computes the same" in found["Device cpu"]["evidence"]
-    assert found["Run folders"]["evidence"] == "3 can be read"
+    } <= findings.keys()
+    assert "code of inductor computes the same" in findings["Device cpu"]["evidence"]
+    assert findings["Run folders"]["evidence"] == "3 can be read"
 
 
 def test_a_package_of_another_version_and_one_that_is_missing_are_told_apart(
     tmp_path: Path,
 ) -> None:
-    asked = tmp_path / "requirements.txt"
-    asked.write_text("pytest==0.1\n")
-    other = machine.check_packages(asked)
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("pytest==0.1\n")
+    other = machine.check_packages(requirements)
     assert other.health is Health.DOUBTFUL and "pytest" in other.evidence
     assert "instead of 0.1" in other.evidence and "requirements.txt" in other.remedy
-    asked.write_text("nobody-made-this==1.0\n")
-    assert machine.check_packages(asked).health is Health.DOUBTFUL
-    assert "not installed: nobody-made-this" in machine.check_packages(asked).evidence
+    requirements.write_text("nobody-made-this==1.0\n")
+    assert machine.check_packages(requirements).health is Health.DOUBTFUL
+    assert "not installed: nobody-made-this" in machine.check_packages(requirements).evidence
     assert machine.check_packages().health is Health.OK
 
 
@@ -138,8 +144,8 @@ def test_a_torch_that_cannot_be_imported_is_told_and_hides_nothing_else(
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (found,) = machine.check_devices()
-    assert found.health is Health.WRONG and "libcudart.so.13 is missing" in found.evidence
+    (finding,) = machine.check_devices()
+    assert finding.health is Health.WRONG and "libcudart.so.13 is missing" in finding.evidence
 
 
 def test_a_disk_without_room_or_without_inodes_is_wrong(tmp_path: Path) -> None:
@@ -149,10 +155,18 @@ def test_a_disk_without_room_or_without_inodes_is_wrong(tmp_path: Path) -> None:
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("only root may mount a file system of its own")
     try:
-        (few,) = [one for one in data_folder.check_disk(DataDir(folder)) if one.subject == "Disk"]
+        (few,) = [
+            finding
+            for finding in data_folder.check_disk(DataDir(folder))
+            if finding.subject == "Disk"
+        ]
         assert few.health is Health.WRONG and "more files" in few.evidence
         subprocess.run(["mount", "-o", "remount,size=100m,nr_inodes=9000", str(folder)], check=True)
-        (full,) = [one for one in data_folder.check_disk(DataDir(folder)) if one.subject == "Disk"]
+        (full,) = [
+            finding
+            for finding in data_folder.check_disk(DataDir(folder))
+            if finding.subject == "Disk"
+        ]
         assert full.health is Health.WRONG and "0.1 GB free" in full.evidence
         assert "clean --budget" in full.remedy
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
@@ -167,9 +181,9 @@ def test_what_waits_without_a_supervisor_is_wrong_unless_the_queue_is_paused(
     data_dir: DataDir,
 ) -> None:
     submit(data_dir, ExperimentSpec(name="waits"))
-    found = check_supervisor(data_dir)
-    assert found.health is Health.WRONG and "1 experiment waiting" in found.evidence
-    assert "`breakeven supervise`" in found.remedy and found.repair is None
+    finding = check_supervisor(data_dir)
+    assert finding.health is Health.WRONG and "1 experiment waiting" in finding.evidence
+    assert "`breakeven supervise`" in finding.remedy and finding.repair is None
     assert main(["queue", "pause", f"--data-folder={data_dir.path}"]) == 0
     assert check_supervisor(data_dir).health is Health.OK
 
@@ -193,9 +207,9 @@ def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir, stopped: b
     run.events_file.write_text(STEP)
     if stopped:
         run.request_cancel()
-    found = processes.check_orphaned_runs(data_dir)
-    assert found.health is Health.WRONG and run.run_id in found.evidence
-    said = found.repair()
+    finding = processes.check_orphaned_runs(data_dir)
+    assert finding.health is Health.WRONG and run.run_id in finding.evidence
+    said = finding.repair()
     assert said.startswith("1 recorded as ended" if stopped else "0 recorded as ended, 1 queued")
     assert run.state is (RunState.CANCELLED if stopped else RunState.QUEUED)
     assert run.is_recorded is stopped
@@ -212,10 +226,10 @@ def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_di
     try:
         # `Popen` returns a little before the process has its variables.
         wait_until(lambda: Path(f"/proc/{left.pid}/environ").read_bytes() != b"")
-        found = processes.check_orphaned_processes(data_dir)
-        assert found.health is Health.WRONG and f" {left.pid} " in found.evidence
-        assert str(elsewhere.pid) not in found.evidence and found.repair is not None
-        assert found.repair() == "1 processes ended"
+        finding = processes.check_orphaned_processes(data_dir)
+        assert finding.health is Health.WRONG and f" {left.pid} " in finding.evidence
+        assert str(elsewhere.pid) not in finding.evidence and finding.repair is not None
+        assert finding.repair() == "1 processes ended"
         assert left.wait(PATIENCE_SECONDS) == -signal.SIGKILL and elsewhere.poll() is None
         assert processes.check_orphaned_processes(data_dir).health is Health.OK
     finally:
@@ -236,8 +250,8 @@ def test_settings_that_cannot_be_used_are_wrong(data_dir: DataDir) -> None:
     data_dir.make()
     assert data_folder.check_settings(data_dir).health is Health.OK
     (data_dir.path / "breakeven.toml").write_text("[serving]\nport = 'x'\n")
-    found = data_folder.check_settings(data_dir)
-    assert found.health is Health.WRONG and "serving.port = 'x'" in found.evidence
+    finding = data_folder.check_settings(data_dir)
+    assert finding.health is Health.WRONG and "serving.port = 'x'" in finding.evidence
 
 
 def test_a_test_notification_that_does_not_arrive_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,9 +259,9 @@ def test_a_test_notification_that_does_not_arrive_is_wrong(monkeypatch: pytest.M
     monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
     monkeypatch.setenv("BREAKEVEN_NOTIFY", f"json://127.0.0.1:9/{CANARY}")
     assert machine.check_notifications().health is Health.OK
-    found = machine.check_notifications(notify=True)
-    assert found.health is Health.WRONG and "the test did not arrive: " in found.evidence
-    assert "addresses: JSON" in found.evidence and CANARY not in found.evidence
+    finding = machine.check_notifications(notify=True)
+    assert finding.health is Health.WRONG and "the test did not arrive: " in finding.evidence
+    assert "addresses: JSON" in finding.evidence and CANARY not in finding.evidence
 
 
 def test_a_check_that_fails_itself_is_told_and_hides_no_other(
@@ -255,16 +269,16 @@ def test_a_check_that_fails_itself_is_told_and_hides_no_other(
 ) -> None:
     data_dir.path.mkdir(parents=True)
     monkeypatch.setattr(data_folder, "check_settings", lambda folder: 1 / 0)
-    found = {one.subject: one for one in look(data_dir)}
-    assert "Data folder" in found and "Supervisor" in found
-    assert found["Disk"].health is Health.UNKNOWN or "ZeroDivisionError" in str(found)
+    by_subject = {finding.subject: finding for finding in look(data_dir)}
+    assert "Data folder" in by_subject and "Supervisor" in by_subject
+    assert by_subject["Disk"].health is Health.UNKNOWN or "ZeroDivisionError" in str(by_subject)
 
 
 def test_what_is_wrong_outweighs_what_is_doubtful_and_that_what_is_unknown() -> None:
     order = [Health.OK, Health.UNKNOWN, Health.DOUBTFUL, Health.WRONG]
-    found = [Finding(subject="one", health=health, evidence="") for health in order]
-    assert [worst(found[:count]) for count in range(1, 5)] == order
-    assert worst(found[::-1]) is Health.WRONG and worst([]) is Health.OK
+    findings = [Finding(subject="one", health=health, evidence="") for health in order]
+    assert [worst(findings[:count]) for count in range(1, 5)] == order
+    assert worst(findings[::-1]) is Health.WRONG and worst([]) is Health.OK
 
 
 def printed_a_secret(data_dir: DataDir) -> str:
@@ -292,8 +306,8 @@ def test_a_bundle_has_what_the_last_runs_said_and_no_secret(
 ) -> None:
     run_id = printed_a_secret(data_dir)
     monkeypatch.setenv("SOME_API_TOKEN", CANARY)
-    found = Finding(subject="one", health=Health.OK, evidence=f"its token is {CANARY}")
-    assert write_bundle(data_dir, [found], tmp_path / "bundle.zip") > 3
+    finding = Finding(subject="one", health=Health.OK, evidence=f"its token is {CANARY}")
+    assert write_bundle(data_dir, [finding], tmp_path / "bundle.zip") > 3
     expect_no_secret(tmp_path / "bundle.zip", run_id)
 
 

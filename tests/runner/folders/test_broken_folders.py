@@ -112,13 +112,15 @@ def check_store(data_dir: DataDir, broken: set[str], compared: set[str]) -> None
         unreadable = {Path(folder).name for folder in queries.unreadable(store)["folder"]}
         assert {"loop", "-rf", "a\\nb.baseline"} <= unreadable
         runs = store.query("SELECT run_id, experiment_id FROM runs")
-        whole = {run.run_id for run in data_dir.run_dirs() if run.run_id.isascii()} - broken
-        whole -= {"a\nb.baseline", "[1].baseline"}
-        assert {name for name in whole if "." in name} <= set(runs["run_id"])
+        intact = {run.run_id for run in data_dir.run_dirs() if run.run_id.isascii()} - broken
+        intact -= {"a\nb.baseline", "[1].baseline"}
+        assert {name for name in intact if "." in name} <= set(runs["run_id"])
         assert broken <= set(runs["run_id"]) | unreadable
         listed = queries.list_experiments(store).set_index("experiment_id")
         assert listed.loc[GOOD, "state"] == "finished"
-        (inductor,) = (one for one in compare(store, GOOD).results if one.label == "inductor")
+        (inductor,) = (
+            result for result in compare(store, GOOD).results if result.label == "inductor"
+        )
         assert inductor.speedup is not None
         for experiment_id in compared & set(runs["experiment_id"]):
             queries.list_runs(store, experiment_id)

@@ -62,7 +62,7 @@ class DataFolder(RuleBasedStateMachine):
         self.come_to_rest()
         shutil.rmtree(self.folder)
 
-    def one(self, pick: int) -> str:
+    def picked(self, pick: int) -> str:
         return self.acknowledged[pick % len(self.acknowledged)]
 
     def do(self, after: int | None, act: Callable[[], object]) -> bool:
@@ -88,37 +88,37 @@ class DataFolder(RuleBasedStateMachine):
 
     @rule(after=DEATHS)
     def submit(self, after: int | None) -> None:
-        found: list[str] = []
-        if self.do(after, lambda: found.append(submit(self.data_dir, SPEC))):
-            self.acknowledged += found
-            self.labels[found[0]] = {""}
+        submitted: list[str] = []
+        if self.do(after, lambda: submitted.append(submit(self.data_dir, SPEC))):
+            self.acknowledged += submitted
+            self.labels[submitted[0]] = {""}
 
     @rule(after=DEATHS, pick=PICKS)
     def duplicate(self, after: int | None, pick: int) -> None:
-        found: list[str] = []
+        submitted: list[str] = []
 
         def act() -> None:
-            experiment = find_experiment(self.data_dir, self.one(pick))
-            found.append(queue_order.duplicate(self.data_dir, experiment))
+            experiment = find_experiment(self.data_dir, self.picked(pick))
+            submitted.append(queue_order.duplicate(self.data_dir, experiment))
 
         if self.do(after, act):
-            self.acknowledged += found
-            self.labels[found[0]] = {""}
+            self.acknowledged += submitted
+            self.labels[submitted[0]] = {""}
 
     @rule(after=DEATHS, pick=PICKS, by=st.sampled_from([None, -1, 1, 3]))
     def move(self, after: int | None, pick: int, by: int | None) -> None:
         def act() -> None:
-            queue_order.move(self.data_dir, self.one(pick), by=by)
+            queue_order.move(self.data_dir, self.picked(pick), by=by)
 
         if self.do(after, act) and by is None:
             first = queue_order.waiting(self.data_dir)[0]
-            assert first.experiment_id == self.one(pick)
+            assert first.experiment_id == self.picked(pick)
 
     @rule(after=DEATHS, pick=PICKS, held=st.booleans())
     def hold(self, after: int | None, pick: int, held: bool) -> None:
         change = queue_order.hold if held else queue_order.release
-        if self.do(after, lambda: change(self.data_dir, self.one(pick))):
-            assert (self.one(pick) in queue_order.read_order(self.data_dir).held) == held
+        if self.do(after, lambda: change(self.data_dir, self.picked(pick))):
+            assert (self.picked(pick) in queue_order.read_order(self.data_dir).held) == held
 
     @rule(after=DEATHS, paused=st.booleans())
     def pause(self, after: int | None, paused: bool) -> None:
@@ -129,40 +129,40 @@ class DataFolder(RuleBasedStateMachine):
     @rule(after=DEATHS, pick=PICKS)
     def stop(self, after: int | None, pick: int) -> None:
         def act() -> None:
-            cancel(find_experiment(self.data_dir, self.one(pick)))
+            cancel(find_experiment(self.data_dir, self.picked(pick)))
 
         if self.do(after, act):
-            runs = find_experiment(self.data_dir, self.one(pick)).runs
+            runs = find_experiment(self.data_dir, self.picked(pick)).runs
             assert all(run.cancel_requested or run.is_recorded for run in runs)
 
     @rule(after=DEATHS, pick=PICKS)
     def resume(self, after: int | None, pick: int) -> None:
-        before = [run for run in self.runs(self.one(pick)) if can_resume(run)]
-        if self.do(after, lambda: resume(find_experiment(self.data_dir, self.one(pick)))):
+        before = [run for run in self.runs(self.picked(pick)) if can_resume(run)]
+        if self.do(after, lambda: resume(find_experiment(self.data_dir, self.picked(pick)))):
             assert before and all(run.state is RunState.QUEUED for run in before)
 
     @rule(after=DEATHS, pick=PICKS)
     def delete(self, after: int | None, pick: int) -> None:
-        if self.do(after, lambda: library.delete(self.data_dir, self.one(pick))):
-            assert not self.runs(self.one(pick))
+        if self.do(after, lambda: library.delete(self.data_dir, self.picked(pick))):
+            assert not self.runs(self.picked(pick))
 
     @rule(after=DEATHS, pick=PICKS)
     def undo(self, after: int | None, pick: int) -> None:
-        if self.do(after, lambda: library.restore(self.data_dir, self.one(pick))):
-            assert self.runs(self.one(pick))
+        if self.do(after, lambda: library.restore(self.data_dir, self.picked(pick))):
+            assert self.runs(self.picked(pick))
 
     @rule(after=DEATHS, pick=PICKS, note=st.sampled_from(["a", "b"]), archived=st.booleans())
     def archive(self, after: int | None, pick: int, note: str, archived: bool) -> None:
         change = Labels(notes=note, archived=archived)
-        there = [run.run_id for run in self.runs(self.one(pick))]
+        there = [run.run_id for run in self.runs(self.picked(pick))]
 
         def act() -> None:
-            library.change_labels(self.data_dir, self.one(pick), lambda _: change)
+            library.change_labels(self.data_dir, self.picked(pick), lambda _: change)
 
         if self.do(after, act):
-            self.labels[self.one(pick)] = {note}
+            self.labels[self.picked(pick)] = {note}
         elif there:
-            self.labels[self.one(pick)].add(note)
+            self.labels[self.picked(pick)].add(note)
 
     # Supervisors and runs
 
@@ -192,7 +192,7 @@ class DataFolder(RuleBasedStateMachine):
 
     @rule(after=DEATHS, pick=PICKS, end=st.sampled_from(ENDS), has_checkpoint=st.booleans())
     def end(self, after: int | None, pick: int, end: RunState, has_checkpoint: bool) -> None:
-        for run in self.runs(self.one(pick)):
+        for run in self.runs(self.picked(pick)):
             if run.claim_file.exists() and not run.is_recorded:
                 if has_checkpoint:
                     run.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -229,12 +229,12 @@ class DataFolder(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
-        found: Counter[tuple[str, int]] = Counter()
+        rows: Counter[tuple[str, int]] = Counter()
         for journal in self.folder.rglob("events.jsonl"):
-            folder = next(one for one in journal.parents if (one / "spec.json").exists())
+            folder = next(picked for picked in journal.parents if (picked / "spec.json").exists())
             for line in journal.read_text().splitlines():
-                found[folder.name, json.loads(line)["mark"]] += 1
-        assert found == self.rows
+                rows[folder.name, json.loads(line)["mark"]] += 1
+        assert rows == self.rows
 
     @invariant()
     def every_experiment_is_there_once_in_the_list_or_in_the_trash(self) -> None:
@@ -242,15 +242,17 @@ class DataFolder(RuleBasedStateMachine):
             there = [
                 file.parent.name for file in self.folder.glob(f"**/{experiment_id}.*/spec.json")
             ]
-            assert sorted(there) == sorted(f"{experiment_id}.{one.label}" for one in SPEC.variants)
+            assert sorted(there) == sorted(
+                f"{experiment_id}.{picked.label}" for picked in SPEC.variants
+            )
 
     @invariant()
     def every_run_has_one_state_and_an_end_that_was_told_stays(self) -> None:
         for run in self.data_dir.run_dirs():
             assert run.state in RunState
-            told = self.ends.get((run.run_id, run.attempt))
-            if told is not None and run.is_recorded:
-                assert run.state is told
+            end = self.ends.get((run.run_id, run.attempt))
+            if end is not None and run.is_recorded:
+                assert run.state is end
 
     @invariant()
     def labels_are_the_old_ones_or_the_new(self) -> None:

@@ -24,15 +24,15 @@ DEPTHS = (MAX_NESTING + 1, 400, 900, 1_100, 100_000)
 FILES = ("spec.json", "claim.json", "exit.json", "labels.json", "devices.json")
 
 
-def nested(depth: int, of: str) -> str:
-    begin, end = {"lists": ("[", "]"), "objects": ('{"a":', "}")}[of]
+def nested(depth: int, kind: str) -> str:
+    begin, end = {"lists": ("[", "]"), "objects": ('{"a":', "}")}[kind]
     return begin * depth + "1" + end * depth
 
 
 def break_file(run: RunDir, name: str, value: str) -> str:
-    """The sentence that is told of the run."""
-    whole = json.loads(run.spec_file.read_text()) if name == "spec.json" else {}
-    content = json.dumps({**whole, "more": 0}).replace('"more": 0', f'"more": {value}')
+    """The sentence that says what is wrong with the run."""
+    fields = json.loads(run.spec_file.read_text()) if name == "spec.json" else {}
+    content = json.dumps({**fields, "more": 0}).replace('"more": 0', f'"more": {value}')
     (run.path / name).write_text(content)
     if name == "claim.json":
         run.exit_file.unlink()
@@ -44,22 +44,22 @@ def break_file(run: RunDir, name: str, value: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("depth", "of"),
+    ("depth", "kind"),
     [(MAX_NESTING + 1, "lists"), (900, "objects"), (1_100, "lists"), (100_000, "objects")],
 )
 def test_files_that_are_nested_too_deeply_are_told_in_a_sentence(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str], depth: int, of: str
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], depth: int, kind: str
 ) -> None:
     for number, name in enumerate(FILES):
         experiment_id = EXPERIMENT_ID[:-1] + str(number)
         record_experiment(data_dir.runs, experiment_id=experiment_id)
-        said = break_file(data_dir.run_dir(f"{experiment_id}.control"), name, nested(depth, of))
+        said = break_file(data_dir.run_dir(f"{experiment_id}.control"), name, nested(depth, kind))
         assert name in said and "it is nested too deeply" in said and "recursion" not in said
     assert main(["list", "--runs", "--data-folder", str(data_dir.path)]) == 0
     shown = capsys.readouterr().out
     with Store.in_memory(data_dir) as store:
-        told = "\n".join(queries.unreadable(store)["message"])
-    assert "recursion" not in shown + told
+        listed = "\n".join(queries.unreadable(store)["message"])
+    assert "recursion" not in shown + listed
 
 
 def test_lines_of_a_journal_that_are_nested_too_deeply_are_left_out(data_dir: DataDir) -> None:
@@ -79,8 +79,8 @@ def test_an_archive_and_an_import_that_are_nested_too_deeply_are_refused(
     data_dir: DataDir, tmp_path: Path
 ) -> None:
     archive, records = tmp_path / "runs.zip", tmp_path / "records.json"
-    with zipfile.ZipFile(archive, "w") as whole:
-        whole.writestr(f"{EXPERIMENT_ID}.baseline/spec.json", nested(100_000, "objects"))
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr(f"{EXPERIMENT_ID}.baseline/spec.json", nested(100_000, "objects"))
     data_dir.path.mkdir(exist_ok=True)
     with pytest.raises(ImportUnusable, match="it is nested too deeply"):
         take_in(data_dir, archive)
@@ -90,7 +90,7 @@ def test_an_archive_and_an_import_that_are_nested_too_deeply_are_refused(
 
 
 def test_what_is_not_too_deep_is_read() -> None:
-    for of in ("lists", "objects"):
-        text = nested(MAX_NESTING - 1, of)
+    for kind in ("lists", "objects"):
+        text = nested(MAX_NESTING - 1, kind)
         assert json.dumps(read_json(text)).replace(" ", "") == text
     assert (read_json("1"), read_json('{"a": []}')) == (1, {"a": []})

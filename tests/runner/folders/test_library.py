@@ -123,8 +123,8 @@ def test_what_was_deleted_comes_back_whole(recorded: DataDir) -> None:
     assert len(before) > 9
     library.delete(recorded, EXPERIMENT_ID)
     assert content() == {}
-    (found,) = library.trash(recorded)
-    assert (found.experiment_id, found.name) == (EXPERIMENT_ID, "test")
+    (deleted,) = library.trash(recorded)
+    assert (deleted.experiment_id, deleted.name) == (EXPERIMENT_ID, "test")
     library.restore(recorded, EXPERIMENT_ID)
     assert content() == before
     assert library.trash(recorded) == []
@@ -162,10 +162,13 @@ def test_the_trash_keeps_for_thirty_days_and_is_emptied_on_request(recorded: Dat
     os.utime(folder, (age, age))
     record_experiment(recorded.runs, experiment_id="another")
     library.delete(recorded, "another")
-    assert {one.experiment_id for one in library.trash(recorded)} == {EXPERIMENT_ID, "another"}
+    assert {deleted.experiment_id for deleted in library.trash(recorded)} == {
+        EXPERIMENT_ID,
+        "another",
+    }
     os.utime(folder, (age - 2 * 86_400, age - 2 * 86_400))
     library.delete(recorded, OTHER)
-    assert {one.experiment_id for one in library.trash(recorded)} == {OTHER, "another"}
+    assert {deleted.experiment_id for deleted in library.trash(recorded)} == {OTHER, "another"}
     assert library.empty_trash(recorded) == 2
     assert library.trash(recorded) == []
 

@@ -29,9 +29,9 @@ def spec(**changes: Any) -> ExperimentSpec:
     )
 
 
-def stopped(data_dir: DataDir, asked: ExperimentSpec) -> tuple[str, RunDir]:
+def stopped(data_dir: DataDir, spec: ExperimentSpec) -> tuple[str, RunDir]:
     """An experiment of one run, with a checkpoint, that was stopped."""
-    experiment_id = submit(data_dir, asked)
+    experiment_id = submit(data_dir, spec)
     (run,) = find_experiment(data_dir, experiment_id).runs
     stop(run)
     return experiment_id, run
@@ -44,27 +44,27 @@ def stop(run: RunDir) -> None:
 
 
 def test_a_run_goes_on_where_it_was_last_put_and_its_specification_stays(data_dir: DataDir) -> None:
-    asked = spec()
-    experiment_id, run = stopped(data_dir, asked)
-    one = moved_spec(asked, ("cpu",), None)
-    resume(find_experiment(data_dir, experiment_id), one)
-    found = find_experiment(data_dir, experiment_id)
-    assert found.spec == asked and run.read_spec().experiment == asked
-    assert spec_in_use(run).experiment == one
-    assert resource_request(found).devices == ("cpu",)
+    wanted = spec()
+    experiment_id, run = stopped(data_dir, wanted)
+    on_one = moved_spec(wanted, ("cpu",), None)
+    resume(find_experiment(data_dir, experiment_id), on_one)
+    experiment = find_experiment(data_dir, experiment_id)
+    assert experiment.spec == wanted and run.read_spec().experiment == wanted
+    assert spec_in_use(run).experiment == on_one
+    assert resource_request(experiment).devices == ("cpu",)
     stop(run)
     resume(find_experiment(data_dir, experiment_id))
-    assert spec_in_use(run).experiment == one, "and goes on there when it is resumed once more"
+    assert spec_in_use(run).experiment == on_one, "and goes on there when it is resumed once more"
     stop(run)
-    four = moved_spec(asked, ("cpu",) * 4, "fsdp")
-    resume(find_experiment(data_dir, experiment_id), four)
-    assert devices_in_use(run, asked) == ("cpu", "cpu", "cpu", "cpu")
+    on_four = moved_spec(wanted, ("cpu",) * 4, "fsdp")
+    resume(find_experiment(data_dir, experiment_id), on_four)
+    assert devices_in_use(run, wanted) == ("cpu", "cpu", "cpu", "cpu")
     run.begin_anew()
-    assert spec_in_use(run).experiment == asked, "what begins anew is what was asked for"
+    assert spec_in_use(run).experiment == wanted, "what begins anew is what was asked for"
 
 
 @pytest.mark.parametrize(
-    ("asked", "devices", "parallel", "words"),
+    ("settings", "devices", "parallel", "words"),
     [
         ({}, ("cuda:0",), None, "another kind of device"),
         ({}, ("cpu",) * 3, None, "must be a multiple of 3"),
@@ -73,10 +73,10 @@ def test_a_run_goes_on_where_it_was_last_put_and_its_specification_stays(data_di
     ],
 )
 def test_what_cannot_go_on_elsewhere_is_refused_with_the_reason(
-    asked: dict[str, Any], devices: tuple[str, ...], parallel: str | None, words: str
+    settings: dict[str, Any], devices: tuple[str, ...], parallel: str | None, words: str
 ) -> None:
     with pytest.raises(InvalidSpec, match=words):
-        moved_spec(spec(**asked), devices, parallel)
+        moved_spec(spec(**settings), devices, parallel)
 
 
 @pytest.mark.parametrize("text", ["{}", "[", '{"devices": [1], "parallel": "ddp"}', "[" * 9999])

@@ -48,9 +48,9 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     (data_dir.runs / "loop").symlink_to("loop")
     (data_dir.runs / "loop.").mkdir()
     (data_dir.runs / "gone").symlink_to("nowhere")
-    whole = make(data_dir, template, len(pairs))
+    intact = make(data_dir, template, len(pairs))
     shutil.rmtree(make(data_dir, template, len(pairs) + 1)[1])
-    (whole[0].parent / "linked").symlink_to(whole[0])
+    (intact[0].parent / "linked").symlink_to(intact[0])
     newer = make(data_dir, template, len(pairs) + 2)[0] / "events.jsonl"
     newer.write_text('{"v":99,"seq":0,"kind":"phase"}\n')
     other = make(data_dir, template, len(pairs) + 3)[0]
@@ -62,10 +62,10 @@ def make(data_dir: DataDir, template: Path, number: int) -> list[Path]:
     """A copy of an experiment that ended, under an id of its own; its folders."""
     made = []
     for variant in SPEC.variants:
-        one = RunSpec(experiment_id=numbered(number), experiment=SPEC, variant=variant)
-        folder = data_dir.runs / one.run_id
+        run = RunSpec(experiment_id=numbered(number), experiment=SPEC, variant=variant)
+        folder = data_dir.runs / run.run_id
         shutil.copytree(template / f"{numbered(0)}.{variant.label}", folder)
-        (folder / "spec.json").write_text(one.to_json())
+        (folder / "spec.json").write_text(run.to_json())
         made.append(folder)
     return made
 
@@ -99,11 +99,11 @@ def test_all_who_count_damaged_folders_come_to_one_number(
     page = opened("experiments")
     assert f"{len(names)} run folders could not be read" in said(page)
     assert f"{len(names)} cannot be read: " in next(iter(check_run_folders(served))).evidence
-    told = status(served, capsys)
-    assert f"{len(names)} run folders cannot be read:\n" in told
-    assert len(told.partition("cannot be read:\n")[2].splitlines()) == 11
-    told = status(served, capsys, "--all")
-    assert len(told.partition("cannot be read:\n")[2].splitlines()) == len(names)
+    printed = status(served, capsys)
+    assert f"{len(names)} run folders cannot be read:\n" in printed
+    assert len(printed.partition("cannot be read:\n")[2].splitlines()) == 11
+    printed = status(served, capsys, "--all")
+    assert len(printed.partition("cannot be read:\n")[2].splitlines()) == len(names)
 
 
 def with_broken_labels(data_dir: DataDir) -> set[str]:
@@ -112,7 +112,7 @@ def with_broken_labels(data_dir: DataDir) -> set[str]:
 
 
 def said(page: AppTest) -> str:
-    return "\n".join([text(page), *(one.label for one in page.expander)])
+    return "\n".join([text(page), *(expander.label for expander in page.expander)])
 
 
 def test_what_is_listed_is_listed_everywhere(
@@ -122,20 +122,20 @@ def test_what_is_listed_is_listed_everywhere(
         ids = set(queries.list_experiments(store)["experiment_id"])
         runs = store.query("SELECT run_id, state FROM runs JOIN progress USING (run_id)")
     states = dict(runs.itertuples(index=False))
-    assert ids == {one.experiment_id for one in listed(served)} and len(ids) > 80
-    found, of = {}, ""
+    assert ids == {experiment.experiment_id for experiment in listed(served)} and len(ids) > 80
+    state_by_run, experiment_id = {}, ""
     for line in status(served, capsys).splitlines():
         if line.endswith("run folders cannot be read:"):
             break
         first, second = line.split()[:2]
         if line.startswith(" "):
-            found[f"{of}.{first}"] = second.rstrip(":")
+            state_by_run[f"{experiment_id}.{first}"] = second.rstrip(":")
         else:
-            of = first
-    assert {name.partition(".")[0] for name in found} == ids
-    missing = {name for name, state in found.items() if state == "missing"}
+            experiment_id = first
+    assert {name.partition(".")[0] for name in state_by_run} == ids
+    missing = {name for name, state in state_by_run.items() if state == "missing"}
     assert len(missing) == 1
-    broken = {name for name, state in found.items() if state == "unreadable"}
+    broken = {name for name, state in state_by_run.items() if state == "unreadable"}
     assert broken <= {name for name, _ in damages(served)}
-    for name in found.keys() - broken - missing:
-        assert found[name] == states[name], name
+    for name in state_by_run.keys() - broken - missing:
+        assert state_by_run[name] == states[name], name

@@ -22,11 +22,11 @@ def three(data_dir: DataDir) -> list[str]:
 
 
 def names(data_dir: DataDir) -> str:
-    return "".join(one.spec.name for one in queue_order.waiting(data_dir))
+    return "".join(experiment.spec.name for experiment in queue_order.waiting(data_dir))
 
 
 def startable(data_dir: DataDir) -> str:
-    return "".join(one.spec.name for one in queue_order.startable(data_dir))
+    return "".join(experiment.spec.name for experiment in queue_order.startable(data_dir))
 
 
 def test_the_queue_is_in_order_of_submission_unless_it_is_changed(
@@ -76,7 +76,10 @@ def test_what_does_not_wait_cannot_be_moved_and_is_forgotten(
 
 
 def test_changes_of_several_people_are_all_kept(data_dir: DataDir, three: list[str]) -> None:
-    holders = [threading.Thread(target=queue_order.hold, args=(data_dir, one)) for one in three]
+    holders = [
+        threading.Thread(target=queue_order.hold, args=(data_dir, experiment_id))
+        for experiment_id in three
+    ]
     for holder in holders:
         holder.start()
     for holder in holders:

@@ -103,7 +103,7 @@ def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
     assert len([name for name in before if "artifacts" in name]) == 2 * len(
         experiment_spec().variants
     )
-    assert not [one for one in whats(store, 0) if oldest in one]
+    assert not [line for line in whats(store, 0) if oldest in line]
     assert main(["clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
     assert stands() == before

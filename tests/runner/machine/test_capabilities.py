@@ -31,12 +31,14 @@ def test_a_backend_that_torch_lists_without_its_package_is_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for backend, package in (("openxla", "torch_xla"), ("tvm", "tvm")):
-        told = {**asdict(MACHINE), "backends": ["inductor", backend]}
-        listed = Capabilities.from_dict(told)
+        answer = {**asdict(MACHINE), "backends": ["inductor", backend]}
+        listed = Capabilities.from_dict(answer)
         assert listed.backends == ("inductor",)
         assert refusal(backend, listed).startswith(f"needs the package {package}, which is not ")
     monkeypatch.setitem(capabilities.PROVIDERS, "tvm", "json")
-    assert Capabilities.from_dict(told).backends == ("inductor", "tvm"), "its package is installed"
+    assert Capabilities.from_dict(answer).backends == ("inductor", "tvm"), (
+        "its package is installed"
+    )
 
 
 def test_a_backend_that_was_installed_since_has_torch_asked_again(

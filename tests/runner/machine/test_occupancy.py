@@ -38,11 +38,11 @@ class Torch:
 @pytest.fixture
 def torch(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Torch:
     data_dir.make()
-    found = Torch()
-    monkeypatch.setattr(occupancy, "probe", found.probe)
+    fake = Torch()
+    monkeypatch.setattr(occupancy, "probe", fake.probe)
     for module in (occupancy, capabilities):
-        monkeypatch.setattr(module, "seen", found.see)
-    return found
+        monkeypatch.setattr(module, "seen", fake.see)
+    return fake
 
 
 def test_an_answer_from_before_a_gpu_was_added_is_not_believed(
@@ -53,7 +53,7 @@ def test_an_answer_from_before_a_gpu_was_added_is_not_believed(
     torch.sight = ONE_GPU
     assert read_capabilities(data_dir) is None
     assert learn_devices(data_dir, [FOR_GPU]) is None and torch.num_asked == 1
-    assert [one.id for one in capabilities.known_devices(data_dir)] == ["cpu", "cuda:0"]
+    assert [device.id for device in capabilities.known_devices(data_dir)] == ["cpu", "cuda:0"]
     assert learn_devices(data_dir, [FOR_GPU]) is None and torch.num_asked == 1
 
 

@@ -35,9 +35,9 @@ def places(begins: Mapping[str, Place]) -> dict[str, str]:
 
 
 def test_on_the_cpu_one_follows_the_other_unless_they_name_cpus_apart() -> None:
-    found = plan([request("a"), request("b")], {}, LAPTOP)
-    assert (places(found.begins), found.waits) == ({"a": "cpu"}, {"b": ("a",)})
-    assert is_full(found.begins, LAPTOP)
+    starts = plan([request("a"), request("b")], {}, LAPTOP)
+    assert (places(starts.begins), starts.waits) == ({"a": "cpu"}, {"b": ("a",)})
+    assert is_full(starts.begins, LAPTOP)
     apart = plan([request("a", cpus={0, 1}), request("b", cpus={2})], {}, LAPTOP)
     assert list(apart.begins) == ["a", "b"] and not is_full(apart.begins, LAPTOP)
     overlap = plan([request("a", cpus={0, 1}), request("b", cpus={1, 2})], {}, LAPTOP)
@@ -45,17 +45,17 @@ def test_on_the_cpu_one_follows_the_other_unless_they_name_cpus_apart() -> None:
 
 
 def test_experiments_on_two_devices_begin_together_each_with_its_own_cpus() -> None:
-    found = plan([request("a", "cuda:1"), request("b", "cuda:0")], {}, TWO_GPUS).begins
-    assert {key: place.cpus for key, place in found.items()} == {
+    begins = plan([request("a", "cuda:1"), request("b", "cuda:0")], {}, TWO_GPUS).begins
+    assert {key: place.cpus for key, place in begins.items()} == {
         "a": frozenset(range(4, 8)),
         "b": frozenset(range(4)),
     }
 
 
 def test_any_device_is_the_first_that_is_free() -> None:
-    found = plan([request("a", "cuda"), request("b", "cuda"), request("c", "cuda")], {}, TWO_GPUS)
-    assert places(found.begins) == {"a": "cuda:0", "b": "cuda:1"}
-    assert found.waits == {"c": ("a", "b")}
+    starts = plan([request("a", "cuda"), request("b", "cuda"), request("c", "cuda")], {}, TWO_GPUS)
+    assert places(starts.begins) == {"a": "cuda:0", "b": "cuda:1"}
+    assert starts.waits == {"c": ("a", "b")}
     both = plan(
         [request("a", "cuda:0"), request("b", "cuda", "cuda"), request("c", "cuda")], {}, TWO_GPUS
     )
@@ -68,21 +68,21 @@ def test_any_device_is_the_first_that_is_free() -> None:
 
 def test_a_later_one_fills_a_gap_that_no_earlier_one_could_use() -> None:
     queue = [request("a", "cuda:0"), request("b", "cuda:0"), request("c", "cuda:1")]
-    found = plan(queue, {}, TWO_GPUS)
-    assert (list(found.begins), found.waits) == (["a", "c"], {"b": ("a",)})
+    starts = plan(queue, {}, TWO_GPUS)
+    assert (list(starts.begins), starts.waits) == (["a", "c"], {"b": ("a",)})
 
 
 def test_what_must_be_alone_waits_until_nothing_runs_and_keeps_the_machine_free() -> None:
     queue = [request("a", "cuda:0"), request("b", "cuda:1", exclusive=True), request("c", "cuda:1")]
-    found = plan(queue, {}, TWO_GPUS)
-    assert (list(found.begins), found.waits) == (["a"], {"b": ("a",), "c": ("b",)})
+    starts = plan(queue, {}, TWO_GPUS)
+    assert (list(starts.begins), starts.waits) == (["a"], {"b": ("a",), "c": ("b",)})
     alone = plan(queue[1:], {}, TWO_GPUS)
     assert (list(alone.begins), alone.waits) == (["b"], {"c": ("b",)})
 
 
 def test_a_device_that_nobody_knows_has_the_machine_to_itself() -> None:
-    found = plan([request("a", "cuda:7"), request("b", "cuda:0")], {}, TWO_GPUS)
-    assert (places(found.begins), found.waits) == ({"a": "cuda:7"}, {"b": ("a",)})
+    starts = plan([request("a", "cuda:7"), request("b", "cuda:0")], {}, TWO_GPUS)
+    assert (places(starts.begins), starts.waits) == ({"a": "cuda:7"}, {"b": ("a",)})
     assert places(plan([request("a", "cuda")], {}, LAPTOP).begins) == {"a": "cuda:0"}
 
 
@@ -97,8 +97,8 @@ def test_on_several_machines_each_goes_where_least_is_and_what_waits_keeps_all_o
         request("d", "cuda"),
         request("e"),
     ]
-    found = plan_nodes(queue[:2], {}, machines)
-    assert {key: allocation.node for key, allocation in found.items()} == {"a": "one", "b": "two"}
+    chosen = plan_nodes(queue[:2], {}, machines)
+    assert {key: allocation.node for key, allocation in chosen.items()} == {"a": "one", "b": "two"}
     both = plan_nodes(queue, {}, machines)
     assert {key: allocation.node for key, allocation in both.items()} == {
         "a": "one",
@@ -107,7 +107,7 @@ def test_on_several_machines_each_goes_where_least_is_and_what_waits_keeps_all_o
     }, "whoever needs no GPU fills the gap"
     del machines["three"]
     assert list(plan_nodes(queue[:3], {}, machines)) == ["a", "b"]
-    after = plan_nodes(queue[2:], {"a": found["a"]}, machines)
+    after = plan_nodes(queue[2:], {"a": chosen["a"]}, machines)
     assert {key: allocation.node for key, allocation in after.items()} == {"c": "two", "d": "one"}
 
 
@@ -130,7 +130,7 @@ DEVICES = st.sampled_from(
 )
 CPUS = st.none() | st.frozensets(st.integers(0, 7), min_size=1, max_size=3)
 JOBS = st.lists(
-    st.tuples(DEVICES, CPUS, st.integers(0, 9).map(lambda one: one == 0), st.integers(1, 9)),
+    st.tuples(DEVICES, CPUS, st.integers(0, 9).map(lambda number: number == 0), st.integers(1, 9)),
     max_size=9,
 )
 """Devices, CPUs, whether alone (one in ten), and how long it takes."""
@@ -138,8 +138,8 @@ JOBS = st.lists(
 
 def worked_off(jobs: Sequence[tuple[ResourceRequest, int]]) -> dict[str, int]:
     """When each of them begins, if all wait from the start."""
-    lengths = {one.key: length for one, length in jobs}
-    waiting, held, began = [one for one, _ in jobs], dict[str, Place](), dict[str, int]()
+    lengths = {request.key: length for request, length in jobs}
+    waiting, held, began = [request for request, _ in jobs], dict[str, Place](), dict[str, int]()
     ends: list[tuple[int, str]] = []
     now = 0
     while waiting:
@@ -147,7 +147,9 @@ def worked_off(jobs: Sequence[tuple[ResourceRequest, int]]) -> dict[str, int]:
             assert nothing_is_shared([*held.values(), place])
             held[key], began[key] = place, now
             heapq.heappush(ends, (now + lengths[key], key))
-        waiting = [one for one in waiting if one.key not in held and one.key not in began]
+        waiting = [
+            request for request in waiting if request.key not in held and request.key not in began
+        ]
         if waiting:
             assert ends, f"{waiting} would wait for ever"
             now = ends[0][0]
@@ -165,15 +167,15 @@ def nothing_is_shared(held: Sequence[Place]) -> bool:
 
 @given(JOBS)
 def test_all_begin_none_share_none_is_delayed_by_a_later_one_and_what_waits_names_what_for(
-    asked: list[tuple[tuple[str, ...], frozenset[int] | None, bool, int]],
+    wishes: list[tuple[tuple[str, ...], frozenset[int] | None, bool, int]],
 ) -> None:
     jobs = [
         (ResourceRequest(key=str(place), devices=devices, cpus=cpus, exclusive=alone), length)
-        for place, (devices, cpus, alone, length) in enumerate(asked)
+        for place, (devices, cpus, alone, length) in enumerate(wishes)
     ]
-    found = plan([one for one, _ in jobs], {}, MACHINE)
-    assert found.begins.keys() | found.waits.keys() == {one.key for one, _ in jobs}
-    assert not found.begins.keys() & found.waits.keys() and all(found.waits.values())
+    starts = plan([request for request, _ in jobs], {}, MACHINE)
+    assert starts.begins.keys() | starts.waits.keys() == {request.key for request, _ in jobs}
+    assert not starts.begins.keys() & starts.waits.keys() and all(starts.waits.values())
     began = worked_off(jobs)
     assert len(began) == len(jobs)
     for size in range(len(jobs)):

@@ -37,17 +37,17 @@ def test_threads_of_one_core_stay_together_and_devices_get_cores_of_their_node(
 ) -> None:
     siblings = {number: f"{number % 4},{number % 4 + 4}" for number in range(8)}
     folder = system(tmp_path, siblings, {0: "0-1,4-5", 1: "2-3,6-7"})
-    found = cores(range(8), folder)
-    assert found == [{0, 4}, {1, 5}, {2, 6}, {3, 7}]
+    groups = cores(range(8), folder)
+    assert groups == [{0, 4}, {1, 5}, {2, 6}, {3, 7}]
     nodes = numa_nodes(folder)
     assert nodes == {0: {0, 1, 4, 5}, 1: {2, 3, 6, 7}}
-    assert shares({"cuda:0": 1, "cuda:1": 0}, found, nodes) == {
+    assert shares({"cuda:0": 1, "cuda:1": 0}, groups, nodes) == {
         "cuda:0": {2, 3, 6, 7},
         "cuda:1": {0, 1, 4, 5},
     }
-    both_at_one = shares({"cuda:0": 0, "cuda:1": 0}, found, nodes)
+    both_at_one = shares({"cuda:0": 0, "cuda:1": 0}, groups, nodes)
     assert both_at_one == {"cuda:0": {0, 4}, "cuda:1": {1, 5}}
-    unknown = shares({"cuda:0": None, "cuda:1": 0}, found, nodes)
+    unknown = shares({"cuda:0": None, "cuda:1": 0}, groups, nodes)
     assert unknown == {"cuda:0": {0, 1, 4, 5}, "cuda:1": {2, 3, 6, 7}}
 
 

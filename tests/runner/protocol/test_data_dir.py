@@ -14,7 +14,7 @@ def test_a_new_data_folder_is_its_accounts_alone_and_an_old_one_stays_as_it_is(
     submitted, locked, shared = (DataDir(tmp_path / name) for name in ("queue", "lock", "shared"))
     submit(submitted, spec)
     assert FileLock(locked.supervisor_lock).try_acquire()
-    assert all(one.path.stat().st_mode & 0o777 == 0o700 for one in (submitted, locked))
+    assert all(folder.path.stat().st_mode & 0o777 == 0o700 for folder in (submitted, locked))
     shared.path.mkdir()
     shared.path.chmod(0o755)
     submit(shared, spec)

@@ -129,7 +129,7 @@ def test_a_checkpoint_of_several_ranks_that_was_not_written_to_its_end_is_none(r
     partial.mkdir(parents=True)
     (partial / "__0_0.distcp").write_bytes(b"half")
     assert not run.has_checkpoint
-    whole = run.checkpoints / "step-00000010.sharded"
-    whole.mkdir()
+    complete = run.checkpoints / "step-00000010.sharded"
+    complete.mkdir()
     run.drop_leftovers()
-    assert run.has_checkpoint and list(run.checkpoints.iterdir()) == [whole]
+    assert run.has_checkpoint and list(run.checkpoints.iterdir()) == [complete]

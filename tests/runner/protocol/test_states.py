@@ -40,5 +40,5 @@ def test_nobody_else_lists_states(part: str) -> None:
     for file in {*(PROJECT_ROOT / part).rglob("*.py")} - {Path(states.__file__).resolve()}:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Tuple | ast.List | ast.Set):
-                texts = [one.value for one in node.elts if isinstance(one, ast.Constant)]
+                texts = [node.value for node in node.elts if isinstance(node, ast.Constant)]
                 assert len(names & {text for text in texts if isinstance(text, str)}) < 2, file

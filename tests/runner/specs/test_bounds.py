@@ -33,14 +33,14 @@ NUMERIC = [
 
 
 def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
-    asked = {path for path, field in FIELDS.items() if field.kind in (int, float)}
+    prompted = {path for path, field in FIELDS.items() if field.kind in (int, float)}
     others = {
         kind._path + name
         for kind, name in NUMERIC  # type: ignore[attr-defined]
         if kind in (Variant, AddedRounds, TuneSpec, InvestigationSpec)
     }
-    found = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
-    assert found == asked | others and len(NUMERIC) == len(found) > 30
+    numeric = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
+    assert numeric == prompted | others and len(NUMERIC) == len(numeric) > 30
     assert set(specifications()) >= {ExperimentSpec, RunSpec, Variant}
 
 
@@ -49,7 +49,7 @@ def test_every_number_has_a_range_with_a_reason_around_its_default(kind: type, n
     notes = get_args(get_type_hints(kind, include_extras=True)[name])
     bounds = next(note for note in notes if isinstance(note, Bounds))
     assert -math.inf < bounds.least < bounds.most < math.inf and len(bounds.why) > 10
-    bounds.check(name, next(one.default for one in fields(kind) if one.name == name))
+    bounds.check(name, next(field.default for field in fields(kind) if field.name == name))
 
 
 HUGE: list[Any] = [10**19, 10**400, -(10**400), 1e300, -1e300, math.inf, math.nan]

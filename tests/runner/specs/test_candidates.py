@@ -38,12 +38,12 @@ def test_coarser_rounding_is_tried_on_cuda_if_the_precision_may_change(
         training=replace(SEARCH.training, precision=precision),
         tune=replace(SEARCH.tune, allow=allow),
     )
-    found = {
+    settings = {
         name
         for name in ("tf32", "math_attention")
         if any(f"{name}=" in text for text in candidates(spec))
     }
-    assert found == tried
+    assert settings == tried
 
 
 def test_larger_batches_are_tried_where_they_are_allowed_and_fit_the_samples() -> None:
@@ -57,7 +57,7 @@ def test_larger_batches_are_tried_where_they_are_allowed_and_fit_the_samples() -
         )
         assert ("larger batches" in untried(spec)) == ("batch" not in allow)
         accepted = replace(spec, backends=candidates(spec))
-        return {str(one.batch_times) for one in accepted.candidates} - {"1"}
+        return {str(variant.batch_times) for variant in accepted.candidates} - {"1"}
 
     assert sizes(()) == sizes(("precision",)) == set()
     # 100 samples fill 12 batches of 8, one batch of 64 and none of 128.
@@ -73,8 +73,8 @@ def test_cuda_graphs_are_not_tried_under_fsdp() -> None:
     alone = replace(fsdp, devices=("cuda:0",))  # one device shares its weights with no other
     for spec, captures in ((ddp, True), (fsdp, False), (alone, True)):
         accepted = replace(spec, backends=candidates(spec)).candidates
-        assert any(one.captures_cuda_graphs for one in accepted) == captures
-        assert any(one.mode == "max-autotune-no-cudagraphs" for one in accepted)
+        assert any(variant.captures_cuda_graphs for variant in accepted) == captures
+        assert any(variant.mode == "max-autotune-no-cudagraphs" for variant in accepted)
         assert ("CUDA graphs" in untried(spec)) != captures
 
 

@@ -277,10 +277,11 @@ def larger(times: int, **changes: Any) -> ExperimentSpec:
 def test_a_run_with_larger_batches_makes_as_many_times_fewer_steps() -> None:
     spec = larger(8, speed=specs.SpeedSpec(batches=8))
     baseline, _, variant = spec.variants
-    whole, work = (
-        RunSpec(experiment_id="x", experiment=spec, variant=one).work for one in (baseline, variant)
+    full, work = (
+        RunSpec(experiment_id="x", experiment=spec, variant=chosen).work
+        for chosen in (baseline, variant)
     )
-    assert whole == spec
+    assert full == spec
     assert (work.training.batch_size, work.training.warmup_steps) == (32, 1)
     # 100 samples are 3 batches of 32; 10 steps of a turn are one step of eight times as many.
     assert (work.num_steps, work.block_steps, work.num_fixed_batches) == (3, 1, 3)
@@ -378,7 +379,11 @@ def test_a_parameter_group_that_cannot_be_is_refused(text: str, rule: str) -> No
 
 def test_whether_more_is_better_depends_on_the_metric() -> None:
     metrics = ("loss", "perplexity", "roc_auc")
-    assert [EvaluationSpec(metric=one).lower_is_better for one in metrics] == [True, True, False]
+    assert [EvaluationSpec(metric=metric).lower_is_better for metric in metrics] == [
+        True,
+        True,
+        False,
+    ]
 
 
 # Scripts

@@ -24,26 +24,26 @@ LABEL = "inductor-max-autotune"
 
 
 def test_one_run_of_the_backend_does_the_work_of_the_run_whose_fault_is_named() -> None:
-    found = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
-    (variant,) = found.variants
-    assert variant == next(one for one in ASKED.variants if one.label == LABEL)
+    search = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
+    (variant,) = search.variants
+    assert variant == next(known for known in ASKED.variants if known.label == LABEL)
     # 32 samples in batches of 4 are 8 steps of one epoch.
-    assert (found.num_steps, found.further_controls, found.profiles) == (8, (), False)
-    assert RunSpec(experiment_id="x", experiment=found, variant=variant).run_id == f"x.{LABEL}"
-    assert found.investigates == f"20261126.{LABEL}"
-    assert (found.investigation.problem, found.investigation.step) == ("differs", 12)
-    assert (found.name, found.time_limit_seconds) == (f"cause of {LABEL} in nightly", 600)
-    assert (found.training, found.data, found.suite_run) == (ASKED.training, ASKED.data, None)
-    assert ExperimentSpec.from_json(found.to_json()) == found
+    assert (search.num_steps, search.further_controls, search.profiles) == (8, (), False)
+    assert RunSpec(experiment_id="x", experiment=search, variant=variant).run_id == f"x.{LABEL}"
+    assert search.investigates == f"20261126.{LABEL}"
+    assert (search.investigation.problem, search.investigation.step) == ("differs", 12)
+    assert (search.name, search.time_limit_seconds) == (f"cause of {LABEL} in nightly", 600)
+    assert (search.training, search.data, search.suite_run) == (ASKED.training, ASKED.data, None)
+    assert ExperimentSpec.from_json(search.to_json()) == search
 
 
 def test_a_run_with_larger_batches_is_investigated_in_its_own_batch_size() -> None:
     spec = replace(ASKED, backends=("inductor:mode=max-autotune+batch_times=4",))
-    found = investigation(spec, "20261126", f"{LABEL}-batch_times_4", "raises")
+    search = investigation(spec, "20261126", f"{LABEL}-batch_times_4", "raises")
     # 32 samples in batches of 16 are 2 steps of one epoch.
-    assert (found.training.batch_size, found.num_steps) == (16, 2)
-    assert found.backends == ("inductor:mode=max-autotune",)
-    assert found.model.dropout == ("keep" if spec.has_dropout else "off")
+    assert (search.training.batch_size, search.num_steps) == (16, 2)
+    assert search.backends == ("inductor:mode=max-autotune",)
+    assert search.model.dropout == ("keep" if spec.has_dropout else "off")
 
 
 def test_dropout_is_off_where_another_backend_of_the_experiment_had_decided_so() -> None:
@@ -55,8 +55,8 @@ def test_dropout_is_off_where_another_backend_of_the_experiment_had_decided_so()
 
 def test_a_run_that_makes_forward_passes_is_investigated_by_forward_passes() -> None:
     timed = replace(ASKED, scenario="speed", speed=SpeedSpec(part="inference"))
-    found = investigation(timed, "x", LABEL, "raises")
-    assert (found.investigation.part, found.is_inference) == ("inference", True)
+    search = investigation(timed, "x", LABEL, "raises")
+    assert (search.investigation.part, search.is_inference) == ("inference", True)
     assert investigation(ASKED, "x", LABEL, "raises").trains
 
 
@@ -106,7 +106,7 @@ RECORDED = experiment_spec(
 
 def test_it_has_that_backend_baseline_and_controls_and_the_same_settings():
     made = timed_again(RECORDED, "inductor-forward")
-    assert [one.label for one in made.variants] == [
+    assert [made_variant.label for made_variant in made.variants] == [
         "baseline",
         "control",
         "control-2",
@@ -123,10 +123,10 @@ def test_it_has_that_backend_baseline_and_controls_and_the_same_settings():
     assert same == RECORDED
 
 
-@pytest.mark.parametrize(("asked", "said"), [("auto", "off"), ("keep", "keep"), ("off", "off")])
-def test_dropout_stays_as_it_was_when_the_backend_that_decided_it_is_gone(asked: str, said: str):
+@pytest.mark.parametrize(("dropout", "said"), [("auto", "off"), ("keep", "keep"), ("off", "off")])
+def test_dropout_stays_as_it_was_when_the_backend_that_decided_it_is_gone(dropout: str, said: str):
     """Captured graphs draw random numbers of their own, so that nobody had dropout beside them."""
-    model = ModelSpec(dropout=asked)  # type: ignore[arg-type]
+    model = ModelSpec(dropout=dropout)  # type: ignore[arg-type]
     made = timed_again(replace(RECORDED, model=model), "eager")
     assert made.model.dropout == said
     assert made.has_dropout == (said == "keep")

@@ -88,10 +88,10 @@ def test_what_several_devices_cannot_do_is_refused_with_its_reason(
 
 
 def test_times_of_several_devices_are_no_trend_of_one() -> None:
-    one, two = ExperimentSpec(name="one"), ExperimentSpec(**TWO)
+    single, double = ExperimentSpec(name="one"), ExperimentSpec(**TWO)
     sharded = ExperimentSpec(**{**TWO, "parallel": "fsdp"})
-    assert len({workload_key(spec) for spec in (one, two, sharded)}) == 3
-    assert workload_key(one) == workload_key(ExperimentSpec(name="one", parallel="fsdp"))
+    assert len({workload_key(spec) for spec in (single, double, sharded)}) == 3
+    assert workload_key(single) == workload_key(ExperimentSpec(name="one", parallel="fsdp"))
 
 
 def test_devices_of_several_machines_count_together() -> None:

@@ -47,12 +47,12 @@ def test_models_have_the_sizes_of_the_harness() -> None:
         "AllenaiLongformerBase": (4, 1024),
     }
     chosen = SUITES["huggingface"].choose(list(sizes))
-    assert {one.name: (one.batch_size, one.sequence_length) for one in chosen} == sizes
+    assert {model.name: (model.batch_size, model.sequence_length) for model in chosen} == sizes
 
 
 def test_every_combination_is_an_experiment_of_its_own_that_names_every_backend() -> None:
-    found = cells(f"--models={NAMED}", "--precision=float32,bf16", "--backends=eager,inductor")
-    assert len(found) == len({cell.name for cell in found}) == 2 * 2 * 2 * 2
+    planned = cells(f"--models={NAMED}", "--precision=float32,bf16", "--backends=eager,inductor")
+    assert len(planned) == len({cell.name for cell in planned}) == 2 * 2 * 2 * 2
     combinations = {
         (
             cell.model.source,
@@ -60,25 +60,29 @@ def test_every_combination_is_an_experiment_of_its_own_that_names_every_backend(
             cell.scenario,
             cell.speed.part if cell.scenario == "speed" else cell.accuracy.parts[0],
         )
-        for cell in found
+        for cell in planned
     }
     assert len(combinations) == 16
-    assert {cell.backends for cell in found} == {("eager", "inductor")}
-    assert {cell.suite_run for cell in found} == {"r"}
+    assert {cell.backends for cell in planned} == {("eager", "inductor")}
+    assert {cell.suite_run for cell in planned} == {"r"}
 
 
 def test_speed_takes_the_whole_batch_and_accuracy_one_sample_at_the_harness_tolerance() -> None:
-    found = {(cell.scenario, cell.trains): cell for cell in cells("--models=BertForMaskedLM")}
-    speed, accuracy = found["speed", True], found["accuracy", True]
+    by_part = {(cell.scenario, cell.trains): cell for cell in cells("--models=BertForMaskedLM")}
+    speed, accuracy = by_part["speed", True], by_part["accuracy", True]
     assert (speed.training.batch_size, speed.data.sequence_length) == (16, 512)
     assert speed.data.num_train_samples == 16 * speed.speed.batches
     assert (accuracy.training.batch_size, accuracy.data.num_train_samples) == (1, 1)
     assert accuracy.accuracy.tolerance == 2e-2
-    assert found["accuracy", False].accuracy.tolerance is None
+    assert by_part["accuracy", False].accuracy.tolerance is None
     # A tolerance may hold on one device only.
-    asked = ("--models=GPT2ForSequenceClassification", "--scenarios=accuracy", "--parts=inference")
-    assert [cell.accuracy.tolerance for cell in cells(*asked)] == [5e-3]
-    assert [cell.accuracy.tolerance for cell in cells(*asked, "--device=cuda:0")] == [4e-3]
+    options = (
+        "--models=GPT2ForSequenceClassification",
+        "--scenarios=accuracy",
+        "--parts=inference",
+    )
+    assert [cell.accuracy.tolerance for cell in cells(*options)] == [5e-3]
+    assert [cell.accuracy.tolerance for cell in cells(*options, "--device=cuda:0")] == [4e-3]
 
 
 @pytest.mark.parametrize(
@@ -96,20 +100,20 @@ def test_speed_takes_the_whole_batch_and_accuracy_one_sample_at_the_harness_tole
 def test_a_model_is_trained_by_the_optimizer_of_the_harness(
     suite: str, model: str, device: str, expected: dict[str, str]
 ) -> None:
-    asked = (f"--models={model}", "--parts=training", f"--device={device}")
-    found = {cell.scenario: cell.training.optimizer for cell in cells(*asked, suite=suite)}
-    assert found == expected
+    options = (f"--models={model}", "--parts=training", f"--device={device}")
+    optimizers = {cell.scenario: cell.training.optimizer for cell in cells(*options, suite=suite)}
+    assert optimizers == expected
 
 
 def test_the_optimizer_of_the_harness_is_for_trainings_that_ask_for_no_other() -> None:
-    asked = ("--models=MobileBertForMaskedLM", "--parts=training")
+    options = ("--models=MobileBertForMaskedLM", "--parts=training")
 
     def optimizers(*words: str) -> set[str]:
         return {cell.training.optimizer for cell in cells(*words)}
 
-    assert optimizers(*asked, "--optimizer=AdamW") == {"AdamW"}
-    assert optimizers(*asked, "--settings=plain") == {"Adam"}
-    assert optimizers(asked[0], "--parts=inference") == {"Adam"}
+    assert optimizers(*options, "--optimizer=AdamW") == {"AdamW"}
+    assert optimizers(*options, "--settings=plain") == {"Adam"}
+    assert optimizers(options[0], "--parts=inference") == {"Adam"}
 
 
 def test_what_is_asked_for_replaces_the_sizes_of_all_cells() -> None:
@@ -122,11 +126,11 @@ def test_what_is_asked_for_replaces_the_sizes_of_all_cells() -> None:
 
 
 def test_without_names_all_models_take_part_that_the_harness_runs() -> None:
-    asked = ("--scenarios=accuracy", "--parts=training")
-    sources = {cell.model.source for cell in cells(*asked)}
+    options = ("--scenarios=accuracy", "--parts=training")
+    sources = {cell.model.source for cell in cells(*options)}
     assert len(sources) == 48 - 5
     assert "huggingface:GPTJForCausalLM" not in sources
-    assert len(cells(*asked, "--models=GPTJForCausalLM")) == 1
+    assert len(cells(*options, "--models=GPTJForCausalLM")) == 1
 
 
 def test_a_suite_names_two_of_its_models_to_begin_with_as_specifications_name_them() -> None:
@@ -139,11 +143,11 @@ def test_a_suite_names_two_of_its_models_to_begin_with_as_specifications_name_th
 
 
 def test_cachebench_times_compiling_cold_and_warm() -> None:
-    found = cells(suite="cachebench")
-    assert {cell.scenario for cell in found} == {"cache"}
-    assert {cell.steps_per_epoch for cell in found} == {10}, "no turn is cut short by an epoch"
+    planned = cells(suite="cachebench")
+    assert {cell.scenario for cell in planned} == {"cache"}
+    assert {cell.steps_per_epoch for cell in planned} == {10}, "no turn is cut short by an epoch"
     names: dict[str, list[str]] = {"training": [], "inference": []}
-    for cell in found:
+    for cell in planned:
         names[cell.cache.part].append(cell.model.source.partition(":")[2])
     assert names["inference"] == [
         "nanogpt",
@@ -257,8 +261,8 @@ def test_asking_again_queues_only_what_is_missing_or_failed(
 
 
 def test_a_cell_that_was_repeated_run_by_run_is_not_queued_again(data_dir: DataDir) -> None:
-    asked = ("--scenarios=speed", "--parts=training", "--models=BertForMaskedLM")
-    (cell,) = cells(*asked, "--backends=eager", run="nightly")
+    options = ("--scenarios=speed", "--parts=training", "--models=BertForMaskedLM")
+    (cell,) = cells(*options, "--backends=eager", run="nightly")
     first = submit(data_dir, cell)
     end_all(data_dir, first, RunState.CANCELLED)
     repeat = submit(data_dir, replace(cell, schedule="sequential", fallback_of=first))

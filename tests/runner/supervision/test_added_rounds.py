@@ -61,13 +61,13 @@ def facts(data_dir: DataDir, experiment: Experiment) -> list[Any]:
         results = compare(store, experiment.experiment_id).results
     return [
         (
-            one.state,
-            one.parity,
-            one.measured.metrics,
-            one.value("final_loss"),
-            one.value("compile_seconds"),
+            result.state,
+            result.parity,
+            result.measured.metrics,
+            result.value("final_loss"),
+            result.value("compile_seconds"),
         )
-        for one in results
+        for result in results
     ]
 
 
@@ -131,10 +131,10 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
         kinds = {event["kind"] for event in later}
         assert {"resumed", "block"} <= kinds
         assert not {"step", "evaluation", "stopped", "random_numbers", "profile"} & kinds
-        first = next(one["first_step"] for one in later if one["kind"] == "block")
+        first = next(block["first_step"] for block in later if block["kind"] == "block")
         assert first == 40
     (_, eager) = experiment.runs
-    assert [one["attempt"] for one in events_of(eager, "resumed")] == [2]
+    assert [resumed["attempt"] for resumed in events_of(eager, "resumed")] == [2]
     rounds = [{event["round"] for event in events_of(run, "block")} for run in experiment.runs]
     assert rounds[0] == rounds[1]
     assert facts(data_dir, experiment) == known
@@ -143,8 +143,11 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
         notes = compare(store, experiment.experiment_id).notes
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
     assert counts.keys() == {"baseline", "eager-forward"}
-    assert all(len(one) == 2 and min(one) >= 6 for one in counts.values())
-    assert next(one.figures["num_added"] for one in notes if one.kind == "rounds added") >= 6
+    assert all(len(sizes) == 2 and min(sizes) >= 6 for sizes in counts.values())
+    assert (
+        next(warning.figures["num_added"] for warning in notes if warning.kind == "rounds added")
+        >= 6
+    )
 
     # Its weights are the same, and it does twice the work.
     net.write_text(NET.replace("self.layer(x)", "self.layer(x) + 0 * self.layer(x)"))
@@ -154,9 +157,9 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
     assert {run: len(events_of(run, "block")) for run in experiment.runs} == blocks
     assert {run.state for run in experiment.runs} == {RunState.FINISHED}
     with Store.in_memory(data_dir) as store:
-        told = "\n".join(warnings_of(compare(store, experiment.experiment_id)))
-    assert "Adding rounds to " in told
-    assert "net.py:Net is another one than in the first process" in told
+        text = "\n".join(warnings_of(compare(store, experiment.experiment_id)))
+    assert "Adding rounds to " in text
+    assert "net.py:Net is another one than in the first process" in text
 
 
 SCRIPT = """
@@ -207,7 +210,9 @@ def test_further_processes_of_a_script_add_rounds(
     assert facts(data_dir, experiment) == known
     with Store.in_memory(data_dir) as store:
         _, runs = load_compared(store, experiment_id)
-        (eager,) = (one for one in compare(store, experiment_id).results if one.label == "eager")
+        (eager,) = (
+            result for result in compare(store, experiment_id).results if result.label == "eager"
+        )
     assert [run.steady_blocks.groupby("process").size().tolist() for run in runs] == [[7, 7, 7]] * 2
     assert eager.speedup is not None and eager.speedup.n == 21
 
@@ -219,7 +224,7 @@ def recorded(data_dir: DataDir, torch: str = version("torch"), **changes: Any) -
     return find_experiment(data_dir, EXPERIMENT_ID)
 
 
-def asked(data_dir: DataDir) -> Experiment:
+def with_request(data_dir: DataDir) -> Experiment:
     """One to which rounds are to be added."""
     experiment = recorded(data_dir)
     add_rounds(experiment, ["inductor"], SOON)
@@ -229,9 +234,9 @@ def asked(data_dir: DataDir) -> Experiment:
 
 def ends(experiment: Experiment) -> list[str]:
     """How all runs finished."""
-    found = [run.status for run in experiment.runs]
-    assert {one.state for one in found} == {RunState.FINISHED}
-    return [str(one.reason) for one in found]
+    statuses = [run.status for run in experiment.runs]
+    assert {status.state for status in statuses} == {RunState.FINISHED}
+    return [str(status.reason) for status in statuses]
 
 
 @pytest.mark.heavy
@@ -240,14 +245,14 @@ def test_runs_that_can_no_longer_be_made_remain_finished(data_dir: DataDir) -> N
     known = facts(data_dir, experiment)
     add_rounds(experiment, ["inductor"], SOON)
     supervise(data_dir, ("/bin/false",))
-    assert all("adding rounds ended early: exit status 1" in one for one in ends(experiment))
+    assert all("adding rounds ended early: exit status 1" in end for end in ends(experiment))
     assert {run.attempt for run in experiment.runs} == {2}, "no second process was tried"
     assert facts(data_dir, experiment) == known
 
 
 @pytest.mark.heavy
 def test_each_further_process_begins_when_the_one_before_it_has_ended(data_dir: DataDir) -> None:
-    experiment = asked(data_dir)
+    experiment = with_request(data_dir)
     supervise(data_dir, FAKE_WORKER)
     assert ends(experiment) and {run.attempt for run in experiment.runs} == {3}
 
@@ -256,7 +261,7 @@ def test_what_is_stopped_or_lost_before_its_process_begins_is_finished_still(
     data_dir: DataDir,
 ) -> None:
     """Other orphans without a checkpoint begin anew, and their journals are put aside."""
-    experiment = asked(data_dir)
+    experiment = with_request(data_dir)
     before = [run.events_file.read_bytes() for run in experiment.runs]
     for run in experiment.runs:
         run.write_claim(replace(Claim.by(GONE), supervisor=GONE))
@@ -271,16 +276,16 @@ def test_what_is_stopped_or_lost_before_its_process_begins_is_finished_still(
 def test_a_request_that_cannot_be_read_ends_with_a_sentence_and_nothing_is_lost(
     data_dir: DataDir,
 ) -> None:
-    experiment = asked(data_dir)
+    experiment = with_request(data_dir)
     for run in experiment.runs:
         run.rounds_file.write_text('{"processes": 0}')
     supervise(data_dir, FAKE_WORKER)
-    assert all("rounds.json cannot be used: rounds.processes" in one for one in ends(experiment))
+    assert all("rounds.json cannot be used: rounds.processes" in end for end in ends(experiment))
 
 
 def test_a_finished_run_that_begins_anew_adds_no_rounds_and_can_fail(data_dir: DataDir) -> None:
     """As on a cluster that lost a machine: all runs of the experiment begin anew elsewhere."""
-    run = asked(data_dir).runs[0]
+    run = with_request(data_dir).runs[0]
     run.begin_anew()
     assert not run.adds_rounds
     ExitRecords().write(run, RunState.FAILED, "the device is gone", 1)

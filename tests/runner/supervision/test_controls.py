@@ -180,15 +180,19 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
     assert [label for label, _, _ in shown.runs] == list(runs)
     with Store.in_memory(data_dir) as store:
         compared = compare(store, experiment_id)
-    assert [one.label for one in compared.results] == list(runs)
-    few = [one for one in compared.warnings if one.kind == "few rounds"]
-    assert not any("control-2" in one.runs for one in few), "it was timed beside nothing"
-    assert [one.perturbation_seed for one in grown.variants] == [0, 0, 0, 1, 2]
+    assert [result.label for result in compared.results] == list(runs)
+    few = [warning for warning in compared.warnings if warning.kind == "few rounds"]
+    assert not any("control-2" in warning.runs for warning in few), "it was timed beside nothing"
+    assert [variant.perturbation_seed for variant in grown.variants] == [0, 0, 0, 1, 2]
 
 
 def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
     spec = experiment("eager", controls=1)
-    assert [one.label for one in spec.further_controls] == ["control-2", "control-3", "control-4"]
+    assert [variant.label for variant in spec.further_controls] == [
+        "control-2",
+        "control-3",
+        "control-4",
+    ]
     assert replace(spec, controls=4).further_controls[0].label == "control-5"
     none = ({"controls": 0}, {"more_controls": 0}, {"scenario": "speed", "speed": SpeedSpec()})
     assert not any(replace(spec, **changes).further_controls for changes in none)
@@ -197,14 +201,14 @@ def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
 
 def test_larger_batches_are_no_reason_for_another_control(data_dir: DataDir) -> None:
     spec = experiment("eager", "eager:batch_times=2", controls=1)
-    runs = [(data_dir.run_dir(f"x.{one.label}"), one) for one in spec.variants]
+    runs = [(data_dir.run_dir(f"x.{variant.label}"), variant) for variant in spec.variants]
     judged = [run.run_id for _, run in judged_in(spec, None, runs)]
     assert judged == ["x.baseline", "x.control", "x.eager"]
 
 
 def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: DataDir) -> None:
     spec = experiment("eager", controls=1, environments=("a=/a/python", "b=/b/python"))
-    runs = [(data_dir.run_dir(f"x.{one.label}"), one) for one in spec.variants]
+    runs = [(data_dir.run_dir(f"x.{variant.label}"), variant) for variant in spec.variants]
     judged = {
         name: [(role, run.run_id) for role, run in judged_in(spec, name, runs)] for name in "ab"
     }
@@ -239,5 +243,5 @@ def test_each_environment_takes_controls_of_its_own(
         [*labels, "control-2@a", "control-2@b"], RunState.FINISHED
     )
     with Store.in_memory(data_dir) as store:
-        runs = [one.label for one in compare(store, experiment_id).results]
+        runs = [result.label for result in compare(store, experiment_id).results]
     assert set(runs) == {*labels, "control-2@a", "control-2@b"}

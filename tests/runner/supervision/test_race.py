@@ -39,7 +39,7 @@ def blocks_are_fastest(variant: Variant) -> tuple[float, float]:
 
 
 def labels(variants: Iterable[Variant]) -> list[str]:
-    return [one.label for one in variants]
+    return [variant.label for variant in variants]
 
 
 def test_a_stake_is_what_fair_bets_come_to_and_a_fair_coin_wins_nothing_in_the_mean() -> None:
@@ -94,7 +94,7 @@ def test_compilers_start_with_a_fused_optimizer_until_it_fails_or_is_slower(
     )
     track = raced(replace(spec, tune=search().tune), speed)
     if fused is None:
-        track.dies = {one for one in labels(spec.candidates) if one.endswith("fused")}
+        track.dies = {label for label in labels(spec.candidates) if label.endswith("fused")}
     track.run()
     assert {"none-fused", "inductor-fused"} <= set(track.tried[:3])
     is_presumed = fused == 0.9
@@ -232,10 +232,10 @@ def test_no_candidate_starts_before_the_baseline_is_timed_nor_has_compiled_witho
 
 def test_a_fast_candidate_that_computes_wrongly_is_dropped_and_never_combined() -> None:
     track = raced(search(), blocks_are_fastest)
-    track.wrong = {one.label for one in track.spec.candidates if one.scope == "blocks"}
+    track.wrong = {variant.label for variant in track.spec.candidates if variant.scope == "blocks"}
     track.run()
     tried_and_wrong = track.wrong & set(track.tried)
-    assert tried_and_wrong and {track.endings[one] for one in tried_and_wrong} == {"wrong"}
+    assert tried_and_wrong and {track.endings[label] for label in tried_and_wrong} == {"wrong"}
     finalists = {*labels(track.race.finalists())}
     assert finalists and not finalists & track.wrong
 
@@ -269,8 +269,8 @@ def larger(*more: str) -> ExperimentSpec:
     """A search that may try larger batches, and no compiler but these."""
     spec = search()
     spec = replace(spec, tune=replace(spec.tune, allow=("batch",)))
-    plain = tuple(one for one in candidates(spec) if one.startswith("none:batch_times"))
-    return replace(spec, backends=(*(one for one in plain if "+" not in one), *more))
+    plain = tuple(text for text in candidates(spec) if text.startswith("none:batch_times"))
+    return replace(spec, backends=(*(text for text in plain if "+" not in text), *more))
 
 
 def test_a_larger_batch_wins_by_its_time_per_sample() -> None:
@@ -364,7 +364,7 @@ def test_what_could_save_less_than_counts_or_the_script_itself_chooses_is_not_tr
 
 def test_how_busy_the_device_is_with_candidates_says_nothing_of_the_baseline() -> None:
     race = watched(on_cuda(), 0.3)
-    race.add(next(one for one in on_cuda().candidates if one.label == "none-fused"))
+    race.add(next(variant for variant in on_cuda().candidates if variant.label == "none-fused"))
     race.take("none-fused", {**BLOCK, "round": 1})
     for number in range(1, 9):
         for label in ("baseline", "none-fused"):
@@ -411,7 +411,9 @@ def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_com
     track.play_round()
     assert set(track.tried) == {"none-foreach", "none-for_loop", "inductor"}
     assert labels(track.race.finalists()) == ["inductor", "none-foreach", "inductor-foreach"]
-    combined = next(one for one in spec.candidates if one.label == "inductor-foreach")
+    combined = next(
+        candidate for candidate in spec.candidates if candidate.label == "inductor-foreach"
+    )
     track.race.add(combined)
     assert combined in track.race.finalists(), "the budget ended before its first block"
     track.race.take("inductor-foreach", {"kind": "error"})
@@ -434,7 +436,7 @@ def test_a_group_adds_compilers_to_the_most_processes_that_load_data() -> None:
     assert joined[:3] == [f"none-loader_workers_{number}" for number in (8, 4, 2)]
     compiled = [label for label in joined if not label.startswith("none")]
     families = ("inductor-reduce-overhead", "inductor", "cudagraphs")
-    assert compiled[:3] == [f"{one}-fused-loader_workers_8" for one in families]
+    assert compiled[:3] == [f"{family}-fused-loader_workers_8" for family in families]
 
 
 def together(
@@ -546,7 +548,10 @@ def test_whatever_joins_together_fails_or_loses_the_search_ends_with_a_sound_ans
     tune = replace(spec.tune, at_once=chance.randint(1, 4))
     spec = replace(spec, devices=("cuda:0",), compile="together", tune=tune)
     spec = replace(spec, backends=candidates(spec))
-    fate = {one.label: (chance.uniform(0, 60), chance.uniform(0.3, 1.5)) for one in spec.candidates}
+    fate = {
+        candidate.label: (chance.uniform(0, 60), chance.uniform(0.3, 1.5))
+        for candidate in spec.candidates
+    }
 
     def speed(variant: Variant) -> tuple[float, float]:
         compiling, share = fate[variant.label] if variant.role == "backend" else (0.0, 1.0)
@@ -702,7 +707,7 @@ def test_only_the_baseline_and_the_best_are_profiled_when_a_search_ends() -> Non
         label: decision.ending(label)
         for label in ("baseline", "control", "inductor", "aot_eager", "eager")
     }
-    assert {label for label, one in endings.items() if one and one.is_profiled} == {
+    assert {label for label, ending in endings.items() if ending and ending.is_profiled} == {
         "baseline",
         "inductor",
     }

@@ -42,8 +42,10 @@ def disk(tmp_path: Path) -> Iterator[DataDir]:
 
 
 def waiting(data_dir: DataDir) -> str:
-    (one,) = {run.run_id.partition(".")[0] for run in data_dir.run_dirs()} - {EXPERIMENT_ID}
-    return one
+    (experiment_id,) = {run.run_id.partition(".")[0] for run in data_dir.run_dirs()} - {
+        EXPERIMENT_ID
+    }
+    return experiment_id
 
 
 def freeze(data_dir: DataDir) -> None:

@@ -62,7 +62,7 @@ class Script(History):
     def times(self, what: str) -> dict[str, float]:
         """When each run first said so, by the end of its label."""
         of_process: dict[str, str] = {}
-        found: dict[str, float] = {}
+        first_times: dict[str, float] = {}
         for line in self.kernel.said:
             time, words = line.split(maxsplit=1)
             if " begins: " in words:
@@ -70,8 +70,8 @@ class Script(History):
                 of_process[process] = run.partition(".")[2]
             process = words.removeprefix("run ").split()[0]
             if what in words and process in of_process:
-                found.setdefault(of_process[process], float(time))
-        return found
+                first_times.setdefault(of_process[process], float(time))
+        return first_times
 
     def submit_and_resume_after(self, seconds: float) -> None:
         self.submit()
@@ -93,8 +93,8 @@ def scripted(tmp_path: Path, *natures: Nature) -> Iterator[Script]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Iterator[Script]:
-    with scripted(tmp_path) as one:
-        yield one
+    with scripted(tmp_path) as made:
+        yield made
 
 
 def test_a_round_has_a_turn_of_each_run_in_an_order_by_the_seed_and_in_the_first_by_compiling(
@@ -114,10 +114,10 @@ def test_a_round_has_a_turn_of_each_run_in_an_order_by_the_seed_and_in_the_first
             script.kernel.run()
             assert set(script.states().values()) == FINISHED
             blocks = [events(run, "block") for run in script.runs().values()]
-        assert sorted((one["round"], one["position"]) for run in blocks for one in run) == [
+        assert sorted((event["round"], event["position"]) for run in blocks for event in run) == [
             (round_number, position) for round_number in range(6) for position in range(6)
         ]
-        orders.append([tuple(one["position"] for one in run) for run in blocks])
+        orders.append([tuple(event["position"] for event in run) for run in blocks])
         by_label = dict(zip(script.runs(), (run[0] for run in orders[-1]), strict=True))
         assert {by_label["baseline"], by_label["control"]} == {0, 1}
         assert by_label["eager"] == 2
@@ -149,8 +149,8 @@ def test_none_trains_before_the_baseline_of_an_unchecked_experiment_is_set_up(
 def test_no_more_runs_load_at_once_than_there_are_cpus_and_one_that_is_stopped_never_starts(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
-    monkeypatch.setattr(f"{SCHEDULER}.cpu_allowance", lambda: one)
+    allowance = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
+    monkeypatch.setattr(f"{SCHEDULER}.cpu_allowance", lambda: allowance)
     script.coming = iter((LATE, LATE, LATE))
     script.submit()
     script.person(1.0, lambda: script.runs()["inductor"].request_cancel())
@@ -244,7 +244,7 @@ def test_what_ended_on_a_full_disk_is_not_started_again_with_what_was_resumed(
     begun = [line for line in script.kernel.said if " begins: " in line]
     labels = ("baseline", "eager", "inductor")
     # The ends of two were owed, and the third begins once more when there is room.
-    assert [sum(f"{one} begins" in line for line in begun) for one in labels] == [1, 2, 1]
+    assert [sum(f"{label} begins" in line for line in begun) for label in labels] == [1, 2, 1]
     assert float(begun[-1].split()[0]) > 60.0
     assert set(script.states().values()) == FINISHED
 
@@ -283,7 +283,9 @@ def test_a_run_that_fails_or_works_too_long_ends_alone_unless_the_baseline_has_n
 
 def test_runs_of_one_round_are_always_of_one_supervisor(script: Script) -> None:
     def rounds() -> list[list[int]]:
-        return [[one["round"] for one in events(run, "block")] for run in script.runs().values()]
+        return [
+            [event["round"] for event in events(run, "block")] for run in script.runs().values()
+        ]
 
     script.coming = iter((SLOW, SLOW, SLOW))
     script.submit()

@@ -61,7 +61,11 @@ def ran(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
         supervise(data_dir, fake.FAKE_WORKER)
-    confirmations = [one for one in experiments(data_dir) if one.spec.confirms == experiment_id]
+    confirmations = [
+        experiment
+        for experiment in experiments(data_dir)
+        if experiment.spec.confirms == experiment_id
+    ]
     assert len(confirmations) <= 1
     return fake.run_dirs(data_dir, experiment_id), next(iter(confirmations), None)
 
@@ -91,9 +95,9 @@ def test_what_gains_is_combined_confirmed_by_a_whole_training_and_reported(
     assert "for 12,345 steps it surely takes longer than swift" in text
     assert "no candidate is left" in text
     # Another supervisor goes on from what the journals say.
-    found = find_experiment(data_dir, id_of(runs))
-    again = Search(spec, dict(zip(found.runs, found.variants, strict=True)), 1)
-    decision = again.decide([found.runs[0]])
+    experiment = find_experiment(data_dir, id_of(runs))
+    again = Search(spec, dict(zip(experiment.runs, experiment.variants, strict=True)), 1)
+    decision = again.decide([experiment.runs[0]])
     assert decision.joining == ()
     assert decision.over is not None and decision.over.cause == "searched"
 
@@ -111,15 +115,15 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_trai
     assert done == {"baseline": 80, "control": 80, "none-batch_times_2": 40}
     with Store.in_memory(data_dir) as store:
         for experiment_id in (id_of(runs), confirmation.experiment_id):
-            found = compare(store, experiment_id)
-            larger = found.result_of("none-batch_times_2")
+            comparison = compare(store, experiment_id)
+            larger = comparison.result_of("none-batch_times_2")
             assert larger.speedup is not None and larger.speedup.median == pytest.approx(2)
-            planned = plan(found, own_steps(found))
+            planned = plan(comparison, own_steps(comparison))
             assert {label: planned.totals[label] for label in done} == pytest.approx(
                 {"baseline": 5, "control": 5, "none-batch_times_2": 2.5}
             )
-            assert "its batches have 2 samples instead of 1" in report(found)
-            kinds = {one.kind for one in found.warnings}
+            assert "its batches have 2 samples instead of 1" in report(comparison)
+            kinds = {warning.kind for warning in comparison.warnings}
             assert not kinds & {"different setting", "different lengths"}
         assert "This is another training" in plan_details(planned, Prices())
 
@@ -132,8 +136,8 @@ def test_two_candidates_compile_together_on_two_cpus(
     fake.allow_cpus(monkeypatch, *range(cpus))
     runs, _ = ran(data_dir, replace(search("slow", "slower", seconds=3.0), compile="together"))
     first = [fake.events(runs[label], "block")[0] for label in ("slow", "slower")]
-    (one, other) = ((block["began"], block["time"]) for block in first)
-    assert (one[0] < other[1] and other[0] < one[1]) == overlap
+    (first_span, second_span) = ((block["began"], block["time"]) for block in first)
+    assert (first_span[0] < second_span[1] and second_span[0] < first_span[1]) == overlap
     assert runs["baseline"].state is RunState.FINISHED
     assert "the budget of 3 s is spent" in runs["baseline"].events_file.read_text()
 
@@ -141,15 +145,15 @@ def test_two_candidates_compile_together_on_two_cpus(
 @pytest.fixture
 def reserves(monkeypatch: pytest.MonkeyPatch) -> list[Reserve]:
     """The processes in reserve, as they start."""
-    found: list[Reserve] = []
+    started: list[Reserve] = []
 
     class Seen(Reserve):
         def __init__(self, like: RunDir, command: Sequence[str], place: Place) -> None:
             super().__init__(like, command, place)
-            found.append(self)
+            started.append(self)
 
     monkeypatch.setattr("breakeven.runner.supervision.scheduler.Reserve", Seen)
-    return found
+    return started
 
 
 def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compute_the_same(
@@ -171,7 +175,7 @@ def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compu
     supervise(data_dir)
     runs = fake.run_dirs(data_dir, experiment_id)
     claim = runs["none-foreach"].read_claim()
-    assert claim is not None and claim.process.pid in {one.process.pid for one in reserves}
+    assert claim is not None and claim.process.pid in {reserve.process.pid for reserve in reserves}
     assert are_claimed and all(are_claimed)
     losses = {
         label: [step["loss"] for step in fake.events(run, "step")][:8]
@@ -201,7 +205,7 @@ def test_runs_of_a_search_shorten_their_blocks_all_to_the_same_length(
         for block in blocks:
             if not block["warm_up"]:
                 sizes.setdefault(block["round"], set()).add(block["num_steps"])
-    assert all(len(one) == 1 for one in sizes.values())
+    assert all(len(lengths) == 1 for lengths in sizes.values())
 
 
 def test_processes_in_reserve_end_with_the_search_or_with_their_supervisor(
@@ -212,7 +216,7 @@ def test_processes_in_reserve_end_with_the_search_or_with_their_supervisor(
     runs, _ = ran(data_dir, replace(search("eager", "swift"), compile="together"))
     assert {run.state for run in runs.values()} == {RunState.FINISHED}
     assert len(reserves) == 4, "one for every two CPUs, of which two became candidates"
-    assert all(one.has_exited for one in reserves)
+    assert all(reserve.has_exited for reserve in reserves)
     assert not [*members(data_dir.runs)]
     left = Reserve(runs["baseline"], fake.FAKE_WORKER, Place(devices=("cpu",), cpus=frozenset()))
     wait_until(lambda: left.is_prepared)
@@ -232,7 +236,7 @@ def test_without_a_process_in_reserve_candidates_start_as_usual(
         monkeypatch.setattr(Reserve, "is_prepared", False)
         monkeypatch.setattr(f"{fake.SCHEDULER}.RESERVE_SECONDS", 0.2)
     runs, _ = ran(data_dir, replace(search("eager", "swift"), compile="together"))
-    assert len(reserves) == 2 and all(one.has_exited for one in reserves)
+    assert len(reserves) == 2 and all(reserve.has_exited for reserve in reserves)
     assert {run.state for run in runs.values()} == {RunState.FINISHED}
 
 

@@ -61,8 +61,8 @@ def layers(content: bytes) -> Iterator[bytes]:
     elif content[:2] == b"\x1f\x8b":
         yield from layers(gzip.decompress(content))
     else:
-        for found in PACKED.findall(content):
-            inner = base64.b64decode(found[: len(found) // 4 * 4], validate=False)
+        for packed in PACKED.findall(content):
+            inner = base64.b64decode(packed[: len(packed) // 4 * 4], validate=False)
             if inner[:2] in (b"PK", b"\x1f\x8b"):
                 yield from layers(inner)
 
@@ -138,17 +138,17 @@ def test_nothing_that_leaves_the_machine_has_a_secret(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", PASSED)
     monkeypatch.setenv("CLOUD_SECRET_KEY", WITHHELD)
-    data_dir, asked = DataDir(spied.path.parents[1]), spied.run_id.partition(".")[0]
+    data_dir, experiment_id = DataDir(spied.path.parents[1]), spied.run_id.partition(".")[0]
     out = tmp_path / "out"
     out.mkdir()
     write_bundle(data_dir, [], out / "bundle.zip")
     with Store.open(data_dir) as store:
         store.ingest_all()
-        (out / "report.html").write_text(report_of(store, [asked]))
-        told = content(store, asked)
-        (out / "all.zip").write_bytes(everything(store, told, pictures=()))
+        (out / "report.html").write_text(report_of(store, [experiment_id]))
+        data = content(store, experiment_id)
+        (out / "all.zip").write_bytes(everything(store, data, pictures=()))
         for name, table in (
-            ("runs", queries.list_runs(store, asked)),
+            ("runs", queries.list_runs(store, experiment_id)),
             ("experiments", queries.list_experiments(store)),
         ):
             for kind in TABLE_FORMATS.values():

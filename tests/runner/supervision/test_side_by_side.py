@@ -51,11 +51,13 @@ def span(data_dir: DataDir, experiment_id: str) -> tuple[float, float]:
     runs = fake.run_dirs(data_dir, experiment_id).values()
     claims, ends = [run.read_claim() for run in runs], [run.read_exit() for run in runs]
     assert all(claims) and all(ends)
-    return min(one.time for one in claims if one), max(one.time for one in ends if one)
+    return min(record.time for record in claims if record), max(
+        record.time for record in ends if record
+    )
 
 
-def overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
+def overlap(first: tuple[float, float], second: tuple[float, float]) -> bool:
+    return first[0] < second[1] and second[0] < first[1]
 
 
 def are_apart(spans: Iterable[tuple[float, float]]) -> bool:
@@ -63,20 +65,20 @@ def are_apart(spans: Iterable[tuple[float, float]]) -> bool:
 
 
 def blocks_of(*runs: RunDir) -> list[tuple[float, float]]:
-    return [(one["began"], one["time"]) for run in runs for one in fake.events(run, "block")]
+    return [(block["began"], block["time"]) for run in runs for block in fake.events(run, "block")]
 
 
 def test_experiments_that_name_cpus_apart_run_at_the_same_time_and_keep_to_them(
     data_dir: DataDir,
 ) -> None:
-    one, other = (str(number) for number in CPUS[:2])
-    first = submit(data_dir, fake.experiment("slow", steps=4, cpus=one))
-    second = submit(data_dir, fake.experiment("slow", steps=4, cpus=other))
-    third = submit(data_dir, fake.experiment(cpus=other))
+    first_cpu, second_cpu = (str(number) for number in CPUS[:2])
+    first = submit(data_dir, fake.experiment("slow", steps=4, cpus=first_cpu))
+    second = submit(data_dir, fake.experiment("slow", steps=4, cpus=second_cpu))
+    third = submit(data_dir, fake.experiment(cpus=second_cpu))
     worked_off(data_dir, first, second, third)
     spans = {key: span(data_dir, key) for key in (first, second, third)}
     assert overlap(spans[first], spans[second]) and are_apart([spans[second], spans[third]])
-    for key, cpu in ((first, one), (second, other)):
+    for key, cpu in ((first, first_cpu), (second, second_cpu)):
         for run in fake.run_dirs(data_dir, key).values():
             claim = run.read_claim()
             assert claim is not None and (claim.devices, claim.cpus) == (("cpu",), cpu)
@@ -100,7 +102,7 @@ def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_r
     places: dict[str, list[tuple[float, float]]] = {}
     for key in keys:
         runs = fake.run_dirs(data_dir, key).values()
-        (place,) = {(*one.devices, one.cpus) for run in runs if (one := run.read_claim())}
+        (place,) = {(*claim.devices, claim.cpus) for run in runs if (claim := run.read_claim())}
         assert {tuple(fake.events(run, "phase")[0]["devices"]) for run in runs} == {place[:1]}
         places.setdefault(place[0], []).append(span(data_dir, key))
         assert place in (("cuda:0", "0-1"), ("cuda:1", "2-3"))
@@ -111,36 +113,36 @@ def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_r
 def test_a_torch_that_does_not_answer_is_asked_once(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = tmp_path / "asked"
-    answers(monkeypatch, f"open({str(asked)!r}, 'a').write('once '); raise SystemExit(1)")
+    calls = tmp_path / "calls"
+    answers(monkeypatch, f"open({str(calls)!r}, 'a').write('once '); raise SystemExit(1)")
     worked_off(data_dir, *(submit(data_dir, fake.experiment(devices=("cuda:0",))) for _ in "ab"))
-    assert asked.read_text() == "once "
+    assert calls.read_text() == "once "
 
 
 def test_torch_is_not_called_before_an_experiment_that_has_it_called_while_its_runs_load(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = tmp_path / "asked"
-    answers(monkeypatch, f"open({str(asked)!r}, 'a').write('called '); {ANSWER}")
-    one = fake.experiment(devices=("cuda:0",))
-    worked_off(data_dir, submit(data_dir, one, is_checked=False))
-    assert not asked.exists()
+    calls = tmp_path / "calls"
+    answers(monkeypatch, f"open({str(calls)!r}, 'a').write('called '); {ANSWER}")
+    single = fake.experiment(devices=("cuda:0",))
+    worked_off(data_dir, submit(data_dir, single, is_checked=False))
+    assert not calls.exists()
     # Two devices cannot be given while one alone is likely to be there.
-    two = fake.experiment(
+    double = fake.experiment(
         "eager", "late", devices=("cuda", "cuda"), training=TrainingSpec(batch_size=2)
     )
-    worked_off(data_dir, submit(data_dir, two, is_checked=False))
-    assert asked.read_text() == "called "
+    worked_off(data_dir, submit(data_dir, double, is_checked=False))
+    assert calls.read_text() == "called "
 
 
 def test_what_is_submitted_meanwhile_begins_beside_what_runs_or_waits_and_each_can_be_stopped(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, other = (str(number) for number in CPUS[:2])
-    hang = fake.queued(data_dir, "hang", name="long", cpus=one)["hang"]
+    first_cpu, second_cpu = (str(number) for number in CPUS[:2])
+    hang = fake.queued(data_dir, "hang", name="long", cpus=first_cpu)["hang"]
     first = hang.read_spec().experiment_id
     with fake.supervised(data_dir, lambda: hang.state is RunState.RUNNING):
-        second = submit(data_dir, fake.experiment(cpus=other))
+        second = submit(data_dir, fake.experiment(cpus=second_cpu))
         wait_until(lambda: set(fake.states(data_dir, second).values()) == {RunState.FINISHED})
         assert hang.state is RunState.RUNNING
         third = submit(data_dir, fake.experiment(name="short"))
@@ -149,13 +151,13 @@ def test_what_is_submitted_meanwhile_begins_beside_what_runs_or_waits_and_each_c
             cancel(find_experiment(data_dir, experiment_id))
     assert hang.state is RunState.CANCELLED
     said = capsys.readouterr().out
-    assert f"running: {first}  long  (cpu, CPUs {one})" in said
+    assert f"running: {first}  long  (cpu, CPUs {first_cpu})" in said
     assert f"1. {third}  short  (waits for {first})" in said
 
 
-@pytest.mark.parametrize("asked", ["of the experiment", "of the supervisor"])
-def test_what_is_to_be_alone_runs_alone(data_dir: DataDir, asked: str) -> None:
-    alone = asked == "of the experiment"
+@pytest.mark.parametrize("wish", ["of the experiment", "of the supervisor"])
+def test_what_is_to_be_alone_runs_alone(data_dir: DataDir, wish: str) -> None:
+    alone = wish == "of the experiment"
     keys = [
         submit(data_dir, fake.experiment(cpus=str(cpu), exclusive=alone and place == 1))
         for place, cpu in enumerate([CPUS[0], CPUS[1], CPUS[0]])
@@ -181,11 +183,16 @@ def test_those_that_compile_do_so_side_by_side_only_if_asked_and_only_in_the_fir
     tuned = "inductor:mode=max-autotune-no-cudagraphs"
     runs = fake.ran(data_dir, "slow", "slower", tuned, steps=4, block_steps=2, compile=compile)
     assert set(fake.states_of(runs).values()) == {RunState.FINISHED}
-    found = {label: blocks_of(run) for label, run in runs.items()}
-    assert overlap(found["slow"][0], found["slower"][0]) == (compile == "together")
-    apart = [blocks[0] for label, blocks in found.items() if not label.startswith("slow")]
-    apart += [blocks[1] for blocks in found.values()]
-    every = [block for blocks in found.values() for block in blocks]
+    blocks_by_label = {label: blocks_of(run) for label, run in runs.items()}
+    assert overlap(blocks_by_label["slow"][0], blocks_by_label["slower"][0]) == (
+        compile == "together"
+    )
+    apart = [blocks[0] for label, blocks in blocks_by_label.items() if not label.startswith("slow")]
+    apart += [blocks[1] for blocks in blocks_by_label.values()]
+    every = [block for blocks in blocks_by_label.values() for block in blocks]
     assert not [
-        (one, other) for one in apart for other in every if one != other and overlap(one, other)
+        (block, other)
+        for block in apart
+        for other in every
+        if block != other and overlap(block, other)
     ]

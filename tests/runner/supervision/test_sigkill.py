@@ -23,14 +23,14 @@ pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
 def sessions() -> set[int]:
     """Session ids of all living processes."""
-    found = set()
+    ids = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and ProcessIdentity.of(int(entry.name)).started:
             try:
-                found.add(os.getsid(int(entry.name)))
+                ids.add(os.getsid(int(entry.name)))
             except ProcessLookupError:
                 continue
-    return found
+    return ids
 
 
 def kinds(run: RunDir) -> list[str]:

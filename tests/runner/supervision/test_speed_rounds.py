@@ -91,7 +91,7 @@ def test_repeats_race_one_after_the_other_until_they_are_cancelled(data_dir: Dat
     assert rounds(runs["eager-2"]) == rounds(runs["baseline-2"]) == list(range(7, 14))
     ended, claim = runs["eager-1"].read_exit(), runs["eager-2"].read_claim()
     assert ended is not None and claim is not None and ended.time <= claim.time
-    assert [runs[f"eager-{one}"].read_spec().variant.repeat for one in (1, 2)] == [1, 2]
+    assert [runs[f"eager-{number}"].read_spec().variant.repeat for number in (1, 2)] == [1, 2]
 
 
 def test_repeats_that_do_not_fit_together_are_not_tried_again_and_again(data_dir: DataDir) -> None:

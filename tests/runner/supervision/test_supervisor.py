@@ -93,8 +93,8 @@ def journal(run: RunDir) -> str:
 
 
 def cancel_all(data_dir: DataDir) -> None:
-    for one in experiments(data_dir):
-        cancel(one)
+    for experiment in experiments(data_dir):
+        cancel(experiment)
 
 
 def is_alive(pid: int) -> bool:
@@ -190,7 +190,7 @@ def test_runs_that_need_the_same_lock_are_repeated_one_after_another(
     assert {run.state for run in repeat.runs} == {RunState.FINISHED}
     ended = [run.read_exit() for run in runs.values()]
     reason = f"only one run at a time can have; experiment {repeat.experiment_id} repeats them"
-    assert any(reason in one.reason for one in ended if one)
+    assert any(reason in record.reason for record in ended if record)
 
 
 def test_a_lock_that_another_program_holds_is_met_twice_and_no_more(data_dir: DataDir) -> None:
@@ -203,13 +203,13 @@ def test_a_lock_that_another_program_holds_is_met_twice_and_no_more(data_dir: Da
 
 
 def test_what_needs_more_memory_than_there_is_ends_alone(data_dir: DataDir) -> None:
-    found = states_of(ran(data_dir, "bottomless"))
+    states = states_of(ran(data_dir, "bottomless"))
     assert len(list(experiments(data_dir))) == 1, "nothing is repeated"
-    assert found == {"baseline": RunState.FINISHED, "bottomless": RunState.OUT_OF_MEMORY}
+    assert states == {"baseline": RunState.FINISHED, "bottomless": RunState.OUT_OF_MEMORY}
 
 
 @pytest.mark.parametrize(
-    ("asked", "allocated", "is_too_much"),
+    ("requested", "allocated", "is_too_much"),
     # Of 79.11 GiB; what other processes hold does not count.
     [
         ("20.00 GiB", "70.50 GiB", True),
@@ -219,13 +219,13 @@ def test_what_needs_more_memory_than_there_is_ends_alone(data_dir: DataDir) -> N
     ],
 )
 def test_an_error_of_a_device_says_whether_its_memory_would_suffice_for_the_run_alone(
-    tmp_path: Path, asked: str, allocated: str, is_too_much: bool
+    tmp_path: Path, requested: str, allocated: str, is_too_much: bool
 ) -> None:
     run = Recording(tmp_path, "inductor")
     message = (
         f"backend='inductor' raised: OutOfMemoryError: CUDA out of memory. Tried to allocate "
-        f"{asked}. GPU 0 has a total capacity of 79.11 GiB of which 1.00 GiB is free. Process 7 "
-        "has 40.00 GiB memory in use. Including non-PyTorch memory, this process has 38.11 GiB "
+        f"{requested}. GPU 0 has a total capacity of 79.11 GiB of which 1.00 GiB is free. Process "
+        "7 has 40.00 GiB memory in use. Including non-PyTorch memory, this process has 38.11 GiB "
         f"memory in use. Of the allocated memory {allocated} is allocated by PyTorch, with 12.00 "
         "MiB allocated in private pools (e.g., CUDA Graphs), and 1.00 GiB is reserved by PyTorch."
     )
@@ -370,13 +370,13 @@ def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
         (run.compile_cache / "stranger").touch()
     runs.pop("eager-cold-3").write_exit(Exit.now(RunState.FINISHED, "all steps done", 0))
     supervise(data_dir, FAKE_WORKER)
-    found = {
-        label: one["found_in_cache"]
+    caches = {
+        label: event["found_in_cache"]
         for label, run in runs.items()
-        for one in events(run, "phase")
-        if one["phase"] == "waiting"
+        for event in events(run, "phase")
+        if event["phase"] == "waiting"
     }
-    assert found == {
+    assert caches == {
         "baseline": [],
         "eager-cold-1": [],
         "eager-warm-1": ["eager-cold-1"],
@@ -396,7 +396,7 @@ def test_the_queue_is_worked_off_in_its_order_without_what_is_held_until_it_is_l
     )
     queue_order.move(data_dir, moved)
     queue_order.hold(data_dir, held)
-    order = [one.experiment_id for one in queue_order.startable(data_dir)]
+    order = [waiting.experiment_id for waiting in queue_order.startable(data_dir)]
     assert order == [moved, high, low]
     assert supervise(data_dir, FAKE_WORKER)
 
@@ -405,7 +405,7 @@ def test_the_queue_is_worked_off_in_its_order_without_what_is_held_until_it_is_l
         claim = run.read_claim()
         return claim and claim.time
 
-    times = [claimed(one) or 0.0 for one in order]
+    times = [claimed(key) or 0.0 for key in order]
     assert all(times) and times == sorted(times) and claimed(held) is None
     queue_order.pause(data_dir)
     queue_order.release(data_dir, held)
@@ -414,10 +414,10 @@ def test_the_queue_is_worked_off_in_its_order_without_what_is_held_until_it_is_l
     assert supervise(data_dir, FAKE_WORKER) and claimed(held) is not None
 
 
-def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_out(
+def test_pages_show_only_what_is_so_and_a_changed_journal_is_noticed(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What pages are told of experiments while a supervisor works at them, look by look."""
+    """Looks at experiments, as pages do, while a supervisor works at them."""
     monkeypatch.setattr("tests.runner.supervision.witness.LOOK_SECONDS", 0.05)
     keys = [submit(data_dir, experiment("slow", steps=steps)) for steps in (20, 5)]
     witness = Witness(data_dir, dict(zip(keys, (20, 5), strict=True)))
@@ -427,14 +427,14 @@ def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_ou
     before = witness.num_looks
     wait_until(lambda: witness.num_looks > before + 1)
     assert witness.wrong == []
-    first, second = ([states for _, states, _ in witness.told[key]] for key in keys)
+    first, second = ([states for _, states, _ in witness.seen[key]] for key in keys)
     assert second[0] == {"queued"}, "it waits for the first"
     assert first[-1] == second[-1] == {"finished"}
     assert any("running" in states for states in first)
-    # Told to be finished, though a step of it is missing from the journal.
+    # Shown as finished, though a step of it is missing from the journal.
     run = run_dirs(data_dir, keys[0])["slow"]
-    whole = run.events_file.read_text().splitlines(keepends=True)
-    run.events_file.write_text("".join(line for line in whole if '"step":4,' not in line))
+    lines = run.events_file.read_text().splitlines(keepends=True)
+    run.events_file.write_text("".join(line for line in lines if '"step":4,' not in line))
     wait_until(lambda: bool(witness.wrong))
     witness.stop()
-    assert any("told to be finished after 19 steps" in one for one in witness.wrong)
+    assert any("shown as finished after 19 steps" in sentence for sentence in witness.wrong)
