@@ -24,8 +24,8 @@ class Witness:
     num_looks: int = 0
     wrong: list[str] = field(default_factory=list)
     seen: dict[str, list[tuple[float, set[str], int]]] = field(default_factory=dict)
-    """By experiment, what each look saw: the monotonic clock, the states of the runs, and the latest
-    attempt in the folders at that time."""
+    """By experiment, what each look saw: time on the monotonic clock, states of the runs, and the
+    latest attempt in the folders."""
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:

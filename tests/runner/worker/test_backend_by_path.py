@@ -56,10 +56,10 @@ def test_a_training_compiles_with_one_instance_and_every_run_records_the_package
     compiled = run(spec, tmp_path / "compiled", f"by_path.core.Compiler-{scope}")
     compiler = importlib.import_module("by_path.core").Compiler
     assert compiler.graphs and compiler.made == 1
-    losses = [[step["loss"] for step in of_kind(one, "step")] for one in (plain, compiled)]
+    losses = [[step["loss"] for step in of_kind(events, "step")] for events in (plain, compiled)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-4) and len(losses[0]) == 12
-    for one in (plain, compiled):
-        assert of_kind(one, "environment")[0]["versions"]["by-path"] == "1.2"
+    for events in (plain, compiled):
+        assert of_kind(events, "environment")[0]["versions"]["by-path"] == "1.2"
 
 
 def test_a_script_compiles_with_a_file_of_ones_own_which_the_run_keeps(

@@ -54,8 +54,8 @@ def test_every_hook_is_called_in_its_place_and_sees_what_the_journal_has(
     steps = [[(name, step) for name in hooks] for step in range(8)]
     evaluated = ["evaluation_begin", "evaluation_end", "block_end"]
     # An epoch has 6 steps, so the second one does not end.
-    found = [(event["name"], event["step"]) for event in of_kind(events, "value")]
-    assert found == [
+    calls = [(event["name"], event["step"]) for event in of_kind(events, "value")]
+    assert calls == [
         ("train_begin", 0),
         ("epoch_begin", 0),
         *chain(*steps[:6]),
@@ -102,11 +102,11 @@ def state(**fields: Any) -> TrainingState:
     return TrainingState(model=nn.Module(), optimizers=[], **fields)
 
 
-def judge(metric: Metric, found: list[float | None], **stopping: Any) -> int | None:
+def judge(metric: Metric, values: list[float | None], **stopping: Any) -> int | None:
     """Number of the evaluation, counted from 1, after which training stops."""
     callback = StopEarly(StoppingSpec(**stopping), EvaluationSpec(metric=metric))
     now = state()
-    for number, value in enumerate(found, start=1):
+    for number, value in enumerate(values, start=1):
         now.scores = {metric: value}
         callback.evaluation_end(now)
         if now.stop_reason is not None:
@@ -169,8 +169,8 @@ def test_gradients_are_described_tensor_by_tensor(tmp_path: Path) -> None:
     norms = {step["step"]: step["gradient_norm"] for step in of_kind(events, "step")}
     for event in taken:
         # The norm of all gradients together is that of the tensors' norms.
-        whole = math.hypot(*(tensor["norm"] for tensor in event["tensors"]))
-        assert whole == pytest.approx(norms[event["step"]], rel=1e-5)
+        norm = math.hypot(*(tensor["norm"] for tensor in event["tensors"]))
+        assert norm == pytest.approx(norms[event["step"]], rel=1e-5)
         names = [tensor["name"] for tensor in event["tensors"]]
         assert "classifier.weight" in names
         # Most pieces of words do not occur in a batch, so they have no gradient.

@@ -167,7 +167,7 @@ def test_a_graph_break_of_a_model_of_ones_own_names_its_line(
         block_steps=2,
     )
     events = run(spec, tmp_path / "events.jsonl", "eager-forward")
-    breaks = [one for one in of_kind(events, "graph_break") if one["phase"] == "training"]
+    breaks = [event for event in of_kind(events, "graph_break") if event["phase"] == "training"]
     line = OWN.splitlines().index('        torch.save(logits, "/dev/null")') + 1
-    assert breaks and {one["location"] for one in breaks} == {f"{file}:{line}"}
-    assert {one["step"] for one in breaks} == {0}
+    assert breaks and {event["location"] for event in breaks} == {f"{file}:{line}"}
+    assert {event["step"] for event in breaks} == {0}

@@ -60,16 +60,16 @@ def events(folder: DataDir) -> list[dict[str, Any]]:
 
 def test_every_graph_of_the_compiler_is_kept_with_its_compilation(folder: DataDir) -> None:
     kept = of_kind(events(folder), "kept_file")
-    found = {one["what"] for one in kept}
-    assert found >= {"graph of Dynamo", "forward graph", "backward graph", "trace"}
-    compiled = {one["compile_id"] for one in of_kind(events(folder), "compile_metrics")}
+    kinds = {entry["what"] for entry in kept}
+    assert kinds >= {"graph of Dynamo", "forward graph", "backward graph", "trace"}
+    compiled = {metrics["compile_id"] for metrics in of_kind(events(folder), "compile_metrics")}
     run = folder.run_dir("x.aot_eager")
-    for one in kept:
-        file = run.path / one["file"]
+    for entry in kept:
+        file = run.path / entry["file"]
         assert file.is_file()
-        if one["what"] != "trace":
-            assert one["compile_id"] in compiled and file.stat().st_size == one["bytes"]
-    (graph, *_) = (one for one in kept if one["what"] == "graph of Dynamo")
+        if entry["what"] != "trace":
+            assert entry["compile_id"] in compiled and file.stat().st_size == entry["bytes"]
+    (graph, *_) = (entry for entry in kept if entry["what"] == "graph of Dynamo")
     assert "def forward(self" in (run.path / graph["file"]).read_text()
     # A backward that compiles within compiled code comes to its end: it used to wait for ever.
     ends = of_kind(events(folder), "compile_ended")

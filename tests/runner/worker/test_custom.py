@@ -97,12 +97,12 @@ def test_a_model_and_samples_of_ones_own_with_classes(own: Path) -> None:
 
 
 def test_functions_of_ones_own_are_called_with_the_seed_set(own: Path) -> None:
-    found = []
+    hashes = []
     for seed in (7, 7, 8):
         spec = own_spec(own, "net", "classes")
         loaded = load_workload(replace(spec, training=TrainingSpec(seed=seed, batch_size=1)))
-        found.append((loaded.data.sha256, weights_sha256(loaded.model)))
-    assert found[0] == found[1] and not {*found[0]} & {*found[2]}
+        hashes.append((loaded.data.sha256, weights_sha256(loaded.model)))
+    assert hashes[0] == hashes[1] and not {*hashes[0]} & {*hashes[2]}
 
 
 def test_samples_with_numbers_are_judged_by_their_errors(own: Path) -> None:

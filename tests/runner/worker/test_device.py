@@ -82,8 +82,8 @@ def test_energy_is_that_of_all_packages_each_once_also_past_the_end_of_a_counter
     energy.begin()
     first.write_text("350000\n")
     second.write_text("50000\n")  # past 999,999
-    for one in (cores, platform):
-        one.write_text("999\n")
+    for counter in (cores, platform):
+        counter.write_text("999\n")
     # 0.25 J, and 0.1 J to the end of the counter and 0.05 J after it.
     assert energy.joules() == pytest.approx(0.4)
 
@@ -97,10 +97,10 @@ def test_a_machine_without_readable_counters_of_energy_reports_none(tmp_path: Pa
     damaged.begin()
     assert damaged.joules() is None
     counter.write_text("10")
-    found = PackageEnergy(tmp_path)
-    found.begin()
+    energy = PackageEnergy(tmp_path)
+    energy.begin()
     counter.unlink()  # as if the permission were taken away
-    assert found.joules() is None
+    assert energy.joules() is None
 
 
 class TwoJoulesARead(PackageEnergy):
@@ -118,7 +118,7 @@ def test_blocks_on_the_cpu_have_the_energy_of_the_packages(
     monkeypatch.setattr(device_monitor, "PackageEnergy", lambda: TwoJoulesARead(tmp_path))
     events = run(experiment(**NET), tmp_path / "e.jsonl")
     samples = of_kind(events, "device")
-    assert samples and all(one["energy_joules"] == 2.0 for one in samples)
+    assert samples and all(sample["energy_joules"] == 2.0 for sample in samples)
 
 
 def a_run(spec: ExperimentSpec) -> RunSpec:
@@ -141,14 +141,14 @@ def test_the_energy_of_a_block_is_that_of_all_devices_that_share_the_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Sequence[str]] = []
+    shared: list[Sequence[str]] = []
 
     class Metered(QuickDriver):
         def end(self) -> dict[str, Any]:
             return {**super().end(), "energy_joules": joules}
 
     def open_driver(_: Any, experiment_id: str, sharing: Sequence[str]) -> QuickDriver:
-        asked.append(sharing)
+        shared.append(sharing)
         return Metered()
 
     monkeypatch.setattr(devices.CpuDevice, "open_driver", open_driver)
@@ -161,7 +161,7 @@ def test_the_energy_of_a_block_is_that_of_all_devices_that_share_the_run(
     *_, sample = read_events(tmp_path / "e.jsonl")[0]
     assert sample.get("energy_devices") == num_metered
     shares = len(places) > 1 and parallel == "ddp"
-    assert asked == [places if shares else ()]
+    assert shared == [places if shares else ()]
 
 
 @needs_proc
@@ -492,11 +492,13 @@ def test_breakevens_own_processes_and_their_children_are_no_strangers(
     pids = _all_with(mark)
     try:
         wait_until(lambda: all(pid in _running() for pid in pids))
-        strangers = {one["pid"] for one in processes.busy_processes(ExperimentProcesses("x"))}
+        strangers = {
+            process["pid"] for process in processes.busy_processes(ExperimentProcesses("x"))
+        }
         assert strangers.isdisjoint(pids) if is_own else strangers & pids
         # Both are named alike on the command line, so both of them are found.
-        found = processes.breakeven_processes()
-        assert pids <= set(found) if is_own else pids.isdisjoint(found)
+        pids_of_breakeven = processes.breakeven_processes()
+        assert pids <= set(pids_of_breakeven) if is_own else pids.isdisjoint(pids_of_breakeven)
     finally:
         for pid in pids:
             os.kill(pid, 9)
@@ -517,8 +519,8 @@ def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
                 lambda before=before: processes.cpu_seconds([page.pid])[page.pid] > before + 0.3
             )
             spent = processes.cpu_seconds([page.pid])[page.pid] - before
-            found = monitor.end()
-            assert (found["own_cpu_seconds"] > 0.9 * spent) is is_own
+            sample = monitor.end()
+            assert (sample["own_cpu_seconds"] > 0.9 * spent) is is_own
     finally:
         page.kill()
         page.wait()
@@ -678,9 +680,9 @@ class Unasked(devices.CpuDevice):
         raise Unavailable("no driver")
 
 
-@pytest.mark.parametrize(("kind", "told"), [(devices.CpuDevice, True), (Unasked, False)])
+@pytest.mark.parametrize(("kind", "names_processes"), [(devices.CpuDevice, True), (Unasked, False)])
 def test_busy_processes_are_on_the_device_only_where_the_cpus_are_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, told: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, names_processes: bool
 ) -> None:
     monkeypatch.setattr(device_monitor, "WORTH_NAMES", -1.0)
     log = EventLog(tmp_path / "e.jsonl")
@@ -689,4 +691,4 @@ def test_busy_processes_are_on_the_device_only_where_the_cpus_are_the_device(
     monitor.end(round=0, first_step=0)
     log.close()
     (sample,) = of_kind(read_events(tmp_path / "e.jsonl")[0], "device")
-    assert sample["cpus"] >= 1 and ("processes" in sample) is told
+    assert sample["cpus"] >= 1 and ("processes" in sample) is names_processes

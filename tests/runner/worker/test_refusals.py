@@ -63,7 +63,7 @@ def observed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Observ
     observer = CompileObserver(log, home)
 
     def events(part: str, before: str = "pass", calls: int = 1) -> list[dict[str, Any]]:
-        cell = next((one for one in ("LSTM", "GRU") if one in before), "RNN")
+        cell = next((kind for kind in ("LSTM", "GRU") if kind in before), "RNN")
         (home / "helpers.py").write_text(HELPERS)
         before = before.replace(cell, "rnn")
         loop = "if True:" if "rnn" in before else "for _ in range(2):"
@@ -100,17 +100,20 @@ def observed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Observ
 def test_a_function_given_up_for_a_break_in_a_loop_has_the_line_of_the_break(
     observed: Observed, part: str, operator: str
 ) -> None:
-    found = observed(part)
-    (given_up,) = [one for one in of_kind(found, "compile_metrics") if one["failure"]]
+    events = observed(part)
+    (given_up,) = [metrics for metrics in of_kind(events, "compile_metrics") if metrics["failure"]]
     assert given_up["function"] == "forward" and given_up["file"] == "train.py"
     assert (given_up["location"], given_up["operator"]) == (f"train.py:{LINE}", operator)
-    breaks = {(one["location"], one["operator"]) for one in of_kind(found, "graph_break")}
+    breaks = {
+        (graph_break["location"], graph_break["operator"])
+        for graph_break in of_kind(events, "graph_break")
+    }
     assert breaks <= {(f"train.py:{LINE}", operator)}
 
 
 def test_the_line_may_be_in_another_file_of_the_script(observed: Observed) -> None:
-    found = observed("x = x * helpers.counts(x).sum()")
-    (given_up,) = [one for one in of_kind(found, "compile_metrics") if one["failure"]]
+    events = observed("x = x * helpers.counts(x).sum()")
+    (given_up,) = [metrics for metrics in of_kind(events, "compile_metrics") if metrics["failure"]]
     assert (given_up["location"], given_up["operator"]) == ("helpers.py:5", "aten._unique2")
 
 
@@ -118,8 +121,8 @@ def test_the_line_may_be_in_another_file_of_the_script(observed: Observed) -> No
 def test_a_recurrent_layer_is_named_though_torch_gives_no_reason_for_its_break(
     observed: Observed, cell: str
 ) -> None:
-    found = observed("x = x * 2", f"y = self.linear(x) * 2\n        x, _ = self.{cell}(y)")
-    (broken,) = of_kind(found, "graph_break")
+    events = observed("x = x * 2", f"y = self.linear(x) * 2\n        x, _ = self.{cell}(y)")
+    (broken,) = of_kind(events, "graph_break")
     assert (broken["location"], broken["operator"]) == (f"train.py:{OUTER + 1}", cell)
     assert broken["reason"].startswith("Attempted to wrap RNN, GRU, or LSTM")
 
@@ -127,20 +130,22 @@ def test_a_recurrent_layer_is_named_though_torch_gives_no_reason_for_its_break(
 def test_where_nothing_precedes_the_recurrent_layer_its_function_is_given_up(
     observed: Observed,
 ) -> None:
-    found = observed("x = x * 2", "x, _ = self.LSTM(x)")
-    (given_up,) = [one for one in of_kind(found, "compile_metrics") if one["failure"]]
+    events = observed("x = x * 2", "x, _ = self.LSTM(x)")
+    (given_up,) = [metrics for metrics in of_kind(events, "compile_metrics") if metrics["failure"]]
     assert (given_up["location"], given_up["operator"]) == (f"train.py:{OUTER}", "LSTM")
 
 
 def test_at_the_limit_of_compilations_the_line_is_that_of_the_changing_value(
     observed: Observed,
 ) -> None:
-    found = observed("x = self.linear(x) * self.calls", "self.calls += 1", calls=10)
-    (given_up,) = [one for one in of_kind(found, "compile_metrics") if one["failure"]]
+    events = observed("x = self.linear(x) * self.calls", "self.calls += 1", calls=10)
+    (given_up,) = [metrics for metrics in of_kind(events, "compile_metrics") if metrics["failure"]]
     assert given_up["failure"].startswith("Dynamo recompile limit exceeded")
     assert given_up["location"] == f"train.py:{OUTER}"
-    again = [one["recompile_reason"] for one in of_kind(found, "compile_metrics")]
-    assert [one for one in again if one] and not [one for one in again if one and "work/" in one]
+    again = [metrics["recompile_reason"] for metrics in of_kind(events, "compile_metrics")]
+    assert [reason for reason in again if reason] and not [
+        reason for reason in again if reason and "work/" in reason
+    ]
 
 
 @pytest.mark.parametrize(

@@ -67,10 +67,10 @@ for step in range(60):
 
 def given() -> list[Path]:
     pythons = sorted(Path(FOLDER).glob("*/bin/python")) if FOLDER else []
-    return [one for one in pythons if next(one.parents[1].rglob("torch/version.py"), None)]
+    return [python for python in pythons if next(python.parents[1].rglob("torch/version.py"), None)]
 
 
-@pytest.fixture(params=given() or RELEASED, ids=lambda one: str(one).split("/")[-3:][0])
+@pytest.fixture(params=given() or RELEASED, ids=lambda param: str(param).split("/")[-3:][0])
 def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if isinstance(request.param, Path):
         return request.param
@@ -87,8 +87,10 @@ def permission(monkeypatch: pytest.MonkeyPatch, python: Path, tmp_path: Path) ->
 
 def versions_of(python: Path) -> tuple[str, str]:
     """The versions of torch and of Python."""
-    asked = subprocess.run([python, "-W", "ignore", "-c", VERSIONS], capture_output=True, text=True)
-    torch, own = asked.stdout.split()
+    printed = subprocess.run(
+        [python, "-W", "ignore", "-c", VERSIONS], capture_output=True, text=True
+    )
+    torch, own = printed.stdout.split()
     return torch, own
 
 
@@ -96,18 +98,18 @@ def require_trained(data_dir: DataDir, experiment_id: str, python: Path) -> None
     """Every run finished, under the versions of its environment; losses match; a graph was
     compiled."""
     with Store.in_memory(data_dir) as store:
-        found = compare(store, experiment_id)
+        comparison = compare(store, experiment_id)
         recorded = store.query("SELECT versions->>'torch' AS torch, python FROM environments")
-    states = {one.label: (one.state, found.why_ended(one.label)) for one in found.results}
+    states = {run.label: (run.state, comparison.why_ended(run.label)) for run in comparison.results}
     assert states == {
         f"{label}@released": ("finished", None)
         for label in ("baseline", "control", "eager", "inductor")
     }
     torch, own = versions_of(python)
-    assert {one.partition("+")[0] for one in recorded["torch"]} == {torch}
+    assert {version.partition("+")[0] for version in recorded["torch"]} == {torch}
     assert set(recorded["python"]) == {own}
     for label in ("eager@released", "inductor@released"):
-        result = found.result_of(label)
+        result = comparison.result_of(label)
         assert result.parity is not None and result.parity.verdict == "holds", label
         assert result.measured.compile_seconds is not None, label
 
@@ -155,6 +157,6 @@ def test_a_script_trains(python: Path, tmp_path: Path, capfd: pytest.CaptureFixt
             f"--data-folder={data_dir.path}",
         ]
     )
-    told = capfd.readouterr().out
-    assert status == 0, told
-    require_trained(data_dir, told.split()[1], python)
+    printed = capfd.readouterr().out
+    assert status == 0, printed
+    require_trained(data_dir, printed.split()[1], python)

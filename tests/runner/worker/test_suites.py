@@ -86,12 +86,12 @@ def test_models_and_tokens_are_as_the_harness_makes_them() -> None:
     assert gpt2.loss_type is None
     bart = load_workload(spec("huggingface:BartForCausalLM/32")).data.train.inputs["input_ids"]
     assert set(bart[:, -1].tolist()) == {2}, "a text of Bart ends with its eos token"
-    one, other = (load_workload(spec("huggingface:RobertaForCausalLM/32")) for _ in range(2))
-    assert one.data.train.inputs["input_ids"].count_nonzero() == 0
-    assert one.data.train.labels.count_nonzero() > 0
+    first, second = (load_workload(spec("huggingface:RobertaForCausalLM/32")) for _ in range(2))
+    assert first.data.train.inputs["input_ids"].count_nonzero() == 0
+    assert first.data.train.labels.count_nonzero() > 0
     # The same seed gives the same model and samples.
-    assert one.data.sha256 == other.data.sha256
-    pairs = zip(one.model.parameters(), other.model.parameters(), strict=True)
+    assert first.data.sha256 == second.data.sha256
+    pairs = zip(first.model.parameters(), second.model.parameters(), strict=True)
     assert all(torch.equal(left, right) for left, right in pairs)
 
 
@@ -134,8 +134,8 @@ def test_a_model_of_timm_sees_images_of_its_own_size(
     timm, data = ModuleType("timm"), ModuleType("timm.data")
     made = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
     made.num_classes, made.num_features = num_classes, 5  # type: ignore[assignment]
-    asked: list[Any] = []
-    timm.create_model = lambda *names, **settings: asked.append((names, settings)) or made  # type: ignore[attr-defined]
+    calls: list[Any] = []
+    timm.create_model = lambda *names, **settings: calls.append((names, settings)) or made  # type: ignore[attr-defined]
     data.resolve_model_data_config = lambda model, use_test_size: {  # type: ignore[attr-defined]
         "input_size": (3, 8, 8) if use_test_size else (3, 4, 4)
     }
@@ -143,7 +143,7 @@ def test_a_model_of_timm_sees_images_of_its_own_size(
     monkeypatch.setitem(sys.modules, "timm", timm)
     monkeypatch.setitem(sys.modules, "timm.data", data)
     workload = load_workload(spec("timm:resnet18"))
-    assert asked == [(("resnet18",), {"pretrained": False, "drop_rate": 0.0})]
+    assert calls == [(("resnet18",), {"pretrained": False, "drop_rate": 0.0})]
     images = workload.data.train.inputs["pixels"]
     assert images.shape == (4, 3, 4, 4)
     assert images.mean().item() == pytest.approx(0, abs=1e-5)
@@ -166,10 +166,10 @@ def test_a_model_of_torchbench_repeats_its_own_batch(monkeypatch: pytest.MonkeyP
     class Model:
         def __init__(self, test: str, device: str, batch_size: int) -> None:
             torch.manual_seed = lambda seed: None  # type: ignore[assignment]  # as TorchBench does
-            self.asked = (test, device, batch_size)
+            self.arguments = (test, device, batch_size)
 
         def get_module(self) -> tuple[nn.Module, tuple[Tensor, float]]:
-            assert self.asked == ("train", "cpu", 2)
+            assert self.arguments == ("train", "cpu", 2)
             return Tripled(), (torch.tensor([[1.0], [2.0]]), 10.0)
 
     for package in ("torchbenchmark", "torchbenchmark.models"):

@@ -118,13 +118,13 @@ def test_a_new_module_is_a_new_task_and_nothing_else_is_needed(
     folder = tmp_path / "worker" / "tasks"
     folder.mkdir(parents=True)
     (folder / "better.py").write_text(NEW_TASK)
-    found = runpy.run_path(str(tmp_path / "specs" / "workload.py"))["TASKS"]
-    assert found == ("better",)
+    names = runpy.run_path(str(tmp_path / "specs" / "workload.py"))["TASKS"]
+    assert names == ("better",)
     for module in (workload, probe):
-        monkeypatch.setattr(module, "TASKS", found)
+        monkeypatch.setattr(module, "TASKS", names)
     monkeypatch.setattr(breakeven.runner.worker.tasks, "__path__", [str(folder)])
-    (told,) = tasks().values()
-    assert (told.learns, told.models) == ("the better text", ("builtin:bert-tiny",))
+    (task,) = tasks().values()
+    assert (task.learns, task.models) == ("the better text", ("builtin:bert-tiny",))
     load_workload(specs.ExperimentSpec(name="x", task="better"))
 
 

@@ -66,8 +66,8 @@ def test_whoever_watches_sees_one_run_that_has_the_turn(data_dir: DataDir) -> No
     log.close()
     runs[0].log.flush()
     with Store.in_memory(data_dir) as store:
-        found = queries.list_runs(store, EXPERIMENT_ID).assign(state="running")
-    assert [words.has_turn(run) for run in found.itertuples()] == [False, True]
+        listed = queries.list_runs(store, EXPERIMENT_ID).assign(state="running")
+    assert [words.has_turn(run) for run in listed.itertuples()] == [False, True]
 
 
 DEAF = """

@@ -148,8 +148,8 @@ def test_dropout_is_off_and_there_is_no_control() -> None:
 
 
 def test_only_the_parts_asked_for_are_checked_by_the_tolerance_asked_for(tmp_path: Path) -> None:
-    asked = specs.AccuracySpec(parts=("inference",), tolerance=0.25, iterations=1)
-    events = here(tmp_path, accuracy=asked, **NET)
+    accuracy = specs.AccuracySpec(parts=("inference",), tolerance=0.25, iterations=1)
+    events = here(tmp_path, accuracy=accuracy, **NET)
     (status,) = of_kind(events, "accuracy_status")
     assert (status["part"], status["tolerance"], status["iterations"]) == ("inference", 0.25, 1)
 
@@ -229,9 +229,9 @@ def test_without_a_compiler_a_model_repeats_itself_and_is_compared_with_double_p
 ) -> None:
     events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager-forward")
     assert statuses(events) == dict.fromkeys(("training", "inference"), status)
-    told = of_kind(events, "accuracy_status")[0]
-    (found,) = told["notes"] or [told["message"] or ""]
-    assert said in found and bool(said) is bool(found)
+    entry = of_kind(events, "accuracy_status")[0]
+    (note,) = entry["notes"] or [entry["message"] or ""]
+    assert said in note and bool(said) is bool(note)
     errors = {event["rmse"] for event in of_kind(events, "accuracy")}
     assert bool(errors) is (status == "pass") and (errors == {None}) is (said == NO_DOUBLE)
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
@@ -290,10 +290,10 @@ def test_masked_elements_hide_no_wrong_ones(kind: torch.dtype, mask: str) -> Non
     is_half, right = kind == torch.bfloat16, torch.linspace(1.0, 2.0, 2000, dtype=torch.float64)
     rounded = (right * 1.01).to(kind)  # 2 % between the two: beyond the tolerance, not the error
     for values, passed in ((right * 0.99, is_half or mask != "not a number"), (-right, False)):
-        found = judge(
+        judgement = judge(
             masked(values.to(kind)), masked(rounded), masked(right), 1e-3, equal_nan=is_half
         )
-        assert found.passed is passed
+        assert judgement.passed is passed
     lost = torch.cat([rounded, torch.zeros(5, dtype=kind)])
     assert not judge(lost, masked(rounded), masked(right), 1e-3, equal_nan=is_half).passed
 
@@ -310,11 +310,11 @@ def test_a_gradient_that_is_rounding_and_nothing_else_may_be_rounded_otherwise()
     reference = torch.full((2000,), 2e-8, dtype=torch.float64)
     baseline = torch.full((2000,), 1.2e-7)
     for size, passed in ((3.2e-7, True), (1.3e-6, False)):  # 3 and 13 times the baseline's error
-        found = judge(torch.full((2000,), size), baseline, reference, 1e-2, scale=3e-6)
-        assert found.passed is passed and found.multiplier == 10.0
+        judgement = judge(torch.full((2000,), size), baseline, reference, 1e-2, scale=3e-6)
+        assert judgement.passed is passed and judgement.multiplier == 10.0
     known = torch.full((2000,), 2e-7, dtype=torch.float64)  # twice the baseline's error
-    found = judge(torch.full((2000,), 5e-7), known.float() + 1e-7, known, 1e-2, scale=3e-6)
-    assert not found.passed and found.multiplier == 2.0
+    judgement = judge(torch.full((2000,), 5e-7), known.float() + 1e-7, known, 1e-2, scale=3e-6)
+    assert not judgement.passed and judgement.multiplier == 2.0
 
 
 def test_the_scale_of_a_gradient_is_its_size_or_a_thousandth_of_the_largest() -> None:
@@ -373,14 +373,14 @@ TWO_LAYERS = {"builtin:vit-small": (VIT, {**SIZE, "num_hidden_layers": 2})}
 
 
 def test_a_fault_in_one_layer_is_named_as_that_layer(tmp_path: Path) -> None:
-    asked = specs.AccuracySpec(parts=("inference",), iterations=1)
+    accuracy = specs.AccuracySpec(parts=("inference",), iterations=1)
     vit = {
         "task": "image_classification",
         "model": specs.ModelSpec(source="builtin:vit-small"),
         "data": specs.DataSpec(source="builtin:digits", num_train_samples=80, num_eval_samples=10),
     }
     with mock.patch.dict(BUILTIN_CONFIGURATIONS, TWO_LAYERS):
-        events = with_backend(tmp_path, planted_faults.wrong_in_one_layer, accuracy=asked, **vit)
+        events = with_backend(tmp_path, planted_faults.wrong_in_one_layer, accuracy=accuracy, **vit)
     assert statuses(events) == {"inference": "fail_accuracy"}
     layers = activations(events)
     names = [event["tensor"] for event in layers]
@@ -407,8 +407,8 @@ def of_ones_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
 def test_layers_are_looked_at_when_it_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: Any, negates: bool, looked_at: bool
 ) -> None:
-    asked = specs.AccuracySpec(parts=("inference",), layers=layers)
-    changes = {**of_ones_own(tmp_path, monkeypatch), "accuracy": asked}
+    accuracy = specs.AccuracySpec(parts=("inference",), layers=layers)
+    changes = {**of_ones_own(tmp_path, monkeypatch), "accuracy": accuracy}
     backend = planted_faults.negated_inference if negates else (lambda graph, inputs: graph.forward)
     events = with_backend(tmp_path, backend, **changes)
     assert statuses(events) == {"inference": "fail_accuracy" if negates else "pass"}
@@ -428,8 +428,8 @@ def test_what_comes_without_the_outputs_of_layers_alone_is_noted_and_stays_a_fai
             raise RuntimeError("too many outputs")
         return planted_faults.negated_inference(graph, inputs)
 
-    asked = specs.AccuracySpec(parts=("inference",))
-    changes = {**of_ones_own(tmp_path, monkeypatch), "accuracy": asked}
+    accuracy = specs.AccuracySpec(parts=("inference",))
+    changes = {**of_ones_own(tmp_path, monkeypatch), "accuracy": accuracy}
     for backend, said in ((fused, "the fault does not come"), (fails, "too many outputs")):
         (tmp_path / "events.jsonl").unlink(missing_ok=True)
         torch._dynamo.reset()

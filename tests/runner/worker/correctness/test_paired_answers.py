@@ -48,7 +48,7 @@ def classes(num_samples: int = 22) -> Split:
     return make_split({"x": x}, torch.randint(3, (num_samples,), generator=generator))
 
 
-def told(
+def compared_answers(
     model: nn.Module,
     split: Split,
     backend: str = "eager",
@@ -68,7 +68,7 @@ def other_backend(change: Callable[[Tensor], Tensor]) -> str:
     """One that changes the logits (samples, ...) of each batch."""
 
     def changes_logits(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        return lambda *given: [change(one) for one in graph.forward(*given)]
+        return lambda *given: [change(output) for output in graph.forward(*given)]
 
     name = f"changes_logits_{id(change)}"
     register_backend(changes_logits, name=name)
@@ -79,8 +79,8 @@ def in_double(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
     """Computes in double precision, as no backend in float32 rounds."""
 
     def run(*given: Tensor) -> list[Tensor]:
-        wide = [one.double() if one.is_floating_point() else one for one in given]
-        return [one.float() for one in graph.forward(*wide)]
+        wide = [value.double() if value.is_floating_point() else value for value in given]
+        return [output.float() for output in graph.forward(*wide)]
 
     return run
 
@@ -95,31 +95,33 @@ register_backend(in_double, name="in_double")
 def test_backends_that_round_otherwise_answer_rightly_however_close_the_classes(
     backend: str, spread: float
 ) -> None:
-    found = told(Net(spread), classes(), backend)
-    assert (found["compared"], found["wrong"], found["samples"]) == (22, 0, [])
-    assert found["ratio"] < 1 and found["tolerance"] < 1e-4
+    answers = compared_answers(Net(spread), classes(), backend)
+    assert (answers["compared"], answers["wrong"], answers["samples"]) == (22, 0, [])
+    assert answers["ratio"] < 1 and answers["tolerance"] < 1e-4
 
 
 def test_classes_that_rounding_chooses_between_are_no_wrong_answers() -> None:
     model = Net(0.0)  # all logits are 0.25
     ulp = torch.finfo(torch.float32).eps / 4
     sways = other_backend(lambda logits: logits + ulp * torch.eye(3)[2])
-    found = told(model, classes(), sways)
-    assert (found["differing"], found["wrong"]) == (22, 0)
+    answers = compared_answers(model, classes(), sways)
+    assert (answers["differing"], answers["wrong"]) == (22, 0)
 
 
 def test_under_autocast_rounding_goes_farther_and_faults_show_all_the_same() -> None:
     model, split = Net(), classes()
-    right = told(model, split, "eager", "bf16")
+    right = compared_answers(model, split, "eager", "bf16")
     assert right["wrong"] == 0 and right["tolerance"] > 1e-3
-    one = other_backend(lambda logits: torch.cat([logits[:1].roll(1, 1), logits[1:]]))
-    assert told(model, split, one, "bf16")["samples"] == [0, 8, 16]
+    exchanges = other_backend(lambda logits: torch.cat([logits[:1].roll(1, 1), logits[1:]]))
+    assert compared_answers(model, split, exchanges, "bf16")["samples"] == [0, 8, 16]
 
 
 def test_a_model_that_prefers_no_class_clearly_hides_no_exchanged_classes() -> None:
-    found = told(Net(1e-4), classes(), other_backend(lambda logits: logits.roll(1, 1)))
-    assert found["differing"] == found["wrong"] == 22
-    assert found["margin"] < 1e-3
+    answers = compared_answers(
+        Net(1e-4), classes(), other_backend(lambda logits: logits.roll(1, 1))
+    )
+    assert answers["differing"] == answers["wrong"] == 22
+    assert answers["margin"] < 1e-3
 
 
 class Masked(Net):
@@ -147,8 +149,11 @@ def test_a_masked_class_hides_no_exchanged_classes(
     def exchanges(logits: Tensor) -> Tensor:
         return torch.cat([logits[:, :3].roll(1, 1), logits[:, 3:]], 1)
 
-    assert told(Masked(mask), classes(), "eager", precision)["wrong"] == 0
-    assert told(Masked(mask), classes(), other_backend(exchanges), precision)["wrong"] == 22
+    assert compared_answers(Masked(mask), classes(), "eager", precision)["wrong"] == 0
+    assert (
+        compared_answers(Masked(mask), classes(), other_backend(exchanges), precision)["wrong"]
+        == 22
+    )
 
 
 def test_one_number_that_is_missing_is_one_wrong_answer() -> None:
@@ -156,21 +161,21 @@ def test_one_number_that_is_missing_is_one_wrong_answer() -> None:
         logits[3, 1] = torch.nan
         return logits
 
-    found = told(Net(), classes(8), other_backend(loses_one))
-    assert (found["wrong"], found["samples"], found["difference"]) == (1, [3], torch.inf)
+    answers = compared_answers(Net(), classes(8), other_backend(loses_one))
+    assert (answers["wrong"], answers["samples"], answers["difference"]) == (1, [3], torch.inf)
     # What is no number without a compiler is not compared.
     split = classes(8)
     split.inputs["x"][2] = torch.nan
-    assert told(Net(), split)["wrong"] == 0
+    assert compared_answers(Net(), split)["wrong"] == 0
 
 
 def test_numbers_are_compared_as_they_are() -> None:
     split = classes(16)
     numbers = make_split(split.inputs, split.labels.float())
-    right = told(Net(outputs=1), numbers, "in_double", align=align_numbers)
+    right = compared_answers(Net(outputs=1), numbers, "in_double", align=align_numbers)
     assert (right["compared"], right["differing"], right["wrong"]) == (16, 0, 0)
     off = other_backend(lambda values: values * (1 + 1e-3 * (torch.arange(8) == 5)[:, None]))
-    wrong = told(Net(outputs=1), numbers, off, align=align_numbers)
+    wrong = compared_answers(Net(outputs=1), numbers, off, align=align_numbers)
     assert (wrong["wrong"], wrong["wrong_classes"], wrong["samples"]) == (2, 0, [5, 13])
 
 
@@ -185,13 +190,13 @@ def test_tokens_are_compared_where_one_is_asked_for() -> None:
             logits[4, place] = logits[4, place].roll(1)
             return logits
 
-        return told(
+        return compared_answers(
             Net(), make_split({"x": x}, labels), other_backend(wrong), align=align_next_tokens
         )
 
-    found = change(1)
+    answers = change(1)
     # Of the last batch the fifth is a filler.
-    assert (found["compared"], found["wrong"], found["samples"]) == (30, 1, [4])
+    assert (answers["compared"], answers["wrong"], answers["samples"]) == (30, 1, [4])
     assert change(5)["wrong"] == 0, "nobody asks what follows padding"
 
 
@@ -209,9 +214,9 @@ def test_a_sample_that_rounding_sends_elsewhere_is_asked_about_more_than_once() 
         def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
             return super().forward(x.double()).float()
 
-    found = told(Routed(), classes(64), "in_double")
-    assert found["differing"] > 0, "rounding sends none elsewhere: the test asks nothing"
-    assert found["wrong"] == 0 and found["difference"] <= found["tolerance"]
+    answers = compared_answers(Routed(), classes(64), "in_double")
+    assert answers["differing"] > 0, "rounding sends none elsewhere: the test asks nothing"
+    assert answers["wrong"] == 0 and answers["difference"] <= answers["tolerance"]
 
 
 def test_a_pass_that_is_rounded_otherwise_leaves_what_is_exact() -> None:
@@ -235,8 +240,8 @@ def test_a_model_that_cannot_be_rounded_otherwise_is_not_compared(
         raise NotImplementedError("no rule for this operation")
 
     monkeypatch.setattr(PerturbedRounding, "_moved", refuse)
-    found = told(Net(), classes(8))
-    assert found == {"error": "NotImplementedError: no rule for this operation"}
+    answers = compared_answers(Net(), classes(8))
+    assert answers == {"error": "NotImplementedError: no rule for this operation"}
 
 
 @pytest.mark.parametrize(
@@ -245,5 +250,5 @@ def test_a_model_that_cannot_be_rounded_otherwise_is_not_compared(
     ids=["a class more", "a class less"],
 )
 def test_answers_of_another_shape_are_all_wrong(change: Callable[[Tensor], Tensor]) -> None:
-    found = told(Net(), classes(), other_backend(change))
-    assert (found["compared"], found["wrong"]) == (22, 22)
+    answers = compared_answers(Net(), classes(), other_backend(change))
+    assert (answers["compared"], answers["wrong"]) == (22, 22)

@@ -71,36 +71,38 @@ def events_of(
 ) -> Any:
     spec = experiment(**(NET | workload), backends=(backend,))
     spec = replace(spec, model=replace(spec.model, dropout=dropout))
-    found = run(spec, tmp_path / f"{label}.jsonl", label)
-    return {kind: of_kind(found, kind) for kind in ("step", "phase", *ASKED)}
+    events = run(spec, tmp_path / f"{label}.jsonl", label)
+    return {kind: of_kind(events, kind) for kind in ("step", "phase", *ASKED)}
 
 
 def test_a_backend_that_draws_what_eager_draws_is_asked_no_more(tmp_path: Path) -> None:
-    found = events_of(tmp_path, "eager:scope=forward", "eager-forward")
-    (asked,) = found["random_numbers"]
-    assert asked["same"] and asked["num_draws"] == 2
-    assert "checking" in [event["phase"] for event in found["phase"]]
-    assert asked["same_seed"] < 1e-6 * asked["other_seeds"]
-    assert not found["rehearsal"] and not found["dropout"] and not found["redraw"]
+    events = events_of(tmp_path, "eager:scope=forward", "eager-forward")
+    (check,) = events["random_numbers"]
+    assert check["same"] and check["num_draws"] == 2
+    assert "checking" in [event["phase"] for event in events["phase"]]
+    assert check["same_seed"] < 1e-6 * check["other_seeds"]
+    assert not events["rehearsal"] and not events["dropout"] and not events["redraw"]
 
 
 def test_numbers_that_a_backend_draws_once_too_many_are_not_missing_in_later_steps(
     tmp_path: Path,
 ) -> None:
     baseline = events_of(tmp_path, "warms_up:scope=forward", "baseline")
-    found = events_of(tmp_path, "warms_up:scope=forward", "warms_up-forward")
-    losses, expected = ([event["loss"] for event in one["step"]] for one in (found, baseline))
+    compiled = events_of(tmp_path, "warms_up:scope=forward", "warms_up-forward")
+    losses, expected = (
+        [event["loss"] for event in events["step"]] for events in (compiled, baseline)
+    )
     assert losses == pytest.approx(expected, rel=1e-5)
-    assert found["random_numbers"][0]["same"]
+    assert compiled["random_numbers"][0]["same"]
 
 
 def test_a_backend_whose_first_call_alone_draws_others_rehearses_without_dropout(
     tmp_path: Path,
 ) -> None:
-    found = events_of(tmp_path, "traces_with_numbers:scope=forward", "traces_with_numbers-forward")
-    (asked,) = found["random_numbers"]
-    assert not asked["same"] and asked["num_draws"] == 12
-    losses = {event["form"]: event["loss_by_step"] for event in found["rehearsal"]}
+    events = events_of(tmp_path, "traces_with_numbers:scope=forward", "traces_with_numbers-forward")
+    (check,) = events["random_numbers"]
+    assert not check["same"] and check["num_draws"] == 12
+    losses = {event["form"]: event["loss_by_step"] for event in events["rehearsal"]}
     assert losses["compiled"] == pytest.approx(losses["eager"], rel=1e-5)
 
 
@@ -108,25 +110,25 @@ def test_a_backend_whose_first_call_alone_draws_others_rehearses_without_dropout
 def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_asked(
     tmp_path: Path, label: str, dropout: str
 ) -> None:
-    found = events_of(tmp_path, "eager:scope=forward", label, dropout)
-    assert not any(found[kind] for kind in ASKED)
+    events = events_of(tmp_path, "eager:scope=forward", label, dropout)
+    assert not any(events[kind] for kind in ASKED)
 
 
 def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -> None:
     training = replace(experiment().training, epochs=1)
-    found = events_of(
+    events = events_of(
         tmp_path, "own_numbers:scope=forward", "own_numbers-forward", training=training, **BERT
     )
-    (asked,) = found["random_numbers"]
-    assert not asked["same"] and asked["num_draws"] == 12 and asked["inference_draws"] is False
-    assert len(found["redraw"][0]["distances"]) == 24 * 23 / 2
-    losses = {event["form"]: event["loss_by_step"] for event in found["rehearsal"]}
+    (check,) = events["random_numbers"]
+    assert not check["same"] and check["num_draws"] == 12 and check["inference_draws"] is False
+    assert len(events["redraw"][0]["distances"]) == 24 * 23 / 2
+    losses = {event["form"]: event["loss_by_step"] for event in events["rehearsal"]}
     assert losses["compiled"] == pytest.approx(losses["eager"], rel=1e-5)
     assert losses["perturbed"] != losses["eager"]
-    assert len(losses["eager"]) == len(found["step"]) == 6
+    assert len(losses["eager"]) == len(events["step"]) == 6
     # Embeddings, in the layer attention and two outputs; the pooled output.
     for compiled in (False, True):
-        rows = [row for row in found["dropout"] if row["compiled"] is compiled]
+        rows = [row for row in events["dropout"] if row["compiled"] is compiled]
         assert [row["number"] for row in rows] == list(range(5))
         assert [row["operation"] == "attention" for row in rows].count(True) == 1
         assert all(abs(row["zeros"] / row["tried"] - 0.1) < 0.03 for row in rows)
@@ -134,16 +136,16 @@ def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -
 
 
 def test_a_wrong_rate_shows_in_every_dropout(tmp_path: Path) -> None:
-    found = events_of(tmp_path, "dropout_wrong_rate:scope=forward", "dropout_wrong_rate-forward")
-    rows = [row for row in found["dropout"] if row["compiled"]]
+    events = events_of(tmp_path, "dropout_wrong_rate:scope=forward", "dropout_wrong_rate-forward")
+    rows = [row for row in events["dropout"] if row["compiled"]]
     assert len(rows) == 2
     assert all(abs(row["zeros"] / row["tried"] - 0.2) < 0.04 for row in rows)
 
 
 def test_dropout_that_is_left_on_in_inference_shows_as_other_answers(tmp_path: Path) -> None:
     backend = "dropout_in_inference"
-    found = events_of(tmp_path, f"{backend}:scope=forward", f"{backend}-forward")
-    assert found["random_numbers"][0]["inference_draws"] is True
+    events = events_of(tmp_path, f"{backend}:scope=forward", f"{backend}-forward")
+    assert events["random_numbers"][0]["inference_draws"] is True
 
 
 class Net(nn.Module):
@@ -162,7 +164,7 @@ def test_probes_let_everything_through_and_draw_beside_it() -> None:
     probes = DropoutProbes(torch.device("cpu"))
     with probes.active():
         assert probes.survey(lambda: torch.equal(net(x), plain))
-        assert [(one.operation, one.p) for one in probes.places] == [
+        assert [(place.operation, place.p) for place in probes.places] == [
             ("attention", 0.5),
             ("dropout", 0.25),
         ]
@@ -190,7 +192,7 @@ class WithRoom(CpuDevice):
 def test_a_copy_of_the_state_lies_on_the_device_where_twice_its_size_is_free() -> None:
     # Six numbers of 4 bytes, of a device that has none to give: they cannot be copied to the CPU.
     model = nn.Linear(2, 2, device="meta")
-    assert {one.device.type for one in TensorState(model, [], WithRoom(48))._values} == {"meta"}
+    assert {value.device.type for value in TensorState(model, [], WithRoom(48))._values} == {"meta"}
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta"):
         TensorState(model, [], WithRoom(47))
 
@@ -221,8 +223,10 @@ def test_where_no_parity_is_judged_random_numbers_are_not_asked_for(
 ) -> None:
     """A scenario of whose runs each has something else to do, and one that trains as usual."""
     spec = experiment(**NET, backends=("own_numbers:scope=forward",), scenario=scenario)
-    label = next(one.label for one in spec.variants if one.backend and one.cache != "warm")
-    found = run(spec, tmp_path / "journal", label)
-    phases = [event["phase"] for event in of_kind(found, "phase")]
+    label = next(
+        variant.label for variant in spec.variants if variant.backend and variant.cache != "warm"
+    )
+    events = run(spec, tmp_path / "journal", label)
+    phases = [event["phase"] for event in of_kind(events, "phase")]
     assert phases[-1] == "done" and "checking" not in phases
-    assert not any(of_kind(found, kind) for kind in ASKED)
+    assert not any(of_kind(events, kind) for kind in ASKED)

@@ -35,13 +35,13 @@ def test_pictures_are_those_that_were_packed_in_their_order_whole_and_in_parts(
 ) -> None:
     colours = ["red", "blue", "green"]
     (tmp_path / "blue.jpg").write_bytes(packed(4, 4, "blue", "JPEG"))
-    found = table(
+    images = table(
         {"bytes": packed(4, 4, "red"), "path": None},
         {"bytes": None, "path": str(tmp_path / "blue.jpg")},
         {"bytes": packed(4, 4, "green"), "path": None},
     )
-    assert len([*found]) == 3 and len([*found[1:]]) == 2
-    for image, colour in zip(found[0:3], colours, strict=True):
+    assert len([*images]) == 3 and len([*images[1:]]) == 2
+    for image, colour in zip(images[0:3], colours, strict=True):
         expected = np.array(PIL.Image.new("RGB", (1, 1), colour)).reshape(3)
         assert np.abs(np.array(image).astype(int) - expected).max() <= 2  # JPEG rounds
 
@@ -53,10 +53,12 @@ def test_a_picture_is_unpacked_when_its_turn_comes_and_none_of_a_hundred_megapix
     stream = io.BytesIO()
     PIL.Image.new("1", (side, side)).save(stream, "PNG")
     assert len(stream.getvalue()) < 50_000
-    found = table({"bytes": packed(2, 2), "path": None}, {"bytes": stream.getvalue(), "path": None})
-    assert next(iter(found)).size == (2, 2)
+    images = table(
+        {"bytes": packed(2, 2), "path": None}, {"bytes": stream.getvalue(), "path": None}
+    )
+    assert next(iter(images)).size == (2, 2)
     with pytest.raises(WorkloadError, match="10,001 x 10,001 pixels are more than 100,000,000"):
-        list(found)
+        list(images)
 
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n{} loop\n%%EOF\n"

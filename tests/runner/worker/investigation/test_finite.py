@@ -117,7 +117,7 @@ def test_tensors_of_a_micro_batch_live_no_longer_than_without_the_watch() -> Non
     with Watch(model):
         for _ in range(2):
             model(torch.ones(2)).sum().backward()
-        assert [one() for one in results] == [None, None]
+        assert [reference() for reference in results] == [None, None]
 
 
 def trained(model: str, steps: int, **training: Any) -> Any:
@@ -138,16 +138,16 @@ def trained(model: str, steps: int, **training: Any) -> Any:
 
 
 def test_a_logarithm_of_a_negative_number_is_found_in_its_layer() -> None:
-    found = trained("failing_models.py:Logarithmic", 4, learning_rate=1e-3)
-    assert (found.kind, found.step, found.error) == ("raises", 2, "the loss is not finite")
-    assert (found.tensor, found.quantity) == ("layer scale (Logarithm)", "forward pass")
-    assert found.detail == "the loss is not finite, first in layer scale (Logarithm)"
+    outcome = trained("failing_models.py:Logarithmic", 4, learning_rate=1e-3)
+    assert (outcome.kind, outcome.step, outcome.error) == ("raises", 2, "the loss is not finite")
+    assert (outcome.tensor, outcome.quantity) == ("layer scale (Logarithm)", "forward pass")
+    assert outcome.detail == "the loss is not finite, first in layer scale (Logarithm)"
 
 
 def test_a_learning_rate_that_makes_a_layer_overflow_is_found_in_this_layer() -> None:
     assert trained("relu_net.py:ReluNet", 6, learning_rate=1e-3) == PASSES
-    found = trained("relu_net.py:ReluNet", 6, learning_rate=1e4, optimizer="SGD")
+    outcome = trained("relu_net.py:ReluNet", 6, learning_rate=1e4, optimizer="SGD")
     # What the first block returns has 22 digits by then. The norm squares that, and numbers of
     # single precision end at 3e38.
-    assert (found.step, found.quantity) == (2, "forward pass")
-    assert found.tensor == "layer blocks.1.norm (LayerNorm)"
+    assert (outcome.step, outcome.quantity) == (2, "forward pass")
+    assert outcome.tensor == "layer blocks.1.norm (LayerNorm)"

@@ -94,7 +94,7 @@ def test_a_stopped_and_then_killed_search_goes_on_with_the_next_trial(
     every = trials(run)
     assert every[: len(killed)] == killed and killed[: len(stopped)] == stopped
     name = every[1]["what"]
-    assert [(one["stage"], one["what"]) for one in every] == [
+    assert [(trial["stage"], trial["what"]) for trial in every] == [
         ("reproduction", "no compiler"),
         ("reproduction", name),
         ("reproduction", name),
@@ -107,9 +107,9 @@ def test_a_stopped_and_then_killed_search_goes_on_with_the_next_trial(
         *[("program", "repro.py")] * 3,
         *[("program", "repro.py eager")] * 2,
     ]
-    assert [one["number"] for one in every] == [*range(1, len(every) + 1)]
+    assert [trial["number"] for trial in every] == [*range(1, len(every) + 1)]
     finding = [
-        one for one in each_event(run.events_file) if one["kind"] == "investigation_finding"
+        event for event in each_event(run.events_file) if event["kind"] == "investigation_finding"
     ][-1]
     assert (finding["cause"], finding["program_fails"]) == ("backend", 3)
 
@@ -122,23 +122,25 @@ def run(data_dir: DataDir) -> RunDir:
 
 
 def made(
-    run: RunDir, *asked: tuple[str, Outcome], torch: str = "2.9", code: str = "a1"
+    run: RunDir, *given_outcomes: tuple[str, Outcome], torch: str = "2.9", code: str = "a1"
 ) -> list[Outcome]:
     """The outcomes of an attempt's trials: recorded ones, else those given here."""
     log = EventLog(run.events_file)
     log.append("environment", python="3.12", versions={"torch": torch})
     log.append("source", source="train.py", sha256=code)
     attempt = Trials(run, log)
-    found = [attempt.made("stages", what, lambda given=given: given) for what, given in asked]
+    outcomes = [
+        attempt.made("stages", what, lambda given=given: given) for what, given in given_outcomes
+    ]
     log.close()
-    return found
+    return outcomes
 
 
 def test_a_search_that_ended_early_can_go_on_without_a_checkpoint(data_dir: DataDir) -> None:
-    found = find_experiment(data_dir, submit(data_dir, SPEC))
-    (run,) = found.runs
+    experiment = find_experiment(data_dir, submit(data_dir, SPEC))
+    (run,) = experiment.runs
     run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
-    assert resume(found) == ["compiler_faults.wrong_relu"]
+    assert resume(experiment) == ["compiler_faults.wrong_relu"]
     assert run.state is RunState.QUEUED
 
 
@@ -146,7 +148,7 @@ def test_a_process_that_may_have_died_with_the_attempt_is_no_outcome(run: RunDir
     crashes = Outcome(kind="crashes", error="the process ended with exit status -9")
     made(run, ("eager", RAISES), ("inductor", crashes))
     assert made(run, ("eager", PASSES), ("inductor", PASSES))[1] == PASSES
-    assert [one["number"] for one in trials(run)] == [1, 2, 3]
+    assert [trial["number"] for trial in trials(run)] == [1, 2, 3]
     # A third attempt has the outcome of the second one.
     assert made(run, ("eager", PASSES), ("inductor", RAISES))[1] == PASSES
 
@@ -183,7 +185,7 @@ def test_a_later_attempt_has_the_recorded_outcomes_and_makes_all_trials_after_an
     first, changed, last = made(run, ("eager", PASSES), ("other", other), ("inductor", PASSES))
     # NaN equals nothing, not even itself.
     assert repr(first) == repr(RAISES) and (changed, last) == (other, PASSES)
-    assert [(one["number"], one["what"]) for one in trials(run)] == [
+    assert [(trial["number"], trial["what"]) for trial in trials(run)] == [
         (1, "eager"),
         (2, "aot_eager"),
         (3, "inductor"),
@@ -206,7 +208,7 @@ def test_a_trial_without_a_compiler_that_is_killed_or_lacks_memory_blames_no_cod
     search = Investigation.__new__(Investigation)
     search._context = SimpleNamespace(experiment=SPEC)  # type: ignore[assignment]
     search._wanted, search._step, search._finding = SPEC.investigation, 0, Finding()
-    search._trial = lambda *asked: outcome  # type: ignore[method-assign]
+    search._trial = lambda *arguments: outcome  # type: ignore[method-assign]
     with pytest.raises(_Answered):
         search._reproduce()
     assert search._finding.cause == cause

@@ -49,8 +49,8 @@ def relu_between_other_operations() -> graphs.Graph:
 
 
 def names_of(graph: graphs.Graph) -> list[str]:
-    nodes = [one for one in graph.module.graph.nodes if one.op == "call_function"]
-    return [one.target.__name__ for one in nodes]
+    nodes = [node for node in graph.module.graph.nodes if node.op == "call_function"]
+    return [node.target.__name__ for node in nodes]
 
 
 def test_a_wrong_gradient_of_relu_leaves_relu_alone() -> None:
@@ -137,7 +137,7 @@ def test_a_fault_that_random_inputs_do_not_show_takes_the_trainings_own() -> Non
         def run(*arguments: Tensor) -> Any:
             outputs = module.forward(*arguments)
             wrong = torch.equal(arguments[0], arguments[1])
-            return [one + 1.0 for one in outputs] if wrong else outputs
+            return [output + 1.0 for output in outputs] if wrong else outputs
 
         return run
 
@@ -183,9 +183,9 @@ def test_a_fault_that_random_inputs_do_not_show_takes_the_trainings_own() -> Non
     ],
 )
 def test_failures_are_of_one_kind_if_their_messages_begin_alike(
-    one: Outcome, other: Outcome, same: bool
+    first: Outcome, second: Outcome, same: bool
 ) -> None:
-    assert is_same(one, other) is same
+    assert is_same(first, second) is same
 
 
 def test_the_graph_of_an_optimizer_which_holds_its_weights_passes_again_and_again() -> None:

@@ -63,18 +63,18 @@ def train_all(folder: Path, trainings: list[Asked]) -> None:
         register_backend(OWN_NUMBERS[name], name=name)
     device = open_device("cpu")
     group = DistributedGroup(device, str(folder / "meeting"))
-    for one in trainings:
-        spec = one.spec
-        (variant,) = (v for v in spec.variants if v.label == one.label)
-        journal = folder / one.name
+    for training in trainings:
+        spec = training.spec
+        (variant,) = (v for v in spec.variants if v.label == training.label)
+        journal = folder / training.name
         log = EventLog(journal) if group.rank == 0 else SilentLog()
         run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
         with torch_afresh():
-            turns = TurnsOnPaper(one.num_turns)
+            turns = TurnsOnPaper(training.num_turns)
             run_session(folder_of(journal), run_spec, log, turns, device, group)
         log.close()
-        if one.copy and group.rank == 0:
-            shutil.copy(journal, folder / one.copy)
-            shutil.copytree(folder_of(journal).path, folder_of(folder / one.copy).path)
+        if training.copy and group.rank == 0:
+            shutil.copy(journal, folder / training.copy)
+            shutil.copytree(folder_of(journal).path, folder_of(folder / training.copy).path)
         group.gather(None)
     group.close()

@@ -28,23 +28,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         devices=("cpu", "cpu"),
         backends=tuple(WAYS.values()),
     )
-    labels = [one.label for one in spec.variants if one.role == "backend"]
-    asked = [Asked(name, spec, label) for name, label in zip(WAYS, labels, strict=True)]
-    train_together(folder, [Asked("plain", spec), *asked])
+    labels = [variant.label for variant in spec.variants if variant.role == "backend"]
+    requests = [Asked(name, spec, label) for name, label in zip(WAYS, labels, strict=True)]
+    train_together(folder, [Asked("plain", spec), *requests])
     return folder
 
 
 def breaks(folder: Path, field: str = "reason", begins: str = "") -> dict[str, int]:
     """How many graph breaks of training each way has whose field begins so."""
-    found = {}
+    counts = {}
     for name in WAYS:
         events = of_kind(journal_of(folder, name), "graph_break")
-        found[name] = sum(
-            one["count"]
-            for one in events
-            if one["phase"] == "training" and str(one[field]).startswith(begins)
+        counts[name] = sum(
+            event["count"]
+            for event in events
+            if event["phase"] == "training" and str(event[field]).startswith(begins)
         )
-    return found
+    return counts
 
 
 @pytest.mark.parametrize("name", WAYS)

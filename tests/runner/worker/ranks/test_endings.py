@@ -79,8 +79,8 @@ class Work:
     @property
     def ranks(self) -> list[int]:
         """Process ids, in the order of their ranks."""
-        found = processes(f"{RANK} {self.run.path}")
-        return sorted(found, key=lambda pid: environment(pid).get("RANK", ""))
+        pids = processes(f"{RANK} {self.run.path}")
+        return sorted(pids, key=lambda pid: environment(pid).get("RANK", ""))
 
     def errors(self) -> list[dict[str, object]]:
         return [e for e in read_events(self.run.events_file)[0] if e["kind"] == "error"]
@@ -126,12 +126,12 @@ def test_a_run_on_several_devices_listens_to_nobody_outside(looked_at: Work) -> 
     """A store of torch's listens to the network, and its agent runs what anybody puts there."""
     work = looked_at
     work.set_up()
-    addresses = [one for pid in (work.process.pid, *work.ranks) for one in listening(pid)]
+    addresses = [address for pid in (work.process.pid, *work.ranks) for address in listening(pid)]
     assert addresses  # Ranks do find each other somehow.
-    assert [one for one in addresses if not LOOPBACK.fullmatch(one)] == []
+    assert [address for address in addresses if not LOOPBACK.fullmatch(address)] == []
     for pid in work.ranks:  # Where the machine's own name leads to the network, too.
-        told = environment(pid)
-        assert told["GLOO_SOCKET_IFNAME"] == told["NCCL_SOCKET_IFNAME"] == "lo"
+        variables = environment(pid)
+        assert variables["GLOO_SOCKET_IFNAME"] == variables["NCCL_SOCKET_IFNAME"] == "lo"
 
 
 def listening(pid: int) -> list[str]:

@@ -93,7 +93,7 @@ def test_a_tensor_that_lies_outside_is_not_read(
     checkpoint: Path, model: nn.Module, tmp_path: Path
 ) -> None:
     index = pickle.loads((checkpoint / ".metadata").read_bytes())
-    (place,) = {one.relative_path for one in index.storage_data.values()}
+    (place,) = {stored.relative_path for stored in index.storage_data.values()}
     (checkpoint / place).rename(tmp_path / "outside.distcp")
     for part in index.storage_data.values():
         part.relative_path = "../outside.distcp"

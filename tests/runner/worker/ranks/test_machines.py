@@ -95,8 +95,8 @@ def test_a_training_over_two_machines_is_that_of_one_device(
     assert folder.state is RunState.FINISHED, folder.log_tail()
     events, _ = read_events(folder.events_file)
     with mock.patch.dict(BUILTIN_CONFIGURATIONS, {"builtin:bert-tiny": (TINY_BERT, SETTINGS)}):
-        whole = run(ALONE, tmp_path / "whole")
-    assert losses(events) == pytest.approx(losses(whole), rel=ROUNDING)
+        alone = run(ALONE, tmp_path / "whole")
+    assert losses(events) == pytest.approx(losses(alone), rel=ROUNDING)
     assert {row["rank"] for row in of_kind(events, "rank_block")} == {0, 1}
     (first, *_) = of_kind(events, "checkpoint")
     shards = {file.name for file in (folder.path / first["file"]).glob("*.distcp")}

@@ -73,6 +73,6 @@ def test_the_command_has_a_run_of_two_ranks_go_on_on_one_device(
     assert (resumed["num_devices_before"], resumed["num_devices"]) == (2, 1)
     assert {row["seq"] > resumed["seq"] for row in of_kind(events, "rank_block")} == {False}
     with mock.patch.dict(BUILTIN_CONFIGURATIONS, {"builtin:bert-tiny": (TINY_BERT, SETTINGS)}):
-        whole = run(replace(SAVED, backends=(), controls=0), tmp_path / "whole")
-    assert losses(events) == pytest.approx(losses(whole), rel=ROUNDING)
+        uninterrupted = run(replace(SAVED, backends=(), controls=0), tmp_path / "whole")
+    assert losses(events) == pytest.approx(losses(uninterrupted), rel=ROUNDING)
     assert (folder.attempts / "1" / "exit.json").exists()

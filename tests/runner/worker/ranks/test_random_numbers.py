@@ -23,9 +23,9 @@ def with_dropout(parallel: str) -> ExperimentSpec:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("numbers")
     spec = with_dropout("ddp")
-    labels = {one.backend: one.label for one in spec.variants if one.backend}
-    asked = [Asked(name, spec, label) for name, label in labels.items()]
-    train_together(folder, [*asked, Asked("parts", with_dropout("fsdp"), "eager")])
+    labels = {variant.backend: variant.label for variant in spec.variants if variant.backend}
+    requests = [Asked(name, spec, label) for name, label in labels.items()]
+    train_together(folder, [*requests, Asked("parts", with_dropout("fsdp"), "eager")])
     return folder
 
 
@@ -38,10 +38,10 @@ def faults(events: list[dict[str, Any]]) -> list[Any]:
 
 def test_what_draws_as_eager_does_is_asked_no_more(folder: Path) -> None:
     events = journal_of(folder, "eager")
-    (asked,) = of_kind(events, "random_numbers")
-    assert asked.get("error") is None and asked["same"] and asked["num_draws"] == 2
-    assert asked["same_seed"] < 1e-6 * asked["other_seeds"]
-    assert len(asked["loss_by_draw"]) == 4 and not of_kind(events, "rehearsal")
+    (check,) = of_kind(events, "random_numbers")
+    assert check.get("error") is None and check["same"] and check["num_draws"] == 2
+    assert check["same_seed"] < 1e-6 * check["other_seeds"]
+    assert len(check["loss_by_draw"]) == 4 and not of_kind(events, "rehearsal")
 
 
 def test_what_draws_its_own_computes_the_same_without_dropout_and_drops_as_many(
@@ -49,9 +49,11 @@ def test_what_draws_its_own_computes_the_same_without_dropout_and_drops_as_many(
 ) -> None:
     """The probes of both ranks are counted together: each has half of every batch."""
     events = journal_of(folder, "own_numbers")
-    (asked,) = of_kind(events, "random_numbers")
-    assert asked.get("error") is None and not asked["same"]
-    forms = {one["form"]: one["loss_by_step"] for one in of_kind(events, "rehearsal")}
+    (check,) = of_kind(events, "random_numbers")
+    assert check.get("error") is None and not check["same"]
+    forms = {
+        rehearsal["form"]: rehearsal["loss_by_step"] for rehearsal in of_kind(events, "rehearsal")
+    }
     assert set(forms) == {"eager", "perturbed", "compiled"}
     assert forms["compiled"] == pytest.approx(forms["eager"], rel=1e-4)
     assert forms["perturbed"] != forms["eager"] and len(forms["eager"]) == 12
@@ -59,9 +61,9 @@ def test_what_draws_its_own_computes_the_same_without_dropout_and_drops_as_many(
 
 
 def test_a_dropout_that_drops_too_much_is_found(folder: Path) -> None:
-    assert {one.what for one in faults(journal_of(folder, "dropout_wrong_rate"))} == {"share"}
+    assert {fault.what for fault in faults(journal_of(folder, "dropout_wrong_rate"))} == {"share"}
 
 
 def test_of_weights_in_parts_it_is_said_that_nobody_is_asked(folder: Path) -> None:
-    (asked,) = of_kind(journal_of(folder, "parts"), "random_numbers")
-    assert "keep a part of all weights each" in asked["error"]
+    (check,) = of_kind(journal_of(folder, "parts"), "random_numbers")
+    assert "keep a part of all weights each" in check["error"]

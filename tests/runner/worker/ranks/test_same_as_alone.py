@@ -91,20 +91,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything once alone is made where it is asked for; over two ranks here, in one go, with
     what goes on from six steps that one device made."""
     folder = tmp_path_factory.mktemp("ranks")
-    asked = [
+    requests = [
         Asked(f"{name}-{way}", together(spec, way))
         for name, spec in SPECS.items()
         for way in WAYS.get(name, ("ddp", "fsdp"))
     ]
     for way in ("ddp", "fsdp"):
         saving = together(SAVED, way)
-        asked += [Asked(f"parts-{way}", saving, num_turns=2, copy=f"moved-{way}")]
-        asked += [Asked(f"parts-{way}", saving), Asked(f"begun-{way}", saving)]
+        requests += [Asked(f"parts-{way}", saving, num_turns=2, copy=f"moved-{way}")]
+        requests += [Asked(f"parts-{way}", saving), Asked(f"begun-{way}", saving)]
         with torch_afresh():
             run(SAVED, folder / f"begun-{way}", turns=TurnsOnPaper(2))
     compiled = replace(COMPILED, backends=("eager:scope=forward",))
-    asked += [Asked("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
-    train_together(folder, asked)
+    requests += [Asked("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
+    train_together(folder, requests)
     return folder
 
 
@@ -140,27 +140,29 @@ def test_losses_and_evaluations_are_those_of_one_device(
     folder: Path, on_one_device: Runs, name: str, way: str
 ) -> None:
     expected = on_one_device(name)
-    found = journal_of(folder, f"{name}-{way}")
-    assert losses(found) == pytest.approx(losses(expected), rel=ROUNDING)
-    for mine, other in zip(
-        of_kind(found, "evaluation"), of_kind(expected, "evaluation"), strict=True
+    events = journal_of(folder, f"{name}-{way}")
+    assert losses(events) == pytest.approx(losses(expected), rel=ROUNDING)
+    for row, expected_row in zip(
+        of_kind(events, "evaluation"), of_kind(expected, "evaluation"), strict=True
     ):
-        assert mine["loss"] == pytest.approx(other["loss"], rel=ROUNDING)
-        known = {name: value for name, value in other["metrics"].items() if value is not None}
-        undefined = dict.fromkeys(other["metrics"].keys() - known.keys())
-        found_known = {name: mine["metrics"].pop(name) for name in known}
-        assert found_known == pytest.approx(known, rel=ROUNDING)
-        assert mine["metrics"] == undefined
-        assert mine["num_samples"] == other["num_samples"]
+        assert row["loss"] == pytest.approx(expected_row["loss"], rel=ROUNDING)
+        known = {
+            name: value for name, value in expected_row["metrics"].items() if value is not None
+        }
+        undefined = dict.fromkeys(expected_row["metrics"].keys() - known.keys())
+        values = {name: row["metrics"].pop(name) for name in known}
+        assert values == pytest.approx(known, rel=ROUNDING)
+        assert row["metrics"] == undefined
+        assert row["num_samples"] == expected_row["num_samples"]
     rates = [step["learning_rate"] for step in of_kind(expected, "step")]
-    assert [step["learning_rate"] for step in of_kind(found, "step")] == rates
+    assert [step["learning_rate"] for step in of_kind(events, "step")] == rates
     if SPECS[name].training.record_gradient_norm:
         norms = [step["gradient_norm"] for step in of_kind(expected, "step")]
-        mine = [step["gradient_norm"] for step in of_kind(found, "step")]
-        assert mine == pytest.approx(norms, rel=1e-4)
+        own_norms = [step["gradient_norm"] for step in of_kind(events, "step")]
+        assert own_norms == pytest.approx(norms, rel=1e-4)
     if name == "clipped":
         last = of_kind(expected, "step")[-1]["losses"]
-        assert of_kind(found, "step")[-1]["losses"] == pytest.approx(last, rel=ROUNDING)
+        assert of_kind(events, "step")[-1]["losses"] == pytest.approx(last, rel=ROUNDING)
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
@@ -168,38 +170,42 @@ def test_predictions_and_gradients_are_those_of_whole_batches(
     folder: Path, tmp_path: Path, way: str
 ) -> None:
     expected = run(PLAIN, tmp_path / "plain")
-    found = journal_of(folder, f"plain-{way}")
-    (told,) = of_kind(found, "prediction")
+    events = journal_of(folder, f"plain-{way}")
+    (prediction,) = of_kind(events, "prediction")
     tables = [
-        pyarrow.parquet.read_table(folder_of(journal).path / told["file"]).to_pydict()
+        pyarrow.parquet.read_table(folder_of(journal).path / prediction["file"]).to_pydict()
         for journal in (folder / f"plain-{way}", tmp_path / "plain")
     ]
     assert tables[0]["label"] == tables[1]["label"]
     assert tables[0]["prediction"] == tables[1]["prediction"]
-    mine, other = (of_kind(events, "gradient_statistics")[0] for events in (found, expected))
-    assert [t["name"] for t in mine["tensors"]] == [t["name"] for t in other["tensors"]]
-    norms = [tensor["norm"] for tensor in other["tensors"]]
-    assert [t["norm"] for t in mine["tensors"]] == pytest.approx(norms, rel=1e-3, abs=1e-6)
+    statistics, expected_statistics = (
+        of_kind(events, "gradient_statistics")[0] for events in (events, expected)
+    )
+    assert [t["name"] for t in statistics["tensors"]] == [
+        t["name"] for t in expected_statistics["tensors"]
+    ]
+    norms = [tensor["norm"] for tensor in expected_statistics["tensors"]]
+    assert [t["norm"] for t in statistics["tensors"]] == pytest.approx(norms, rel=1e-3, abs=1e-6)
 
 
 def test_all_ranks_stop_together_at_the_step_of_one_device(
     folder: Path, on_one_device: Runs
 ) -> None:
     for name in ("stopped", "diverged"):
-        expected, found = on_one_device(name), journal_of(folder, f"{name}-{WAYS[name][0]}")
-        (mine,), (other,) = (of_kind(events, "stopped") for events in (found, expected))
-        assert mine["step"] == other["step"] < 12
-        assert mine["reason"].split()[0] == other["reason"].split()[0]
-    (last,) = of_kind(found, "step")
+        expected, events = on_one_device(name), journal_of(folder, f"{name}-{WAYS[name][0]}")
+        (own,), (other,) = (of_kind(events, "stopped") for events in (events, expected))
+        assert own["step"] == other["step"] < 12
+        assert own["reason"].split()[0] == other["reason"].split()[0]
+    (last,) = of_kind(events, "step")
     assert not math.isfinite(float(last["loss"]))
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
 def test_a_resumed_run_is_that_of_an_uninterrupted_one_bit_for_bit(folder: Path, way: str) -> None:
-    whole, parts = (journal_of(folder, f"{name}-{way}") for name in ("saved", "parts"))
+    uninterrupted, parts = (journal_of(folder, f"{name}-{way}") for name in ("saved", "parts"))
     (resumed,) = of_kind(parts, "resumed")
     assert resumed["step"] == 6 and resumed["file"].endswith("step-00000006.sharded")
-    assert losses(parts) == losses(whole)
+    assert losses(parts) == losses(uninterrupted)
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
@@ -217,14 +223,14 @@ def test_two_ranks_go_on_from_what_one_device_saved(
     folder: Path, on_one_device: Runs, way: str
 ) -> None:
     """One device makes six of twelve steps, two ranks the others, over whole models and shards."""
-    whole, events = on_one_device("saved"), journal_of(folder, f"begun-{way}")
+    alone, events = on_one_device("saved"), journal_of(folder, f"begun-{way}")
     (resumed,) = of_kind(events, "resumed")
     assert resumed["step"] == 6 and resumed["file"].endswith("step-00000006.pt")
     assert (resumed["num_devices_before"], resumed["num_devices"]) == (1, 2)
     assert list(losses(events)) == list(range(12))
-    assert losses(events) == pytest.approx(losses(whole), rel=ROUNDING)
-    mine, other = (of_kind(one, "evaluation")[-1]["loss"] for one in (events, whole))
-    assert mine == pytest.approx(other, rel=ROUNDING)
+    assert losses(events) == pytest.approx(losses(alone), rel=ROUNDING)
+    loss, loss_alone = (of_kind(journal, "evaluation")[-1]["loss"] for journal in (events, alone))
+    assert loss == pytest.approx(loss_alone, rel=ROUNDING)
 
 
 def test_each_rank_tells_its_own_time_and_memory_of_every_block(folder: Path) -> None:

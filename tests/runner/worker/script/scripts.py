@@ -75,17 +75,17 @@ class Ran:
     folder: RunDir
     turns: TurnsOnPaper
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
         return of_kind(self.events, kind)
 
     @property
     def losses(self) -> list[float]:
-        return [event["loss"] for event in self.of("step")]
+        return [event["loss"] for event in self.of_kind("step")]
 
     @property
     def workload(self) -> dict[str, Any]:
         """What was said last."""
-        return self.of("workload")[-1]
+        return self.of_kind("workload")[-1]
 
 
 def experiment(file: Path, **changes: Any) -> ExperimentSpec:

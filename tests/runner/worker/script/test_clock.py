@@ -113,7 +113,7 @@ def test_a_script_sees_no_waiting_and_a_library_sees_the_real_time(
     ran = run(tmp_path, BY_THE_CLOCK, turns=LongWaits())
     assert time.time is before, "afterwards all see the real time"
     values: dict[str, list[float]] = {"elapsed": [], "counted": [], "logged": []}
-    for event in ran.of("value"):
+    for event in ran.of_kind("value"):
         values[event["name"]].append(event["value"])
     # Blocks of 4 steps: a turn before the first step, and two between later ones.
     assert max(values["elapsed"]) < 3600 and max(values["counted"]) < 3600
@@ -160,13 +160,13 @@ TENSOR = SCHEDULE.replace(
     "code", [SCHEDULE, AT_THE_START, TENSOR], ids=["schedule", "at the start", "tensor"]
 )
 def test_the_learning_rate_of_each_step_is_recorded(tmp_path: Path, code: str, label: str) -> None:
-    rates = [event["learning_rate"] for event in run(tmp_path, code, label).of("step")]
+    rates = [event["learning_rate"] for event in run(tmp_path, code, label).of_kind("step")]
     assert rates == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
 
 
 def test_settings_of_each_optimizer_are_recorded_where_inputs_are(tmp_path: Path) -> None:
     inputs: dict[int, Any] = {
-        event["step"]: event for event in run(tmp_path, SCHEDULE).of("inputs")
+        event["step"]: event for event in run(tmp_path, SCHEDULE).of_kind("inputs")
     }
     assert inputs[2]["settings"]["0.lr"] == [0.05]
     assert inputs[4]["settings"]["0.lr"] == [0.025]
@@ -183,5 +183,5 @@ def test_without_an_optimizer_no_rate_is_recorded(tmp_path: Path) -> None:
         "for number in range(4):\n    breakeven.step(step(torch.randn(8, 4)).detach())\n"
     )
     ran = run(tmp_path, code)
-    assert [event["learning_rate"] for event in ran.of("step")] == [None] * 4
+    assert [event["learning_rate"] for event in ran.of_kind("step")] == [None] * 4
     assert torch.isfinite(torch.tensor(ran.losses)).all()

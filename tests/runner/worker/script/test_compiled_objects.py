@@ -113,7 +113,7 @@ def test_what_torch_compile_returns_is_what_a_script_gets_without_breakeven(
             ran = run(tmp_path, code, label)
         assert json.loads((ran.folder.workplace / "facts.json").read_text()) == facts
         assert len(ran.losses) == 6
-        assert bool(ran.of("compile_started")) == (label == "eager")
+        assert bool(ran.of_kind("compile_started")) == (label == "eager")
 
 
 def test_a_module_that_the_script_kept_beside_its_compiled_form_stays_uncompiled(
@@ -134,7 +134,7 @@ for number in range(6):
 """
     )
     ran = run(tmp_path, code, "eager")
-    assert [event["step"] for event in ran.of("compile_started")] == [0]
+    assert [event["step"] for event in ran.of_kind("compile_started")] == [0]
 
 
 LIBRARY = """
@@ -170,7 +170,9 @@ for number in range(6):
 """
     )
     ran: dict[str, Ran] = {label: run(tmp_path, code, label) for label in ("baseline", "eager")}
-    assert not ran["baseline"].of("compile_started") and ran["eager"].of("compile_started")
+    assert not ran["baseline"].of_kind("compile_started") and ran["eager"].of_kind(
+        "compile_started"
+    )
     assert ran["eager"].losses == pytest.approx(ran["baseline"].losses, abs=1e-6)
     (note,) = [note for note in ran["eager"].workload["notes"] if "torch.compile" in note]
     assert "fitting.py:6" in note

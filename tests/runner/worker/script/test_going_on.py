@@ -76,12 +76,12 @@ def test_blocks_end_where_checkpoints_are_written_so_that_no_step_before_is_lost
     tmp_path: Path,
 ) -> None:
     ran = failed_once(tmp_path)
-    found = [
-        (one["kind"], one.get("first_step", one.get("step")), one.get("num_steps"))
-        for one in ran.events
-        if one["kind"] in ("block", "checkpoint", "resumed")
+    places = [
+        (event["kind"], event.get("first_step", event.get("step")), event.get("num_steps"))
+        for event in ran.events
+        if event["kind"] in ("block", "checkpoint", "resumed")
     ]
-    assert found == [
+    assert places == [
         ("block", 0, 4),
         ("block", 4, 1),
         ("checkpoint", 5, None),
@@ -91,7 +91,7 @@ def test_blocks_end_where_checkpoints_are_written_so_that_no_step_before_is_lost
         ("block", 5, 3),
         ("block", 8, 4),
     ]
-    (checkpoint,) = ran.of("checkpoint")
+    (checkpoint,) = ran.of_kind("checkpoint")
     assert checkpoint["file"] == "work/last.pt" and checkpoint["bytes"] > 500
 
 
@@ -101,8 +101,12 @@ def test_a_checkpoint_among_steps_that_are_profiled_leaves_their_profile_whole(
     ran = run(
         tmp_path, FAILING.replace("== 4:", "== 10:").replace("== 9 and", "< 0 and"), profile_steps=3
     )
-    blocks = [(one["first_step"], one["num_steps"]) for one in ran.of("block") if one["warm_up"]]
-    (profile,) = ran.of("profile")
+    blocks = [
+        (block["first_step"], block["num_steps"])
+        for block in ran.of_kind("block")
+        if block["warm_up"]
+    ]
+    (profile,) = ran.of_kind("profile")
     assert blocks == [(8, 3), (11, 1)] and profile.get("failure") is None and profile["steps"] == 3
 
 
@@ -115,7 +119,7 @@ def test_a_control_that_goes_on_is_not_perturbed_once_more(tmp_path: Path) -> No
 
 def test_a_script_that_asks_for_no_checkpoint_begins_anew_and_that_is_said(tmp_path: Path) -> None:
     ran = failed_once(tmp_path, FAILING.replace('breakeven.load("last.pt")', "None"))
-    (resumed,) = ran.of("resumed")
+    (resumed,) = ran.of_kind("resumed")
     assert (resumed["step"], resumed["file"], resumed["attempt"]) == (0, None, 2)
     assert ran.losses[10:] == pytest.approx(ran.losses[:10] + ran.losses[-2:])
     assert "Attempt 2 began anew" in ran.workload["notes"][-1]
@@ -131,7 +135,7 @@ def test_a_file_that_no_attempt_of_this_run_has_saved_is_no_checkpoint(tmp_path:
     over = FAILING.replace("if number == 9", written_over).replace(
         'Path("failed")', f"Path({str(tmp_path / 'failed')!r})"
     )
-    assert failed_once(tmp_path, over, "control").of("resumed")[0]["step"] == 0
+    assert failed_once(tmp_path, over, "control").of_kind("resumed")[0]["step"] == 0
 
 
 def test_by_hand_saving_and_loading_are_torchs(tmp_path: Path) -> None:
@@ -158,8 +162,8 @@ def test_a_folder_that_a_library_overwrites_counts_no_more_and_others_still_do(
     last = run.path / "last"
     checkpoints.forget(last)
     (last / "weights").write_bytes(b"half")
-    found = checkpoints.latest()
-    assert found is not None and (found.step, found.path.name) == (10, "first")
+    latest = checkpoints.latest()
+    assert latest is not None and (latest.step, latest.path.name) == (10, "first")
 
 
 def add_rounds(ran: Ran, folder: Path, code: str, turns: TurnsOnPaper | None = None) -> Ran:
@@ -170,7 +174,7 @@ def add_rounds(ran: Ran, folder: Path, code: str, turns: TurnsOnPaper | None = N
 
 
 def places(events: list[dict[str, int]]) -> list[tuple[int, int]]:
-    return [(one["first_step"], one["num_steps"]) for one in of_kind(events, "block")]
+    return [(block["first_step"], block["num_steps"]) for block in of_kind(events, "block")]
 
 
 def test_a_script_runs_again_from_its_beginning_and_only_its_blocks_are_recorded(
@@ -184,7 +188,7 @@ def test_a_script_runs_again_from_its_beginning_and_only_its_blocks_are_recorded
     assert places(later) == [(12, 4), (16, 2), (18, 2), (20, 4)]
     (resumed,) = of_kind(later, "resumed")
     assert (resumed["step"], resumed["file"], resumed["attempt"]) == (12, None, 2)
-    assert not {one["kind"] for one in later} & {
+    assert not {event["kind"] for event in later} & {
         "step",
         "value",
         "evaluation",

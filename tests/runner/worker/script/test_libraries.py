@@ -185,18 +185,18 @@ def try_script(folder: Path, trial: Trial) -> None:
         script=ScriptSpec(arguments=trial.given, steps=trial.steps),
     )
     data_dir = DataDir(folder / "data")
-    found = find_experiment(data_dir, submit(data_dir, spec))
+    submitted = find_experiment(data_dir, submit(data_dir, spec))
     allowed = {CODE_VARIABLE: str(project)}
     for step in trial.kills:
-        (run, _) = found.runs
+        (run, _) = submitted.runs
         status = work_on(run, fork_this, **allowed)
         if step < 0:
             assert (status, run.state) == (WorkerExit.CANCELLED, RunState.CANCELLED)
-            assert resume(found) == ["baseline"]
+            assert resume(submitted) == ["baseline"]
         else:
             assert status == -signal.SIGKILL, run.log_tail()
             run.reopen()
-    for run in found.runs:
+    for run in submitted.runs:
         assert work_on(run, fork_this, **allowed) == 0, run.log_tail()
 
 
@@ -247,12 +247,12 @@ class Tried:
         folders = {label: run.workplace for label, run in runs.items()}
         return cls((folder / "printed").read_text(), journals, folders, accumulated)
 
-    def of(self, run: str, kind: str) -> list[dict[str, Any]]:
+    def of_kind(self, run: str, kind: str) -> list[dict[str, Any]]:
         return of_kind(self.runs[run], kind)
 
     def losses(self, run: str) -> list[float]:
         """By step; a step that was made again counts as it was last."""
-        return list({event["step"]: event["loss"] for event in self.of(run, "step")}.values())
+        return list({event["step"]: event["loss"] for event in self.of_kind(run, "step")}.values())
 
     @property
     def losses_by_hand(self) -> list[float]:
@@ -272,20 +272,23 @@ def expect_the_same(
     assert len(by_hand) == num_steps
     assert tried.losses("baseline") == pytest.approx(by_hand, rel=1e-6)
     assert tried.losses("eager") == pytest.approx(by_hand, rel=1e-4)
-    assert tried.of("eager", "compile_started")
-    assert not tried.of("baseline", "compile_started")
-    assert [event["step"] for event in tried.of("baseline", "resumed")] == gone_on
+    assert tried.of_kind("eager", "compile_started")
+    assert not tried.of_kind("baseline", "compile_started")
+    assert [event["step"] for event in tried.of_kind("baseline", "resumed")] == gone_on
     names = ("weights_sha256", "data_sha256", "code_sha256", "num_steps")
-    last, other = (tried.of(run, "workload")[-1] for run in tried.runs)
+    last, other = (tried.of_kind(run, "workload")[-1] for run in tried.runs)
     assert {name: last[name] for name in names} == {name: other[name] for name in names}
     assert last["precision"] == "float32"
     assert last["samples_per_step"] == other["samples_per_step"] == samples
-    mine, others = (
-        {one["step"]: one["floats"] + [one["sha256"]] for one in tried.of(run, "inputs")}
+    own, others = (
+        {
+            inputs["step"]: inputs["floats"] + [inputs["sha256"]]
+            for inputs in tried.of_kind(run, "inputs")
+        }
         for run in tried.runs
     )
-    both = mine.keys() & others.keys()
-    assert {step: mine[step] for step in both} == {step: others[step] for step in both}
+    both = own.keys() & others.keys()
+    assert {step: own[step] for step in both} == {step: others[step] for step in both}
     assert max(both) >= (gone_on or [35])[-1]
 
 
@@ -311,7 +314,7 @@ def test_a_script_that_is_killed_and_then_cancelled_has_the_losses_that_it_has_b
 def test_transformers_trainer_ends_in_good_order_after_the_steps_asked_for(folder: Path) -> None:
     tried = Tried.read(folder / "Trainer")
     expect_the_same(tried, 12, [7])
-    at_ten, at_end = tried.of("baseline", "evaluation")
+    at_ten, at_end = tried.of_kind("baseline", "evaluation")
     assert (at_ten["step"], at_end["step"]) == (10, 12)
     assert at_ten["num_samples"] == at_end["num_samples"] == 100
     printed = re.search(r"'eval_loss': '?([\d.]+)'?, 'eval_accuracy': '?([\d.]+)", tried.by_hand)
@@ -326,7 +329,7 @@ def test_lightning_ends_in_good_order_after_the_steps_asked_for(folder: Path) ->
     """20 steps are an epoch, after which it evaluates and saves."""
     tried = Tried.read(folder / "Lightning")
     expect_the_same(tried, 24, [20])
-    at_twenty = tried.of("baseline", "evaluation")[0]
+    at_twenty = tried.of_kind("baseline", "evaluation")[0]
     assert (at_twenty["step"], at_twenty["split"]) == (20, "validation")
     assert at_twenty["num_samples"] == 160
 
@@ -335,12 +338,12 @@ def test_a_module_that_lightning_gets_compiled_is_compiled_as_by_hand(folder: Pa
     """Lightning compiles all its steps, also those that evaluate."""
     tried = Tried.read(folder / "compiled")
     expect_the_same(tried, 40, [])
-    phases = {event["phase"] for event in tried.of("eager", "compile_started")}
+    phases = {event["phase"] for event in tried.of_kind("eager", "compile_started")}
     assert phases == {"training", "evaluating"}
-    functions = {event["function"] for event in tried.of("eager", "compile_metrics")}
+    functions = {event["function"] for event in tried.of_kind("eager", "compile_metrics")}
     assert {"training_step", "validation_step"} <= functions
     for label in tried.runs:
-        assert [event["step"] for event in tried.of(label, "evaluation")] == [20, 40]
+        assert [event["step"] for event in tried.of_kind(label, "evaluation")] == [20, 40]
 
 
 def test_the_loss_of_manual_optimization_is_what_goes_backward(folder: Path) -> None:

@@ -40,52 +40,55 @@ def made"""
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     """The ten steps, by the label of the run."""
-    folder, found = tmp_path_factory.mktemp("ten"), {}
+    folder, runs = tmp_path_factory.mktemp("ten"), {}
     for label in ("baseline", "control", "eager"):
         with torch_afresh():
-            found[label] = run(folder, TEN_STEPS, label)
-    return found
+            runs[label] = run(folder, TEN_STEPS, label)
+    return runs
 
 
 def by_hand(code: str, seed: int = 0) -> list[float]:
     """The losses of the script without anybody who measures it."""
     torch.manual_seed(seed)
-    told: list[float] = []
+    losses: list[float] = []
     code = code.replace("breakeven.step(", "told(").replace("= breakeven.compile", "=")
-    names = {"told": lambda loss, **_: told.append(float(loss))}
+    names = {"told": lambda loss, **_: losses.append(float(loss))}
     exec(compile(code, "by hand", "exec"), names)
-    return told
+    return losses
 
 
 def places(ran: Ran) -> list[tuple[int, int, bool]]:
-    return [(one["first_step"], one["num_steps"], one["warm_up"]) for one in ran.of("block")]
+    return [
+        (block["first_step"], block["num_steps"], block["warm_up"])
+        for block in ran.of_kind("block")
+    ]
 
 
 def hashed(ran: Ran) -> dict[int, str]:
     """Of the points that each step was given."""
-    return {event["step"]: event["floats"][0]["sha256"] for event in ran.of("inputs")}
+    return {event["step"]: event["floats"][0]["sha256"] for event in ran.of_kind("inputs")}
 
 
 def test_a_script_is_measured_with_the_losses_that_it_has_by_hand(ran: dict[str, Ran]) -> None:
-    found = ran["baseline"]
-    assert found.losses == by_hand(TEN_STEPS.replace("model = breakeven.compile(model)\n", ""))
-    assert places(found) == [(0, 4, False), (4, 4, False), (8, 2, False)]
-    assert [event["step"] for event in found.of("step")] == list(range(10))
-    assert all(event["seconds"] > 0 for event in found.of("step"))
-    assert found.turns.said == ["ready", "done", "done", "finished"]
-    workload = found.workload
+    baseline = ran["baseline"]
+    assert baseline.losses == by_hand(TEN_STEPS.replace("model = breakeven.compile(model)\n", ""))
+    assert places(baseline) == [(0, 4, False), (4, 4, False), (8, 2, False)]
+    assert [event["step"] for event in baseline.of_kind("step")] == list(range(10))
+    assert all(event["seconds"] > 0 for event in baseline.of_kind("step"))
+    assert baseline.turns.said == ["ready", "done", "done", "finished"]
+    workload = baseline.workload
     assert workload["num_steps"] == 10 and workload["num_parameters"] == 4 * 2 + 2
     assert (workload["samples_per_step"], workload["tokens_per_step"]) == (8, 16)
     assert workload["precision"] == "float32"
-    worked_on = [(event["samples"], event["tokens"]) for event in found.of("block")]
+    worked_on = [(event["samples"], event["tokens"]) for event in baseline.of_kind("block")]
     assert worked_on == [(32, 64), (32, 64), (16, 32)]
 
 
 def test_a_backend_compiles_what_the_script_names_and_learns_the_same(ran: dict[str, Ran]) -> None:
     baseline, eager = ran["baseline"], ran["eager"]
-    assert not baseline.of("compile_started") and eager.of("compile_started")
+    assert not baseline.of_kind("compile_started") and eager.of_kind("compile_started")
     assert eager.losses == pytest.approx(baseline.losses, abs=1e-6)
-    compiled = [event["step"] for event in eager.of("step") if event["compiled"]]
+    compiled = [event["step"] for event in eager.of_kind("step") if event["compiled"]]
     assert compiled == [0]
     assert eager.workload["weights_sha256"] == baseline.workload["weights_sha256"]
 
@@ -105,7 +108,7 @@ def test_a_call_of_torch_compile_does_what_the_run_says_and_the_notes_say_so(
         "breakeven.compile(model)", "torch.compile(model, mode='max-autotune')"
     )
     baseline, eager = run(tmp_path, code), run(tmp_path, code, "eager")
-    assert not baseline.of("compile_started") and eager.of("compile_started")
+    assert not baseline.of_kind("compile_started") and eager.of_kind("compile_started")
     (note,) = eager.workload["notes"]
     assert note.startswith("train.py:25 calls torch.compile with mode='max-autotune'")
 
@@ -122,7 +125,7 @@ for number in range(8):
     baseline, control = run(tmp_path, code), run(tmp_path, code, "control")
     assert control.losses != baseline.losses
     assert baseline.workload["num_parameters"] == 10
-    assert run(tmp_path, code, "eager").of("compile_started")
+    assert run(tmp_path, code, "eager").of_kind("compile_started")
 
 
 DEEP = """
@@ -155,7 +158,7 @@ def test_modules_of_torchs_own_are_compiled_too(
     """Dynamo does not begin in a forward that lies in torch itself."""
     code = TEN_STEPS.replace("model = Net()", model)
     ran = run(tmp_path, code, label, backends=(backend,))
-    assert [event["step"] for event in ran.of("step") if event["compiled"]] == [0]
+    assert [event["step"] for event in ran.of_kind("step") if event["compiled"]] == [0]
 
 
 def test_what_was_given_to_the_first_steps_and_the_first_of_each_block_is_hashed(
@@ -191,14 +194,14 @@ for number in range(8):
 """
     )
     ran = run(tmp_path, code, "eager")
-    (found,) = ran.of("evaluation")
-    assert (found["split"], found["step"], found["loss"]) == ("validation", 6, 0.5)
-    assert found["metrics"] == {"accuracy": 0.75} and found["num_samples"] == 8
-    assert max(event["seconds"] for event in ran.of("step")) < 1000
+    (evaluation,) = ran.of_kind("evaluation")
+    assert (evaluation["split"], evaluation["step"], evaluation["loss"]) == ("validation", 6, 0.5)
+    assert evaluation["metrics"] == {"accuracy": 0.75} and evaluation["num_samples"] == 8
+    assert max(event["seconds"] for event in ran.of_kind("step")) < 1000
     # What the evaluation compiled is none of the training's latency.
-    phases = [event["phase"] for event in ran.of("compile_started")]
+    phases = [event["phase"] for event in ran.of_kind("compile_started")]
     assert phases == ["training", "evaluating"]
-    assert [event["step"] for event in ran.of("step") if event["compiled"]] == [0]
+    assert [event["step"] for event in ran.of_kind("step") if event["compiled"]] == [0]
 
 
 def test_a_teacher_that_never_trains_is_part_of_the_step(tmp_path: Path) -> None:
@@ -215,7 +218,7 @@ for number in range(8):
     breakeven.step(made(points))
 """
     )
-    assert min(event["seconds"] for event in run(tmp_path, code).of("step")[1:]) > 0.02
+    assert min(event["seconds"] for event in run(tmp_path, code).of_kind("step")[1:]) > 0.02
 
 
 def test_a_script_ends_after_the_steps_asked_for_or_when_it_is_asked_to_and_cannot_catch_its_end(
@@ -227,9 +230,9 @@ def test_a_script_ends_after_the_steps_asked_for_or_when_it_is_asked_to_and_cann
     ran = run(tmp_path, TEN_STEPS.replace(step, caught), script=ScriptSpec(steps=6))
     assert "caught" not in capsys.readouterr().out
     assert len(ran.losses) == 6 and ran.turns.said[-1] == "finished"
-    assert places(ran) == [(0, 4, False), (4, 2, False)] and not ran.of("stopped")
+    assert places(ran) == [(0, 4, False), (4, 2, False)] and not ran.of_kind("stopped")
     early = run(tmp_path, TEN_STEPS, "control", script=ScriptSpec(steps=60))
-    (stopped,) = early.of("stopped")
+    (stopped,) = early.of_kind("stopped")
     assert stopped["step"] == 10 and stopped["reason"] == "the script ended"
     turns = TurnsOnPaper(num_turns=2)  # Whoever asks to stop is obeyed at the next step.
     turns.stop_requested = False
@@ -242,15 +245,15 @@ def test_a_script_that_lost_a_search_ends_at_its_next_step_and_says_why(
 ) -> None:
     code = TEN_STEPS.replace("range(10)", "range(1000)") + "print('after the training')\n"
     ran = run(tmp_path, code, turns=Ended(), scenario="tune", tune=TuneSpec(steps=500))
-    (stopped,) = ran.of("stopped")
+    (stopped,) = ran.of_kind("stopped")
     assert stopped["step"] == 16 and stopped["ending"]["cause"] == "loses"
     assert stopped["reason"] == "for 500 steps it surely takes longer than inductor"
     assert ran.turns.said[-1] == "finished" and "after" not in capsys.readouterr().out
     # The first turns warm up, as in every search.
-    assert [block["warm_up"] for block in ran.of("block")] == [True, True, False, False]
+    assert [block["warm_up"] for block in ran.of_kind("block")] == [True, True, False, False]
     turns = Ended(block_steps=2)
     ran = run(tmp_path, code, "control", turns=turns, scenario="tune", tune=TuneSpec(steps=500))
-    assert [block["num_steps"] for block in ran.of("block")] == [4, 2, 2, 2]
+    assert [block["num_steps"] for block in ran.of_kind("block")] == [4, 2, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -270,16 +273,16 @@ def test_blocks_of_a_script_with_few_steps_are_short_enough_for_an_interval(
     code = TEN_STEPS.replace("range(10)", f"range({steps})")
     script = ScriptSpec(steps=steps if known else 0)
     ran = run(tmp_path, code, block_steps=10, script=script)
-    assert [block["num_steps"] for block in ran.of("block")] == lengths
+    assert [block["num_steps"] for block in ran.of_kind("block")] == lengths
 
 
 def test_the_last_steps_are_profiled_where_it_is_known_which_these_are(tmp_path: Path) -> None:
     code = TEN_STEPS.replace("range(10)", "range(30)")
     ran = run(tmp_path, code, profile_steps=2, script=ScriptSpec(steps=30))
     # On the CPU one turn of one step that warms up, and two that are profiled.
-    assert places(ran)[-1] == (27, 3, True) and not any(one[2] for one in places(ran)[:-1])
-    (found,) = ran.of("profile")
-    assert found["steps"] == 2 and "failure" not in found and ran.of("profile_kernel")
+    assert places(ran)[-1] == (27, 3, True) and not any(block[2] for block in places(ran)[:-1])
+    (profile,) = ran.of_kind("profile")
+    assert profile["steps"] == 2 and "failure" not in profile and ran.of_kind("profile_kernel")
     assert len(ran.losses) == 30
 
 
@@ -296,15 +299,15 @@ def test_early_steps_are_not_profiled_on_a_gpu_where_a_profile_makes_later_steps
     monkeypatch.setattr(StepProfiler, "slows_later_steps", True)
     code = TEN_STEPS.replace("range(10)", "range(30)")
     unknown = run(tmp_path, code, profile_steps=2)
-    assert not unknown.of("profile") and not any(one[2] for one in places(unknown))
+    assert not unknown.of_kind("profile") and not any(block[2] for block in places(unknown))
     assert len(unknown.losses) == 30
     known = run(tmp_path, code, "control", profile_steps=2, script=ScriptSpec(steps=30))
-    assert known.of("profile")
+    assert known.of_kind("profile")
 
 
 def test_a_script_that_ends_while_it_is_profiled_has_no_profile(tmp_path: Path) -> None:
     ran = run(tmp_path, TEN_STEPS, profile_steps=50)
-    assert len(ran.losses) == 10 and not ran.of("profile")
+    assert len(ran.losses) == 10 and not ran.of_kind("profile")
     assert places(ran) == [(0, 4, False), (4, 4, False), (8, 2, True)]
 
 
@@ -423,4 +426,4 @@ for _ in range(4):
     with pytest.raises(Exception, match="print"):
         run(tmp_path, code, "eager", backends=backends)
     lifted = run(tmp_path, code, "eager-fullgraph_false", backends=backends)
-    assert len(lifted.losses) == 4 and lifted.of("graph_break")
+    assert len(lifted.losses) == 4 and lifted.of_kind("graph_break")

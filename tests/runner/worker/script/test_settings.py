@@ -79,10 +79,10 @@ def test_processes_of_a_data_loader_pause_while_other_runs_have_their_turns(tmp_
 
 
 def test_the_journal_has_the_time_that_steps_wait_for_their_data(tmp_path: Path) -> None:
-    blocks = run(tmp_path, LOADING).of("block")
+    blocks = run(tmp_path, LOADING).of_kind("block")
     # The first batch is loaded before the first step begins.
-    assert [one["loading_seconds"] >= 4 * 0.02 for one in blocks[1:]] == [True, True]
-    assert all(one["loading_seconds"] < one["seconds"] for one in blocks)
+    assert [block["loading_seconds"] >= 4 * 0.02 for block in blocks[1:]] == [True, True]
+    assert all(block["loading_seconds"] < block["seconds"] for block in blocks)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_loading_for_an_evaluation_is_no_waiting_of_a_step(tmp_path: Path, evalu
         loading = DataLoader(Slow(), batch_size=1)
         {evaluating}
 """
-    blocks = run(tmp_path, LOADING + evaluation).of("block")
+    blocks = run(tmp_path, LOADING + evaluation).of_kind("block")
     assert len(blocks) == 3
     # An evaluation loads for 60 * 20 ms = 1.2 s.
-    assert all(one["loading_seconds"] < 1 for one in blocks)
+    assert all(block["loading_seconds"] < 1 for block in blocks)
 
 
 def test_a_backend_gives_data_loaders_their_processes(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ for number in range(8):
 def test_a_backend_gives_the_scripts_optimizer_its_form(tmp_path: Path) -> None:
     def fused(label: str) -> float:
         changes = {"backends": ("none:optimizer=fused",)}
-        return run(tmp_path, FUSED_OR_NOT, label, **changes).of("value")[0]["value"]
+        return run(tmp_path, FUSED_OR_NOT, label, **changes).of_kind("value")[0]["value"]
 
     assert (fused("baseline"), fused("none-fused")) == (0.0, 1.0)
 

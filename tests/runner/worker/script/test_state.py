@@ -128,9 +128,9 @@ for number in range(6):
     ],
 )
 def test_state_is_what_comes_from_results(tmp_path: Path, code: str, state: list[int]) -> None:
-    inputs = {event["step"]: event for event in run(tmp_path, code).of("inputs")}
+    inputs = {event["step"]: event for event in run(tmp_path, code).of_kind("inputs")}
     assert [event.get("state", []) for event in inputs.values()][:3] == [[], state, []]
-    compiled = {event["step"]: event for event in run(tmp_path, code, "eager").of("inputs")}
+    compiled = {event["step"]: event for event in run(tmp_path, code, "eager").of_kind("inputs")}
     assert not any("state" in event for event in compiled.values())
     assert compiled[1]["floats"][-1]["sha256"] == inputs[1]["floats"][-1]["sha256"] or state != [0]
 

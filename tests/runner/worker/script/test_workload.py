@@ -48,10 +48,10 @@ def test_tensors_are_found_in_what_libraries_wrap_batches_in() -> None:
 
 def test_floats_stand_apart_from_what_no_model_computes() -> None:
     tokens = torch.arange(6)
-    one, other = (workload.inputs_of(((tokens, n * PICTURES), {})) for n in (1, 2))
-    assert one is not None and other is not None
-    assert one.sha256 == other.sha256 and one.floats != other.floats
-    assert one.whole_sha256 != other.whole_sha256
+    first, second = (workload.inputs_of(((tokens, n * PICTURES), {})) for n in (1, 2))
+    assert first is not None and second is not None
+    assert first.sha256 == second.sha256 and first.floats != second.floats
+    assert first.whole_sha256 != second.whole_sha256
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_floats_stand_apart_from_what_no_model_computes() -> None:
 def test_rough_numbers_tell_rounding_from_another_picture(change: Any, is_close: bool) -> None:
     rough = []
     for pictures in (PICTURES - 0.5, change(PICTURES - 0.5)):
-        found = workload.inputs_of(pictures)
-        assert found is not None
-        rough.append(found.floats[0]["rough"])
+        inputs = workload.inputs_of(pictures)
+        assert inputs is not None
+        rough.append(inputs.floats[0]["rough"])
     apart = max(abs(a - b) / rough[0][0] for a, b in zip(*rough, strict=True))
     assert (apart < 0.01) is is_close
 
@@ -91,12 +91,12 @@ def test_each_generator_that_was_drawn_from_stands_elsewhere() -> None:
 
 
 def test_the_models_of_a_function_are_those_it_refers_to() -> None:
-    mine, bound = nn.Linear(2, 2), nn.Linear(2, 2)
+    closed_over, bound = nn.Linear(2, 2), nn.Linear(2, 2)
 
     def step(points: torch.Tensor) -> torch.Tensor:
-        return mine(points)
+        return closed_over(points)
 
-    assert workload.models_of(step) == [mine]
+    assert workload.models_of(step) == [closed_over]
     assert workload.models_of(bound.forward) == [bound]
     assert workload.models_of(torch.sin) == []
 
@@ -127,8 +127,8 @@ def test_products_are_counted_once_forwards_and_twice_backwards_those_in_one_ker
 
 
 def test_what_nobody_counts_is_not_known_and_named() -> None:
-    found = counted(lambda: nn.LSTM(4, 8)(torch.randn(5, 2, 4)))
-    assert found.flops is None and found.uncounted == {"mkldnn_rnn_layer"}
+    count = counted(lambda: nn.LSTM(4, 8)(torch.randn(5, 2, 4)))
+    assert count.flops is None and count.uncounted == {"mkldnn_rnn_layer"}
     assert counted(lambda: torch.fft.rfft(torch.randn(8))).flops is None
     light = nn.Sequential(nn.LayerNorm(4), nn.GELU(), nn.Dropout(0.1))
     assert counted(lambda: light(torch.randn(5, 4)).sum().backward()).flops == 0
@@ -148,9 +148,9 @@ def test_of_batches_of_any_size_the_mean_one_counts(tmp_path: Path) -> None:
     code = NET + STEPS.replace("randn(8, 4)", "randn(8 + 10 * (number == 1), 4)").replace(
         "samples=8", "samples=8 + 10 * (number == 1)"
     )
-    found = run(tmp_path, code).workload
-    assert found["samples_per_step"] == 10
-    assert found["flops_per_step"] == pytest.approx(2 * (2 * 10 * 4 * 2))
+    measured = run(tmp_path, code).workload
+    assert measured["samples_per_step"] == 10
+    assert measured["flops_per_step"] == pytest.approx(2 * (2 * 10 * 4 * 2))
 
 
 def test_a_script_that_compiles_by_itself_goes_on_and_is_not_counted(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def names(place: Path) -> set[str]:
-    return {str(one.relative_to(place)) for one in place.rglob("*") if not one.is_dir()}
+    return {str(path.relative_to(place)) for path in place.rglob("*") if not path.is_dir()}
 
 
 def test_files_are_copied_and_what_no_script_reads_is_left_out(

@@ -42,16 +42,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("scopes")
     net = replace(WORKLOADS["relu net"], evaluation=EvaluationSpec())
     net = replace(net, training=replace(net.training, max_steps=8, optimizer="SGD"), block_steps=4)
-    found = {}
+    by_scope = {}
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(CODE_VARIABLE, str(FAULTS))
-        found["none"] = run(net, folder / "none")
+        by_scope["none"] = run(net, folder / "none")
         for scope in SCOPES:
             backend = f"eager:scope={scope}"
             spec = replace(net, backends=(backend,))
             with torch_afresh():
-                found[scope] = run(spec, folder / scope, parse_backend(backend).label)
-    return found
+                by_scope[scope] = run(spec, folder / scope, parse_backend(backend).label)
+    return by_scope
 
 
 def functions(events: list[dict[str, Any]]) -> set[str]:
@@ -68,10 +68,10 @@ def test_every_scope_trains_the_same(recorded: Recorded) -> None:
 
 
 def test_only_what_the_scope_names_is_compiled(recorded: Recorded) -> None:
-    found = functions(recorded["forward"])
-    assert found and not found & {"iterate", "backward", "update", "step"}
-    found = functions(recorded["forward_backward"])
-    assert {"backward", "update"} <= found and "iterate" not in found
+    names = functions(recorded["forward"])
+    assert names and not names & {"iterate", "backward", "update", "step"}
+    names = functions(recorded["forward_backward"])
+    assert {"backward", "update"} <= names and "iterate" not in names
 
 
 def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_blocks_of_torchs_own_classes_are_compiled_too_and_once_for_all(block: A
     counters.clear()
     compiling.compile_blocks(model, parse_backend("eager:scope=blocks"))
     points = torch.randn(2, 3, 8, requires_grad=True)
-    for one in model.blocks:
-        points = one(points)
+    for compiled_block in model.blocks:
+        points = compiled_block(points)
     points.sum().backward()
     assert counters["frames"] == {"total": 1, "ok": 1} and counters["stats"]["unique_graphs"] == 1
 
@@ -174,7 +174,7 @@ def test_the_recipe_finds_the_blocks_by_their_paths(model: nn.Module, paths: lis
     lines = recipe(ExperimentSpec(name="x"), parse_backend("eager:scope=blocks"), blocks=paths)
     copied = deepcopy(model)
     exec(lines, {"model": copied})
-    compiled = [one for one in copied.modules() if one._compiled_call_impl is not None]
+    compiled = [module for module in copied.modules() if module._compiled_call_impl is not None]
     assert compiled == compiling.repeated_blocks(copied)
 
 

@@ -239,12 +239,12 @@ def rates(num_steps: int, **training: Any) -> list[float]:
     spec = TrainingSpec(**{"learning_rate": 1.0, "optimizer": "SGD", **training})
     (optimizer,) = optimizers = make_optimizers(spec, Line(), CPU)
     rate = LearningRate(spec, num_steps, optimizers)
-    found = []
+    seen = []
     for _ in range(num_steps):
-        found.append(rate.current)
+        seen.append(rate.current)
         assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(rate.current)
         rate.step_done()
-    return found
+    return seen
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
 ) -> None:
     spec = saving(every=4, **changes)
     spec = replace(spec, training=replace(spec.training, record_gradient_norm=True, **training))
-    whole = run(spec, tmp_path / "whole", label)
+    uninterrupted = run(spec, tmp_path / "whole", label)
     begun = run(spec, tmp_path / "parts", label, TurnsOnPaper(turns))
     assert "done" not in [phase["phase"] for phase in of_kind(begun, "phase")]
     torch._dynamo.reset()
@@ -93,9 +93,9 @@ def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
     # Steps behind the checkpoint are recorded again behind the line that voids them.
     done = len(curve(begun))
     assert done > 4
-    assert [one["step"] for one in of_kind(parts, "step")] == [*range(done), *range(4, 12)]
-    assert curve(parts) == curve(whole)
-    last, other = (of_kind(events, "evaluation")[-1] for events in (whole, parts))
+    assert [step["step"] for step in of_kind(parts, "step")] == [*range(done), *range(4, 12)]
+    assert curve(parts) == curve(uninterrupted)
+    last, other = (of_kind(events, "evaluation")[-1] for events in (uninterrupted, parts))
     assert [last[name] for name in ("step", "loss", "accuracy")] == [
         other[name] for name in ("step", "loss", "accuracy")
     ]
@@ -129,8 +129,8 @@ def test_the_best_checkpoints_are_kept_by_the_metric(tmp_path: Path) -> None:
     losses = {event["step"]: event["loss"] for event in of_kind(events, "evaluation")}
     assert values == losses and len(values) == 6
     best = sorted(values, key=lambda step: values[step])[:2]
-    found = {int(file.stem[5:]) for file in folder_of(tmp_path / "e.jsonl").checkpoints.iterdir()}
-    assert found == {12, *best}
+    kept = {int(file.stem[5:]) for file in folder_of(tmp_path / "e.jsonl").checkpoints.iterdir()}
+    assert kept == {12, *best}
 
 
 def test_training_that_stops_early_leaves_a_checkpoint_at_its_end(tmp_path: Path) -> None:

@@ -30,34 +30,34 @@ FORWARD_PASSES = experiment(
 def timeline(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What clocks were told and which collections ran, in their order. Left to itself, the
     collector would run in every step."""
-    told: list[str] = []
+    calls: list[str] = []
 
     class Watched(WallClock):
         def start(self) -> None:
-            told.append("start")
+            calls.append("start")
             super().start()
 
         def mark(self) -> None:
             super().mark()
-            told.append("step" if not gc.isenabled() else "step with the collector on")
+            calls.append("step" if not gc.isenabled() else "step with the collector on")
 
         def skip(self) -> None:
-            told.append("skip")
+            calls.append("skip")
             super().skip()
 
         def read(self) -> list[float]:
-            told.append("read")
+            calls.append("read")
             return super().read()
 
     def on_collection(phase: str, info: dict[str, int]) -> None:
         if phase == "start":
-            told.append("full collection" if info["generation"] == 2 else "collection")
+            calls.append("full collection" if info["generation"] == 2 else "collection")
 
     monkeypatch.setattr(CpuDevice, "clock", lambda self: Watched())
     thresholds = gc.get_threshold()
     gc.set_threshold(100, 10_000, 10_000)
     gc.callbacks.append(on_collection)
-    yield told
+    yield calls
     gc.callbacks.remove(on_collection)
     gc.set_threshold(*thresholds)
 
@@ -92,15 +92,15 @@ def test_while_something_compiles_the_collector_is_as_in_anybodys_process(
     tmp_path: Path, timeline: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc, "unfreeze", UNFREEZE)
-    found = []
+    states = []
 
     def watched(graph: Any, inputs: Any) -> Any:
-        found.append((gc.isenabled(), gc.get_freeze_count()))
+        states.append((gc.isenabled(), gc.get_freeze_count()))
         return graph.forward
 
     registry.register_backend(watched, name="watched")
     run(experiment(**NET, backends=("watched",)), tmp_path / "e.jsonl", "watched")
-    assert found and set(found) == {(True, 0)}
+    assert states and set(states) == {(True, 0)}
     steps = [what for what in timeline if what.startswith("step")]
     assert steps == ["step"] * 12
 

@@ -35,33 +35,37 @@ def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() 
 
     def scores(batch_size: int) -> dict[str, Any]:
         inference = Inference(workload.model, precision, BASELINE, batch_size, own_loss=True)
-        (found,) = evaluate(
+        (result,) = evaluate(
             inference, workload, objective, "validation", split, precision="float32", compiled=False
         )
-        return found
+        return result
 
     # 10 samples in batches of 4, the last one filled up, must give what all at once do.
-    parts, whole = scores(4), scores(10)
-    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-6)
-    assert parts["metrics"] == pytest.approx(whole["metrics"])
+    parts, together = scores(4), scores(10)
+    assert parts["loss"] == pytest.approx(together["loss"], rel=1e-6)
+    assert parts["metrics"] == pytest.approx(together["metrics"])
     workload.model.eval()
     with torch.no_grad():
         logits = workload.model(**split.inputs, labels=split.labels).logits
     right = (logits.argmax(-1) == split.labels).sum().item()
-    assert whole["accuracy"] == whole["metrics"]["accuracy"] == right / 10
+    assert together["accuracy"] == together["metrics"]["accuracy"] == right / 10
     by_hand = torch.nn.functional.cross_entropy(logits, split.labels).item()
-    assert whole["loss"] == pytest.approx(by_hand, rel=1e-6)
+    assert together["loss"] == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_every_split_asked_for_is_evaluated_and_predicted_and_no_other(tmp_path: Path) -> None:
     data = replace(experiment().data, num_test_samples=6)
-    asked = specs.EvaluationSpec(
+    evaluation = specs.EvaluationSpec(
         splits=("validation", "train", "test"), when="end", predictions=("train",)
     )
     training = replace(experiment().training, max_steps=1)
-    events = run(experiment(data=data, evaluation=asked, training=training), tmp_path / "e.jsonl")
-    found = [(e["split"], e["compiled"], e["num_samples"]) for e in of_kind(events, "evaluation")]
-    assert found == [("validation", False, 10), ("train", False, 26), ("test", False, 6)]
+    events = run(
+        experiment(data=data, evaluation=evaluation, training=training), tmp_path / "e.jsonl"
+    )
+    evaluated = [
+        (e["split"], e["compiled"], e["num_samples"]) for e in of_kind(events, "evaluation")
+    ]
+    assert evaluated == [("validation", False, 10), ("train", False, 26), ("test", False, 6)]
     # Without a backend, samples are predicted without one.
     (file,) = folder_of(tmp_path / "e.jsonl").artifacts.glob("predictions-*")
     assert file.name == "predictions-train.parquet"
@@ -69,9 +73,9 @@ def test_every_split_asked_for_is_evaluated_and_predicted_and_no_other(tmp_path:
 
 
 def expect_rounding_alone(events: list[dict[str, Any]]) -> None:
-    found = [event["answers"] for event in of_kind(events, "evaluation") if event["compiled"]]
-    assert [(one["compared"], one["wrong"]) for one in found] == [(10, 0)] * 2
-    assert all(one["ratio"] < 0.5 for one in found)
+    answers = [event["answers"] for event in of_kind(events, "evaluation") if event["compiled"]]
+    assert [(compared["compared"], compared["wrong"]) for compared in answers] == [(10, 0)] * 2
+    assert all(compared["ratio"] < 0.5 for compared in answers)
 
 
 def test_a_backend_is_evaluated_and_predicts_with_and_without_its_compiled_model(
@@ -137,20 +141,20 @@ def test_answers_that_are_wrong_under_a_compiler_show(
     register_backend(
         {**INFERENCE_FAULTS, "negated_inference": negated_inference}[backend], name=backend
     )
-    asked = specs.EvaluationSpec(predictions=("validation",))
+    evaluation = specs.EvaluationSpec(predictions=("validation",))
     events = run(
-        net(f"{backend}:scope=forward", evaluation=asked),
+        net(f"{backend}:scope=forward", evaluation=evaluation),
         tmp_path / "e.jsonl",
         f"{backend}-forward",
     )
-    found = [e for e in of_kind(events, "evaluation") if e["compiled"]]
-    assert [e["answers"]["wrong"] for e in found] == wrong
+    evaluated = [e for e in of_kind(events, "evaluation") if e["compiled"]]
+    assert [e["answers"]["wrong"] for e in evaluated] == wrong
     plain = [e["loss"] for e in of_kind(events, "evaluation") if not e["compiled"]]
-    has_the_right_loss = [e["loss"] for e in found] == pytest.approx(plain, abs=1e-6)
+    has_the_right_loss = [e["loss"] for e in evaluated] == pytest.approx(plain, abs=1e-6)
     assert has_the_right_loss is (backend != "negated_inference")
     (written,) = of_kind(events, "prediction")
-    for one in (*found, written) if samples else ():
-        assert (one["answers"]["compared"], one["answers"]["samples"]) == (10, samples)
+    for event in (*evaluated, written) if samples else ():
+        assert (event["answers"]["compared"], event["answers"]["samples"]) == (10, samples)
 
 
 @pytest.mark.slow

@@ -73,11 +73,13 @@ def test_blocks_end_with_epochs_and_where_an_evaluation_or_a_checkpoint_is_due(
     changes: dict[str, Any], training: dict[str, Any], blocks: list[tuple[int, int, bool]]
 ) -> None:
     spec = replace(TEN_A_EPOCH, training=replace(TEN_A_EPOCH.training, **training), **changes)
-    whole = list(plan_blocks(spec))
-    assert [(block.first_step, block.num_steps, block.evaluate) for block in whole] == blocks
-    assert spec.num_evaluations == sum(block.evaluate for block in whole)
+    blocks_planned = list(plan_blocks(spec))
+    assert [
+        (block.first_step, block.num_steps, block.evaluate) for block in blocks_planned
+    ] == blocks
+    assert spec.num_evaluations == sum(block.evaluate for block in blocks_planned)
     # A plan that begins later is the rest of the whole.
-    assert list(plan_blocks(spec, first_step=whole[1].first_step)) == whole[1:]
+    assert list(plan_blocks(spec, first_step=blocks_planned[1].first_step)) == blocks_planned[1:]
 
 
 def test_timed_steps_know_no_epochs_and_each_process_warms_up_anew() -> None:

@@ -23,12 +23,12 @@ def test_a_training_is_profiled_in_a_turn_of_its_own_behind_all_others(tmp_path:
     turns, profiled = TurnsOnPaper(), replace(spec, profile_steps=2)
     events = run(profiled, tmp_path / "with", "eager-forward", turns=turns)
     without = run(spec, tmp_path / "without", "eager-forward")
-    assert [one["loss"] for one in of_kind(events, "step")] == [
-        one["loss"] for one in of_kind(without, "step")
+    assert [step["loss"] for step in of_kind(events, "step")] == [
+        step["loss"] for step in of_kind(without, "step")
     ]
     last_block = of_kind(events, "block")[-1]
-    (found,) = of_kind(events, "profile")
-    assert found["seq"] > last_block["seq"] and found["round"] == last_block["round"] + 1
+    (profile,) = of_kind(events, "profile")
+    assert profile["seq"] > last_block["seq"] and profile["round"] == last_block["round"] + 1
     assert turns.said[-2:] == ["done", "finished"]
     assert len(of_kind(events, "block")) == len(of_kind(without, "block"))
     assert not of_kind(without, "profile")
@@ -36,13 +36,13 @@ def test_a_training_is_profiled_in_a_turn_of_its_own_behind_all_others(tmp_path:
     assert phases.index("profiling") > 0 and phases[-1] == "done"
     # The kernels add up to the time that the operators took.
     kernels = of_kind(events, "profile_kernel")
-    assert found["busy_seconds"] == pytest.approx(sum(one["seconds"] for one in kernels))
-    assert 0 < found["busy_seconds"] <= found["seconds"]
-    assert not found["compiled"] and found["cost_seconds"] > 0
-    assert {"aten::addmm", "aten::mm"} <= {one["name"] for one in kernels}
-    assert {"forward", "backward"} <= {one["phase"] for one in kernels}
-    trace = folder_of(tmp_path / "with").path / found["trace"]
-    assert trace.stat().st_size == found["trace_bytes"]
+    assert profile["busy_seconds"] == pytest.approx(sum(kernel["seconds"] for kernel in kernels))
+    assert 0 < profile["busy_seconds"] <= profile["seconds"]
+    assert not profile["compiled"] and profile["cost_seconds"] > 0
+    assert {"aten::addmm", "aten::mm"} <= {kernel["name"] for kernel in kernels}
+    assert {"forward", "backward"} <= {kernel["phase"] for kernel in kernels}
+    trace = folder_of(tmp_path / "with").path / profile["trace"]
+    assert trace.stat().st_size == profile["trace_bytes"]
 
 
 def test_a_profile_that_fails_is_told_and_the_run_has_come_to_its_end(
@@ -53,8 +53,8 @@ def test_a_profile_that_fails_is_told_and_the_run_has_come_to_its_end(
 
     monkeypatch.setattr(profiler, "read_trace", no_trace)
     events = run(experiment(profile_steps=1, **NET), tmp_path / "journal")
-    (found,) = of_kind(events, "profile")
-    assert found["failure"] == "ValueError: the trace is torn"
+    (profile,) = of_kind(events, "profile")
+    assert profile["failure"] == "ValueError: the trace is torn"
     assert of_kind(events, "phase")[-1]["phase"] == "done"
 
 
@@ -70,8 +70,8 @@ def test_forward_passes_are_profiled_too(tmp_path: Path) -> None:
     speed = SpeedSpec(part="inference", batches=2, min_rounds=6, max_rounds=6)
     spec = experiment(scenario="speed", speed=speed, profile_steps=1, **NET)
     events = run(spec, tmp_path / "journal")
-    (found,) = of_kind(events, "profile")
-    assert found["busy_seconds"] > 0 and found["host_seconds"]["backward"] == 0
+    (profile,) = of_kind(events, "profile")
+    assert profile["busy_seconds"] > 0 and profile["host_seconds"]["backward"] == 0
 
 
 def like_harness(part: str) -> ExperimentSpec:
@@ -122,9 +122,9 @@ def test_like_the_harness_a_forward_pass_that_is_waited_for_comes_after_an_uncom
     events = run(like_harness("inference"), tmp_path / "journal", label)
     names = {"forward": "compiled", "forward_uncompiled": "uncompiled"}
     expected = [*OF_A_TURN[label], *["compiled"] * 4]
-    assert [names[one] for one in seen][-len(expected) :] == expected
+    assert [names[name] for name in seen][-len(expected) :] == expected
     # After a profile steps are slower, so those of later turns are not waited for.
-    assert [one["waited_seconds"] is None for one in of_kind(events, "profile")] == [
+    assert [profile["waited_seconds"] is None for profile in of_kind(events, "profile")] == [
         False,
         True,
         True,
@@ -157,7 +157,7 @@ def test_like_the_harness_a_training_step_that_is_waited_for_comes_after_one_of_
     names = {"_make_step": "compiled", "uncompiled": "uncompiled"}
     begin = seen.index("uncompiled") - 1
     expected = [*OF_A_TURN["eager-forward"], *["compiled"] * 4]
-    assert [names[one] for one in seen][begin:][: len(expected)] == expected
+    assert [names[name] for name in seen][begin:][: len(expected)] == expected
     assert not any(change.any() for change in weights)
 
 
@@ -171,8 +171,8 @@ def test_where_no_copy_can_be_made_nothing_is_waited_for_and_all_else_is_profile
     monkeypatch.setattr(training, "uncompiled_copy", no_room)
     events = run(like_harness("training"), tmp_path / "journal", "eager-forward")
     profiles = of_kind(events, "profile")
-    assert [one["waited_seconds"] for one in profiles] == [None] * 3
-    assert all("failure" not in one and one["seconds"] > 0 for one in profiles)
+    assert [profile["waited_seconds"] for profile in profiles] == [None] * 3
+    assert all("failure" not in profile and profile["seconds"] > 0 for profile in profiles)
 
 
 @pytest.mark.parametrize(

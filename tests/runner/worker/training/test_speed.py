@@ -28,14 +28,14 @@ def speed(part: str = "training", **changes: Any) -> ExperimentSpec:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Events, list[str]]]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Events, list[str]]]:
     """By what is measured: the events of a run over all its rounds, and what it told."""
-    folder, found = tmp_path_factory.mktemp("speed"), {}
+    folder, by_part = tmp_path_factory.mktemp("speed"), {}
     for part in PARTS:
         turns = TurnsOnPaper()
         with torch_afresh():
-            found[part] = run(speed(part), folder / part, turns=turns), turns.said
-    return found
+            by_part[part] = run(speed(part), folder / part, turns=turns), turns.said
+    return by_part
 
 
 def test_training_steps_go_over_the_same_few_batches(tmp_path: Path) -> None:
@@ -58,13 +58,13 @@ def test_fixed_batches_are_the_first_full_windows_and_hold_no_other_samples_in_m
     spec = replace(speed(), speed=SpeedSpec(batches=6))
     split = load_workload(spec).data.train
     padded = replace(spec, training=replace(spec.training, last_batch="pad"))
-    whole, again = FixedBatches(split, spec), FixedBatches(split, padded)
+    batches, again = FixedBatches(split, spec), FixedBatches(split, padded)
     for index in range(6):
-        (batch,), (same,) = whole.window(index), again.window(index)
+        (batch,), (same,) = batches.window(index), again.window(index)
         assert len(batch.inputs["labels"]) == 4
         assert torch.equal(batch.inputs["x"], same.inputs["x"])
         assert batch.inputs["x"].untyped_storage().nbytes() == 4 * 32 * 4
-        assert whole.window(index + 6)[0] is batch
+        assert batches.window(index + 6)[0] is batch
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -97,9 +97,9 @@ def test_a_run_ends_with_the_turn_that_is_the_last_and_an_accumulated_step_takes
 
 @pytest.mark.parametrize("part", PARTS)
 def test_without_such_a_turn_a_run_ends_after_its_rounds_and_nothing_is_evaluated(
-    part: str, whole: dict[str, tuple[Events, list[str]]]
+    part: str, measured: dict[str, tuple[Events, list[str]]]
 ) -> None:
-    events, said = whole[part]
+    events, said = measured[part]
     assert said == ["ready", *["done"] * 6, "finished"]
     assert not of_kind(events, "stopped") and not of_kind(events, "evaluation")
 
@@ -129,9 +129,9 @@ def test_a_forward_pass_changes_no_weight_draws_nothing_and_keeps_no_gradient(
 
 
 def test_forward_passes_cost_a_third_of_the_operations_of_a_step(
-    whole: dict[str, tuple[Events, list[str]]],
+    measured: dict[str, tuple[Events, list[str]]],
 ) -> None:
-    (trained,), (answered,) = (of_kind(whole[part][0], "workload") for part in PARTS)
+    (trained,), (answered,) = (of_kind(measured[part][0], "workload") for part in PARTS)
     # Backward takes the products of forward twice, but for what needs no gradient.
     share = answered["flops_per_step"] / trained["flops_per_step"]
     assert 0.30 < share < 0.40

@@ -11,7 +11,7 @@ from breakeven.runner.worker.training.kernels import Kernel, Span
 
 
 def event(
-    category: str, name: str, start: float, duration: float, thread: int = 1, **told: Any
+    category: str, name: str, start: float, duration: float, thread: int = 1, **arguments: Any
 ) -> dict[str, Any]:
     """Times in microseconds, as traces have them."""
     return {
@@ -21,7 +21,7 @@ def event(
         "ts": start,
         "dur": duration,
         "tid": thread,
-        "args": told,
+        "args": arguments,
     }
 
 
@@ -136,8 +136,8 @@ def test_what_the_host_does_twice_at_once_or_within_itself_is_counted_once() -> 
         event("cpu_op", guards, 10, 20),
         event("cpu_op", guards, 80, 5),
     )
-    found = kernels.host_seconds(trace)
-    assert (found["backward"], found["guards"]) == pytest.approx((40e-6, 55e-6))
+    seconds = kernels.host_seconds(trace)
+    assert (seconds["backward"], seconds["guards"]) == pytest.approx((40e-6, 55e-6))
 
 
 def test_time_between_graphs_of_one_function_is_what_its_breaks_cost() -> None:
@@ -181,8 +181,8 @@ def test_of_very_many_kernels_the_least_are_one_row() -> None:
 
 
 def gloo(name: str, start: float, duration: float, kinds: list[str], sizes: Any) -> Any:
-    told = {"Input type": kinds, "Input Dims": sizes}
-    return event("user_annotation", f"gloo:{name}", start, duration, thread=2, **told)
+    arguments = {"Input type": kinds, "Input Dims": sizes}
+    return event("user_annotation", f"gloo:{name}", start, duration, thread=2, **arguments)
 
 
 def test_on_cpus_what_operators_compute_hides_communication() -> None:
@@ -196,9 +196,9 @@ def test_on_cpus_what_operators_compute_hides_communication() -> None:
         gloo("all_reduce", 20, 20, ["c10::BFloat16"], [[[4], [6]]]),
         gloo("broadcast", 60, 10, ["ScalarList"], [[]]),
     )
-    told = kernels.communication(trace, 2, device_works_by_itself=False)
+    seconds = kernels.communication(trace, 2, device_works_by_itself=False)
     # Under way from 10 to 40 and from 60 to 70; computing from 0 to 15 and from 35 to 37.5.
-    assert told == pytest.approx(
+    assert seconds == pytest.approx(
         {
             "compute_seconds": 17.5e-6 / 2,
             "communication_seconds": 20e-6,
@@ -216,13 +216,13 @@ def test_on_cpus_what_operators_compute_hides_communication() -> None:
 
 
 def test_on_gpus_kernels_of_nccl_are_communication_and_others_hide_it() -> None:
-    told = {"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float"}
+    arguments = {"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float"}
     trace = trace_of(
-        event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 40, **told),
+        event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 40, **arguments),
         event("kernel", "gemm", 10, 20),
     )
-    (found,) = trace.collectives
-    assert (found.name, found.bytes) == ("allreduce", 400)
+    (collective,) = trace.collectives
+    assert (collective.name, collective.bytes) == ("allreduce", 400)
     assert kernels.communication(trace, 1, device_works_by_itself=True) == pytest.approx(
         {"compute_seconds": 20e-6, "communication_seconds": 40e-6, "exposed_seconds": 20e-6}
     )

@@ -64,7 +64,7 @@ def test_a_run_with_larger_batches_trains_as_an_experiment_with_this_batch_size(
     changes: dict[str, Any] = {"scenario": scenario, "speed": SpeedSpec(batches=2)}
     spec = experiment(backends=("none:batch_times=2",), **NET, **changes)
     # Two turns of the search; three of the training, which do not straddle epochs of 3.
-    mine = run(spec, tmp_path / "a", "none-batch_times_2", TurnsOnPaper(num_turns=3))
+    scaled = run(spec, tmp_path / "a", "none-batch_times_2", TurnsOnPaper(num_turns=3))
     larger = replace(
         spec, backends=(), training=replace(spec.training, batch_size=8), block_steps=2
     )
@@ -74,13 +74,16 @@ def test_a_run_with_larger_batches_trains_as_an_experiment_with_this_batch_size(
         ("block", ("first_step", "num_steps", "warm_up")),
         ("evaluation", ("step", "epoch", "loss")),
     ):
-        assert [[one[name] for name in names] for one in of_kind(mine, kind)] == [
-            [one[name] for name in names] for one in of_kind(expected, kind)
+        assert [[row[name] for name in names] for row in of_kind(scaled, kind)] == [
+            [row[name] for name in names] for row in of_kind(expected, kind)
         ]
-    (workload,), (whole,) = of_kind(mine, "workload"), of_kind(expected, "workload")
-    differ = {name for name in workload if workload[name] != whole[name]} - {"seq", "time"}
+    (workload,), (expected_workload,) = of_kind(scaled, "workload"), of_kind(expected, "workload")
+    differ = {name for name in workload if workload[name] != expected_workload[name]} - {
+        "seq",
+        "time",
+    }
     assert differ == set()
-    assert workload["samples_per_step"] == 8 and len(of_kind(mine, "step")) in (5, 6)
+    assert workload["samples_per_step"] == 8 and len(of_kind(scaled, "step")) in (5, 6)
 
 
 def test_the_losses_are_those_of_a_loop_written_by_hand(plain: Events) -> None:
@@ -133,7 +136,7 @@ def test_a_step_of_several_micro_batches_counts_all_samples_and_records_its_lear
     # 6 batches of 4 in windows of 3 make 2 steps an epoch, of 12 samples each.
     assert (workload["num_steps"], workload["samples_per_step"]) == (4, 12)
     # From 1e-3 in 4 equal steps to 0.
-    assert [one["learning_rate"] for one in steps] == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4])
+    assert [made["learning_rate"] for made in steps] == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4])
     assert all(step["gradient_norm"] > 0 for step in steps)
 
 
