@@ -8,10 +8,13 @@ from collections import defaultdict
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.scenarios.scenario import Compared, ScenarioName
+from breakeven.runner.specs.workload import SCRIPT_TASK
 
 pytestmark = pytest.mark.heavy
 
@@ -182,17 +185,48 @@ def test_no_rooms_import_each_other_in_a_circle() -> None:
     circle(edges)
 
 
+DECIDES = re.compile(r"\b(scenario|compares|task|workload)\b")
+"""Names of values that say what an experiment does and who decides it."""
+OWN_NAMES = {*get_args(ScenarioName), *get_args(Compared), SCRIPT_TASK}
+
+
+def tells_by_name(node: ast.Compare | ast.Match) -> bool:
+    """Whether it compares the name of a scenario or of a comparison, or the task of scripts."""
+    sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node.subject]
+    if not any(DECIDES.search(ast.unparse(side)) for side in sides):
+        return False
+    parts = [part for side in sides for part in ast.walk(side)]
+    parts += [] if isinstance(node, ast.Compare) else ast.walk(node)
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    texts = {part.value for part in parts if isinstance(part, ast.Constant)}
+    return "SCRIPT_TASK" in names or bool(texts & OWN_NAMES)
+
+
 @pytest.mark.parametrize("part", ["runner", "runner/worker", "storage", "views", "benchmarks"])
-def test_what_a_scenario_means_is_asked_of_its_entry_and_not_told_by_its_name(part: str) -> None:
-    for file in sources(part):
-        for node in nodes(file):
-            asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
-            asked += [node.subject] if isinstance(node, ast.Match) else []
-            names = {getattr(one, "attr", getattr(one, "id", None)) for one in asked}
-            texts = isinstance(node, ast.Match) or any(
-                isinstance(one, ast.Constant) for one in asked
-            )
-            assert not ("scenario" in names and texts), f"{file}:{getattr(node, 'lineno', 0)}"
+def test_a_scenario_and_a_workload_are_asked_and_never_told_by_their_names(part: str) -> None:
+    knows = [PROJECT_ROOT / "runner/specs" / name for name in ("workload.py", "experiment.py")]
+    offenders = [
+        f"{file.relative_to(PROJECT_ROOT)}:{node.lineno}"
+        for file in sources(part)
+        if file not in knows
+        for node in nodes(file)
+        if isinstance(node, ast.Compare | ast.Match) and tells_by_name(node)
+    ]
+    assert not offenders
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spec.scenario == 'tune'",
+        "row['scenario'] in ('train', 'speed')",
+        "spec.kind.compares != 'runs'",
+        "spec.task == SCRIPT_TASK",
+    ],
+)
+def test_such_a_comparison_would_be_found(text: str) -> None:
+    (node,) = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Compare)]
+    assert tells_by_name(node)
 
 
 @pytest.mark.parametrize("part", ["runner", "storage", "views", "tests", "benchmarks"])

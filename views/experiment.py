@@ -20,11 +20,11 @@ from breakeven.views.parts.actions import (
 from breakeven.views.parts.downloads import expect_parts
 from breakeven.views.parts.pictures import experiment_origin, files_of, origin
 from breakeven.views.report import menu as report_menu
+from breakeven.views.scenarios.by_name import SCENARIOS
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choose_experiment, default_experiments, show_tabs
 from breakeven.views.shared.inert import plain
 from breakeven.views.shared.resources import get_store
-from breakeven.views.tabs.experiment import TABS
 from breakeven.views.upkeep.health import show_damaged
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     with files_of(about):
         running.show_head(store, experiment)
         comparison = compare(store, experiment_id)
-        shown = TABS[comparison.spec.kind.compares]
+        shown = SCENARIOS[comparison.spec.scenario].tabs
         show_tabs("tab", shown, store, experiment, comparison)
 
 

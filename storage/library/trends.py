@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.protocol.states import FAILED_RUNS
+from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.workload import workload_of
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import Level, Step, divide
@@ -194,4 +195,5 @@ def workload_title(row: Mapping[Any, Any]) -> str:
     parts = [row["model"], row["data"]]
     if workload_of(row["task"]).is_specified:
         parts += [row["precision"], f"batch {row['batch']}"]
-    return ", ".join(parts if row["scenario"] == "train" else [row["scenario"], *parts])
+    is_training = SCENARIOS[row["scenario"]].trains_fully
+    return ", ".join(parts if is_training else [row["scenario"], *parts])

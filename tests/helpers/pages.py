@@ -24,9 +24,9 @@ from breakeven.runner.specs.values import write_options
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
 from breakeven.views.parts import actions
+from breakeven.views.scenarios.runs import TABS
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import process_wide
-from breakeven.views.tabs.experiment import TABS
 from tests.helpers.journals import EXPERIMENT_ID
 from tests.helpers.machine import MACHINE, keep
 
@@ -83,7 +83,7 @@ def opened(page: str = "experiment", **query: str) -> AppTest:
 
 def every_tab(**query: str) -> list[AppTest]:
     """The page of an experiment, once for each of its tabs."""
-    return [opened(tab=tab, **query) for tab in TABS["runs"]]
+    return [opened(tab=tab, **query) for tab in TABS]
 
 
 def text(app: AppTest) -> str:

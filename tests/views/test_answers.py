@@ -15,9 +15,10 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import BreakEven, Ratio
 from breakeven.storage.suite.groups import Cell, Group, Outcome, against, groups
-from breakeven.views.comparison import scenarios as compare_accuracy
 from breakeven.views.comparison.answers import evidence, headline
 from breakeven.views.report import suite as suite_tables
+from breakeven.views.scenarios.accuracy import tensors_headline
+from breakeven.views.scenarios.cache import caches_headline
 from tests.helpers.comparisons import comparison, pays, result
 from tests.helpers.pages import without_links
 
@@ -317,7 +318,7 @@ def check(label: str, status: str | None, part: str = "training") -> Check:
 def test_a_check_that_was_not_made_is_no_fault_and_a_fault_is_not_left_out(
     found: list[Check], sentence: str
 ) -> None:
-    told = compare_accuracy.tensors_headline([check("baseline", "pass"), *found])
+    told = tensors_headline([check("baseline", "pass"), *found])
     assert without_links(told) == sentence
 
 
@@ -327,7 +328,7 @@ def caches(cold: float, warm: float) -> ColdWarm:
 
 def test_what_caches_saved_may_be_nothing() -> None:
     def told(*found: ColdWarm) -> str:
-        return without_links(compare_accuracy.caches_headline([*found], True))
+        return without_links(caches_headline([*found], True))
 
     assert told(caches(8.0, 2.0)) == (
         "Filled caches saved 75.0 % of the compile time of **inductor**: 2.00 s instead of 8.00 s "

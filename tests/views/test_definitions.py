@@ -17,8 +17,8 @@ from breakeven.storage.queries import timeline
 from breakeven.views.charts import layers as charts
 from breakeven.views.library.table import COLUMNS
 from breakeven.views.parts.downloads import to_html
+from breakeven.views.scenarios.runs import TABS as EXPERIMENT_TABS
 from breakeven.views.shared import resources
-from breakeven.views.tabs.experiment import TABS as EXPERIMENT_TABS
 from tests.helpers.comparisons import series
 from tests.helpers.correctness_journals import passing, record, tensor
 from tests.helpers.device_journals import OTHER
@@ -196,7 +196,7 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize("tab", EXPERIMENT_TABS["runs"])
+@pytest.mark.parametrize("tab", EXPERIMENT_TABS)
 def test_every_number_of_a_comparison_leads_to_its_definition(everything: DataDir, tab: str):
     check(opened(experiment=EXPERIMENT_ID, tab=tab))
     if tab in CHOICES:  # of another chart

@@ -3,7 +3,7 @@ figures for the page's scripts."""
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,67 +12,28 @@ import pandas as pd
 from breakeven.runner.arguments.options import command_line
 from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios.scenario import Compared
 from breakeven.storage import queries
-from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.comparison.correctness import table as checks_table
 from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.investigation import load_investigation
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
-from breakeven.storage.profile.explanation import explain
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
-from breakeven.storage.words import investigation as investigation_words
 from breakeven.storage.words import plan as plan_words
-from breakeven.storage.words.caches import caches_break_evens, caches_table
-from breakeven.storage.words.compiling import findings
-from breakeven.storage.words.environments import environment_lines, environment_sentences
-from breakeven.storage.words.warnings import caution_words
 from breakeven.views.charts import library as suite_charts
-from breakeven.views.comparison import answers, leaderboard, scenarios, why
-from breakeven.views.comparison.cards import all_cards
+from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.parts.downloads import Card
 from breakeven.views.parts.pictures import Origin, experiment_origin, for_export
 from breakeven.views.report import suite as suite_tables
 from breakeven.views.report.markup import html, inert_lines
+from breakeven.views.scenarios.by_name import SCENARIOS
+from breakeven.views.scenarios.scenario import Page, Table
 from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
 from breakeven.views.shared.links import sentence
 
 LOST_IN_FACTS = ("run_id", "label", "role")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table for reading, and its numbers."""
-
-    title: Markdown
-    name: str
-    shown: pd.DataFrame
-    numbers: pd.DataFrame
-
-
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """The texts, tables and charts of a comparison's page."""
-
-    headline: Markdown
-    is_bad: bool = False
-    """Whether the headline is shown in red."""
-    evidence: Markdown = ""
-    """What stands behind the headline."""
-    leaderboard: Html = ""
-    captions: Sequence[Markdown] = ()
-    doubts: Sequence[Markdown] = ()
-    why: Sequence[Markdown] = ()
-    """Why each backend is faster or slower, and findings about lost time."""
-    tables: Sequence[Table] = ()
-    cards: Sequence[Card] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,113 +73,9 @@ def content(store: Store, experiment_id: str) -> Content:
         comparison=comparison,
         about=experiment_origin(store, experiment),
         provenance=answers.provenance(experiment),
-        page=PAGES[comparison.spec.kind.compares](store, comparison),
+        page=SCENARIOS[comparison.spec.scenario].report(store, comparison),
         facts=[*_facts(store, experiment_id)],
     )
-
-
-def _of_runs(store: Store, comparison: Comparison) -> Page:
-    notes = [sentence(caution_words(note)) for note in comparison.notes]
-    warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
-    behind = answers.statistics_table(comparison)
-    numbers = answers.statistics(comparison).reset_index()
-    climbed = find_ladder(store, comparison.experiment_id)
-    down = (
-        []
-        if climbed is None
-        else [f"By compiler stage: {sentence(finding)}" for finding in findings(climbed)]
-    )
-    sure = Table(
-        title="Statistics of speed and parity",
-        name="behind-verdicts",
-        shown=behind,
-        numbers=numbers,
-    )
-    explained, planned = explain(store, comparison.experiment_id), own_plan(comparison)
-    reasons = [why.card(explained)] if explained.is_known else []
-    beside = environment_sentences(comparison)
-    return Page(
-        headline=answers.headline(comparison, planned),
-        is_bad=answers.is_bad(planned),
-        evidence=" ".join([answers.evidence(comparison, planned), *map(inert, beside)]).strip(),
-        why=[*why.sentences(explained), *why.missing(explained), *why.finding_texts(explained)],
-        leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
-        captions=[
-            *map(inert, environment_lines(comparison.across)),
-            answers.noise_text(comparison),
-            *notes,
-            *down,
-        ],
-        doubts=[*warnings, *answers.doubts(comparison.results)],
-        tables=[] if behind.empty else [sure],
-        cards=[*why.ladder_cards(climbed), *reasons, *all_cards(store, comparison)],
-    )
-
-
-def _of_tensors(store: Store, comparison: Comparison) -> Page:
-    experiment_id = comparison.experiment_id
-    check_results = checks(store, experiment_id, comparison.spec)
-    made = checks_table(check_results)
-    compared = queries.accuracy_tensors(store, experiment_id)
-    tensors = compared.drop(columns=["run_id", "role"])
-    failed = tensors[~tensors["passed"]].drop(columns="passed").rename(columns={"label": "run"})
-    notes = {note: None for check in check_results for note in check.notes}
-    return Page(
-        headline=scenarios.tensors_headline(check_results),
-        captions=[scenarios.TENSORS_HELP, *(inert(note) for note in notes)],
-        tables=[
-            Table(title="Checks", name="checks", shown=made, numbers=made),
-            Table(title="Tensors that failed", name="tensors", shown=failed, numbers=tensors),
-        ],
-        cards=scenarios.tensor_cards(compared),
-    )
-
-
-def _of_caches(store: Store, comparison: Comparison) -> Page:
-    latencies = latency.cold_and_warm(store, comparison.experiment_id)
-    headline = scenarios.caches_headline(latencies, is_over=True)
-    if not latencies:
-        return Page(headline=headline)
-    numbers = latency.numbers(latencies)
-    return Page(
-        headline=headline,
-        captions=[scenarios.certainty(latencies)],
-        tables=[
-            Table(
-                title="Compile latency with empty and with filled caches",
-                name="cold-warm",
-                shown=caches_table(latencies),
-                numbers=numbers,
-            ),
-            Table(
-                title="When compiling has paid for itself",
-                name="cold-warm-break-even",
-                shown=caches_break_evens(latencies),
-                numbers=numbers,
-            ),
-        ],
-        cards=scenarios.caches_cards(store, comparison, latencies),
-    )
-
-
-def _of_causes(store: Store, comparison: Comparison) -> Page:
-    investigation = load_investigation(store, comparison.experiment_id)
-    rows = map(investigation_words.trial_cells, investigation.trials)
-    trials = pd.DataFrame(rows, columns=list(investigation_words.TRIAL_HEADER))
-    return Page(
-        headline=inert(investigation_words.headline(investigation)),
-        captions=[inert(fact) for fact in investigation_words.facts(investigation)],
-        tables=[Table(title="Trials", name="trials", shown=trials, numbers=trials)],
-    )
-
-
-PAGES: dict[Compared, Callable[[Store, Comparison], Page]] = {
-    "runs": _of_runs,
-    "tensors": _of_tensors,
-    "caches": _of_caches,
-    "causes": _of_causes,
-}
-"""By the kind of comparison."""
 
 
 def _facts(store: Store, experiment_id: str) -> Iterator[tuple[str, str]]:

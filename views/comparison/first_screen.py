@@ -1,14 +1,9 @@
-"""The tabs of an experiment's page, for each kind of comparison.
-
-The first screen of a verdict has the plan, the break-even chart, a card for each backend, and a
-button for further rounds where speeds are inconclusive.
-"""
+"""The first screen of a verdict: the plan, the break-even chart, a card for each backend, and a
+button for further rounds where speeds are inconclusive."""
 
 import math
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 from urllib.parse import urlencode
 
 import pandas as pd
@@ -21,13 +16,9 @@ from breakeven.runner.folders.queue import Experiment, find_experiment
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.settings import read_settings
-from breakeven.runner.specs.candidates import untried
 from breakeven.runner.specs.scenario_fields import MAX_REPEATS, AddedRounds
-from breakeven.runner.specs.scenarios.scenario import Compared
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
-from breakeven.storage.comparison.caution import Caution
-from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import (
     Plan,
     UnknownLength,
@@ -36,50 +27,30 @@ from breakeven.storage.comparison.plan import (
     plan,
     steps_of,
 )
-from breakeven.storage.comparison.results import Across, Comparison, Result
-from breakeven.storage.compiling.ladder import find_ladder
+from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.findings import variant_of
-from breakeven.storage.profile.profiles import by_run
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.words.caches import starts_words
-from breakeven.storage.words.environments import (
-    compile_words,
-    environment_sentences,
-    memory_words,
-    speed_words,
-    version_words,
-)
-from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.storage.words.plan import plan_details
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.storage.words.settings import setting_words
-from breakeven.storage.words.warnings import caution_words
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import (
     answers,
-    cards,
-    cause,
-    finishing,
     leaderboard,
-    running,
-    scenarios,
-    why,
 )
 from breakeven.views.comparison.cards import verdict_cards
-from breakeven.views.parts import exchange
-from breakeven.views.parts.actions import EXPERIMENT, errors_shown, show_command, work_off_the_queue
-from breakeven.views.parts.downloads import show_card, show_table, table_downloads
+from breakeven.views.parts.actions import EXPERIMENT, errors_shown, work_off_the_queue
+from breakeven.views.parts.downloads import show_card
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, value
 from breakeven.views.shared.inert import Html, Markdown, inert
-from breakeven.views.shared.links import anchor_html, linked, sentence
-from breakeven.views.shared.resources import among_readers, data_dir, keeping_up
-from breakeven.views.tabs import run, steps
+from breakeven.views.shared.links import anchor_html, linked
+from breakeven.views.shared.resources import data_dir
 
 MOST_MINUTES = 60
 ROUNDS_OFFERED = 40
@@ -328,248 +299,3 @@ def _title(name: str) -> Html:
     """The title of a number, which links to its definition."""
     title = METRICS[name].title if name in METRICS else NUMBERS[name].title
     return anchor_html(name, title)
-
-
-Show: TypeAlias = Callable[[Store, pd.Series, Comparison], None]
-NO_STEP = "No step was recorded, so there is nothing to chart."
-NO_RUN = "Pick at least one run above to see its charts."
-NO_LOSS = "Forward passes train nothing, so there is no loss to chart."
-SO_FAR_SECONDS, SO_FAR_AT_MOST = 10.0, 30.0
-"""Seconds between two verdicts while runs are active: usually, and with many readers."""
-
-
-def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """The race while it runs; then the answer, the plan, break-even and a card per backend, also
-    while something other than the planned trainings goes on."""
-    experiment_id = comparison.experiment_id
-    if ExperimentState(experiment["state"]).is_active:
-        again = among_readers(SO_FAR_SECONDS, SO_FAR_AT_MOST)
-        if finishing.rest(store, experiment_id):
-            st.fragment(show_answer_so_far, run_every=again)(store, experiment)
-            running.show_runs_again(store, experiment_id)
-        else:
-            running.show(store, experiment)
-            st.fragment(show_verdict_so_far, run_every=again)(store, experiment_id)
-        return
-    planned = read_plan(comparison)
-    show_answer(comparison, planned)
-    show_environments(comparison)
-    running.show_failures(store, experiment_id)
-    cause.offer(store, comparison)
-    cause.show_search(store, comparison)
-    show_first_screen(store, experiment, comparison, planned)
-    show_doubts(comparison)
-    if not comparison.spec.kind.has_candidates:  # Cards say why candidates ended.
-        running.show_stops(store, experiment_id)
-
-
-def show_answer_so_far(store: Store, experiment: pd.Series) -> None:
-    """The answer as the finished trainings have it, without what waits for the experiment's end."""
-    with keeping_up(store):
-        comparison = compare(store, str(experiment["experiment_id"]))
-    planned = read_plan(comparison)
-    st.markdown(f"### {answers.headline(comparison, planned)}")
-    show_environments(comparison)
-    show_first_screen(store, experiment, comparison, planned)
-    show_doubts(comparison)
-
-
-def show_answer(comparison: Comparison, planned: Plan, *, heading: bool = True) -> None:
-    """The answer, in red if there is nothing to recommend from, and the evidence for it."""
-    said = answers.headline(comparison, planned)
-    with st.container(key="bad-answer" if answers.is_bad(planned) else "answer"):
-        st.markdown(f"### {said}" if heading else f"**{said}**")
-    if behind := answers.evidence(comparison, planned):
-        st.markdown(behind)
-
-
-def show_environments(comparison: Comparison) -> None:
-    """A sentence for each further environment, a table of the runs, and the versions."""
-    comparisons = comparison.across
-    if not comparisons:
-        return
-    sentences = environment_sentences(comparison)
-    st.markdown("\n\n".join(f"**{inert(text)}**" for text in sentences))
-    titles = {
-        "speedup": f"Speed over {comparisons[0].first_environment}",
-        "compile_seconds": "Compile latency",
-        "peak_memory_bytes": "Memory needed",
-        "parity": "Parity",
-    }
-    heads: list[Markdown] = ["Run", *(linked(name, inert(text)) for name, text in titles.items())]
-    rows = [heads, ["---"] * len(heads), *map(_environment_row, comparisons)]
-    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in rows))
-    versions = {across.environment: version_words(across) for across in comparisons}
-    st.caption("  \n".join(f"{inert(name)}: {inert(text)}." for name, text in versions.items()))
-
-
-def _environment_row(across: Across) -> list[Markdown]:
-    """Its cells; parity with the reason, unless parity holds."""
-    parity = "" if across.parity is None else parity_text(across.parity)
-    if across.parity is not None and across.parity.verdict != "holds":
-        parity = f"{parity}: {parity_words(across.parity)}"
-    cells = [across.label, speed_words(across), compile_words(across), memory_words(across), parity]
-    return [inert(cell or DASH) for cell in cells]
-
-
-def show_verdict_so_far(store: Store, experiment_id: str) -> None:
-    """Shows the verdict on request only, because it takes time that the runs need."""
-    if not st.toggle("Verdict so far", key="so-far"):
-        return
-    with keeping_up(store):
-        comparison = compare(store, experiment_id)
-    planned = own_plan(comparison)
-    show_answer(comparison, planned, heading=False)
-    st.html(cards_html(comparison, planned))
-    show_doubts(comparison)
-
-
-def show_doubts(comparison: Comparison) -> None:
-    """Noise, and everything that a reader must know before believing the verdicts."""
-    notes = " ".join(
-        sentence(caution_words(note))
-        for note in comparison.notes
-        if note.kind != "candidates ended"
-    )
-    if comparison.spec.kind.has_candidates:
-        notes = f"{notes} {inert(untried(comparison.spec))}"
-    st.caption("  \n".join(filter(None, [answers.noise_text(comparison), notes])))
-    warnings = [
-        sentence(caution_words(warning))
-        for warning in comparison.warnings
-        if not _is_failure(warning)
-    ]
-    doubts = [*warnings, *answers.doubts(comparison.results)]
-    if doubts:
-        listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
-        st.warning("\n".join(listed), icon=":material/info:")
-
-
-def _is_failure(warning: Caution) -> bool:
-    """Whether it tells of failed runs, whose errors stand above."""
-    return warning.kind == "ended early" and all(
-        RunState(facts["state"]).is_failed for facts in warning.runs.values()
-    )
-
-
-def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Shows the parts of a step's time, the cost of each compiler stage, and an issue about it."""
-    why.show(store, comparison.experiment_id)
-    cause.show_slow_issue(store, comparison)
-
-
-def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Charts of losses and evaluations, and predictions: whether the runs learn the same thing."""
-    results = cards.pick(comparison)
-    cards.show(cards.learning_cards(store, comparison, results), _why_none(comparison, results))
-    if comparison.spec.kind.trains_fully and results:
-        with errors_shown():
-            steps.show_disagreements(store, comparison, results)
-
-
-def _why_none(comparison: Comparison, results: Sequence[Result]) -> Markdown:
-    """Why there is no chart of learning."""
-    if not results:
-        return NO_RUN
-    return NO_LOSS if comparison.spec.is_inference else NO_STEP
-
-
-def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """All runs in numbers and charts, or one of them with everything that was recorded."""
-    runs = queries.list_runs(store, comparison.experiment_id)
-    chosen = run.choose(runs)
-    if chosen is not None:
-        run.show(store, experiment, chosen)
-        return
-    with st.container(border=True):
-        st.html(leaderboard.html(comparison.results, comparison.spec.kind))
-        with st.container(horizontal=True):
-            table_downloads(comparison.table(), "comparison")
-        answers.show_statistics(comparison)
-    results = cards.pick(comparison)
-    why_none = NO_STEP if results else NO_RUN
-    cards.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
-    if comparison.spec.num_ranks > 1:
-        with st.expander("Several devices", icon=":material/lan:"):
-            ranks = by_run(store, comparison.experiment_id)
-            show_table("Several devices", ranks, "ranks", cards.NOT_PROFILED)
-    meanwhile = [
-        *running.time_axis(store, comparison.experiment_id),
-        *cards.device_cards(store, comparison, results),
-    ]
-    if meanwhile:
-        with st.expander("What each run did when, and the device", icon=":material/timeline:"):
-            cards.show(meanwhile)
-
-
-def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Shows one run, in scenarios whose verdict already has the table of all runs."""
-    chosen = run.choose(queries.list_runs(store, comparison.experiment_id), all_runs=False)
-    assert chosen is not None
-    run.show(store, experiment, chosen)
-
-
-def show_settings(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """How to run the experiment again, its settings, and PyTorch's own formats."""
-    st.markdown("**The same experiment without the browser**")
-    if comparison.spec.investigates is None:
-        show_command(comparison.spec)
-    else:
-        st.code(f"breakeven investigate {comparison.spec.investigates}", language="bash")
-    if comparison.spec.kind.has_speedups:
-        exchange.buttons(store, comparison.experiment_id)
-        exchange.show_imported(store, comparison.experiment_id)
-    baseline = queries.list_runs(store, comparison.experiment_id).iloc[0]
-    run.show_environment(store, baseline, queries.run_record(store, baseline["run_id"]))
-    with st.expander("Specification of the experiment", icon=":material/data_object:"):
-        st.code(comparison.spec.to_json(), language="json", wrap_lines=True)
-
-
-def show_tensors(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    if ExperimentState(experiment["state"]).is_active:
-        running.show(store, experiment)
-    scenarios.show_tensors(store, comparison.experiment_id, comparison.spec)
-    cause.offer(store, comparison)
-    running.show_failures(store, comparison.experiment_id)
-
-
-def show_cause(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    cause.show(store, experiment, comparison)
-    if ExperimentState(experiment["state"]).is_final:
-        running.show_failures(store, comparison.experiment_id)
-
-
-def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    why.show_ladder(find_ladder(store, comparison.experiment_id))
-
-
-def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    if ExperimentState(experiment["state"]).is_active:
-        running.show(store, experiment)
-    if pairs := scenarios.show_caches_headline(store, comparison):
-        with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
-            ask_steps(comparison)
-            with st.container(gap=None):
-                for starts in starts_words(pairs, read_plan(comparison).num_steps):
-                    st.markdown(sentence(starts))
-        scenarios.show_caches(store, comparison, pairs)
-    running.show_failures(store, comparison.experiment_id)
-
-
-TABS: dict[Compared, Mapping[str, Show]] = {
-    "runs": {
-        "Verdict": show_verdict,
-        "Why": show_why,
-        "Learning": show_learning,
-        "Runs": show_runs,
-        "Settings": show_settings,
-    },
-    "tensors": {
-        "Verdict": show_tensors,
-        "Why": show_stages,
-        "Runs": show_one_run,
-        "Settings": show_settings,
-    },
-    "causes": {"Cause": show_cause, "Runs": show_one_run, "Settings": show_settings},
-    "caches": {"Verdict": show_caches, "Runs": show_one_run, "Settings": show_settings},
-}
