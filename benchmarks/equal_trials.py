@@ -16,10 +16,10 @@ import numpy as np
 
 from benchmarks.late_simulation import SPREADS, Floats, is_broken
 from benchmarks.tables import markdown
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.loss_band import LEAD_STEPS, half_widths
+from breakeven.runner.more_controls import why_open
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.supervision.controls import why_open
 from breakeven.storage.comparison.evidence import load_evidence
 from breakeven.storage.index.store import Store
 

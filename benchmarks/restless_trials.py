@@ -3,7 +3,7 @@
 Run from the project's root: `python -m benchmarks.restless_trials FOLDER FIRST_SEED NUMBER
 [TEXTS.csv [OPTIMIZER]]`. Each experiment trains a tiny BERT as baseline and controls, with correct
 backends that round differently, and with faults from the middle on. Every backend is judged with as
-many controls as `runner/supervision/controls.py` takes for an experiment with this backend alone.
+many controls as `runner/more_controls.py` takes for an experiment with this backend alone.
 Skips trainings that are already in FOLDER. Prints a Markdown table of all in FOLDER.
 """
 
@@ -15,10 +15,10 @@ from unittest import mock
 
 from benchmarks.late_trials import Trained, trained
 from benchmarks.parity_recording import DONE, quieten
+from breakeven.runner.more_controls import why_another_control
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec
 from breakeven.runner.specs.training import TrainingSpec
-from breakeven.runner.supervision.controls import why_another_control
 from tests.faults import late_faults
 from tests.faults.rounding_backends import ROUNDING
 from tests.faults.trial import TRIAL, train, train_variants

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.experiments.queue import Experiment
 from breakeven.runner.logs import log
 from breakeven.runner.masking import mask
 from breakeven.runner.project import PROJECT_ROOT

@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.protocol.data_dir import DataDir
 from tests.faults.late_faults import BEGINS
 from tests.helpers.loop import FAULTS

@@ -6,8 +6,8 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.experiments import queue_order
+from breakeven.runner.experiments.queue import Experiment
 from breakeven.runner.machine.capabilities import knows_devices
 from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
 from breakeven.runner.protocol.data_dir import DataDir

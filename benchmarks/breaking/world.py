@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from breakeven.runner.folders.queue import submit
+from breakeven.runner.experiments.queue import submit
 from breakeven.runner.processes import members
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

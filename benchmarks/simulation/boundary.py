@@ -27,7 +27,7 @@ from unittest import mock
 from benchmarks.simulation.system import FIRST_FD, Lock, Queue, Selector, System
 from breakeven.runner import files as runner_files
 from breakeven.runner import processes
-from breakeven.runner.folders import queue as folders_queue
+from breakeven.runner.experiments import queue as experiment_queue
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.machine.placement import Machine
 from breakeven.runner.supervision import exit_records, orphans, scheduler, search, supervisor
@@ -116,7 +116,7 @@ def _others(system: System) -> Replaced:
         (supervisor, "open_log", lambda folder, part: None),
         (exit_records, "print", lambda *words, **options: None),
         (runner_files, "shutil", SimpleNamespace(disk_usage=system.disk_usage)),
-        (folders_queue, "refuse_secrets", lambda text: None),
+        (experiment_queue, "refuse_secrets", lambda text: None),
     ]
 
 

@@ -14,8 +14,8 @@ from benchmarks.simulation.kernel import Kernel, Process, Violation
 from benchmarks.simulation.system import End, System
 from benchmarks.simulation.workers import Worker
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders import library, queue_order
-from breakeven.runner.folders.queue import (
+from breakeven.runner.experiments import queue_order, trash
+from breakeven.runner.experiments.queue import (
     cancel,
     ensure_supervisor,
     find_experiment,
@@ -261,10 +261,10 @@ class History:
         queue_order.hold(self.data_dir, self._some())
 
     def _delete(self) -> None:
-        library.delete(self.data_dir, self._some())
+        trash.delete(self.data_dir, self._some())
 
     def _restore(self) -> None:
-        library.restore(self.data_dir, self._some())
+        trash.restore(self.data_dir, self._some())
 
     def _ensure(self) -> None:
         ensure_supervisor(self.data_dir)

@@ -25,9 +25,9 @@ from breakeven.runner.cluster.host import (
     store,
 )
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
+from breakeven.runner.experiments.queue import Experiment, experiments
+from breakeven.runner.experiments.queue_order import startable
 from breakeven.runner.files import FileLock, lacks_room
-from breakeven.runner.folders.queue import Experiment, experiments
-from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.machine.placement import (
     Allocation,

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
+from breakeven.runner.experiments.queue import Experiment, experiments, find_experiment
 from breakeven.runner.files import UNFINISHED
-from breakeven.runner.folders.queue import Experiment, experiments, find_experiment
 from breakeven.runner.machine.capabilities import version_of
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import Machine, Place

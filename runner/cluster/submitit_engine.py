@@ -21,7 +21,7 @@ import submitit
 from breakeven.runner.cluster.driver import JobLost
 from breakeven.runner.cluster.host import WORKER, Delivery, HomeFile, NodeFacts, delivery
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.machine.placement import Machine, Place

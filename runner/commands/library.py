@@ -21,15 +21,16 @@ from breakeven.runner.arguments.filters import (
 from breakeven.runner.arguments.options import checked
 from breakeven.runner.commands.entry import BAD_INPUT, STORED, Add, tell
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.files import parse_size
-from breakeven.runner.folders import library, queue_order
-from breakeven.runner.folders.queue import (
+from breakeven.runner.experiments import disk_space, queue_order, trash
+from breakeven.runner.experiments.labels import change_labels
+from breakeven.runner.experiments.queue import (
     cancel,
     damages,
     ensure_supervisor,
     find_experiment,
     listed,
 )
+from breakeven.runner.files import parse_size
 from breakeven.runner.machine import environments
 from breakeven.runner.machine.capabilities import knows_devices
 from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
@@ -59,7 +60,7 @@ def add_library_commands(add: Add) -> None:
     label.add_argument("--notes", help="Markdown; replaces existing notes")
     text = "hide experiments in lists, or show them again"
     label.add_argument("--archive", action=argparse.BooleanOptionalAction, help=text)
-    text = f"move experiments to the trash for at least {library.TRASH_DAYS} days, or restore them"
+    text = f"move experiments to the trash for at least {trash.TRASH_DAYS} days, or restore them"
     delete = add("delete", _delete, text)
     text = "restore deleted experiments; without an id, list the trash"
     delete.add_argument("--undo", action="store_true", help=text)
@@ -114,7 +115,7 @@ def _label(data_dir: DataDir, options: argparse.Namespace) -> int:
         return after if options.notes is None else replace(after, notes=options.notes)
 
     def one(experiment_id: str) -> str:
-        labels = library.change_labels(data_dir, experiment_id, change)
+        labels = change_labels(data_dir, experiment_id, change)
         tags = " ".join(f"#{printable(tag)}" for tag in labels.tags)
         parts = [printable(labels.name or ""), tags, "archived" if labels.archived else ""]
         return "  ".join(filter(None, parts)) or "no name, no tags"
@@ -124,7 +125,7 @@ def _label(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _delete(data_dir: DataDir, options: argparse.Namespace) -> int:
     def one(experiment_id: str) -> str:
-        library.delete(data_dir, experiment_id)
+        trash.delete(data_dir, experiment_id)
         return (
             f"in the trash; `breakeven delete --undo {experiment_id}{data_dir.option}` restores it"
         )
@@ -138,12 +139,12 @@ def _delete(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _restore(data_dir: DataDir, ids: Sequence[str]) -> int:
     def one(experiment_id: str) -> str:
-        library.restore(data_dir, experiment_id)
+        trash.restore(data_dir, experiment_id)
         return "restored"
 
     if ids:
         return each(ids, one)
-    for found in library.trash(data_dir):
+    for found in trash.deleted_experiments(data_dir):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.deleted))
         tell(f"{printable(found.experiment_id)}  deleted {when}  {printable(found.name)}")
     return 0
@@ -163,7 +164,7 @@ def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.environments is not None:
         return _clean_environments(data_dir, options.environments)
     if options.trash:
-        tell(f"{library.empty_trash(data_dir)} experiments removed permanently")
+        tell(f"{trash.empty_trash(data_dir)} experiments removed permanently")
         return 0
     return _shrink(data_dir, options) if options.budget is not None else _free(data_dir, options)
 
@@ -174,26 +175,26 @@ def _clean_environments(data_dir: DataDir, names: Sequence[str]) -> int:
     def one(name: str) -> str:
         if name not in known:
             raise RunnerError(f"no such environment in {data_dir.environments}")
-        freed = library.size_of(known[name].folder)
+        freed = disk_space.size_of(known[name].folder)
         environments.remove(data_dir, known[name])
         return f"{freed / 1e6:,.1f} MB freed"
 
     for found in known.values() if not names else ():
         requirements = printable(" ".join(found.requirements.split()))
-        tell(f"{found.name}: {library.size_of(found.folder) / 1e6:,.1f} MB  {requirements}")
+        tell(f"{found.name}: {disk_space.size_of(found.folder) / 1e6:,.1f} MB  {requirements}")
     return each(names, one)
 
 
 def _free(data_dir: DataDir, options: argparse.Namespace) -> int:
     def one(experiment_id: str) -> str:
-        freed = library.free(data_dir, experiment_id, artifacts=options.artifacts)
+        freed = disk_space.free(data_dir, experiment_id, artifacts=options.artifacts)
         return f"{freed / 2**20:,.1f} MiB freed"
 
     return each(options.experiments, one)
 
 
 def _shrink(data_dir: DataDir, options: argparse.Namespace) -> int:
-    found = library.plan_removals(data_dir, options.budget)
+    found = disk_space.plan_removals(data_dir, options.budget)
     for removal in found.removals:
         if not options.dry_run:
             removal.remove()

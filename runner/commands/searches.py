@@ -14,14 +14,13 @@ from breakeven.runner.commands.entry import PLAN_INVESTIGATION, Add, tell
 from breakeven.runner.commands.start import add_allow_code, allow_code_again, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.queue import experiments
-from breakeven.runner.folders.short_scripts import too_short
+from breakeven.runner.experiments.queue import experiments
+from breakeven.runner.experiments.unconfirmed_searches import too_short, why_unconfirmed
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import BUDGET_SECONDS
 from breakeven.runner.specs.values import split_at_commas
-from breakeven.runner.supervision.search import why_unconfirmed
 from breakeven.runner.texts import duration
 
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")

@@ -35,16 +35,16 @@ from breakeven.runner.commands.cluster import (
 from breakeven.runner.commands.entry import Add, tell
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.files import is_locked
-from breakeven.runner.folders.added_rounds import add_rounds, backends_of
-from breakeven.runner.folders.queue import (
+from breakeven.runner.experiments.added_rounds import add_rounds, backends_of
+from breakeven.runner.experiments.queue import (
     ensure_supervisor,
     experiments,
     find_experiment,
     resume,
     submit,
 )
-from breakeven.runner.folders.queue_order import startable
+from breakeven.runner.experiments.queue_order import startable
+from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
 from breakeven.runner.machine.environments import resolved
 from breakeven.runner.protocol.data_dir import DataDir

@@ -19,9 +19,8 @@ from breakeven.runner.checks.experiment import check_at_once, check_user_code
 from breakeven.runner.commands.entry import BAD_INPUT, FROM_INPUT, tell
 from breakeven.runner.errors import Refused
 from breakeven.runner.exclusive import REPEATS
-from breakeven.runner.files import is_locked
-from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.queue import (
+from breakeven.runner.experiments import queue_order
+from breakeven.runner.experiments.queue import (
     Experiment,
     cancel,
     ensure_supervisor,
@@ -29,6 +28,7 @@ from breakeven.runner.folders.queue import (
     find_experiment,
     submit,
 )
+from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import read_capabilities
 from breakeven.runner.machine.occupancy import outlook
 from breakeven.runner.project import PROJECT_ROOT

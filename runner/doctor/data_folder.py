@@ -8,7 +8,7 @@ from pathlib import Path
 
 from breakeven.runner.doctor.findings import Finding, doubtful, ok, wrong
 from breakeven.runner.errors import RunnerError, SettingsUnusable
-from breakeven.runner.folders.queue import MIN_FREE_BYTES, damages, listed
+from breakeven.runner.experiments.queue import MIN_FREE_BYTES, damages, listed
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import Order, each_event
 from breakeven.runner.settings import FILE_NAME, read_settings

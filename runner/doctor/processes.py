@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from breakeven.runner.doctor.findings import Finding, ok, wrong
 from breakeven.runner.errors import InvalidRunFolder
+from breakeven.runner.experiments.queue_order import startable
 from breakeven.runner.files import FileLock, is_locked
-from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.processes import holders, kill_members, members
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.heartbeat import STUCK_SECONDS, read_heartbeat, seconds_busy

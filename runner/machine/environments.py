@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
-from breakeven.runner.folders.queue import writing
+from breakeven.runner.experiments.queue import writing
 from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.values import nearest

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from breakeven.runner.errors import ProbeFailed, RunnerError
-from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.experiments.queue import Experiment
 from breakeven.runner.machine.capabilities import (
     Sight,
     known_devices,

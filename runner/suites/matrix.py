@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.queue import experiments, new_experiment_id, submit
+from breakeven.runner.experiments.queue import experiments, new_experiment_id, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require

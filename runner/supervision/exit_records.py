@@ -11,8 +11,8 @@ from typing import Any
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.exclusive import held_by_another
+from breakeven.runner.experiments.added_rounds import NOT_ADDED
 from breakeven.runner.files import NO_ROOM, lacks_room
-from breakeven.runner.folders.added_rounds import NOT_ADDED
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import memory_bytes
 from breakeven.runner.masking import mask

@@ -21,12 +21,13 @@ from dataclasses import replace
 from breakeven.runner.checks.environments import check_allowed
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.exclusive import ALONE, REPEATS
+from breakeven.runner.experiments.added_rounds import begin_next_process, rounds_to_add
+from breakeven.runner.experiments.queue import Experiment, add_run, check_membership, submit
 from breakeven.runner.files import lacks_room
-from breakeven.runner.folders.added_rounds import begin_next_process, rounds_to_add
-from breakeven.runner.folders.queue import Experiment, add_run, check_membership, submit
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import Place
+from breakeven.runner.more_controls import judged_in, why_another_control
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.events import each_event
@@ -34,7 +35,6 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.controls import judged_in, why_another_control
 from breakeven.runner.supervision.exit_records import (
     ExitRecords,
     lacks_memory_alone,

@@ -8,19 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from breakeven.runner.folders.queue import Experiment, submit
+from breakeven.runner.experiments.queue import Experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
 from breakeven.runner.supervision.stopping_rule import JournalTails
 
-UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
-STOPPED = "The search was stopped. No training has confirmed its best candidate so far."
 CONFIRMING_SHARE = 0.5
 """Steps of all runs of the confirming training together, as a share of the search's budget."""
 LONGEST_NAME = 100
@@ -47,16 +44,6 @@ def confirming_steps(
     extends = spec.workload.has_known_length
     needed = math.ceil(min(spec.tune.steps, rounds * spec.block_steps)) if extends else 0
     return min(steps, times * max(own, needed) or steps)
-
-
-def why_unconfirmed(baseline: RunState) -> str:
-    """Why no training confirms an answer of a search, whose baseline ended in this state."""
-    if baseline is RunState.CANCELLED:
-        return STOPPED
-    if baseline.ended_early:
-        how = state_words(baseline)
-        return f"The baseline ended early ({how}), so the search has no answer to confirm."
-    return UNCONFIRMED
 
 
 class Search:

@@ -15,7 +15,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from breakeven.runner.folders.added_rounds import require_same_work
+from breakeven.runner.experiments.added_rounds import require_same_work
 from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS, version_of
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
 from breakeven.runner.machine.placement import given_devices

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.folders.added_rounds import NOT_ADDED
+from breakeven.runner.experiments.added_rounds import NOT_ADDED
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable

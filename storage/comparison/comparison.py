@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.added_rounds import why_no_rounds
+from breakeven.runner.experiments.added_rounds import why_no_rounds
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.experiments.queue import agreed_spec, check_membership
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.queue import agreed_spec, check_membership
 from breakeven.runner.protocol.data_dir import DataDir, run_dirs
 from breakeven.runner.protocol.plain_files import walk
 from breakeven.runner.protocol.run_dir import RunDir

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.queue import agreed_spec, require_readable
+from breakeven.runner.experiments.queue import agreed_spec, require_readable
 from breakeven.runner.protocol.data_dir import run_names
 from breakeven.runner.protocol.events import (
     MAX_LINE_BYTES,

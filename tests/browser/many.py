@@ -7,7 +7,7 @@ that somebody looks for: one by its tag, two of different machines, two nights w
 import os
 from collections.abc import Iterator
 
-from breakeven.runner.folders import library
+from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
@@ -41,7 +41,7 @@ def make_many(folder: DataDir) -> None:
     bare = experiment_spec(num_steps=10, name="One more", controls=0, backends=())
     Recording(folder.runs, "baseline", bare, ids[0]).claim().end(RunState.CANCELLED, "stopped")
     _copy(folder, ids[0], ids[1:])
-    library.change_labels(folder, TARGET, lambda old: old.tagged(["needle"]))
+    change_labels(folder, TARGET, lambda old: old.tagged(["needle"]))
 
 
 def _ids(pattern: str, count: int) -> Iterator[str]:

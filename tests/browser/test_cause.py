@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.protocol.data_dir import DataDir
 from tests.faults.investigations import INVESTIGATION_ID, record_broken, record_investigation
 from tests.helpers.journals import EXPERIMENT_ID

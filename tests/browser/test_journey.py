@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from tests.browser.going import EAGER, launch

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, FloatRect, Page, ViewportSize, expect
 
-from breakeven.runner.folders import library
-from breakeven.runner.folders.library import EXAMPLES
-from breakeven.runner.folders.queue import experiments, find_experiment
+from breakeven.runner.experiments import trash
+from breakeven.runner.experiments.labels import EXAMPLES
+from breakeven.runner.experiments.queue import experiments, find_experiment
 from breakeven.runner.protocol.data_dir import DataDir
 from tests.browser.going import AT_REST, fits, go, launch
 from tests.browser.many import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_many
@@ -219,7 +219,7 @@ def test_labelled_put_away_deleted_brought_back_and_run_again_with_a_change(
         tick(listed, 0)
     press(listed, "Delete", exact=True)
     expect(listed.get_by_text("1 experiment deleted.")).to_be_visible()
-    assert [one.experiment_id for one in library.trash(folder)] == [TARGET]
+    assert [one.experiment_id for one in trash.deleted_experiments(folder)] == [TARGET]
     press(listed, "Undo")
     expect(listed.get_by_text("1 experiment as before.")).to_be_visible()
     assert labels(folder).name == "Renamed here"

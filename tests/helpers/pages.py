@@ -16,7 +16,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.arguments.options import FIELDS
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.machine.capabilities import seen
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -14,7 +14,8 @@ import pytest
 
 from breakeven.runner import logs
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders import library, queue, queue_order
+from breakeven.runner.experiments import queue, queue_order, trash
+from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.logs import (
     AT_ONCE,
     KEPT_FILES,
@@ -180,8 +181,8 @@ def test_whatever_changes_the_queue_or_the_library_is_a_line_of_the_log(data_dir
     queue_order.release(data_dir, first)
     queue_order.pause(data_dir)
     queue_order.pause(data_dir, paused=False)
-    library.change_labels(data_dir, first, lambda old: old.tagged(["mine", "fast"]))
-    library.change_labels(data_dir, first, lambda old: replace(old, tags=()))
+    change_labels(data_dir, first, lambda old: old.tagged(["mine", "fast"]))
+    change_labels(data_dir, first, lambda old: replace(old, tags=()))
     assert main(["cancel", f"--data-folder={data_dir.path}", first]) == 0
     assert actions(data_dir) == [
         ("start", first),
@@ -202,7 +203,7 @@ def test_whatever_changes_the_queue_or_the_library_is_a_line_of_the_log(data_dir
 
 def test_what_was_refused_is_no_action_of_the_log(data_dir: DataDir) -> None:
     data_dir.runs.mkdir(parents=True)
-    for refused in (queue_order.hold, library.delete, library.restore):
+    for refused in (queue_order.hold, trash.delete, trash.restore):
         with pytest.raises(Exception, match="x"):
             refused(data_dir, "x")
     assert actions(data_dir) == []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from breakeven.runner import notifications
-from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.notifications import Notifier
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState

@@ -22,7 +22,7 @@ from breakeven.runner import secret_link
 from breakeven.runner.checks import user_code
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

@@ -14,7 +14,7 @@ from streamlit.testing.v1.element_tree import Selectbox
 
 from breakeven.runner.checks.data import Head
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.machine import capabilities
 from breakeven.runner.machine.capabilities import Device, read_capabilities, seen
 from breakeven.runner.protocol.data_dir import DataDir

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from breakeven.runner.experiments import queue_order
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.queue import experiments
 from breakeven.runner.machine.capabilities import likely_capabilities
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir

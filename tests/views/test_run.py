@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir

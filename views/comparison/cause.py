@@ -12,12 +12,11 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.short_scripts import too_short
+from breakeven.runner.experiments.unconfirmed_searches import too_short, why_unconfirmed
 from breakeven.runner.masking import mask_private
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.investigations import BUDGET_SECONDS, DATA_FILE
-from breakeven.runner.supervision.search import why_unconfirmed
 from breakeven.storage import queries
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison

@@ -6,11 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.added_rounds import rounds_to_add
+from breakeven.runner.experiments.added_rounds import rounds_to_add
+from breakeven.runner.more_controls import judged_in, why_open
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ACTIVE_RUNS, RunState
 from breakeven.runner.specs.scenario_fields import AddedRounds
-from breakeven.runner.supervision.controls import judged_in, why_open
 from breakeven.storage import queries
 from breakeven.storage.caches import always, memo
 from breakeven.storage.index.store import Store

@@ -11,8 +11,8 @@ import streamlit as st
 
 from breakeven.runner.arguments.lengths import LENGTHS, read_length
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.added_rounds import add_rounds, refuse_rounds
-from breakeven.runner.folders.queue import Experiment, find_experiment
+from breakeven.runner.experiments.added_rounds import add_rounds, refuse_rounds
+from breakeven.runner.experiments.queue import Experiment, find_experiment
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.settings import read_settings

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders import queue_order
+from breakeven.runner.experiments import queue_order
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store

@@ -10,7 +10,8 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders import library
+from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import MAX_NAME, MAX_TAG, Labels
 from breakeven.storage import queries
@@ -161,10 +162,10 @@ def _show_delete(store: Store, own: pd.DataFrame, then: str | None = None) -> No
         "Delete",
         icon=":material/delete:",
         key="delete",
-        help=f"To the trash, where it stays for {library.TRASH_DAYS} days.",
+        help=f"To the trash, where it stays for {trash.TRASH_DAYS} days.",
     ):
         ids = tuple(own["experiment_id"])
-        _act(store, ids, "deleted", library.delete, library.restore, then)
+        _act(store, ids, "deleted", trash.delete, trash.restore, then)
 
 
 def run_again(store: Store, experiment_id: str) -> None:
@@ -226,7 +227,7 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
         return replace(after, name=before.name if unchanged else new_name, notes=text)
 
     def label(folder: DataDir, experiment_id: str) -> None:
-        library.change_labels(folder, experiment_id, change)
+        change_labels(folder, experiment_id, change)
 
     _act(store, tuple(own["experiment_id"]), "labelled", label, None)
 
@@ -245,7 +246,7 @@ def _show_free(store: Store, own: pd.DataFrame) -> None:
     if saved:
         st.caption("Without checkpoints, a run that ended early cannot resume.")
         if st.button(f"Remove checkpoints ({format_bytes(saved)})", key="free-checkpoints"):
-            _act(store, ids, "without checkpoints now", library.free, None)
+            _act(store, ids, "without checkpoints now", disk_space.free, None)
     if others:
         st.caption(
             "Other artifacts are files of runs besides the journal: "
@@ -253,12 +254,12 @@ def _show_free(store: Store, own: pd.DataFrame) -> None:
         )
         all_of_it = format_bytes(saved + others)
         if st.button(f"Remove all artifacts ({all_of_it})", key="free-artifacts"):
-            everything = partial(library.free, artifacts=True)
+            everything = partial(disk_space.free, artifacts=True)
             _act(store, ids, "without artifacts now", everything, None)
 
 
 def _archive(folder: DataDir, experiment_id: str, archived: bool) -> None:
-    library.change_labels(folder, experiment_id, lambda old: replace(old, archived=archived))
+    change_labels(folder, experiment_id, lambda old: replace(old, archived=archived))
 
 
 def _act(
@@ -315,7 +316,7 @@ def show_disk(store: Store, frame: pd.DataFrame) -> None:
     """A popover: sizes of the listed experiments, and the trash with a button to restore each."""
     with st.popover("Disk", icon=":material/storage:", width="content"):
         _show_sizes(frame)
-        deleted = library.trash(data_dir())
+        deleted = trash.deleted_experiments(data_dir())
         if not deleted:
             st.caption("The trash is empty.")
             return
@@ -328,11 +329,11 @@ def show_disk(store: Store, frame: pd.DataFrame) -> None:
         ):
             permissions.require_acting()
             with errors_shown():
-                library.empty_trash(data_dir())
+                trash.empty_trash(data_dir())
                 st.rerun()
 
 
-def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
+def _show_deleted(store: Store, deleted: Sequence[trash.Deleted]) -> None:
     # Of several deleted experiments with one id, only the latest can be restored.
     latest = {experiment.experiment_id: experiment for experiment in reversed(deleted)}
     descriptions = distinct(
@@ -350,7 +351,7 @@ def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
             if permissions.may_act() and st.button("Restore", key=f"restore-{key}"):
                 permissions.require_acting()
                 with errors_shown():
-                    library.restore(data_dir(), key)
+                    trash.restore(data_dir(), key)
                     take_in(store.ingest_all)
                     st.rerun()
 

@@ -15,7 +15,7 @@ from breakeven.runner.arguments.options import command_line
 from breakeven.runner.checks import experiment as checks
 from breakeven.runner.checks.environments import check_environments
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.queue import (
+from breakeven.runner.experiments.queue import (
     can_resume,
     cancel,
     ensure_supervisor,

@@ -18,7 +18,7 @@ from typing import NoReturn
 import streamlit as st
 
 from breakeven.runner.errors import NotWritable, ProbeFailed
-from breakeven.runner.folders.queue import ensure_supervisor, experiments
+from breakeven.runner.experiments.queue import ensure_supervisor, experiments
 from breakeven.runner.machine.capabilities import (
     Capabilities,
     is_of_this_machine,

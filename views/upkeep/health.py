@@ -15,7 +15,7 @@ import streamlit as st
 
 from breakeven.runner.commands.doctor import look
 from breakeven.runner.doctor.findings import Finding, Health
-from breakeven.runner.folders.library import size_of
+from breakeven.runner.experiments.disk_space import size_of
 from breakeven.runner.logs import read_log
 from breakeven.runner.machine.environments import UvEnvironment, remove, uv_environments
 from breakeven.runner.project import PROJECT_ROOT

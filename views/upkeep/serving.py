@@ -21,8 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from breakeven.runner.folders.queue import MIN_FREE_BYTES
-from breakeven.runner.folders.queue_order import read_order
+from breakeven.runner.experiments.queue import MIN_FREE_BYTES
+from breakeven.runner.experiments.queue_order import read_order
 from breakeven.runner.logs import log
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.heartbeat import (

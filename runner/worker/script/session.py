@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.added_rounds import steps_measured
+from breakeven.runner.experiments.added_rounds import steps_measured
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils.flop_counter import flop_registry
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.added_rounds import require_same_work
+from breakeven.runner.experiments.added_rounds import require_same_work
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.data.splits import tensor_bytes

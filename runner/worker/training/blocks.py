@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.callback import callback_handler
 
-from breakeven.runner.folders.added_rounds import steps_measured
+from breakeven.runner.experiments.added_rounds import steps_measured
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.callbacks import OwnValue

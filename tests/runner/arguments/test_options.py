@@ -22,7 +22,7 @@ from breakeven.runner.arguments.options import (
 from breakeven.runner.commands import cli, start, waiting
 from breakeven.runner.commands.cli import parser
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -15,8 +15,8 @@ from breakeven.runner import notifications
 from breakeven.runner.cluster import driver
 from breakeven.runner.cluster.driver import JobLost, drive
 from breakeven.runner.cluster.host import Delivery, HomeFile, Host, NodeFacts, Part, facts
-from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
+from breakeven.runner.experiments import queue_order
+from breakeven.runner.experiments.queue import cancel, experiments, find_experiment, submit
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.heartbeat import read_heartbeat

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.queue import cancel, find_experiment, submit
+from breakeven.runner.experiments.queue import cancel, find_experiment, submit
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.runner.checks.experiment import check
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState

@@ -3,7 +3,7 @@
 import pytest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.states import RunState

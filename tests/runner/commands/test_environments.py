@@ -13,7 +13,7 @@ import pytest
 from breakeven.runner.checks.environments import check_allowed, why_unfit
 from breakeven.runner.commands.cli import main
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec, RunnerError
-from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.machine.environments import OWN, resolved, uv_environments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState

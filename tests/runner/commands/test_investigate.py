@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.faults.investigations import record_broken, record_failed

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.checks import experiment
 from breakeven.runner.commands import cli
-from breakeven.runner.folders.queue import Experiment, experiments
+from breakeven.runner.experiments.queue import Experiment, experiments
 from breakeven.runner.machine import capabilities
 from breakeven.runner.machine.capabilities import likely_capabilities
 from breakeven.runner.protocol.data_dir import DataDir

@@ -14,7 +14,7 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, resume, submit
+from breakeven.runner.experiments.queue import ensure_supervisor, find_experiment, resume, submit
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events

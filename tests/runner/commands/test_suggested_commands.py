@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.protocol.data_dir import DATA_VARIABLE, DataDir
 from tests.helpers.machine import MACHINE, keep
 from tests.runner.commands.test_printed_commands import commands_in

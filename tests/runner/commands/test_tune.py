@@ -14,13 +14,14 @@ import breakeven.runner.commands.waiting
 from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.searches import read_budget
 from breakeven.runner.commands.waiting import Storage
+from breakeven.runner.experiments.queue import experiments
+from breakeven.runner.experiments.unconfirmed_searches import STOPPED, UNCONFIRMED
 from breakeven.runner.files import is_locked
-from breakeven.runner.folders.queue import experiments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED, Search
+from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.in_process import torch_asked_here

@@ -8,9 +8,9 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
+from breakeven.runner.experiments.unconfirmed_searches import UNCONFIRMED
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.supervision.search import UNCONFIRMED
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 

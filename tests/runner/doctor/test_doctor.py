@@ -20,7 +20,7 @@ from breakeven.runner.commands.doctor import look, write_bundle
 from breakeven.runner.doctor import data_folder, machine, processes
 from breakeven.runner.doctor.findings import Finding, Health, worst
 from breakeven.runner.doctor.processes import check_supervisor
-from breakeven.runner.folders.queue import submit
+from breakeven.runner.experiments.queue import submit
 from breakeven.runner.processes import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

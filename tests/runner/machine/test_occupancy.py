@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.errors import ProbeFailed
-from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.machine import capabilities, occupancy
 from breakeven.runner.machine.capabilities import Sight, read_capabilities
 from breakeven.runner.machine.occupancy import learn_devices, waiting_words

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.queue import submit
+from breakeven.runner.experiments.queue import submit
 from breakeven.runner.machine.run_environment import keep_others_out, name_of_torchs
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -1,7 +1,7 @@
 from pathlib import Path
 
+from breakeven.runner.experiments.queue import submit
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.queue import submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk
+from breakeven.runner.experiments.queue import new_experiment_id, submit
 from breakeven.runner.files import FileLock, is_locked
-from breakeven.runner.folders.queue import new_experiment_id, submit
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import Claim, Exit, RunDir

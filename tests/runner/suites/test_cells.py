@@ -10,8 +10,8 @@ import pytest
 from breakeven.runner.commands import cli
 from breakeven.runner.commands.start import read_cells
 from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.experiments.queue import experiments, find_experiment, submit
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders.queue import experiments, find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Claim, Exit
 from breakeven.runner.protocol.states import RunState

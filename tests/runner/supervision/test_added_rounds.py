@@ -13,8 +13,8 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.added_rounds import add_rounds
-from breakeven.runner.folders.queue import Experiment, cancel, find_experiment, submit
+from breakeven.runner.experiments.added_rounds import add_rounds
+from breakeven.runner.experiments.queue import Experiment, cancel, find_experiment, submit
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events

@@ -39,7 +39,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def data_dir(disk: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
-    monkeypatch.setattr("breakeven.runner.folders.queue.MIN_FREE_BYTES", 1_000_000)
+    monkeypatch.setattr("breakeven.runner.experiments.queue.MIN_FREE_BYTES", 1_000_000)
     return DataDir(disk / "data")
 
 

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.commands.cli import main
 from breakeven.runner.doctor.processes import check_dashboard
-from breakeven.runner.folders.queue import submit
+from breakeven.runner.experiments.queue import submit
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.simulation.boundary import simulated
 from benchmarks.simulation.history import LIMIT_SECONDS, SPECS, History
 from benchmarks.simulation.workers import Nature
-from breakeven.runner.folders.queue import find_experiment, resume, submit
+from breakeven.runner.experiments.queue import find_experiment, resume, submit
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.queue import Experiment, experiments, find_experiment, submit
+from breakeven.runner.experiments.queue import Experiment, experiments, find_experiment, submit
+from breakeven.runner.experiments.unconfirmed_searches import why_unconfirmed
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.processes import members
 from breakeven.runner.protocol.data_dir import DataDir
@@ -21,7 +22,7 @@ from breakeven.runner.settings import Prices
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.run_process import Reserve
-from breakeven.runner.supervision.search import Search, confirming_steps, why_unconfirmed
+from breakeven.runner.supervision.search import Search, confirming_steps
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_steps, plan

@@ -17,7 +17,7 @@ import pytest
 
 from breakeven.runner.commands.doctor import write_bundle
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.queue import submit
+from breakeven.runner.experiments.queue import submit
 from breakeven.runner.machine.run_environment import for_runs, hint, withheld
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.commands import cli
-from breakeven.runner.folders.queue import cancel, find_experiment, submit
+from breakeven.runner.experiments.queue import cancel, find_experiment, submit
 from breakeven.runner.machine.capabilities import Device
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.protocol.data_dir import DataDir

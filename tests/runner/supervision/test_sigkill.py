@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
+from breakeven.runner.experiments.queue import ensure_supervisor, find_experiment, submit
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.folders.queue import experiments, find_experiment, submit
+from breakeven.runner.experiments.queue import experiments, find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState

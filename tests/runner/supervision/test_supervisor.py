@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
+from breakeven.runner.experiments import queue_order
+from breakeven.runner.experiments.queue import cancel, experiments, find_experiment, submit
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir

@@ -4,7 +4,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.states import RunState

@@ -16,7 +16,7 @@ import breakeven.runner.supervision.supervisor
 from breakeven.runner.checks.environments import why_unfit
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.machine.environments import resolved
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs import experiment as specs

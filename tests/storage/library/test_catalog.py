@@ -12,8 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders import library
-from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments.labels import change_labels
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage import caches, queries
@@ -181,7 +182,7 @@ def test_checkpoints_and_artifacts_have_sizes_of_their_own(recorded: DataDir) ->
         compute(store, LONG)
         names = ("total_bytes", "checkpoint_bytes", "artifact_bytes")
         assert [row(store)[name] for name in names] == [total, 5000, 300]
-        library.free(recorded, EXPERIMENT_ID)
+        disk_space.free(recorded, EXPERIMENT_ID)
         disk.forget_sizes(store, [EXPERIMENT_ID])
         compute(store, LONG)
         assert [row(store)[name] for name in names] == [total - 5000, 0, 300]
@@ -274,16 +275,16 @@ def test_labels_show_after_the_next_tick_and_make_no_result_new(recorded: DataDi
         before = queries.revision(store, EXPERIMENT_ID)
         assert name_and_archived(store) == ("test", False)
         labelled = lambda old: replace(old, name="Nightly", archived=True)  # noqa: E731
-        library.change_labels(recorded, EXPERIMENT_ID, labelled)
+        change_labels(recorded, EXPERIMENT_ID, labelled)
         store.ingest()
         assert name_and_archived(store) == ("Nightly", True)
         with Store.in_memory(recorded) as rebuilt:
             assert name_and_archived(rebuilt) == ("Nightly", True)
         assert queries.revision(store, EXPERIMENT_ID) == before
-        library.delete(recorded, EXPERIMENT_ID)
+        trash.delete(recorded, EXPERIMENT_ID)
         store.ingest()
         assert queries.list_experiments(store).empty and store.query("FROM labels").empty
-        library.restore(recorded, EXPERIMENT_ID)
+        trash.restore(recorded, EXPERIMENT_ID)
         store.ingest()
         assert name_and_archived(store) == ("Nightly", True)
         file = find_experiment(recorded, EXPERIMENT_ID).runs[0].labels_file

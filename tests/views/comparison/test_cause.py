@@ -5,7 +5,7 @@ from zipfile import ZipFile
 
 from streamlit.testing.v1 import AppTest
 
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from breakeven.runner.folders.added_rounds import add_rounds
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.experiments.added_rounds import add_rounds
+from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState

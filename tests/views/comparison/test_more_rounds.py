@@ -5,8 +5,8 @@ from importlib.metadata import version
 
 import pytest
 
-from breakeven.runner.folders.added_rounds import rounds_to_add
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.experiments.added_rounds import rounds_to_add
+from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.queue import experiments
+from breakeven.runner.experiments.queue import experiments
+from breakeven.runner.experiments.unconfirmed_searches import STOPPED, UNCONFIRMED
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.candidates import candidates, search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec, ScriptSpec
-from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.form.presets import PRESETS

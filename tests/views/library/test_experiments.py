@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from breakeven.runner.folders import library
-from breakeven.runner.folders.queue import experiments, find_experiment, submit
+from breakeven.runner.experiments import trash
+from breakeven.runner.experiments.labels import change_labels
+from breakeven.runner.experiments.queue import experiments, find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.states import RunState
@@ -125,7 +126,7 @@ def test_archive_and_delete_can_be_undone_and_what_is_refused_is_said(listed: Da
 
 
 def test_tags_are_given_to_all_that_are_ticked_and_a_name_to_one(listed: DataDir):
-    library.change_labels(listed, OTHER, lambda old: old.tagged(["kept"]))
+    change_labels(listed, OTHER, lambda old: old.tagged(["kept"]))
     app = ticked(EXPERIMENT_ID, OTHER)
     assert "label-name" not in [field.key for field in app.text_input]
     app.multiselect(key="label-tags").set_value(["kept"])
@@ -257,7 +258,7 @@ def test_launch_opens_with_every_setting_of_an_earlier_experiment(folder: DataDi
     )
     submit(folder, spec)
     (first,) = experiments(folder)
-    library.change_labels(folder, first.experiment_id, lambda old: replace(old, name="Renamed"))
+    change_labels(folder, first.experiment_id, lambda old: replace(old, name="Renamed"))
     app = opened("launch", again=first.experiment_id)
     assert "All settings of" in text(app)
     app.button(key="launch").click().run()
@@ -270,7 +271,7 @@ def test_launch_opens_with_every_setting_of_an_earlier_experiment(folder: DataDi
 def test_what_was_deleted_under_one_name_in_one_minute_is_told_apart(folder: DataDir) -> None:
     record(folder, "Twice", "Twice")
     for experiment_id in (EXPERIMENT_ID, OTHER):
-        library.delete(folder, experiment_id)
+        trash.delete(folder, experiment_id)
     lines = [line for line in text(opened("experiments")).splitlines() if "deleted" in line]
     assert sorted(line[-4:] for line in lines if line.startswith("Twice")) == ["7f3a", "7f3b"]
 
@@ -338,6 +339,6 @@ def test_an_experiment_is_labelled_archived_and_deleted_on_its_page_where_that_i
 
     menu = with_menu()
     menu.button(key="delete").click().run()
-    assert [one.experiment_id for one in library.trash(folder)] == [EXPERIMENT_ID]
+    assert [one.experiment_id for one in trash.deleted_experiments(folder)] == [EXPERIMENT_ID]
     assert "1 experiment deleted." in text(menu) and "No experiment yet" in text(menu)
     assert "undo" in [one.key for one in menu.button]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.runner.folders import library
+from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ModelSpec
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
@@ -41,7 +41,7 @@ def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
     assert '"name":"A"' in drawn and '"name":"B"' in drawn
     assert "Loss of baseline" in said
     # What was put away can still be held against others.
-    library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
+    change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
     for chosen, shown in (("inductor", "inductor"), ("nonsense", "baseline")):
         assert f"Loss of {shown}" in text(beside(*IDS[:2], losses_of=chosen))
 

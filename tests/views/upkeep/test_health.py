@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from breakeven.runner.folders.queue import submit
-from breakeven.runner.folders.queue_order import hold, pause
+from breakeven.runner.experiments.queue import submit
+from breakeven.runner.experiments.queue_order import hold, pause
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from breakeven.runner.doctor import processes
 from breakeven.runner.doctor.findings import Health
-from breakeven.runner.folders.queue import submit
+from breakeven.runner.experiments.queue import submit
 from breakeven.runner.protocol import heartbeat
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec

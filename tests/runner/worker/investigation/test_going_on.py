@@ -10,7 +10,7 @@ import pytest
 import breakeven.runner.supervision.supervisor
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import (
+from breakeven.runner.experiments.queue import (
     cancel,
     ensure_supervisor,
     find_experiment,

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
+from breakeven.runner.experiments.queue import ensure_supervisor, find_experiment, submit
 from breakeven.runner.processes import end_group
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
+from breakeven.runner.experiments.queue import ensure_supervisor, find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.states import RunState

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.folders.queue import find_experiment, resume, submit
+from breakeven.runner.experiments.queue import find_experiment, resume, submit
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events

@@ -5,10 +5,10 @@ import os
 import pytest
 
 from breakeven.runner.commands.cli import main
+from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments.disk_space import plan_removals
+from breakeven.runner.experiments.queue import submit
 from breakeven.runner.files import parse_size
-from breakeven.runner.folders import library
-from breakeven.runner.folders.library import plan_removals
-from breakeven.runner.folders.queue import submit
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
@@ -34,7 +34,7 @@ def store(data_dir: DataDir) -> DataDir:
         record_experiment(data_dir.runs, experiment_id=experiment_id)
     weigh(data_dir, f"{FIRST}.baseline", 100 * KB, 50 * KB)
     weigh(data_dir, f"{SECOND}.baseline", 200 * KB, 60 * KB)
-    library.delete(data_dir, THIRD)
+    trash.delete(data_dir, THIRD)
     early = Recording(data_dir.runs, "baseline", experiment_spec(), "20261121-093010-000000-aaaa")
     early.claim().start().blocks([0.1] * 2, falling_losses(40), 0.0).end(RunState.CANCELLED)
     weigh(data_dir, "20261121-093010-000000-aaaa.baseline", 400 * KB, 70 * KB)
@@ -49,7 +49,7 @@ def whats(store: DataDir, budget: int) -> list[str]:
 def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_than_needed(
     store: DataDir,
 ) -> None:
-    size, trash = library.size_of(store.path), library.size_of(store.trash)
+    size, trash = disk_space.size_of(store.path), disk_space.size_of(store.trash)
     assert whats(store, size) == []
     assert whats(store, size - 1) == ["deleted experiments"]
     assert whats(store, size - trash - 1) == ["deleted experiments", f"checkpoints of {FIRST}"]
@@ -71,13 +71,13 @@ def test_results_what_waits_and_what_could_go_on_stay(
         for file in store.runs.rglob("*")
         if file.is_file() and ("artifacts" not in file.parts or "093010" in str(file))
     }
-    size = library.size_of(store.path)
+    size = disk_space.size_of(store.path)
     assert main(["clean", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
-    assert library.size_of(store.path) == size and "would be removed" in capsys.readouterr().out
+    assert disk_space.size_of(store.path) == size and "would be removed" in capsys.readouterr().out
     assert main(["clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert {file: file.read_bytes() for file in kept} == kept
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
-    assert not library.trash(store)
+    assert not trash.deleted_experiments(store)
     assert main(["clean", "--budget=1GB", f"--data-folder={store.path}"]) == 0
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from breakeven.runner.commands import cli
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError, UnknownExperiment
+from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments.labels import EXAMPLES, change_labels
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders import library
-from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
@@ -32,8 +33,8 @@ def command(data_dir: DataDir, *arguments: str) -> int:
 def test_labels_lie_in_the_folder_of_the_first_run_and_travel_with_it(
     recorded: DataDir, tmp_path: Path
 ) -> None:
-    library.change_labels(recorded, EXPERIMENT_ID, lambda old: replace(old, name="Nightly"))
-    library.change_labels(recorded, EXPERIMENT_ID, lambda old: old.tagged(["paper", "b"]))
+    change_labels(recorded, EXPERIMENT_ID, lambda old: replace(old, name="Nightly"))
+    change_labels(recorded, EXPERIMENT_ID, lambda old: old.tagged(["paper", "b"]))
     copy = DataDir(tmp_path / "copy")
     copy.path.mkdir()
     recorded.runs.rename(copy.runs)
@@ -48,7 +49,7 @@ def test_labels_lie_in_the_folder_of_the_first_run_and_travel_with_it(
 
 def test_no_label_of_several_writers_is_lost(recorded: DataDir) -> None:
     def tag(number: int) -> None:
-        library.change_labels(recorded, EXPERIMENT_ID, lambda old: old.tagged([f"t{number}"]))
+        change_labels(recorded, EXPERIMENT_ID, lambda old: old.tagged([f"t{number}"]))
 
     writers = [threading.Thread(target=tag, args=(number,)) for number in range(8)]
     for writer in writers:
@@ -62,11 +63,11 @@ def test_no_label_of_several_writers_is_lost(recorded: DataDir) -> None:
 def test_whoever_cannot_have_the_lock_is_told(
     recorded: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "LOCK_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("breakeven.runner.experiments.labels.LOCK_PATIENCE_SECONDS", 0.0)
     lock = FileLock(recorded.library_lock)
     assert lock.try_acquire()
     with lock, pytest.raises(RunnerError, match="being changed by somebody else"):
-        library.delete(recorded, EXPERIMENT_ID)
+        trash.delete(recorded, EXPERIMENT_ID)
 
 
 @pytest.mark.parametrize(
@@ -89,25 +90,25 @@ def test_labels_of_strangers_that_cannot_be_are_refused_by_name(
     with pytest.raises(InvalidRunFolder, match=f"(?s)labels.json.*{why}"):
         first.read_labels()
     with pytest.raises(RunnerError):
-        library.change_labels(recorded, EXPERIMENT_ID, lambda old: old)
+        change_labels(recorded, EXPERIMENT_ID, lambda old: old)
     assert first.labels_file.read_text() == content
 
 
 def test_what_waits_and_what_comes_with_breakeven_is_not_changed(data_dir: DataDir) -> None:
     queued = submit(data_dir, experiment_spec())
-    spec_file = next(library.EXAMPLES.glob("*/*/spec.json"))
+    spec_file = next(EXAMPLES.glob("*/*/spec.json"))
     shipped = spec_file.parent.name.partition(".")[0]
-    for act in (library.delete, library.free):
+    for act in (trash.delete, disk_space.free):
         with pytest.raises(RunnerError, match="Stop it first"):
             act(data_dir, queued)
         with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
             act(data_dir, shipped)
     assert find_experiment(data_dir, queued)
     with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
-        library.change_labels(data_dir, shipped, lambda old: old)
+        change_labels(data_dir, shipped, lambda old: old)
     # A label that cannot be is refused before anything is written.
     with pytest.raises(InvalidSpec, match="at most 20"):
-        library.change_labels(data_dir, queued, lambda old: old.tagged([*map(str, range(21))]))
+        change_labels(data_dir, queued, lambda old: old.tagged([*map(str, range(21))]))
     assert not find_experiment(data_dir, queued).runs[0].labels_file.exists()
 
 
@@ -121,13 +122,13 @@ def test_what_was_deleted_comes_back_whole(recorded: DataDir) -> None:
 
     before = content()
     assert len(before) > 9
-    library.delete(recorded, EXPERIMENT_ID)
+    trash.delete(recorded, EXPERIMENT_ID)
     assert content() == {}
-    (deleted,) = library.trash(recorded)
+    (deleted,) = trash.deleted_experiments(recorded)
     assert (deleted.experiment_id, deleted.name) == (EXPERIMENT_ID, "test")
-    library.restore(recorded, EXPERIMENT_ID)
+    trash.restore(recorded, EXPERIMENT_ID)
     assert content() == before
-    assert library.trash(recorded) == []
+    assert trash.deleted_experiments(recorded) == []
 
 
 def test_a_deletion_that_was_cut_short_is_finished_by_the_next_and_undone_as_one(
@@ -137,40 +138,43 @@ def test_a_deletion_that_was_cut_short_is_finished_by_the_next_and_undone_as_one
     half.mkdir(parents=True)
     first = recorded.run_dir(f"{EXPERIMENT_ID}.baseline")
     os.rename(first.path, half / first.run_id)
-    library.delete(recorded, EXPERIMENT_ID)
-    library.restore(recorded, EXPERIMENT_ID)
+    trash.delete(recorded, EXPERIMENT_ID)
+    trash.restore(recorded, EXPERIMENT_ID)
     assert len(find_experiment(recorded, EXPERIMENT_ID).runs) == 3
 
 
 def test_a_second_copy_of_a_deleted_experiment_goes_to_the_trash_beside_the_first(
     recorded: DataDir,
 ) -> None:
-    library.delete(recorded, EXPERIMENT_ID)
+    trash.delete(recorded, EXPERIMENT_ID)
     record_experiment(recorded.runs)
-    library.delete(recorded, EXPERIMENT_ID)
-    assert len(library.trash(recorded)) == 2
-    library.restore(recorded, EXPERIMENT_ID)
+    trash.delete(recorded, EXPERIMENT_ID)
+    assert len(trash.deleted_experiments(recorded)) == 2
+    trash.restore(recorded, EXPERIMENT_ID)
     with pytest.raises(RunnerError, match="exists already and is not overwritten"):
-        library.restore(recorded, EXPERIMENT_ID)
+        trash.restore(recorded, EXPERIMENT_ID)
 
 
 def test_the_trash_keeps_for_thirty_days_and_is_emptied_on_request(recorded: DataDir) -> None:
     record_experiment(recorded.runs, experiment_id=OTHER)
-    library.delete(recorded, EXPERIMENT_ID)
-    folder = library.trash(recorded)[0].folder
+    trash.delete(recorded, EXPERIMENT_ID)
+    folder = trash.deleted_experiments(recorded)[0].folder
     age = folder.stat().st_mtime - 29 * 86_400
     os.utime(folder, (age, age))
     record_experiment(recorded.runs, experiment_id="another")
-    library.delete(recorded, "another")
-    assert {deleted.experiment_id for deleted in library.trash(recorded)} == {
+    trash.delete(recorded, "another")
+    assert {deleted.experiment_id for deleted in trash.deleted_experiments(recorded)} == {
         EXPERIMENT_ID,
         "another",
     }
     os.utime(folder, (age - 2 * 86_400, age - 2 * 86_400))
-    library.delete(recorded, OTHER)
-    assert {deleted.experiment_id for deleted in library.trash(recorded)} == {OTHER, "another"}
-    assert library.empty_trash(recorded) == 2
-    assert library.trash(recorded) == []
+    trash.delete(recorded, OTHER)
+    assert {deleted.experiment_id for deleted in trash.deleted_experiments(recorded)} == {
+        OTHER,
+        "another",
+    }
+    assert trash.empty_trash(recorded) == 2
+    assert trash.deleted_experiments(recorded) == []
 
 
 def test_freeing_space_takes_checkpoints_and_no_results_and_follows_no_link(
@@ -188,11 +192,11 @@ def test_freeing_space_takes_checkpoints_and_no_results_and_follows_no_link(
     (first.workplace / "mine.pt").write_bytes(b"x" * 7)
     second.artifacts.mkdir(parents=True, exist_ok=True)
     second.checkpoints.symlink_to(outside)
-    assert library.free(recorded, EXPERIMENT_ID) == 1000
+    assert disk_space.free(recorded, EXPERIMENT_ID) == 1000
     assert (first.artifacts / "predictions.npz").exists()
     assert first.events_file.exists() and (outside / "kept.pt").exists()
     # What a script left in its working folder goes, too, and what a link leads to stays.
-    assert library.free(recorded, EXPERIMENT_ID, artifacts=True) == 107 + len(
+    assert disk_space.free(recorded, EXPERIMENT_ID, artifacts=True) == 107 + len(
         str(outside / "kept.pt")
     )
     assert (outside / "kept.pt").exists() and not first.workplace.exists()

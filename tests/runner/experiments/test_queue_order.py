@@ -6,8 +6,8 @@ import pytest
 
 from breakeven.runner.commands import cli, library
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders import queue_order
-from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.experiments import queue_order
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Claim, Exit

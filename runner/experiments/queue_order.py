@@ -8,9 +8,9 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
+from breakeven.runner.experiments.labels import locked
+from breakeven.runner.experiments.queue import Experiment, experiments, submit, writing
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders.library import locked
-from breakeven.runner.folders.queue import Experiment, experiments, submit, writing
 from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.plain_files import read_document

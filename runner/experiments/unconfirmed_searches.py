@@ -1,5 +1,5 @@
-"""Searches over scripts that end before all candidates were tried, and what lets a script train
-longer."""
+"""Why a search ends without a training that confirms its answer: it was stopped, nothing gained, or
+its script was too short; and what lets a script train longer."""
 
 import re
 from contextlib import suppress
@@ -8,9 +8,11 @@ from pathlib import PurePath
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.protocol.states import RunState
+from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 
+UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
+STOPPED = "The search was stopped. No training has confirmed its best candidate so far."
 LENGTH = re.compile(r"""["'](--[\w-]*(?:step|epoch|iter|update)\w*)["']""")
 """An option, in the text of a script, whose name says that it gives a length."""
 OTHER = re.compile(r"log|eval|val|save|print|warm|accum|every|check|decay")
@@ -54,3 +56,13 @@ def length_options(spec: ExperimentSpec, run: RunDir) -> list[str]:
             text = copy.read(MAX_BYTES).decode(errors="replace")
     options = [name for name in dict.fromkeys(LENGTH.findall(text)) if not OTHER.search(name)]
     return options[:MAX_NAMED]
+
+
+def why_unconfirmed(baseline: RunState) -> str:
+    """Why no training confirms an answer of a search, whose baseline ended in this state."""
+    if baseline is RunState.CANCELLED:
+        return STOPPED
+    if baseline.ended_early:
+        how = state_words(baseline)
+        return f"The baseline ended early ({how}), so the search has no answer to confirm."
+    return UNCONFIRMED

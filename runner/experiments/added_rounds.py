@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from breakeven.runner.errors import RunnerError, WorkloadError
+from breakeven.runner.experiments.queue import Experiment, writing
+from breakeven.runner.experiments.unconfirmed_searches import too_short
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders.queue import Experiment, writing
-from breakeven.runner.folders.short_scripts import too_short
 from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
-from breakeven.runner.folders.queue import find_experiment, resume, submit
+from breakeven.runner.experiments.queue import find_experiment, resume, submit
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Exit

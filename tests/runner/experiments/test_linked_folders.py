@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders import library
-from breakeven.runner.folders.library import plan_removals
-from breakeven.runner.folders.queue import cancel, find_experiment, resume, submit
+from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments.disk_space import plan_removals
+from breakeven.runner.experiments.labels import change_labels
+from breakeven.runner.experiments.queue import cancel, find_experiment, resume, submit
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.plain_files import remove_tree
@@ -59,13 +60,13 @@ def test_stopping_labelling_and_freeing_reach_no_neighbour(
     cancel(experiment)
     assert [run.cancel_requested for run in experiment.runs] == [False, True, True]
     with pytest.raises(RunnerError, match="nothing is written through it"):
-        library.change_labels(data_dir, bad, lambda labels: labels.tagged(["bad"]))
-    assert library.free(data_dir, bad, artifacts=True) == 0
+        change_labels(data_dir, bad, lambda labels: labels.tagged(["bad"]))
+    assert disk_space.free(data_dir, bad, artifacts=True) == 0
     with pytest.raises(RunnerError, match="no run of experiment"):
         resume(experiment)
     assert all(bad not in removal.what for removal in plan_removals(data_dir, 0).removals)
-    library.delete(data_dir, bad)
-    assert library.empty_trash(data_dir) == 1
+    trash.delete(data_dir, bad)
+    assert trash.empty_trash(data_dir) == 1
     assert inventory(good) == before and good.state is RunState.QUEUED
 
 
@@ -109,6 +110,6 @@ def test_holes_and_second_names_take_no_room(tmp_path: Path) -> None:
     with (tmp_path / "hole").open("wb") as hole:
         hole.truncate(2**40)
     (tmp_path / "elsewhere").mkdir()
-    assert library.size_of(tmp_path) == 5000
+    assert disk_space.size_of(tmp_path) == 5000
     (tmp_path / "elsewhere" / "way").symlink_to(tmp_path)
-    assert library.size_of(tmp_path / "elsewhere" / "way") == 0
+    assert disk_space.size_of(tmp_path / "elsewhere" / "way") == 0

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.commands.cli import main
 from breakeven.runner.doctor.data_folder import check_run_folders
-from breakeven.runner.folders.queue import damages, listed
+from breakeven.runner.experiments.queue import damages, listed
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.storage import queries

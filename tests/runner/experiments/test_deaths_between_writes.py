@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders import library, queue_order
-from breakeven.runner.folders.queue import can_resume, cancel, find_experiment, resume, submit
+from breakeven.runner.experiments import queue_order, trash
+from breakeven.runner.experiments.labels import change_labels
+from breakeven.runner.experiments.queue import can_resume, cancel, find_experiment, resume, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Claim, Labels
 from breakeven.runner.protocol.run_dir import RunDir
@@ -143,12 +144,12 @@ class DataFolder(RuleBasedStateMachine):
 
     @rule(after=DEATHS, pick=PICKS)
     def delete(self, after: int | None, pick: int) -> None:
-        if self.do(after, lambda: library.delete(self.data_dir, self.picked(pick))):
+        if self.do(after, lambda: trash.delete(self.data_dir, self.picked(pick))):
             assert not self.runs(self.picked(pick))
 
     @rule(after=DEATHS, pick=PICKS)
     def undo(self, after: int | None, pick: int) -> None:
-        if self.do(after, lambda: library.restore(self.data_dir, self.picked(pick))):
+        if self.do(after, lambda: trash.restore(self.data_dir, self.picked(pick))):
             assert self.runs(self.picked(pick))
 
     @rule(after=DEATHS, pick=PICKS, note=st.sampled_from(["a", "b"]), archived=st.booleans())
@@ -157,7 +158,7 @@ class DataFolder(RuleBasedStateMachine):
         there = [run.run_id for run in self.runs(self.picked(pick))]
 
         def act() -> None:
-            library.change_labels(self.data_dir, self.picked(pick), lambda _: change)
+            change_labels(self.data_dir, self.picked(pick), lambda _: change)
 
         if self.do(after, act):
             self.labels[self.picked(pick)] = {note}
@@ -265,11 +266,11 @@ class DataFolder(RuleBasedStateMachine):
         close_orphans(self.data_dir, ExitRecords())
         for experiment_id in self.acknowledged:
             with suppress(RunnerError):  # it is in the trash
-                library.restore(self.data_dir, experiment_id)
+                trash.restore(self.data_dir, experiment_id)
             experiment = find_experiment(self.data_dir, experiment_id)
             cancel(experiment)
             assert experiment.is_over
-            library.delete(self.data_dir, experiment_id)
+            trash.delete(self.data_dir, experiment_id)
         self.every_experiment_is_there_once_in_the_list_or_in_the_trash()
         self.nothing_is_lost_or_doubled()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.folders.added_rounds import instead
-from breakeven.runner.folders.short_scripts import too_short
+from breakeven.runner.experiments.added_rounds import instead
+from breakeven.runner.experiments.unconfirmed_searches import too_short
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 from tests.helpers.journals import Recording

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from breakeven.runner import more_controls
 from breakeven.runner.commands.waiting import Storage, _watch
-from breakeven.runner.folders.queue import experiments, find_experiment, listed, submit
+from breakeven.runner.experiments.queue import experiments, find_experiment, listed, submit
 from breakeven.runner.loss_band import leaves_open
+from breakeven.runner.more_controls import distance, judged_in, strays
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import SpeedSpec
-from breakeven.runner.supervision import controls
-from breakeven.runner.supervision.controls import distance, judged_in, strays
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
@@ -103,7 +103,7 @@ def test_a_backend_takes_one_that_lies_off_too_little_to_call_it_a_fault_if_nobo
 ) -> None:
     """Half width 4 x 0.001 in bf16, 10 x 0.001 in float32, which the specification names. A control
     takes 20 s."""
-    monkeypatch.setattr(controls, "MAX_SECONDS", most_seconds)
+    monkeypatch.setattr(more_controls, "MAX_SECONDS", most_seconds)
     runs = []
     for label, role, by in (
         ("baseline", "baseline", 0.0),
@@ -113,7 +113,7 @@ def test_a_backend_takes_one_that_lies_off_too_little_to_call_it_a_fault_if_nobo
         run = Recording(data_dir.runs, label).claim().start(precision=precision)
         run.blocks([0.2] * 10, [*raised(by, 0 if by < 0.1 else 70).values()])
         runs.append((role, run.end()))
-    assert (controls.why_another_control(runs, "float32") is not None) == takes_one
+    assert (more_controls.why_another_control(runs, "float32") is not None) == takes_one
 
 
 WAVES = {step: loss + 0.03 * (-1) ** step * (step >= 20) for step, loss in FALLS.items()}
@@ -156,7 +156,7 @@ def test_windows_that_may_break_parity_take_one(
         run = Recording(data_dir.runs, label).claim().start()
         run.blocks([0.2] * 10, [*losses.values()])
         runs.append((role, run.end()))
-    assert (controls.why_another_control(runs, "float32") is not None) == takes_one
+    assert (more_controls.why_another_control(runs, "float32") is not None) == takes_one
 
 
 @pytest.mark.heavy

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
