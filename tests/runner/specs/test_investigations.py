@@ -11,7 +11,7 @@ from breakeven.runner.specs.investigations import investigation, timed_again
 from breakeven.runner.specs.training import TrainingSpec
 from tests.helpers.journals import experiment_spec
 
-ASKED = ExperimentSpec.from_dict(
+SPEC = ExperimentSpec.from_dict(
     {
         "name": "nightly",
         "backends": ["eager", "inductor:mode=max-autotune", "cudagraphs"],
@@ -24,40 +24,40 @@ LABEL = "inductor-max-autotune"
 
 
 def test_one_run_of_the_backend_does_the_work_of_the_run_whose_fault_is_named() -> None:
-    search = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
-    (variant,) = search.variants
-    assert variant == next(known for known in ASKED.variants if known.label == LABEL)
+    made = investigation(SPEC, "20261126", LABEL, "differs", step=12, budget_seconds=600)
+    (variant,) = made.variants
+    assert variant == next(known for known in SPEC.variants if known.label == LABEL)
     # 32 samples in batches of 4 are 8 steps of one epoch.
-    assert (search.num_steps, search.further_controls, search.profiles) == (8, (), False)
-    assert RunSpec(experiment_id="x", experiment=search, variant=variant).run_id == f"x.{LABEL}"
-    assert search.investigates == f"20261126.{LABEL}"
-    assert (search.investigation.problem, search.investigation.step) == ("differs", 12)
-    assert (search.name, search.time_limit_seconds) == (f"cause of {LABEL} in nightly", 600)
-    assert (search.training, search.data, search.suite_run) == (ASKED.training, ASKED.data, None)
-    assert ExperimentSpec.from_json(search.to_json()) == search
+    assert (made.num_steps, made.further_controls, made.profiles) == (8, (), False)
+    assert RunSpec(experiment_id="x", experiment=made, variant=variant).run_id == f"x.{LABEL}"
+    assert made.investigates == f"20261126.{LABEL}"
+    assert (made.investigation.problem, made.investigation.step) == ("differs", 12)
+    assert (made.name, made.time_limit_seconds) == (f"cause of {LABEL} in nightly", 600)
+    assert (made.training, made.data, made.suite_run) == (SPEC.training, SPEC.data, None)
+    assert ExperimentSpec.from_json(made.to_json()) == made
 
 
 def test_a_run_with_larger_batches_is_investigated_in_its_own_batch_size() -> None:
-    spec = replace(ASKED, backends=("inductor:mode=max-autotune+batch_times=4",))
-    search = investigation(spec, "20261126", f"{LABEL}-batch_times_4", "raises")
+    spec = replace(SPEC, backends=("inductor:mode=max-autotune+batch_times=4",))
+    made = investigation(spec, "20261126", f"{LABEL}-batch_times_4", "raises")
     # 32 samples in batches of 16 are 2 steps of one epoch.
-    assert (search.training.batch_size, search.num_steps) == (16, 2)
-    assert search.backends == ("inductor:mode=max-autotune",)
-    assert search.model.dropout == ("keep" if spec.has_dropout else "off")
+    assert (made.training.batch_size, made.num_steps) == (16, 2)
+    assert made.backends == ("inductor:mode=max-autotune",)
+    assert made.model.dropout == ("keep" if spec.has_dropout else "off")
 
 
 def test_dropout_is_off_where_another_backend_of_the_experiment_had_decided_so() -> None:
     # cudagraphs draws its own random numbers, so no run of the experiment had dropout.
-    assert investigation(ASKED, "x", "eager", "raises").model.dropout == "off"
-    alone = replace(ASKED, backends=("eager",))
+    assert investigation(SPEC, "x", "eager", "raises").model.dropout == "off"
+    alone = replace(SPEC, backends=("eager",))
     assert investigation(alone, "x", "eager", "raises").model.dropout == "keep"
 
 
 def test_a_run_that_makes_forward_passes_is_investigated_by_forward_passes() -> None:
-    timed = replace(ASKED, scenario="speed", speed=SpeedSpec(part="inference"))
-    search = investigation(timed, "x", LABEL, "raises")
-    assert (search.investigation.part, search.is_inference) == ("inference", True)
-    assert investigation(ASKED, "x", LABEL, "raises").trains
+    timed = replace(SPEC, scenario="speed", speed=SpeedSpec(part="inference"))
+    made = investigation(timed, "x", LABEL, "raises")
+    assert (made.investigation.part, made.is_inference) == ("inference", True)
+    assert investigation(SPEC, "x", LABEL, "raises").trains
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_run_that_makes_forward_passes_is_investigated_by_forward_passes() -> 
 def test_a_run_that_cannot_be_investigated_is_refused_in_a_sentence(
     changes: dict[str, Any], label: str, why: str
 ) -> None:
-    spec = ExperimentSpec.from_dict({"name": "n", "backends": ASKED.backends, **changes})
+    spec = ExperimentSpec.from_dict({"name": "n", "backends": SPEC.backends, **changes})
     with pytest.raises(RunnerError, match=why):
         investigation(spec, "20261126", label, "raises")
 

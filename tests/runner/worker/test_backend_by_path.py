@@ -74,10 +74,10 @@ def test_a_script_compiles_with_a_file_of_ones_own_which_the_run_keeps(
     own.write_text(CODE)
     ran = scripts.run(tmp_path, code, "own.Compiler", backends=(f"{own}:Compiler",))
     assert len(ran.losses) == 6
-    source = ran.of("source")[-1]
+    source = ran.of_kind("source")[-1]
     assert source["sha256"] == hashlib.sha256(CODE.encode()).hexdigest()
     assert (ran.folder.path / source["file"]).read_text() == CODE
-    assert ran.of("compile_metrics")
+    assert ran.of_kind("compile_metrics")
 
 
 def test_what_a_copied_run_folder_names_is_not_executed_where_nobody_allowed_it(

@@ -21,7 +21,7 @@ from tests.faults.dropout_faults import OWN_NUMBERS
 from tests.helpers.loop import NET, experiment, of_kind, run, torch_afresh
 
 pytestmark = pytest.mark.heavy
-ASKED = ("random_numbers", "redraw", "rehearsal", "dropout")
+CHECKED_KINDS = ("random_numbers", "redraw", "rehearsal", "dropout")
 BERT: dict[str, Any] = {
     "task": "text_classification",
     "model": ModelSpec(),
@@ -72,7 +72,7 @@ def events_of(
     spec = experiment(**(NET | workload), backends=(backend,))
     spec = replace(spec, model=replace(spec.model, dropout=dropout))
     events = run(spec, tmp_path / f"{label}.jsonl", label)
-    return {kind: of_kind(events, kind) for kind in ("step", "phase", *ASKED)}
+    return {kind: of_kind(events, kind) for kind in ("step", "phase", *CHECKED_KINDS)}
 
 
 def test_a_backend_that_draws_what_eager_draws_is_asked_no_more(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_asked(
     tmp_path: Path, label: str, dropout: str
 ) -> None:
     events = events_of(tmp_path, "eager:scope=forward", label, dropout)
-    assert not any(events[kind] for kind in ASKED)
+    assert not any(events[kind] for kind in CHECKED_KINDS)
 
 
 def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -> None:
@@ -229,4 +229,4 @@ def test_where_no_parity_is_judged_random_numbers_are_not_asked_for(
     events = run(spec, tmp_path / "journal", label)
     phases = [event["phase"] for event in of_kind(events, "phase")]
     assert phases[-1] == "done" and "checking" not in phases
-    assert not any(of_kind(events, kind) for kind in ASKED)
+    assert not any(of_kind(events, kind) for kind in CHECKED_KINDS)

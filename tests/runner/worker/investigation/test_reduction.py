@@ -153,7 +153,7 @@ def test_a_fault_that_random_inputs_do_not_show_takes_the_trainings_own() -> Non
 
 
 @pytest.mark.parametrize(
-    "one, other, same",
+    "first, second, same",
     [
         (
             Outcome(kind="raises", error="E: node 12 has shape (3, 4)"),

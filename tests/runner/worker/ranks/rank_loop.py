@@ -15,7 +15,7 @@ DRAWING = ("own_numbers", "dropout_wrong_rate")
 
 
 @dataclass(frozen=True)
-class Asked:
+class Training:
     """One training: its name, which also names its journal, after how many turns it stops, and the
     name of a copy of what it leaves."""
 
@@ -26,7 +26,7 @@ class Asked:
     copy: str = ""
 
 
-def train_together(folder: Path, trainings: list[Asked], num_ranks: int = 2) -> None:
+def train_together(folder: Path, trainings: list[Training], num_ranks: int = 2) -> None:
     """All in one group of processes; trainings of one name go on from each other."""
     folder.mkdir(parents=True, exist_ok=True)
     outputs = [folder / f"rank-{rank}" for rank in range(num_ranks)]
@@ -47,7 +47,7 @@ def journal_of(folder: Path, name: str) -> list[dict[str, Any]]:
     return read_events(folder / name)[0]
 
 
-def train_all(folder: Path, trainings: list[Asked]) -> None:
+def train_all(folder: Path, trainings: list[Training]) -> None:
     """What each rank does."""
     from torch._dynamo.backends.registry import register_backend
 

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.specs.experiment import ModelSpec
 from tests.helpers.loop import experiment, of_kind
-from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
+from tests.runner.worker.ranks.rank_loop import Training, journal_of, train_together
 from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
@@ -29,8 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         backends=tuple(WAYS.values()),
     )
     labels = [variant.label for variant in spec.variants if variant.role == "backend"]
-    requests = [Asked(name, spec, label) for name, label in zip(WAYS, labels, strict=True)]
-    train_together(folder, [Asked("plain", spec), *requests])
+    requests = [Training(name, spec, label) for name, label in zip(WAYS, labels, strict=True)]
+    train_together(folder, [Training("plain", spec), *requests])
     return folder
 
 

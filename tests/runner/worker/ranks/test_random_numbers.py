@@ -9,7 +9,7 @@ import pytest
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.storage.statistics.random_numbers import find_dropout_faults
 from tests.helpers.loop import experiment, of_kind
-from tests.runner.worker.ranks.rank_loop import DRAWING, Asked, journal_of, train_together
+from tests.runner.worker.ranks.rank_loop import DRAWING, Training, journal_of, train_together
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
@@ -24,8 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("numbers")
     spec = with_dropout("ddp")
     labels = {variant.backend: variant.label for variant in spec.variants if variant.backend}
-    requests = [Asked(name, spec, label) for name, label in labels.items()]
-    train_together(folder, [*requests, Asked("parts", with_dropout("fsdp"), "eager")])
+    requests = [Training(name, spec, label) for name, label in labels.items()]
+    train_together(folder, [*requests, Training("parts", with_dropout("fsdp"), "eager")])
     return folder
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from breakeven.runner.specs import experiment as specs
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, folder_of, of_kind, run, torch_afresh
-from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
+from tests.runner.worker.ranks.rank_loop import Training, journal_of, train_together
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 
@@ -92,18 +92,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     what goes on from six steps that one device made."""
     folder = tmp_path_factory.mktemp("ranks")
     requests = [
-        Asked(f"{name}-{way}", together(spec, way))
+        Training(f"{name}-{way}", together(spec, way))
         for name, spec in SPECS.items()
         for way in WAYS.get(name, ("ddp", "fsdp"))
     ]
     for way in ("ddp", "fsdp"):
         saving = together(SAVED, way)
-        requests += [Asked(f"parts-{way}", saving, num_turns=2, copy=f"moved-{way}")]
-        requests += [Asked(f"parts-{way}", saving), Asked(f"begun-{way}", saving)]
+        requests += [Training(f"parts-{way}", saving, num_turns=2, copy=f"moved-{way}")]
+        requests += [Training(f"parts-{way}", saving), Training(f"begun-{way}", saving)]
         with torch_afresh():
             run(SAVED, folder / f"begun-{way}", turns=TurnsOnPaper(2))
     compiled = replace(COMPILED, backends=("eager:scope=forward",))
-    requests += [Asked("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
+    requests += [Training("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
     train_together(folder, requests)
     return folder
 
