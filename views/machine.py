@@ -9,7 +9,7 @@ import streamlit as st
 from breakeven.runner.experiments import queue_order
 from breakeven.runner.experiments.queue import Experiment
 from breakeven.runner.machine.capabilities import knows_devices
-from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
+from breakeven.runner.machine.occupancy import held_words, outlook, places_in_use, waiting_words
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, ExperimentState
 from breakeven.storage import queries
@@ -95,7 +95,7 @@ def show_queue(active: pd.DataFrame) -> None:
     ]
     order = queue_order.read_order(folder)
     free = [experiment for experiment in queued if experiment.experiment_id not in order.held]
-    held = held_by(at_work)
+    held = places_in_use(at_work)
     waits = outlook(folder, free, at_work).waits if at_work and not order.paused else {}
     known = bool(waits) and knows_devices(folder)
     with st.container(horizontal=True, vertical_alignment="center"):

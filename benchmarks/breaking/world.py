@@ -134,7 +134,7 @@ class World:
             have, had = Counter(lines), Counter(before.get(run_id, []))
             outcome.lost += (had - have).total()
         for run in self.data_dir.run_dirs():
-            numbers = Counter(_number(line) for line in _lines_of(run.events_file))
+            numbers = Counter(_number(line) for line in _event_lines(run.events_file))
             outcome.doubled += sum(count - 1 for count in numbers.values())
         outcome.is_indexed = HAS_DUCKDB
         if HAS_DUCKDB:
@@ -186,7 +186,7 @@ def leader(run: RunDir) -> int | None:
 def kinds(run: RunDir) -> list[str]:
     """Kinds of the events in a journal; phases by name."""
     names = []
-    for line in _lines_of(run.events_file):
+    for line in _event_lines(run.events_file):
         event = json.loads(line)
         names.append(event["phase"] if event["kind"] == "phase" else event["kind"])
     return names
@@ -195,10 +195,10 @@ def kinds(run: RunDir) -> list[str]:
 def lines_of(run: RunDir) -> list[str]:
     """Complete lines of its journal and of those of earlier attempts."""
     files = [run.events_file, *run.attempts.glob(f"*/{run.events_file.name}")]
-    return [line for file in files for line in _lines_of(file)]
+    return [line for file in files for line in _event_lines(file)]
 
 
-def _lines_of(file: Path) -> list[str]:
+def _event_lines(file: Path) -> list[str]:
     """Complete lines that a reader accepts as events."""
     try:
         complete = file.read_bytes().rpartition(b"\n")[0].decode(errors="replace")

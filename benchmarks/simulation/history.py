@@ -425,7 +425,7 @@ class History:
         spec = runs[0].read_spec().experiment
         timed_by: dict[tuple[object, int], int] = {}
         for run in runs:
-            company = spec.company_of(run.read_spec().variant)
+            company = spec.turn_group(run.read_spec().variant)
             for event in each_event(run.events_file):
                 if event["kind"] == "block":
                     round_of_company = (company, event["round"])
@@ -444,14 +444,14 @@ class History:
         """After a baseline is lost, or fails before its first step, no run of its company
         starts."""
         spec = baseline.read_spec()
-        company = spec.experiment.company_of(spec.variant)
+        company = spec.experiment.turn_group(spec.variant)
         is_out = baseline.state in (RunState.FAILED, RunState.TIMEOUT) and not any(
             event["kind"] == "step" for event in each_event(baseline.events_file)
         )
         for other in self.workers if is_out or baseline.state is RunState.LOST else ():
             is_fellow = (
                 other.spec.experiment_id == spec.experiment_id
-                and other.spec.experiment.company_of(other.spec.variant) == company
+                and other.spec.experiment.turn_group(other.spec.variant) == company
             )
             if is_fellow and other.began > self.ended[baseline.run_id]:
                 raise Violation(f"{other.run.run_id} goes on without {baseline.run_id}")

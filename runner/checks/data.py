@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from breakeven.runner.errors import InvalidSpec, UnusableData
-from breakeven.runner.machine.run_environment import for_runs
+from breakeven.runner.machine.run_environment import run_variables
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES, Task
@@ -147,7 +147,7 @@ def _read_head(path: Path, *version: int) -> Head:
             capture_output=True,
             timeout=LIMIT_SECONDS,
             cwd=PROJECT_ROOT,
-            env={**for_runs(os.environ), **light},
+            env={**run_variables(os.environ), **light},
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -11,7 +11,7 @@ from typing import Any
 
 from breakeven.runner.checks.user_code import allowed
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.machine.run_environment import without_own
+from breakeven.runner.machine.run_environment import without_own_python
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import pythons
@@ -105,7 +105,7 @@ def _answer(python: str, needed: tuple[str, ...]) -> dict[str, Any]:
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,
-        env=without_own(os.environ),
+        env=without_own_python(os.environ),
         cwd="/",
     )
     lines = asked.stdout.splitlines()

@@ -19,9 +19,9 @@ from breakeven.runner.cluster.host import (
     Delivery,
     HomeFile,
     NodeFacts,
-    at_home,
     facts,
-    files_of,
+    initial_files,
+    sizes_at_home,
     store,
 )
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
@@ -148,12 +148,12 @@ class _Driver:
             for placed in list(self._placed.values()):
                 self._look_after(placed)
             if time.monotonic() >= look_next:
-                self._begin_what_can(self._engine.nodes())
+                self._start_waiting(self._engine.nodes())
                 look_next = time.monotonic() + QUEUE_SECONDS
             if self._placed or startable(self._data_dir) or self._exits.is_owing:
                 idle_since = time.monotonic()
             elif self._worked_at:
-                self._look_at_trends()
+                self._check_trends()
             elif linger is not None and time.monotonic() - idle_since >= linger:
                 break
             time.sleep(POLL_SECONDS)
@@ -161,7 +161,7 @@ class _Driver:
             thread.join()
         self._notifier.finish()
 
-    def _look_at_trends(self) -> None:
+    def _check_trends(self) -> None:
         """Reads trends in a thread: this takes a while, and work may come meanwhile."""
         ended, self._worked_at = self._worked_at, set()
         thread = threading.Thread(target=self._notifier.trends_broke, args=(self._data_dir, ended))
@@ -176,7 +176,9 @@ class _Driver:
             unfinished = [run for run in experiment.runs if not run.is_recorded and _is_mine(run)]
             if job is not None and not all(run.is_recorded for run in experiment.runs):
                 say(f"{experiment.experiment_id}: continued")
-                self._place(experiment, job, Allocation(node=job.node or "", place=_everything()))
+                self._place(
+                    experiment, job, Allocation(node=job.node or "", place=_unknown_place())
+                )
                 for run in unfinished:
                     if (claim := run.read_claim()) is not None:
                         run.write_claim(replace(claim, process=self._me, supervisor=self._me))
@@ -189,12 +191,12 @@ class _Driver:
             job.end()
 
     def _place(self, experiment: Experiment, job: Job, allocation: Allocation) -> None:
-        known = {run.run_id: at_home(run) for run in experiment.runs}
+        known = {run.run_id: sizes_at_home(run) for run in experiment.runs}
         self._placed[experiment.experiment_id] = _Placed(
             experiment=experiment, job=job, allocation=allocation, known=known
         )
 
-    def _begin_what_can(self, nodes: Mapping[str, NodeFacts]) -> None:
+    def _start_waiting(self, nodes: Mapping[str, NodeFacts]) -> None:
         waiting = {
             experiment.experiment_id: experiment
             for experiment in startable(self._data_dir)
@@ -215,7 +217,7 @@ class _Driver:
             try:
                 if experiment.spec.nodes > 1:
                     raise RunnerError(OVER_SEVERAL)
-                files = files_of(experiment)
+                files = initial_files(experiment)
                 job = self._engine.start(_key(experiment), allocation.node, allocation.place, files)
             except JobLost as error:  # The next look starts it again.
                 say(f"{key}: {error}")
@@ -224,7 +226,7 @@ class _Driver:
                 for run in experiment.runs:
                     if run.state is RunState.QUEUED:
                         self._exits.write(run, RunState.FAILED, f"not started: {error}", None)
-                self._tell_of_end(experiment)
+                self._report_end(experiment)
                 continue
             say(f"{key}: placed on {allocation.node[:12]}, {allocation.place.devices}")
             self._place(experiment, job, allocation)
@@ -280,7 +282,7 @@ class _Driver:
                 placed.job.end()
                 del self._placed[key]
                 self._close(experiment)
-                self._tell_of_end(experiment)
+                self._report_end(experiment)
 
     def _refuse(self, placed: _Placed, error: RunnerError) -> None:
         """Ends an experiment whose machine sent invalid data; others continue."""
@@ -290,9 +292,9 @@ class _Driver:
             if not run.is_recorded:
                 why = f"data from machine {placed.host} were refused: {error}"
                 self._exits.write(run, RunState.FAILED, why, None)
-        self._tell_of_end(placed.experiment)
+        self._report_end(placed.experiment)
 
-    def _tell_of_end(self, experiment: Experiment) -> None:
+    def _report_end(self, experiment: Experiment) -> None:
         """Notifies of each run and the experiment: no process here sees the end of a remote run."""
         self._worked_at.add(experiment.experiment_id)
         for run in experiment.runs:
@@ -383,6 +385,6 @@ def _anywhere(request: ResourceRequest) -> ResourceRequest:
     return replace(request, devices=tuple(names))
 
 
-def _everything() -> Place:
+def _unknown_place() -> Place:
     """Stands for a whole machine until the job reports its place."""
     return Place(devices=(), cpus=frozenset(), exclusive=True)

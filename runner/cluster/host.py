@@ -20,7 +20,7 @@ from pathlib import Path
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
 from breakeven.runner.experiments.queue import Experiment, experiments, find_experiment
 from breakeven.runner.files import UNFINISHED
-from breakeven.runner.machine.capabilities import version_of
+from breakeven.runner.machine.capabilities import installed_version
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.protocol.data_dir import DataDir
@@ -154,7 +154,7 @@ def _whole_files(run: RunDir) -> Iterator[str]:
                 yield path
 
 
-def at_home(run: RunDir) -> dict[str, HomeFile]:
+def sizes_at_home(run: RunDir) -> dict[str, HomeFile]:
     """Sizes of the growing files in a folder at home; all other files are sent again."""
     sizes = {}
     for name in GROWING:
@@ -213,7 +213,7 @@ def facts(num_gpus: int = 0) -> NodeFacts:
     """The facts of the current machine."""
     cpus = cpu_allowance().cpus
     devices: dict[str, int | None] = {f"cuda:{number}": None for number in range(num_gpus)}
-    installed = {package: version_of(package) for package in PACKAGES}
+    installed = {package: installed_version(package) for package in PACKAGES}
     versions = {name: version for name, version in installed.items() if version is not None}
     near = shares(devices, cores(cpus), numa_nodes())
     return NodeFacts(
@@ -338,7 +338,7 @@ class Host:
         shutil.rmtree(self._data_dir.path, ignore_errors=True)
 
 
-def files_of(experiment: Experiment) -> dict[str, dict[str, bytes]]:
+def initial_files(experiment: Experiment) -> dict[str, dict[str, bytes]]:
     """Initial files of runs: specifications, and for resumed runs also their earlier output."""
     files = {}
     for run in experiment.runs:

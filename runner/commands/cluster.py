@@ -12,7 +12,7 @@ import threading
 from breakeven.runner.cluster.driver import Engine, drive
 from breakeven.runner.commands.entry import tell
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.machine.run_environment import for_runs
+from breakeven.runner.machine.run_environment import run_variables
 from breakeven.runner.processes import end_group, start_in_own_session
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.meetings import Meeting, Meetings
@@ -146,7 +146,7 @@ class Joiner:
         return start_in_own_session(
             [*command, str(run.path), str(number)],
             run.path / f"output-{number}.log",
-            for_runs(os.environ),
+            run_variables(os.environ),
         )
 
     def close(self) -> None:

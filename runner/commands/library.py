@@ -33,7 +33,7 @@ from breakeven.runner.experiments.queue import (
 from breakeven.runner.files import parse_size
 from breakeven.runner.machine import environments
 from breakeven.runner.machine.capabilities import knows_devices
-from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
+from breakeven.runner.machine.occupancy import held_words, outlook, places_in_use, waiting_words
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
@@ -370,7 +370,7 @@ def _print_queue(data_dir: DataDir) -> None:
     found = [one for one in queue_order.waiting(data_dir) if one.experiment_id not in running]
     if order.paused:
         tell(f"the queue is paused; `breakeven queue continue{data_dir.option}` ends the pause")
-    held = held_by(at_work)
+    held = places_in_use(at_work)
     for one in at_work:
         place = held.get(one.experiment_id)
         where = f"  ({held_words(place)})" if place else ""

@@ -35,7 +35,7 @@ from breakeven.runner.commands.cluster import (
 from breakeven.runner.commands.entry import Add, tell
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.experiments.added_rounds import add_rounds, backends_of
+from breakeven.runner.experiments.added_rounds import add_rounds, run_backends
 from breakeven.runner.experiments.queue import (
     ensure_supervisor,
     experiments,
@@ -220,7 +220,7 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = find_experiment(data_dir, options.experiment)
     allow_code_again(data_dir, options, [experiment.spec])
-    backends = backends_of(experiment.spec)
+    backends = run_backends(experiment.spec)
     chosen = options.backends.split(",") if options.backends else backends
     unknown = sorted(set(chosen).difference(backends))
     if unknown:

@@ -52,7 +52,7 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
     return names
 
 
-def backends_of(spec: ExperimentSpec) -> list[str]:
+def run_backends(spec: ExperimentSpec) -> list[str]:
     """Labels of the backends that an experiment compares."""
     backends = {one.label for one in spec.variants if one.role == "backend"}
     return [

@@ -26,7 +26,7 @@ from typing import Any
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.files import write_atomically
 from breakeven.runner.machine.placement import CPU
-from breakeven.runner.machine.run_environment import for_runs
+from breakeven.runner.machine.run_environment import run_variables
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.python310 import Self
@@ -57,7 +57,7 @@ Sight = tuple[str, ...]
 """One text for each visible device, driver or variable, in order."""
 
 
-def seen(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Sight:
+def visible_hardware(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Sight:
     """Visible devices, their driver, and variables that hide devices; empty on a machine without a
     GPU and on macOS."""
     sight = [
@@ -175,7 +175,7 @@ class Capabilities(Spec):
 
     def check(self, spec: ExperimentSpec) -> None:
         """Raises `InvalidSpec` for a backend, optimizer or device that this machine lacks."""
-        backends = _backends_of(spec)
+        backends = _backends_of_torch(spec)
         for backend in backends:
             self.check_backend(backend)
         if spec.training.optimizer != NO_OPTIMIZER:
@@ -226,8 +226,8 @@ def _likely_device() -> str:
         return CPU
     built_for = Path(torch.origin).with_name("version.py").read_text()
     gpus = {
-        "cuda": shows_gpu(seen()) or Path("/dev/dxg").exists(),
-        "hip": any(word.startswith("amd ") for word in seen()),
+        "cuda": shows_gpu(visible_hardware()) or Path("/dev/dxg").exists(),
+        "hip": any(word.startswith("amd ") for word in visible_hardware()),
     }
     if any(
         there and re.search(rf"^{kind}\b.*= '", built_for, re.M) for kind, there in gpus.items()
@@ -242,7 +242,7 @@ def check_mistyped(spec: ExperimentSpec) -> None:
     package is not installed: the possible checks before the first probe."""
     likely = likely_capabilities()
     known = (*likely.backends, *likely.debug_backends)
-    for backend in _backends_of(spec):
+    for backend in _backends_of_torch(spec):
         if backend not in known and (not _is_installed(backend) or nearest(backend, known)):
             likely.check_backend(backend)
     optimizer = spec.training.optimizer
@@ -259,7 +259,7 @@ def known_devices(data_dir: DataDir) -> tuple[Device, ...]:
 def knows_devices(data_dir: DataDir) -> bool:
     """Whether the cached answer, of any age, fits the current state of this machine."""
     cached = _kept(data_dir)
-    return cached is not None and is_of_this_machine(cached)
+    return cached is not None and fits_this_machine(cached)
 
 
 def _kept(data_dir: DataDir) -> Capabilities | None:
@@ -272,12 +272,12 @@ def _kept(data_dir: DataDir) -> Capabilities | None:
 def read_capabilities(data_dir: DataDir) -> Capabilities | None:
     """The cached answer; None if it is missing or outdated."""
     cached = _kept(data_dir)
-    if cached is None or not is_of_this_machine(cached):
+    if cached is None or not fits_this_machine(cached):
         return None
     return cached if 0 <= time.time() - cached.time < MAX_AGE_SECONDS else None
 
 
-def version_of(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """The version of an installed package; None if it is missing."""
     try:
         return metadata.version(package)
@@ -285,9 +285,9 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def is_of_this_machine(cached: Capabilities) -> bool:
+def fits_this_machine(cached: Capabilities) -> bool:
     """Whether the software, tasks and visible devices are still those of the answer."""
-    torch_version = version_of("torch")
+    torch_version = installed_version("torch")
     if torch_version is None:
         return False
     same_torch = cached.torch_version.split("+")[0] == torch_version.split("+")[0]
@@ -295,12 +295,12 @@ def is_of_this_machine(cached: Capabilities) -> bool:
     plugins = {plugin.name for plugin in metadata.entry_points(group=PLUGINS)}
     knows_plugins = plugins <= {*cached.backends, *cached.debug_backends}
     same_software = same_torch and same_python and knows_plugins
-    return same_software and set(cached.tasks) == set(TASKS) and cached.seen == seen()
+    return same_software and set(cached.tasks) == set(TASKS) and cached.seen == visible_hardware()
 
 
 def probe(data_dir: DataDir) -> Capabilities:
     """Runs torch in a subprocess (seconds) and caches its answer; raises `ProbeFailed`."""
-    before = seen()
+    before = visible_hardware()
     content = ask_torch(PROBE_COMMAND, "torch did not report the devices of this machine")
     capabilities = Capabilities.from_dict(
         {**content, "python": sys.executable, "seen": before, "time": time.time()}
@@ -323,7 +323,7 @@ def ask_torch(command: Sequence[str], failed: str, text: str = "") -> dict[str, 
             errors="replace",
             timeout=ANSWER_SECONDS,
             cwd=PROJECT_ROOT,
-            env={**for_runs(os.environ), "PYTHONWARNINGS": "ignore"},
+            env={**run_variables(os.environ), "PYTHONWARNINGS": "ignore"},
         )
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
@@ -334,7 +334,7 @@ def ask_torch(command: Sequence[str], failed: str, text: str = "") -> dict[str, 
     return answer
 
 
-def _backends_of(spec: ExperimentSpec) -> list[str]:
+def _backends_of_torch(spec: ExperimentSpec) -> list[str]:
     """Those that torch should list; `runner.checks` looks for the others. Other environments may
     have others."""
     return [

@@ -10,8 +10,8 @@ from breakeven.runner.machine.capabilities import (
     known_devices,
     knows_devices,
     probe,
-    seen,
     shows_gpu,
+    visible_hardware,
 )
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import CPU, Machine, Place, ResourceRequest, StartPlan, plan
@@ -38,7 +38,7 @@ def learn_devices(
     Must not be called during a measurement, whose CPUs it would share. Returns the state of the
     machine if torch failed; with this state as `in_vain`, the next call does not run torch again.
     """
-    sight = seen()
+    sight = visible_hardware()
     if sight == in_vain or knows_devices(data_dir):
         return in_vain
     if not shows_gpu(sight) and all(
@@ -62,7 +62,7 @@ def resource_request(experiment: Experiment) -> ResourceRequest:
     )
 
 
-def held_by(experiments: Iterable[Experiment]) -> dict[str, Place]:
+def places_in_use(experiments: Iterable[Experiment]) -> dict[str, Place]:
     """The places of the running experiments by id, from the claims of their supervisor."""
     places: dict[str, Place] = {}
     for experiment in experiments:
@@ -98,7 +98,7 @@ def outlook(
     data_dir: DataDir, queue: Iterable[Experiment], running: Iterable[Experiment]
 ) -> StartPlan:
     """Plans which queued requests can start, and which experiments the others wait for."""
-    at_work = held_by(running)
+    at_work = places_in_use(running)
     requests = [
         resource_request(experiment)
         for experiment in queue

@@ -151,7 +151,7 @@ def is_full(held: Mapping[str, Place], machine: Machine) -> bool:
 def _possible(request: ResourceRequest, machine: Machine) -> Iterator[Place]:
     """Every place that a request could get on an empty machine."""
     for devices in _choices(request.devices, machine):
-        cpus = _cpus_of(devices, machine) if request.cpus is None else request.cpus
+        cpus = _device_cpus(devices, machine) if request.cpus is None else request.cpus
         yield Place(devices=devices, cpus=cpus, exclusive=request.exclusive)
 
 
@@ -162,7 +162,7 @@ def _choices(requested: Sequence[str], machine: Machine) -> Iterator[tuple[str, 
         yield tuple(requested)
         return
     named = [name for name in requested if not _is_any(name)]
-    free = [name for name in _of_kind(kind, machine) if name not in named]
+    free = [name for name in _numbered_devices(kind, machine) if name not in named]
     for chosen in combinations(free, len(requested) - len(named)):
         numbers = iter(chosen)
         yield tuple(next(numbers) if _is_any(name) else name for name in requested)
@@ -172,14 +172,14 @@ def _is_any(name: str) -> bool:
     return name == "cuda"
 
 
-def _of_kind(kind: str, machine: Machine) -> list[str]:
+def _numbered_devices(kind: str, machine: Machine) -> list[str]:
     """Devices of a kind, in order of their numbers; only number 0 if the devices are unknown."""
     unknown = [] if machine.is_known else [f"{kind}:0"]
     names = [name for name in machine.shares if re.fullmatch(rf"{kind}:\d+", name)]
     return sorted(names, key=lambda name: int(name.partition(":")[2])) or unknown
 
 
-def _cpus_of(devices: Sequence[str], machine: Machine) -> frozenset[int]:
+def _device_cpus(devices: Sequence[str], machine: Machine) -> frozenset[int]:
     return frozenset[int]().union(
         *(machine.cpus if _is_cpu(name) else machine.share(name) for name in devices)
     )
@@ -205,10 +205,10 @@ def _could_use(request: ResourceRequest, machine: Machine) -> frozenset[str]:
     """All devices and CPUs of all possible places of a request."""
     named = frozenset(name for name in request.devices if not _is_any(name) and not _is_cpu(name))
     kinds = {name for name in request.devices if _is_any(name)}
-    devices = named.union(*(_of_kind(kind, machine) for kind in kinds))
+    devices = named.union(*(_numbered_devices(kind, machine) for kind in kinds))
     cpus = request.cpus
     if cpus is None:
-        cpus = _cpus_of([*devices, *filter(_is_cpu, request.devices)], machine)
+        cpus = _device_cpus([*devices, *filter(_is_cpu, request.devices)], machine)
     return _held(Place(devices=tuple(devices), cpus=cpus, exclusive=request.exclusive), machine)
 
 

@@ -142,26 +142,26 @@ HUB_REFUSES = re.compile(r"\b401\b|gated repo|hf auth login|Access to model .* i
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
-def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
+def run_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of the supervisor that a run gets."""
     named = named_variables(environment)
     passed = {name: value for name, value in environment.items() if _passes(name, named)}
-    return {**passed, WITHHELD_VARIABLE: ",".join(withheld(environment))}
+    return {**passed, WITHHELD_VARIABLE: ",".join(withheld_names(environment))}
 
 
-def for_python(variables: Mapping[str, str], code: Path) -> dict[str, str]:
+def other_python_variables(variables: Mapping[str, str], code: Path) -> dict[str, str]:
     """The variables of a run whose Python is not Breakeven's own: it finds its own packages, and in
     the folder `code` the package `breakeven` alone."""
     own = {"PYTHONPATH": str(code), OWN_PYTHON_VARIABLE: sys.executable}
-    return {**without_own(variables), **own}
+    return {**without_own_python(variables), **own}
 
 
-def without_own(variables: Mapping[str, str]) -> dict[str, str]:
+def without_own_python(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables without those by which Breakeven's own Python finds its packages."""
     return {name: value for name, value in variables.items() if name not in OF_OWN_PYTHON}
 
 
-def withheld(environment: Mapping[str, str]) -> list[str]:
+def withheld_names(environment: Mapping[str, str]) -> list[str]:
     """Names of the variables that a run does not get."""
     named = named_variables(environment)
     return sorted(name for name in environment if not _passes(name, named))
@@ -173,7 +173,7 @@ def named_variables(environment: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name.strip() for name in given.split(",") if name.strip())
 
 
-def hint(output: str, names: Iterable[str]) -> str:
+def variable_hint(output: str, names: Iterable[str]) -> str:
     """A hint for a failed run whose last output names a variable that it did not get; empty if
     there is none."""
     names = list(names)
@@ -200,10 +200,10 @@ def _passes(name: str, named: frozenset[str]) -> bool:
     return is_usual and not is_secret_name(name)
 
 
-def keep_others_out() -> None:
+def protect_compiler_folder() -> None:
     """Makes torch's compiler folder private. If another account owns it, this process and its
     children get their own temporary folder. Call it before torch compiles anything."""
-    folder = Path(tempfile.gettempdir(), name_of_torchs())
+    folder = Path(tempfile.gettempdir(), compiler_folder_name())
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -221,7 +221,7 @@ def keep_others_out() -> None:
         folder.chmod(0o700)
 
 
-def name_of_torchs() -> str:
+def compiler_folder_name() -> str:
     """The name that torch gives its compiler folder."""
     try:
         user = getpass.getuser()

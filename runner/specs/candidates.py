@@ -83,7 +83,7 @@ class Move:
         fits = compiler in self.compilers and is_tried and self.applies(spec)
         values = self.values
         if self.name == "optimizer":
-            values = forms_of(spec)
+            values = optimizer_forms(spec)
         elif self.name == "batch_times":
             values = tuple(times for times in values if int(times) <= spec.num_full_steps)
         return ("", *values) if fits else ("",)
@@ -109,7 +109,7 @@ def _allows_reduced_attention(spec: ExperimentSpec) -> bool:
     return may and spec.precision in (None, "bf16", "fp16")
 
 
-def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
+def optimizer_forms(spec: ExperimentSpec) -> tuple[str, ...]:
     """Implementations of the experiment's optimizer other than torch's default on this device; for
     a script, whose optimizer is unknown, `fused`."""
     name = spec.training.optimizer
@@ -260,7 +260,7 @@ def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
+def backend_text(candidate: Variant, spec: ExperimentSpec) -> str:
     """The name of a candidate in the experiment's `backends`."""
     labels = [variant.label for variant in spec.candidates]
     return spec.backends[labels.index(candidate.label)]

@@ -389,7 +389,7 @@ class ExperimentFields(PlaceSpec):
         single = (*self.further_controls, *self.candidates)
         return repeated | {variant.label: (variant.label,) for variant in single}
 
-    def company_of(self, variant: Variant) -> str | int:
+    def turn_group(self, variant: Variant) -> str | int:
         """A key that runs share if they are alive at the same time and take turns."""
         return variant.repeat if self.takes_turns else variant.label
 
@@ -405,7 +405,7 @@ class ExperimentFields(PlaceSpec):
         """The environments in their order; None stands for Breakeven's own."""
         return tuple(pythons(self.environments)) or (None,)
 
-    def python_of(self, variant: Variant) -> str | None:
+    def environment_python(self, variant: Variant) -> str | None:
         """Path of the Python that a run executes; None for Breakeven's own."""
         named = pythons(self.environments)
         return None if variant.environment is None else named[variant.environment]
@@ -462,9 +462,9 @@ class ExperimentFields(PlaceSpec):
             for variant in self.possible_variants
             if variant.compile_effort and not variant.autotunes
         ]
-        companies = Counter(map(self.company_of, plain))
+        companies = Counter(map(self.turn_group, plain))
         return frozenset(
-            variant.label for variant in plain if companies[self.company_of(variant)] > 1
+            variant.label for variant in plain if companies[self.turn_group(variant)] > 1
         )
 
     @property

@@ -61,7 +61,7 @@ def investigation(
     Only dropout becomes explicit, because another backend may have decided it. Raises `RunnerError`
     for a run that cannot be investigated.
     """
-    backends = backends_of(spec, label)
+    backends = run_backends(spec, label)
     variant = parse_backend(backends[0]) if backends else None
     if variant is None or variant.backend is None:
         raise RunnerError(f"{label} has no compiler, so no compiler is to blame for its fault")
@@ -98,20 +98,20 @@ def timed_again(spec: ExperimentSpec, label: str) -> ExperimentSpec:
         )
     return replace(
         spec.on_its_own,
-        backends=backends_of(spec, label),
+        backends=run_backends(spec, label),
         controls=max(1, spec.controls),
         model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),
     )
 
 
-def backends_of(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
+def run_backends(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
     """The backend of a run, as written in the specification; empty for baseline and control.
 
     `label`: of a run, one of its repeats, or all repeats together. Raises `RunnerError` for an
     unknown label.
     """
     for text in spec.backends:
-        if label in labels_of(spec, text):
+        if label in backend_labels(spec, text):
             return (text,)
     together = {
         known_label
@@ -123,7 +123,7 @@ def backends_of(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
     return ()
 
 
-def labels_of(spec: ExperimentSpec, backend: str) -> set[str]:
+def backend_labels(spec: ExperimentSpec, backend: str) -> set[str]:
     """The labels of a backend's runs, and the label of all of them together."""
     together = parse_backend(backend).label
     return {

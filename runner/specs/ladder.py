@@ -80,7 +80,7 @@ def with_ladder(backends: Sequence[str], device: str) -> tuple[str, ...]:
     return (*ladder, *(text for text in backends if _rung_named(text) is None))
 
 
-def rung_of(variant: Variant) -> Rung | None:
+def find_rung(variant: Variant) -> Rung | None:
     """The rung of a run; None for baseline, controls and other settings."""
     if variant.backend is None:
         return None
@@ -97,6 +97,6 @@ def rung_of(variant: Variant) -> Rung | None:
 
 def _rung_named(text: str) -> Rung | None:
     try:
-        return rung_of(parse_backend(text))
+        return find_rung(parse_backend(text))
     except InvalidSpec:
         return None

@@ -45,7 +45,7 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
             if claim is not None:
                 kill_abandoned(claim.process, str(run.path))
             spec = run.read_spec()
-            together = spec.experiment.company_of(spec.variant)
+            together = spec.experiment.turn_group(spec.variant)
             companies.setdefault((spec.experiment_id, together), {})[run] = spec
         except (RunnerError, OSError) as error:
             _record_failed(run, error, exits)
@@ -85,11 +85,11 @@ def _close_company(left: Left, exits: ExitRecords) -> None:
 
 def _has_finished_fellow(run: RunDir, spec: RunSpec) -> bool:
     """Whether a run that took turns with this one has finished."""
-    company = spec.experiment.company_of(spec.variant)
+    company = spec.experiment.turn_group(spec.variant)
     fellows = [
         RunDir(run.path.with_name(f"{spec.experiment_id}.{variant.label}"))
         for variant in spec.experiment.variants
-        if spec.experiment.company_of(variant) == company
+        if spec.experiment.turn_group(variant) == company
     ]
     return any(fellow.state is RunState.FINISHED for fellow in fellows)
 

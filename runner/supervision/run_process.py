@@ -11,7 +11,12 @@ from pathlib import Path
 
 from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, cause_of
 from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
-from breakeven.runner.machine.run_environment import for_python, for_runs, hint, withheld
+from breakeven.runner.machine.run_environment import (
+    other_python_variables,
+    run_variables,
+    variable_hint,
+    withheld_names,
+)
 from breakeven.runner.processes import (
     RUN_VARIABLE,
     ProcessIdentity,
@@ -97,7 +102,7 @@ class RunProcess:
         environment = _environment(self.run.path, self.post, place)
         if python is not None:
             command = (python, *command[1:])
-            environment = for_python(environment, linked_code(self.run.path.parents[1]))
+            environment = other_python_variables(environment, linked_code(self.run.path.parents[1]))
         return _start([*command, str(self.run.path)], self.run.output_file, environment, self.post)
 
     def _count_time(self) -> None:
@@ -202,7 +207,7 @@ class RunProcess:
     def _what_it_missed(self) -> str:
         """A hint at a withheld variable that the end of its log names, if any."""
         with suppress(RunnerError, OSError):  # A damaged folder must not stop other runs.
-            return hint(self.run.log_tail(), withheld(os.environ))
+            return variable_hint(self.run.log_tail(), withheld_names(os.environ))
         return ""
 
 
@@ -245,7 +250,7 @@ class Reserve:
 def _environment(folder: Path, post: TurnPost, place: Place) -> dict[str, str]:
     read_fd, write_fd = post.run_fds
     return {
-        **for_runs(os.environ),
+        **run_variables(os.environ),
         TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
         DEVICES_VARIABLE: ",".join(place.devices),
         RUN_VARIABLE: str(folder),

@@ -175,7 +175,7 @@ class Scheduler:
         groups: dict[object, list[RunDir]] = {}
         for run, variant in self._variants.items():
             if self._is_open(run):
-                company = self._experiment.spec.company_of(variant)
+                company = self._experiment.spec.turn_group(variant)
                 groups.setdefault(company, []).append(run)
         return list(groups.values())
 
@@ -334,7 +334,7 @@ class Scheduler:
         try:
             check_membership(run.read_spec(), spec)
             run.check_plain()
-            python = spec.python_of(self._variants[run])
+            python = spec.environment_python(self._variants[run])
             if python is not None:
                 check_allowed(python, self._data_dir)
             prepared = [

@@ -12,7 +12,7 @@ from breakeven.runner.experiments.queue import Experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.candidates import text_of
+from breakeven.runner.specs.candidates import backend_text
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
@@ -133,7 +133,7 @@ class Search:
                 name=f"{spec.name[:LONGEST_NAME]}, confirmed",
                 scenario="train",
                 compile="alone",
-                backends=tuple(text_of(one, spec) for one in finalists),
+                backends=tuple(backend_text(one, spec) for one in finalists),
                 confirms=experiment.experiment_id,
             ),
         )

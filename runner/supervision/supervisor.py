@@ -162,7 +162,7 @@ class _QueueWorker:
         while True:
             self.heartbeat.beat()
             self.exits.write_owed()
-            self._begin_what_can()
+            self._start_waiting()
             if self._at_work:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > LINGER_SECONDS and not self.exits.is_owing:
@@ -177,7 +177,7 @@ class _QueueWorker:
             if one.experiment_id not in self._at_work and not _waiting(one) <= self._given_up
         ]
 
-    def _begin_what_can(self) -> None:
+    def _start_waiting(self) -> None:
         held = {key: one.place for key, one in self._at_work.items()}
         if held and (self._exclusive or is_full(held, self._machine)):
             return
@@ -241,10 +241,10 @@ class _QueueWorker:
     def _wait_for_an_end(self) -> None:
         with suppress(queue.Empty):
             ended = self._at_work.pop(self._ended.get(timeout=POLL_SECONDS))
-            self._tell_of_end(ended.experiment.experiment_id)
+            self._report_end(ended.experiment.experiment_id)
             self._given_up.update(ended.tried & _waiting(ended.experiment))
 
-    def _tell_of_end(self, experiment_id: str) -> None:
+    def _report_end(self, experiment_id: str) -> None:
         self.worked_at.add(experiment_id)
         if self.notifier.is_any:
             with suppress(RunnerError):  # The experiment was deleted, or its folders are damaged.

@@ -20,8 +20,8 @@ import torch._dynamo
 from torch import Tensor
 from torch._inductor import config as inductor_config
 
-from breakeven.runner.machine.capabilities import version_of
-from breakeven.runner.machine.run_environment import keep_others_out
+from breakeven.runner.machine.capabilities import installed_version
+from breakeven.runner.machine.run_environment import protect_compiler_folder
 from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.worker.device.devices import devices
 from breakeven.runner.worker.process import leave_in_time
@@ -83,7 +83,7 @@ def try_devices() -> dict[str, Any]:
     """Tries each device by itself; `computes` and `compiles` hold the error, else None."""
     return {
         "torch": torch.__version__,
-        "triton": version_of("triton"),
+        "triton": installed_version("triton"),
         "devices": [
             {
                 "id": name,
@@ -114,7 +114,7 @@ def _compile(device: str) -> None:
     from torch._inductor.utils import fresh_cache
 
     numbers = torch.arange(64.0, device=device).reshape(8, 8)
-    keep_others_out()
+    protect_compiler_folder()
     with tempfile.TemporaryDirectory(prefix="breakeven-doctor-") as folder:
         inductor_config.fx_graph_cache = False
         inductor_config.cpp_cache_precompile_headers = False  # which pay from the second on

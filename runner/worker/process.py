@@ -13,7 +13,7 @@ from typing import Any
 from breakeven.runner.errors import Refused, RunnerError
 from breakeven.runner.files import NO_ROOM
 from breakeven.runner.machine.cpus import cpu_allowance
-from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE, keep_others_out
+from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE, protect_compiler_folder
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
@@ -128,7 +128,7 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
         raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")
-    keep_others_out()
+    protect_compiler_folder()
     go_offline_without_hub(experiment)
     if experiment.keep_trace:
         os.environ["TORCH_TRACE"] = str(run.artifacts / "trace")

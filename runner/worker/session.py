@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from breakeven.runner.experiments.added_rounds import require_same_work
-from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS, version_of
+from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS, installed_version
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
 from breakeven.runner.machine.placement import given_devices
 from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
@@ -88,7 +88,7 @@ def run_session(
     return finished
 
 
-def name_of(spec: RunSpec) -> str:
+def local_device_name(spec: RunSpec) -> str:
     """The run's device as this process names it; a script sees no other one."""
     sees_no_other = spec.experiment.workload.selects_device
     return name_of_visible(spec.device) if sees_no_other else spec.device
@@ -110,7 +110,7 @@ def open_context(
 ) -> RunContext:
     """Opens the device with the run's settings, and records what the run executes on."""
     log.enter("preparing")
-    device = device or open_device(name_of(spec))
+    device = device or open_device(local_device_name(spec))
     apply_precision(spec.experiment, spec.variant, device)
     set_ddp_mode(spec.variant)
     context = RunContext(spec, run, device, log, group)
@@ -148,7 +148,7 @@ def _environment(context: RunContext) -> dict[str, Any]:
             **{
                 name: version
                 for name in (*PACKAGES, *_of_backends(context.experiment))
-                if (version := version_of(name))
+                if (version := installed_version(name))
             },
         },
         "cpu_model": cpu_name(),

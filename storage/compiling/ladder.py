@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.ladder import RUNGS, Rung, rung_of
+from breakeven.runner.specs.ladder import RUNGS, Rung, find_rung
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.comparison import KINDS, compare
 from breakeven.storage.comparison.correctness import Check, checks
@@ -158,7 +158,7 @@ def on_rungs(comparison: Comparison) -> list[tuple[Rung, Result]]:
     """The first run of each rung, from the lowest rung."""
     by_stage: dict[str, tuple[Rung, Result]] = {}
     for result in comparison.results:
-        rung = rung_of(variant_of(comparison.spec, result.label)[0])
+        rung = find_rung(variant_of(comparison.spec, result.label)[0])
         if rung is not None:
             by_stage.setdefault(rung.stage, (rung, result))
     return [by_stage[rung.stage] for rung in RUNGS if rung.stage in by_stage]

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
-from breakeven.runner.machine.capabilities import Capabilities, Device, seen
+from breakeven.runner.machine.capabilities import Capabilities, Device, visible_hardware
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.workload import Task
 
@@ -25,7 +25,7 @@ MACHINE = Capabilities(
     optimizers=("Adam", "AdamW", "SGD"),
     tasks=TASKS,
     cpp_compiler="/usr/bin/g++",
-    seen=seen(),
+    seen=visible_hardware(),
     time=time.time(),
 )
 WITH_GPU = replace(

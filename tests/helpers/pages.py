@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.arguments.options import FIELDS
 from breakeven.runner.experiments.queue import experiments
-from breakeven.runner.machine.capabilities import seen
+from breakeven.runner.machine.capabilities import visible_hardware
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import write_options
@@ -49,7 +49,7 @@ def shown(place: Path) -> Iterator[DataDir]:
     data_dir = DataDir(place / "data")
     data_dir.path.mkdir()
     # As this process sees the machine now: else a page asks torch, and waits long beside others.
-    keep(data_dir, replace(MACHINE, seen=seen()))
+    keep(data_dir, replace(MACHINE, seen=visible_hardware()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BREAKEVEN_DATA", str(data_dir.path))
         patch.setattr(resources, "EXAMPLES", place / "examples")

@@ -16,7 +16,7 @@ from breakeven.runner.checks.data import Head
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.machine import capabilities
-from breakeven.runner.machine.capabilities import Device, read_capabilities, seen
+from breakeven.runner.machine.capabilities import Device, read_capabilities, visible_hardware
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs import workload
 from breakeven.runner.specs.experiment import (
@@ -95,7 +95,7 @@ def asked_in_this_process() -> Iterator[None]:
 @pytest.fixture
 def shared(kept_folder: DataDir) -> DataDir:
     """The folder of all tests that record nothing; what the machine has, is as before each time."""
-    keep(kept_folder, replace(MACHINE, seen=seen()))
+    keep(kept_folder, replace(MACHINE, seen=visible_hardware()))
     return kept_folder
 
 

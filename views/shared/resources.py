@@ -21,7 +21,7 @@ from breakeven.runner.errors import NotWritable, ProbeFailed
 from breakeven.runner.experiments.queue import ensure_supervisor, experiments
 from breakeven.runner.machine.capabilities import (
     Capabilities,
-    is_of_this_machine,
+    fits_this_machine,
     probe,
     read_capabilities,
 )
@@ -137,7 +137,7 @@ def look_at_machine(folder: DataDir, *, again: bool = False) -> Future[Capabilit
 def _is_outdated(answer: Future[Capabilities]) -> bool:
     """Whether the machine changed since torch answered. A failed probe is not repeated
     automatically, and an old answer alone does not justify seconds of work during a measurement."""
-    return answer.exception() is None and not is_of_this_machine(answer.result())
+    return answer.exception() is None and not fits_this_machine(answer.result())
 
 
 def capabilities() -> Capabilities | None:

@@ -403,16 +403,16 @@ class CompileObserver:
             "guards": metrics["guard_count"],
             "recompile_reason": self._reason(again) or None,
             "failure": self._reason(failure) or None,
-            "location": self._failed_at(metrics) if failure else None,
+            "location": self._failure_line(metrics) if failure else None,
             "operator": operator_in(failure),
         }
 
-    def _failed_at(self, metrics: Mapping[str, Any]) -> str | None:
+    def _failure_line(self, metrics: Mapping[str, Any]) -> str | None:
         """The user's line at which Dynamo gave up; at its limit of compilations, the line of the
         guard that failed. None if torch names no line."""
         file = metrics["fail_user_frame_filename"]
         if file is not None:
-            stack = self._refusals.stack_at(file, metrics["fail_user_frame_lineno"])
+            stack = self._refusals.find_stack(file, metrics["fail_user_frame_lineno"])
             return users_line(stack, self._home)
         lines = STACK_LINE.findall(metrics["recompile_reason"] or "")
         return users_line([FrameSummary(name, int(line), "") for name, line in lines], self._home)

@@ -57,7 +57,7 @@ class Refusals:
 
         exc.Unsupported.__init__ = init  # type: ignore[assignment, method-assign]
 
-    def stack_at(self, file: str, line: int | None) -> Stack:
+    def find_stack(self, file: str, line: int | None) -> Stack:
         """The frames of the user's code that lead to a line; only this line if nothing is known."""
         _, stack = self._by_line.get((file, line), ("", [FrameSummary(file, line, "")]))
         return stack

@@ -25,7 +25,7 @@ from breakeven.runner.worker.compiler.compiling import leave_alone, make_compile
 from breakeven.runner.worker.context import ParallelModel, RunContext
 from breakeven.runner.worker.data.splits import MicroBatch
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.model.losses import Objective, logits_of
+from breakeven.runner.worker.model.losses import Objective, find_logits
 from breakeven.runner.worker.model.models import perturb
 from breakeven.runner.worker.random_state import step_seed
 from breakeven.runner.worker.step.inference import Inference
@@ -385,7 +385,7 @@ class RandomNumbersCheck:
         for seed in (0, 0, 1):
             torch.manual_seed(seed)
             with torch.no_grad():
-                answers.append(logits_of(self._inference.forward(batch.inputs)).float().clone())
+                answers.append(find_logits(self._inference.forward(batch.inputs)).float().clone())
         self._model.train()
         first, same_seed, other_seed = answers
         by_chance = (first - same_seed).abs().max()

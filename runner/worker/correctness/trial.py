@@ -25,7 +25,7 @@ from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
 from breakeven.runner.worker.compiler.compiling import compile_blocks, make_compiler
 from breakeven.runner.worker.data.splits import MicroBatch, Split
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.model.losses import Objective, logits_of
+from breakeven.runner.worker.model.losses import Objective, find_logits
 from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.optimizers import make_optimizers
@@ -171,7 +171,7 @@ class _LogitsObjective(Objective):
 
     def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         total, _ = super().__call__(output, labels)
-        return total, logits_of(output).detach()
+        return total, find_logits(output).detach()
 
 
 class _Gradients(Callback):

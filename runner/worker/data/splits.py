@@ -180,7 +180,7 @@ class EpochBatches:
         if symbolic_size:
             for tensor in chain.from_iterable(batch.values() for batch in batches):
                 torch._dynamo.mark_dynamic(tensor, 0)
-        shares = self._shares_of(torch.split(targets, size), part).to(device).unbind()
+        shares = self._target_shares(torch.split(targets, size), part).to(device).unbind()
         self._batches = [MicroBatch(*both) for both in zip(batches, shares, strict=True)]
 
     def window(self, index: int) -> list[MicroBatch]:
@@ -188,7 +188,7 @@ class EpochBatches:
         first = index * self._accumulation
         return self._batches[first : first + self._accumulation]
 
-    def _shares_of(self, targets: Sequence[Tensor], part: RankPart) -> Tensor:
+    def _target_shares(self, targets: Sequence[Tensor], part: RankPart) -> Tensor:
         """Shares of targets, times the number of ranks, because gradients are averaged."""
         size = self._accumulation
         counts = [int(batch.sum()) for batch in targets]

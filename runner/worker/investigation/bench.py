@@ -38,7 +38,7 @@ from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, rais
 from breakeven.runner.worker.investigation.program import Program, make_program
 from breakeven.runner.worker.investigation.repetition import Repetition, repeat_run
 from breakeven.runner.worker.model.workload import load_workload
-from breakeven.runner.worker.session import apply_precision, name_of
+from breakeven.runner.worker.session import apply_precision, local_device_name
 
 POLL_SECONDS = 0.2
 REPLAYED_CALLS = 3
@@ -57,7 +57,7 @@ class Bench:
         """`accumulates`: whether a script is taken to have several micro-batches per step."""
         transformers.utils.logging.disable_progress_bar()
         self._experiment: ExperimentSpec = spec.experiment
-        device = open_device(name_of(spec))
+        device = open_device(local_device_name(spec))
         # A cache would return code of an earlier trial that compiled with other passes.
         torch._inductor.config.force_disable_caches = True
         torch._inductor.config.fallback_random = True
@@ -65,7 +65,7 @@ class Bench:
             # Errors of processes that compile side by side have other texts each time.
             torch._inductor.config.compile_threads = 1
         self._spec, self._device = spec, device
-        self._tolerance = tolerance_of(spec.experiment, device)
+        self._tolerance = strict_tolerance(spec.experiment, device)
         self._graphs: dict[int, list[Graph]] = {}
         self._small: dict[int, Graph] = {}
         self._accumulates = accumulates
@@ -181,7 +181,7 @@ class Bench:
         )
 
 
-def tolerance_of(experiment: ExperimentSpec, device: Device) -> float:
+def strict_tolerance(experiment: ExperimentSpec, device: Device) -> float:
     """The tolerance of the scenario `accuracy`, but in single precision the one for models that are
     held closely: a fault of 1 % is one, and what rounding does is known from double precision."""
     part: Part = "inference" if experiment.is_inference else "training"

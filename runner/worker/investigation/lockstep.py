@@ -324,7 +324,7 @@ class Lockstep:
 
     def _not_finite(self, first: int, last: int) -> Outcome:
         """Repeats the steps in which a loss came to be not finite, to see where that begins."""
-        model = self.model_at(first)
+        model = self.model_before(first)
         for number in range(first, last + 1):
             with Watch(model.model) as watch:
                 result = model.step(number, self.batches(number))
@@ -347,7 +347,7 @@ class Lockstep:
         what these settings round to is not the compiler's fault.
         """
         own = BASELINE if variant.backend is None else uncompiled(variant)
-        plain = self.model_at(first)
+        plain = self.model_before(first)
         before = self._model(BASELINE)
         same = None if own == BASELINE else self._model(own)
         try:
@@ -376,7 +376,7 @@ class Lockstep:
                     return replace(outcome, step=number)
         return PASSES
 
-    def model_at(self, step: int) -> Model:
+    def model_before(self, step: int) -> Model:
         """A model that was trained up to the step without a compiler."""
         model = self._model(BASELINE)
         for number in range(step):
@@ -409,17 +409,17 @@ class Lockstep:
 
         The step without a compiler is repeated in double precision, and once more as it is.
         """
-        again = self._step_of(before, number, plain)
-        reference = self._step_of(before, number, is_double=True)
+        again = self._repeated_step(before, number, plain)
+        reference = self._repeated_step(before, number, is_double=True)
         if not is_plausible(reference, expected):
-            reference = self._step_of(before, number, rounding=ROUNDING)
+            reference = self._repeated_step(before, number, rounding=ROUNDING)
         outcome = first_difference(result, expected, reference, self._tolerance)
         if outcome is None or not again:
             return outcome
         own = first_difference(again, expected, reference, self._tolerance)
         return replace(outcome, is_unstable=own is not None)
 
-    def _step_of(
+    def _repeated_step(
         self,
         before: Model,
         number: int,

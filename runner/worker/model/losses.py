@@ -44,7 +44,7 @@ class Objective:
         return sum(weighed[1:], start=weighed[0]), parts
 
 
-def logits_of(output: Any) -> Tensor:
+def find_logits(output: Any) -> Tensor:
     """The logits in an output: an object, a mapping or the tensor itself."""
     logits: Tensor | None = output if isinstance(output, Tensor) else _entry(output, "logits")
     if logits is None:
@@ -82,7 +82,7 @@ def _make_term(loss: Loss, training: TrainingSpec, workload: Workload) -> Term:
     align = workload.align
 
     def apply(output: Any, labels: Tensor) -> Tensor:
-        value: Tensor = criterion(*align(logits_of(output), labels))
+        value: Tensor = criterion(*align(find_logits(output), labels))
         return value
 
     return apply

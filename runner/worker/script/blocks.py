@@ -68,7 +68,7 @@ class ScriptBlocks:
     def is_begun(self) -> bool:
         return self._plan is not None
 
-    def go_on_from(self, step: int, *, is_profiled: bool) -> None:
+    def continue_after(self, step: int, *, is_profiled: bool) -> None:
         """Begins after an earlier attempt's steps; skips the profile if that attempt has one."""
         self.num_steps = self._begins_at = step
         if is_profiled:
@@ -86,17 +86,17 @@ class ScriptBlocks:
     def begin(self) -> None:
         """Waits for the first turn; the script may then make its first step."""
         self._plan = self._blocks()
-        self._go_on()
+        self._advance()
 
     def step_made(self) -> None:
         """Counts a step; waits until the next step may begin."""
         self.num_steps += 1
-        self._go_on()
+        self._advance()
 
     def end_block(self) -> None:
         """Writes the steps of the open block; the next block begins with the next turn."""
         if self.is_begun and not self.is_over and len(self.made):
-            self._go_on(ends_block=True)
+            self._advance(ends_block=True)
 
     def end(self) -> None:
         """Writes the steps of the open block; there will be no further step."""
@@ -105,7 +105,7 @@ class ScriptBlocks:
             with suppress(StopIteration):
                 self._plan.throw(NoMoreSteps())
 
-    def _go_on(self, *, ends_block: bool = False) -> None:
+    def _advance(self, *, ends_block: bool = False) -> None:
         """Continues to the next step, or to the end."""
         assert self._plan is not None
         try:
@@ -137,7 +137,7 @@ class ScriptBlocks:
 
     def _wait(self) -> Turn | None:
         self.is_waiting = True
-        with paused_processes(), self._clock.standing_still():
+        with paused_processes(), self._clock.paused():
             turn = self._turns.wait()
         self.is_waiting = False
         return turn

@@ -213,7 +213,7 @@ class Resuming:
         step = self._saved.step
         return Counter(split for split, at in self._earlier.evaluations if at <= step)
 
-    def checkpoint_of(self, name: str) -> Path | None:
+    def library_checkpoint(self, name: str) -> Path | None:
         """The checkpoint from which a library must resume, if any."""
         saved = None if self._blocks.is_begun else self._checkpoints.latest(by=name)
         if saved is None:
@@ -226,7 +226,7 @@ class Resuming:
         if self._earlier is None or self._blocks.is_begun or saved.step < self._blocks.num_steps:
             return
         self._saved = saved
-        self._blocks.go_on_from(saved.step, is_profiled=self._earlier.is_profiled)
+        self._blocks.continue_after(saved.step, is_profiled=self._earlier.is_profiled)
         self.restore_random_state()
 
     def restore_random_state(self) -> None:

@@ -37,7 +37,7 @@ class ScriptClock:
         """Where the script read a clock first: `file:line`."""
 
     @contextmanager
-    def standing_still(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         left_out, _ = self._state
         self._state = (left_out, {name: self._shown(name, left_out) for name in CLOCKS})
         since = self._real["perf_counter_ns"]()
@@ -58,7 +58,7 @@ class ScriptClock:
                 return shown
 
     @contextmanager
-    def in_place_of_times(self) -> Iterator[None]:
+    def replacing_time_functions(self) -> Iterator[None]:
         """Replaces the functions of `time` for the script's own modules; libraries and this runner
         get the real ones."""
         for name, function in self._real.items():

@@ -262,7 +262,7 @@ def _execute(script: Path, context: RunContext, session: ScriptSession) -> None:
             optimizers_in(spec.variant.optimizer, session.workload.fixed, session.optimizers.add),
             loaders_with(spec.variant.loader_workers, pinned=context.device.works_by_itself),
             session.loaders.watching(),
-            session.clock.in_place_of_times(),
+            session.clock.replacing_time_functions(),
             after_import(TRAINERS, session),
         ):
             runpy.run_path(str(script), run_name="__main__")

@@ -38,10 +38,10 @@ from breakeven.runner.worker.script.results import ResultsFollower
 from breakeven.runner.worker.script.workload import (
     ScriptWorkload,
     StepFlops,
+    find_models,
     has_lazy_weights,
-    inputs_of,
+    hash_inputs,
     make_lazy_weights,
-    models_of,
     random_states,
 )
 from breakeven.runner.worker.training.blocks import BlockRecorder, BlockTimer
@@ -328,7 +328,7 @@ class ScriptSession:
 
     def _hash(self, arguments: object) -> None:
         self._timer.pause()
-        inputs, random = inputs_of(arguments), random_states(self._device)
+        inputs, random = hash_inputs(arguments), random_states(self._device)
         hashes: dict[str, Any] = {}
         if inputs is not None:
             is_known = [self._results.knows(tensor) for tensor in inputs.tensors]
@@ -375,7 +375,7 @@ class ScriptSession:
 
     def _begin(self, arguments: object) -> None:
         """Waits for this run's turn; the first step may then begin."""
-        closed_over = [model for function in self._functions for model in models_of(function)]
+        closed_over = [model for function in self._functions for model in find_models(function)]
         models = [
             m for m in dict.fromkeys([*self._modules, *closed_over]) if not has_lazy_weights(m)
         ]

@@ -80,7 +80,7 @@ def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
 
         @functools.wraps(train)
         def going_on(resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-            saved = session.resuming.checkpoint_of(TRANSFORMERS)
+            saved = session.resuming.library_checkpoint(TRANSFORMERS)
             return train(resume_from_checkpoint if saved is None else str(saved), *args, **kwargs)
 
         def place(model: Any, trial: Any, *args: Any, **kwargs: Any) -> tuple[Path, int, bool]:
@@ -109,7 +109,7 @@ def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
 
         @functools.wraps(fit)
         def going_on(*args: Any, **kwargs: Any) -> Any:
-            saved = session.resuming.checkpoint_of(LIGHTNING)
+            saved = session.resuming.library_checkpoint(LIGHTNING)
             bound = inspect.signature(fit).bind(*args, **kwargs)
             if saved is not None:
                 bound.arguments["ckpt_path"] = str(saved)

@@ -111,7 +111,7 @@ class Inputs:
         return hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
 
-def inputs_of(arguments: object) -> Inputs | None:
+def hash_inputs(arguments: object) -> Inputs | None:
     """Hashes of all tensors and plain values in the arguments; None without a tensor. Waits for
     the device."""
     digest, has_tensor = hashlib.sha256(), False
@@ -180,7 +180,7 @@ def random_states(device: Device) -> dict[str, str]:
     return {name: hashlib.sha256(state).hexdigest()[:16] for name, state in states.items()}
 
 
-def models_of(function: Callable[..., Any]) -> list[nn.Module]:
+def find_models(function: Callable[..., Any]) -> list[nn.Module]:
     """The models that a function uses: its object, or models in its closure or globals."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, nn.Module):
@@ -318,7 +318,7 @@ class ScriptWorkload:
         weights of a control; raises `WorkloadError` for a script that cannot be measured."""
         self._check(models)
         parameters = {p for model in models for p in model.parameters()}
-        hashes, inputs = [weights_sha256(model) for model in models], inputs_of(arguments)
+        hashes, inputs = [weights_sha256(model) for model in models], hash_inputs(arguments)
         self._known = {
             "task": SCRIPT_TASK,
             "num_parameters": sum(p.numel() for p in parameters) or None,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import make_compiler
 from breakeven.runner.worker.data.splits import WHOLE, RankPart, Split
-from breakeven.runner.worker.model.losses import logits_of
+from breakeven.runner.worker.model.losses import find_logits
 from breakeven.runner.worker.step.stepping import MixedPrecision
 
 
@@ -82,7 +82,7 @@ class Inference:
         """The model's answer to the samples at `indices`, of which the first `num_real` count."""
         batch = split.batch(indices, num_real)
         output = self.forward(batch) if compiled else self.forward_uncompiled(batch)
-        logits, labels = logits_of(output), batch["labels"]
+        logits, labels = find_logits(output), batch["labels"]
         if compiled and self._replays_graphs:
             logits = logits.clone()
         logits = logits[:num_real]

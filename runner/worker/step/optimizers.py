@@ -38,7 +38,7 @@ def make_optimizers(
     """
 
     def make(name: str, options: Options, rate: float, named: Named) -> torch.optim.Optimizer:
-        kind, arguments = _class_of(name), dict(options)
+        kind, arguments = _optimizer_class(name), dict(options)
         if capturable and takes(name, "capturable"):
             arguments.setdefault("capturable", True)
         if form is not None:
@@ -78,7 +78,7 @@ def make_optimizers(
 
 def takes(optimizer: str, argument: str) -> bool:
     """Whether the class of `torch.optim` has such an argument."""
-    return argument in inspect.signature(_class_of(optimizer)).parameters
+    return argument in inspect.signature(_optimizer_class(optimizer)).parameters
 
 
 class NoOptimizer(torch.optim.Optimizer):
@@ -91,7 +91,7 @@ class NoOptimizer(torch.optim.Optimizer):
         """Changes nothing."""
 
 
-def _class_of(name: str) -> Callable[..., torch.optim.Optimizer]:
+def _optimizer_class(name: str) -> Callable[..., torch.optim.Optimizer]:
     if name == NO_OPTIMIZER:
         return NoOptimizer
     kind: Any = getattr(torch.optim, name, None)

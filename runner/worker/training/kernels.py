@@ -163,11 +163,11 @@ def read_trace(content: bytes) -> Trace:
     calls = [_call(event) for event in complete if event.get("cat") in HOST_CATEGORIES]
     work = [_work(event) for event in complete if event.get("cat") in DEVICE_CATEGORIES]
     _nest(calls)
-    collectives = filter(None, map(collective_of, complete))
+    collectives = filter(None, map(read_collective, complete))
     return Trace(calls, sorted(work, key=lambda span: span.start), list(collectives))
 
 
-def collective_of(event: Mapping[str, Any]) -> Collective | None:
+def read_collective(event: Mapping[str, Any]) -> Collective | None:
     """The collective of a gloo event on the host or of an NCCL kernel; None for other events."""
     name, args = event["name"], event.get("args", {})
     span = Span(event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6)
@@ -409,7 +409,7 @@ def _between_graphs(calls: Sequence[HostCall]) -> float:
     backward = sorted(call.start for call in calls if call.name.startswith(BACKWARD))
     graphs: dict[HostCall, list[Span]] = defaultdict(list)
     for call in calls:
-        frame = _frame_of(call) if call.name.startswith(GRAPHS) else None
+        frame = _outermost_frame(call) if call.name.startswith(GRAPHS) else None
         if frame is not None:
             graphs[frame].append(call.span)
     return sum(
@@ -420,7 +420,7 @@ def _between_graphs(calls: Sequence[HostCall]) -> float:
     )
 
 
-def _frame_of(graph: HostCall) -> HostCall | None:
+def _outermost_frame(graph: HostCall) -> HostCall | None:
     """The outermost function of a graph; None for a graph within another graph or a backward
     pass."""
     above = list(graph.callers())[1:]

@@ -222,7 +222,7 @@ class Trainer:
     def _train_block(self, block: Block, turn: Turn, turns: Turns) -> bool:
         """Trains a block; False if the run was stopped meanwhile."""
         state, hooks = self._state, self._hooks
-        batches = self._batches_of(block.epoch)
+        batches = self._epoch_batches(block.epoch)
         replays_graphs = self._variant.captures_cuda_graphs
         seed = self._parallel.seed
 
@@ -258,7 +258,7 @@ class Trainer:
         reasons = self._group.gather(self._state.stop_reason)
         self._state.stop_reason = next((reason for reason in reasons if reason is not None), None)
 
-    def _batches_of(self, epoch: int) -> Windows:
+    def _epoch_batches(self, epoch: int) -> Windows:
         if self._windows is None or self._windows.epoch != epoch:
             # Frees the last epoch's samples before the next epoch's are made.
             self._windows = None
@@ -334,7 +334,7 @@ class Trainer:
         self._make_step(self._profiled_batches(number))
 
     def _profiled_batches(self, number: int) -> list[MicroBatch]:
-        batches = self._batches_of(self._state.epoch)
+        batches = self._epoch_batches(self._state.epoch)
         return batches.window(number % max(1, self._experiment.num_full_steps))
 
     def _uncompiled_steps(self) -> StepOf:
@@ -359,13 +359,13 @@ class Trainer:
         if self._check is not None:
             self._enter("checking")
             self._rate.restore_rates()
-            self._check.run(self._make_step, self._state.optimizers, self._samples_of)
+            self._check.run(self._make_step, self._state.optimizers, self._step_batches)
             self._enter("training")
 
-    def _samples_of(self, step: int) -> list[MicroBatch]:
+    def _step_batches(self, step: int) -> list[MicroBatch]:
         """The samples of a step of training."""
         block = next(plan_blocks(self._experiment, step))
-        return self._batches_of(block.epoch).window(block.window)
+        return self._epoch_batches(block.epoch).window(block.window)
 
 
 def _splits_in_use(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.runner.cluster.host import HomeFile, Part, at_home, missing, store
+from breakeven.runner.cluster.host import HomeFile, Part, missing, sizes_at_home, store
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.protocol.run_dir import RunDir
 
@@ -45,7 +45,7 @@ def test_a_journal_at_home_is_a_prefix_at_any_time_and_whole_at_last_whoever_ask
         append(there.events_file, data)
         written += data
         if is_new_driver:
-            known = dict(at_home(home))
+            known = dict(sizes_at_home(home))
         bring(there, home, known, most)
         kept = home.events_file.read_bytes() if home.events_file.exists() else b""
         assert written.startswith(kept)

@@ -227,4 +227,4 @@ def test_every_environment_gets_all_runs_of_every_repeat() -> None:
     assert (
         spec.environment_by_label["inductor@b"] == spec.environment_by_label["inductor@b-2"] == "b"
     )
-    assert {spec.python_of(one) for one in spec.variants} == {"/x/python", "/y/python"}
+    assert {spec.environment_python(one) for one in spec.variants} == {"/x/python", "/y/python"}

@@ -105,6 +105,6 @@ def test_without_torch_a_gpu_is_likely_that_is_there_and_that_torch_was_built_fo
     (tmp_path / "version.py").write_text(f"__version__ = '2'\n{built_for}\n")
     found = type("Found", (), {"origin": str(tmp_path / "__init__.py")})
     monkeypatch.setattr(capabilities, "find_spec", lambda name: found if name == "torch" else None)
-    monkeypatch.setattr(capabilities, "seen", lambda: seen)
+    monkeypatch.setattr(capabilities, "visible_hardware", lambda: seen)
     monkeypatch.setattr(capabilities.platform, "machine", lambda: "x86_64")
     assert likely_capabilities().devices[-1].id == device

@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine import capabilities
-from breakeven.runner.machine.capabilities import Capabilities, is_of_this_machine
+from breakeven.runner.machine.capabilities import Capabilities, fits_this_machine
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE
 
@@ -44,18 +44,18 @@ def test_a_backend_that_torch_lists_without_its_package_is_not_there(
 def test_a_backend_that_was_installed_since_has_torch_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert is_of_this_machine(MACHINE)
+    assert fits_this_machine(MACHINE)
     package = tmp_path / "plugin-0.1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 0.1\n")
     (package / "entry_points.txt").write_text("[torch_dynamo_backends]\nthunder = plugin:compile\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert not is_of_this_machine(MACHINE)
-    assert is_of_this_machine(replace(MACHINE, backends=("inductor", "thunder")))
+    assert not fits_this_machine(MACHINE)
+    assert fits_this_machine(replace(MACHINE, backends=("inductor", "thunder")))
 
 
 def test_what_is_seen_is_devices_their_driver_and_what_hides_some_of_them(tmp_path: Path) -> None:
-    assert capabilities.seen({"HOME": "/root"}, tmp_path) == ()
+    assert capabilities.visible_hardware({"HOME": "/root"}, tmp_path) == ()
     driver = tmp_path / "proc/driver/nvidia"
     for address in ("0000:81:00.0", "0000:01:00.0"):
         (driver / "gpus" / address).mkdir(parents=True)
@@ -66,7 +66,9 @@ def test_what_is_seen_is_devices_their_driver_and_what_hides_some_of_them(tmp_pa
     (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "nvidiactl"):
         (tmp_path / "dev" / name).touch()
-    assert capabilities.seen({"CUDA_VISIBLE_DEVICES": "", "HOME": "/root"}, tmp_path) == (
+    assert capabilities.visible_hardware(
+        {"CUDA_VISIBLE_DEVICES": "", "HOME": "/root"}, tmp_path
+    ) == (
         "gpu proc/driver/nvidia/gpus/0000:01:00.0",
         "gpu proc/driver/nvidia/gpus/0000:81:00.0",
         "device file dev/nvidia0",

@@ -41,7 +41,7 @@ def torch(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Torch:
     fake = Torch()
     monkeypatch.setattr(occupancy, "probe", fake.probe)
     for module in (occupancy, capabilities):
-        monkeypatch.setattr(module, "seen", fake.see)
+        monkeypatch.setattr(module, "visible_hardware", fake.see)
     return fake
 
 

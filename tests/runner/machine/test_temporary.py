@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.experiments.queue import submit
-from breakeven.runner.machine.run_environment import keep_others_out, name_of_torchs
+from breakeven.runner.machine.run_environment import compiler_folder_name, protect_compiler_folder
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.process import prepare
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "TRITON_CACHE_DIR",
     ):
         monkeypatch.setenv(variable, os.environ.get(variable, ""))
-    return tmp_path / name_of_torchs()
+    return tmp_path / compiler_folder_name()
 
 
 def test_a_run_makes_the_folder_before_anybody_else_can(folder: Path) -> None:
@@ -43,7 +43,7 @@ def test_what_is_ours_stays_and_nobody_else_gets_in(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o775)
     (folder / "header.h").touch()
-    keep_others_out()
+    protect_compiler_folder()
     assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "header.h").exists()
     assert os.environ["TMPDIR"] == str(folder.parent)
 
@@ -62,7 +62,7 @@ def test_what_may_be_somebody_elses_is_passed_by(
     if made == "by another account":
         someone = os.getuid() + 1
         monkeypatch.setattr(os, "getuid", lambda: someone)
-    keep_others_out()
+    protect_compiler_folder()
     own = Path(os.environ["TMPDIR"])
     assert own != folder.parent and own.stat().st_mode & 0o777 == 0o700
     assert tempfile.gettempdir() == str(own)  # Torch asks that.
@@ -72,4 +72,4 @@ def test_what_may_be_somebody_elses_is_passed_by(
 def test_it_is_the_folder_that_torch_means() -> None:
     from torch._inductor.codecache import _HEADER_DIR
 
-    assert Path(_HEADER_DIR).parent.name == name_of_torchs()
+    assert Path(_HEADER_DIR).parent.name == compiler_folder_name()

@@ -18,7 +18,7 @@ import pytest
 from breakeven.runner.commands.doctor import write_bundle
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import submit
-from breakeven.runner.machine.run_environment import for_runs, hint, withheld
+from breakeven.runner.machine.run_environment import run_variables, variable_hint, withheld_names
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events
@@ -186,8 +186,8 @@ def test_a_run_gets_what_a_training_needs_and_secrets_only_by_name() -> None:
         "OTHER": "1",
         "BREAKEVEN_PASS": "MY_ROOT, AWS_SECRET_ACCESS_KEY",
     }
-    assert withheld(environment) == ["HF_TOKEN", "OTHER"]
-    assert for_runs(environment) == {
+    assert withheld_names(environment) == ["HF_TOKEN", "OTHER"]
+    assert run_variables(environment) == {
         **{name: value for name, value in environment.items() if name not in ("HF_TOKEN", "OTHER")},
         "BREAKEVEN_WITHHELD": "HF_TOKEN,OTHER",
     }
@@ -195,7 +195,9 @@ def test_a_run_gets_what_a_training_needs_and_secrets_only_by_name() -> None:
 
 def test_a_run_that_fails_for_want_of_a_variable_says_which() -> None:
     names = ["HF_TOKEN", "MY_ROOT", "OLDPWD"]
-    assert "BREAKEVEN_PASS=MY_ROOT" in hint("KeyError: 'MY_ROOT'", names)
-    assert "BREAKEVEN_PASS=HF_TOKEN" in hint("401 Client Error: you need `hf auth login`", names)
-    assert hint("KeyError: 'MY_ROOTS'", names) == ""
-    assert hint("ValueError: 3", names) == ""
+    assert "BREAKEVEN_PASS=MY_ROOT" in variable_hint("KeyError: 'MY_ROOT'", names)
+    assert "BREAKEVEN_PASS=HF_TOKEN" in variable_hint(
+        "401 Client Error: you need `hf auth login`", names
+    )
+    assert variable_hint("KeyError: 'MY_ROOTS'", names) == ""
+    assert variable_hint("ValueError: 3", names) == ""

@@ -9,7 +9,7 @@ from breakeven.runner.commands.cli import parser
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.ladder import RUNGS, ladder_on, rung_of, with_ladder
+from breakeven.runner.specs.ladder import RUNGS, find_rung, ladder_on, with_ladder
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage.__main__ import main
 from breakeven.storage.compiling.ladder import Ladder, find_ladder
@@ -71,7 +71,7 @@ def test_other_settings_of_a_backend_are_no_rung():
         "cudagraphs",
         "inductor:math_attention=reduced",
     ):
-        assert rung_of(parse_backend(text)) is None
+        assert find_rung(parse_backend(text)) is None
     assert with_ladder(("cudagraphs", "inductor"), "cpu") == (*ladder_on("cpu"), "cudagraphs")
 
 
@@ -84,7 +84,7 @@ def test_the_option_asks_for_the_whole_ladder_and_for_what_is_named_beside_it():
     on_cuda = backends_of("--ladder", "--device=cuda:0")
     assert on_cuda == ladder_on("cuda:0") and "inductor:mode=reduce-overhead" in on_cuda
     for device, without in (("cpu", "CUDA graphs"), ("cuda:0", None)):
-        stood = [rung_of(parse_backend(text)) for text in ladder_on(device)]
+        stood = [find_rung(parse_backend(text)) for text in ladder_on(device)]
         assert stood == [rung for rung in RUNGS if rung.stage != without]
     assert backends_of("--ladder", "--backends=cudagraphs") == (*ladder_on("cpu"), "cudagraphs")
 

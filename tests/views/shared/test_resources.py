@@ -34,7 +34,7 @@ def asked(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> list[DataDir]:
 
     data_dir.make()
     monkeypatch.setattr(resources, "probe", probe)
-    monkeypatch.setattr(capabilities, "seen", lambda: ())
+    monkeypatch.setattr(capabilities, "visible_hardware", lambda: ())
     return found
 
 
@@ -47,11 +47,11 @@ def test_a_running_dashboard_asks_anew_when_a_gpu_was_added_and_in_vain_once(
 ) -> None:
     keep(data_dir, replace(MACHINE, seen=()))
     assert look_at_machine(data_dir).result().seen == () and not asked
-    monkeypatch.setattr(capabilities, "seen", lambda: ONE_GPU)
+    monkeypatch.setattr(capabilities, "visible_hardware", lambda: ONE_GPU)
     found = look_at_machine(data_dir).result(timeout=PATIENCE_SECONDS)
     assert [one.id for one in found.devices] == ["cpu", "cuda:0"]
     assert look_at_machine(data_dir).result() == found and len(asked) == 1
-    monkeypatch.setattr(capabilities, "seen", lambda: (*ONE_GPU, "driver 590.0"))
+    monkeypatch.setattr(capabilities, "visible_hardware", lambda: (*ONE_GPU, "driver 590.0"))
     assert failure(look_at_machine(data_dir)) == failure(look_at_machine(data_dir)) == "no"
     assert len(asked) == 2
 

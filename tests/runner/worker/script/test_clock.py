@@ -39,14 +39,14 @@ def test_waiting_is_left_out_of_every_clock_and_all_else_is_not() -> None:
     clock = ScriptClock()
     hands = Hands(clock)
     hands.pass_seconds(5)
-    with clock.standing_still():
+    with clock.paused():
         hands.pass_seconds(1000)
         assert clock.read("time") == 105
         hands.pass_seconds(1000)
         assert (clock.read("monotonic"), clock.read("perf_counter_ns")) == (105, 105 * NANOSECONDS)
     assert clock.read("time") == 105
     hands.pass_seconds(3)
-    with clock.standing_still():
+    with clock.paused():
         hands.pass_seconds(500)
     hands.pass_seconds(1)
     assert (clock.read("perf_counter"), clock.read("time_ns")) == (109, 109 * NANOSECONDS)
@@ -64,7 +64,7 @@ def test_a_thread_of_the_script_never_sees_the_clock_run_backwards() -> None:
     thread = threading.Thread(target=watch)
     thread.start()
     while len(seen) < 20_000:
-        with clock.standing_still():
+        with clock.paused():
             sum(range(100))
     over.set()
     thread.join()

@@ -24,7 +24,7 @@ for number in range(6):
 
 
 def inputs_sha256(arguments: object) -> str | None:
-    inputs = workload.inputs_of(arguments)
+    inputs = workload.hash_inputs(arguments)
     return None if inputs is None else inputs.whole_sha256
 
 
@@ -48,7 +48,7 @@ def test_tensors_are_found_in_what_libraries_wrap_batches_in() -> None:
 
 def test_floats_stand_apart_from_what_no_model_computes() -> None:
     tokens = torch.arange(6)
-    first, second = (workload.inputs_of(((tokens, n * PICTURES), {})) for n in (1, 2))
+    first, second = (workload.hash_inputs(((tokens, n * PICTURES), {})) for n in (1, 2))
     assert first is not None and second is not None
     assert first.sha256 == second.sha256 and first.floats != second.floats
     assert first.whole_sha256 != second.whole_sha256
@@ -70,7 +70,7 @@ def test_floats_stand_apart_from_what_no_model_computes() -> None:
 def test_rough_numbers_tell_rounding_from_another_picture(change: Any, is_close: bool) -> None:
     rough = []
     for pictures in (PICTURES - 0.5, change(PICTURES - 0.5)):
-        inputs = workload.inputs_of(pictures)
+        inputs = workload.hash_inputs(pictures)
         assert inputs is not None
         rough.append(inputs.floats[0]["rough"])
     apart = max(abs(a - b) / rough[0][0] for a, b in zip(*rough, strict=True))
@@ -96,9 +96,9 @@ def test_the_models_of_a_function_are_those_it_refers_to() -> None:
     def step(points: torch.Tensor) -> torch.Tensor:
         return closed_over(points)
 
-    assert workload.models_of(step) == [closed_over]
-    assert workload.models_of(bound.forward) == [bound]
-    assert workload.models_of(torch.sin) == []
+    assert workload.find_models(step) == [closed_over]
+    assert workload.find_models(bound.forward) == [bound]
+    assert workload.find_models(torch.sin) == []
 
 
 def counted(compute: Any) -> workload.StepFlops:

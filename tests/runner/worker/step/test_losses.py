@@ -11,7 +11,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, make_split
-from breakeven.runner.worker.model.losses import Objective, logits_of
+from breakeven.runner.worker.model.losses import Objective, find_logits
 from breakeven.runner.worker.model.workload import (
     CLASS_METRICS,
     Align,
@@ -128,9 +128,9 @@ def test_logits_are_found_in_every_kind_of_output_and_others_are_refused() -> No
         SimpleNamespace(logits=logits),
         SequenceClassifierOutput(logits=logits),
     ):
-        assert logits_of(output) is logits
+        assert find_logits(output) is logits
     with pytest.raises(WorkloadError, match=r"returned dict; it must return a tensor of logits"):
-        logits_of({"scores": logits})
+        find_logits({"scores": logits})
 
 
 def test_a_model_without_a_loss_is_told_which_criterion_to_name() -> None:
