@@ -20,7 +20,7 @@ from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.loss_band import LEAD_STEPS, half_widths
 from breakeven.runner.more_controls import why_open
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.storage.comparison.evidence import load_evidence
+from breakeven.storage.comparison.loading import load_evidence
 from breakeven.storage.index.store import Store
 
 NUM_EQUALS = 5

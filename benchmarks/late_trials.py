@@ -21,7 +21,8 @@ from benchmarks.parity_recording import CORRECT, DONE, GRAPHS
 from benchmarks.tables import markdown
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.storage.comparison.evidence import Evidence, load_evidence
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.loading import load_evidence
 from breakeven.storage.comparison.run_numbers import final_loss
 from breakeven.storage.comparison.run_parity import EqualTrainings, judge_parity
 from breakeven.storage.index.store import Store

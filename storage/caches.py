@@ -5,11 +5,13 @@ reader, mostly from unchanged data.
 
 A stored result of a finished experiment is valid if the same code computed it from the same
 revision of the experiment; else it is computed again. Results are JSON of dataclasses, numbers,
-texts and collections. A value that is no plain number, text, list or None is an object with one
-entry, whose key is its type. Reading creates only classes that the caller names, so the index of a
-copied data folder cannot run code.
+texts, collections, and frames of numbers. A value that is no plain number, text, list or None is an
+object with one entry, whose key is its type; that of a frame has the bytes of its columns as texts.
+Reading creates only classes that the caller names, so the index of a copied data folder cannot run
+code.
 """
 
+import base64
 import hashlib
 import json
 import pickle
@@ -27,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.protocol.states import RunState
@@ -338,6 +341,8 @@ def _as_json(value: Any, kinds: Mapping[str, type]) -> Any:
     name = "bool_" if kind is np.bool_ else kind.__name__
     if isinstance(value, np.generic) and name in NUMPY:
         return {name: value.item()}
+    if kind is pd.DataFrame:
+        return {"frame": [[name, *_packed(value[name])] for name in value.columns]}
     if kinds.get(name) is not kind:
         raise NotStorable(f"a result has no place for {kind.__name__}")
     if isinstance(value, Enum):
@@ -345,6 +350,22 @@ def _as_json(value: Any, kinds: Mapping[str, type]) -> Any:
     if is_dataclass(value):
         return {name: [_as_json(getattr(value, field.name), kinds) for field in fields(value)]}
     raise NotStorable(f"a result has no place for {kind.__name__}")
+
+
+def _packed(column: pd.Series) -> tuple[str, str]:
+    """The type of a column's numbers, and their bytes as text."""
+    numbers = column.to_numpy()
+    if numbers.dtype.kind not in "iuf":
+        raise NotStorable(f"a result has no place for a column of {numbers.dtype}")
+    return numbers.dtype.str, base64.b64encode(numbers.tobytes()).decode()
+
+
+def _numbers(kind: str, text: str) -> NDArray[Any]:
+    """The numbers of `_packed`; raises `ValueError` or `TypeError` for others."""
+    numbers = np.frombuffer(base64.b64decode(text), np.dtype(kind))
+    if numbers.dtype.kind not in "iuf":
+        raise ValueError(f"{kind!r} is no kind of number")
+    return numbers.copy()
 
 
 def _from_json(content: Any, kinds: Mapping[str, type]) -> Any:
@@ -359,6 +380,8 @@ def _from_json(content: Any, kinds: Mapping[str, type]) -> Any:
         return {_from_json(key, kinds): _from_json(part, kinds) for key, part in inner}
     if name in NUMPY:
         return NUMPY[name](inner)
+    if name == "frame":
+        return pd.DataFrame({name: _numbers(kind, text) for name, kind, text in inner})
     if name not in kinds:
         raise ValueError(f"{name!r} is no kind of this result")
     kind = kinds[name]

@@ -126,9 +126,9 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
         text = "\n\n".join(filter(None, shown))
         print(checks_json(options.experiment, found) if options.json else wrapped(text))  # noqa: T201
         return checks_exit_status(found) or (UNFINISHED if missing else FINISHED)
-    pairs = latency.cold_and_warm(store, options.experiment)
+    pairs = latency.cold_and_warm(comparison)
     planned = _planned(comparison, options.plan)
-    silent = latency.without_latency(store, options.experiment)
+    silent = latency.without_latency(comparison)
     caches = caches_report(pairs, silent, planned.num_steps)
     if options.diff:
         return _print_diff(planned, comparison, store)
@@ -300,7 +300,7 @@ def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
         sides = load_sides(store, options.sides)
         if len(sides) < 2:
             raise StoreError("a difference needs two experiments at least")
-        print(wrapped(difference_report(sides, scalings(store, sides))))  # noqa: T201
+        print(wrapped(difference_report(sides, scalings(sides))))  # noqa: T201
     return 0
 
 

@@ -15,13 +15,8 @@ from breakeven.runner.texts import printable
 from breakeven.storage.comparison.caution import Caution, note
 from breakeven.storage.comparison.device_doubts import device_cautions, device_notes
 from breakeven.storage.comparison.evidence import Evidence, number, of_role
-from breakeven.storage.comparison.rounds import (
-    SIZES,
-    ending,
-    single_repeats,
-    too_wide,
-    unequal_blocks,
-)
+from breakeven.storage.comparison.pairs import SIZES, unequal_blocks
+from breakeven.storage.comparison.rounds import ending, single_repeats, too_wide
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import MIN_MARGIN, Ratio
 

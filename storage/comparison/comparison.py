@@ -4,7 +4,7 @@
 on, the comparison covers their present data; once all have ended, `storage.results` stores it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,12 +20,16 @@ from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.comparison.cautions import cautions, missing_runs, notes
 from breakeven.storage.comparison.device_doubts import device_doubts
 from breakeven.storage.comparison.energy import EnergySaving, energy_savings
-from breakeven.storage.comparison.evidence import (
-    Evidence,
-    counted,
-    load_evidence,
-    losses_by_run,
-    of_role,
+from breakeven.storage.comparison.evidence import Evidence, of_role
+from breakeven.storage.comparison.loading import load_evidence, pool
+from breakeven.storage.comparison.pairs import (
+    Timing,
+    in_first_environment,
+    no_rounds,
+    pair_all,
+    savings,
+    speedup_of,
+    timing_of,
 )
 from breakeven.storage.comparison.plan import choices
 from breakeven.storage.comparison.results import (
@@ -36,11 +40,15 @@ from breakeven.storage.comparison.results import (
     StoredComparison,
     with_parity_across,
 )
-from breakeven.storage.comparison.rounds import load_compared, paired_blocks, savings
-from breakeven.storage.comparison.run_numbers import RunNumbers, measure, memory_needed
+from breakeven.storage.comparison.run_numbers import (
+    CapturedGraphs,
+    RunNumbers,
+    captured,
+    measure,
+    memory_needed,
+)
 from breakeven.storage.comparison.run_parity import (
     EqualTrainings,
-    computed_in,
     judge_parity,
     no_band,
 )
@@ -53,7 +61,6 @@ from breakeven.storage.statistics.parity import (
     break_parity,
     doubt_fault,
     judge_inference,
-    loss_band,
 )
 from breakeven.storage.statistics.speedups import (
     BreakEven,
@@ -62,7 +69,6 @@ from breakeven.storage.statistics.speedups import (
     break_even,
     holm,
     noise_floor,
-    paired_ratio,
     rounds_missing,
     speed_doubt,
     speed_verdict,
@@ -74,6 +80,8 @@ KINDS = (
     Across,
     Choice,
     RunNumbers,
+    CapturedGraphs,
+    Timing,
     Ratio,
     BreakEven,
     EnergySaving,
@@ -89,66 +97,50 @@ KINDS = (
 @memo(revision)
 def compare(store: Store, experiment_id: str) -> Comparison:
     """Compares the present data of an experiment's runs; raises `NotInStore`."""
-    judged = _judge(store, experiment_id)
+    judged = _judged(store, experiment_id)
+    baseline = of_role(judged.results, "baseline")
     return Comparison(
         **vars(judged),
         experiment_id=experiment_id,
         spec=queries.experiment_spec(store, experiment_id),
-        baseline=baseline.label
-        if (baseline := of_role(judged.results, "baseline"))
-        else "baseline",
+        baseline="baseline" if baseline is None else baseline.label,
     )
 
 
-@memo(revision)
-def find_loss_band(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step, baseline, low, high: the range in which a correct backend's loss must lie.
-
-    The band of `EqualTrainings`, from the losses of baseline and controls alone. Empty without a
-    control; ends where the control itself is far from the baseline.
-    """
-    comparison = compare(store, experiment_id)
-    baseline = of_role(comparison.results, "baseline")
-    if baseline is None:
-        return no_band()
-    find = losses_by_run(queries.losses(store, experiment_id, max_points=None))
-    begun = [
-        result
-        for result in comparison.results
-        if result.role == "control"
-        and len(find(result.run_id))
-        and comparison.baseline_of(result.label) == baseline
-    ]
-    losses = [find(result.run_id) for result in counted(begun)]
-    if not losses:
-        return no_band()
-    workload = queries.fields_of(queries.workloads(store, experiment_id), baseline.run_id)
-    return loss_band(find(baseline.run_id), losses, computed_in(comparison.spec, workload))
-
-
 @stored("comparison", *KINDS)
-def _judge(store: Store, experiment_id: str) -> StoredComparison:
+def _judged(store: Store, experiment_id: str) -> StoredComparison:
     return _compare(store, experiment_id)
 
 
 def _compare(store: Store, experiment_id: str) -> StoredComparison:
-    """Compares the runs of each environment with its own baseline, then environments."""
     spec, processes = load_evidence(store, experiment_id)
-    not_repeated = queries.faults_not_repeated(store, experiment_id)
-    _, runs = load_compared(store, experiment_id)
+    return judge(spec, processes, queries.faults_not_repeated(store, experiment_id))
+
+
+def judge(
+    spec: ExperimentSpec, processes: Sequence[Evidence], not_repeated: Mapping[str, int]
+) -> StoredComparison:
+    """Compares the runs of each environment with its own baseline, then environments, from all
+    that was recorded. `not_repeated`: by the ids of runs with a fault, the number of trials of an
+    investigation in which it did not come back."""
+    runs = pool(spec, processes)
+    pairs = pair_all(spec, runs)
     environments = spec.environment_by_label
     parts = [
         _compare_environment(
             spec,
             [run for run in processes if environments[run.label] == name],
             [run for run in runs if environments[run.label] == name],
+            pairs,
             not_repeated,
         )
         for name in spec.environment_names
     ]
     results = tuple(result for part in parts for result in part.results)
-    floors = [part.noise_floor for part in parts if part.noise_floor is not None]
-    beside = across(spec, runs, max(floors, default=None))
+    floor = max((part.noise_floor for part in parts if part.noise_floor is not None), default=None)
+    beside_first = across(spec, runs, pairs, floor)
+    with_baseline = (part for part in parts if of_role(part.results, "baseline") is not None)
+    first = next(with_baseline, None)
     return StoredComparison(
         results=results,
         warnings=_each_once(
@@ -158,9 +150,10 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
             ]
         ),
         notes=_each_once(caution for part in parts for caution in part.notes),
-        noise_floor=max(floors, default=None),
-        across=beside,
-        choices=choices(spec, with_parity_across(results, beside), runs),
+        noise_floor=floor,
+        across=beside_first,
+        choices=choices(spec, with_parity_across(results, beside_first)),
+        band=no_band() if first is None else first.band,
     )
 
 
@@ -170,43 +163,75 @@ def _each_once(cautions: Iterable[Caution]) -> tuple[Caution, ...]:
     return tuple(distinct)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Raced:
+    """A run beside its baseline, before any verdict."""
+
+    run: Evidence
+    timing: Timing
+    speedup: Ratio | None
+    doubts: tuple[Caution, ...]
+
+    @property
+    def p_value(self) -> float | None:
+        """The p-value to correct, that of a backend's speedup; None for other runs."""
+        return self.speedup.p_value if self.speedup and self.run.role == "backend" else None
+
+
 def _compare_environment(
     spec: ExperimentSpec,
     processes: Sequence[Evidence],
     runs: Sequence[Evidence],
+    pairs: Mapping[tuple[str, str], pd.DataFrame],
     not_repeated: Mapping[str, int],
 ) -> StoredComparison:
     baseline = of_role(runs, "baseline")
-    controls = [run for run in runs if run.role == "control"]
-    pairs = [paired_blocks(baseline, run) for run in runs]
-    speedups = [
-        None if run.is_idle or not spec.kind.has_speedups else _speedup(pair)
-        for run, pair in zip(runs, pairs, strict=True)
-    ]
-    floor = noise_floor(
-        [ratio for run, ratio in zip(runs, speedups, strict=True) if run.role == "control"]
+    raced = [_race(spec, baseline, run, pairs) for run in runs]
+    floor = noise_floor([entrant.speedup for entrant in raced if entrant.run.role == "control"])
+    equals = EqualTrainings.from_runs(
+        spec, baseline, [run for run in runs if run.role == "control"]
     )
-    tested = [
-        ratio.p_value if ratio is not None and run.role == "backend" else None
-        for run, ratio in zip(runs, speedups, strict=True)
-    ]
-    equals = EqualTrainings.from_runs(spec, baseline, controls)
-    judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested), not_repeated)
-    doubts = [device_doubts(run, baseline) for run in runs]
-    energy = energy_savings(spec, runs) if spec.kind.has_speedups else {}
-    results = [
-        replace(judge.result(run, *judged), energy=energy.get(run.label))
-        for run, *judged in zip(runs, pairs, speedups, holm(tested), doubts, strict=True)
-    ]
+    rounds = {entrant.run.label: entrant.timing.rounds for entrant in raced}
+    judge = _Judge(
+        spec=spec,
+        baseline=baseline,
+        equals=equals,
+        floor=floor,
+        num_tested=sum(entrant.p_value is not None for entrant in raced),
+        not_repeated=not_repeated,
+        energy=energy_savings(spec, baseline, runs, rounds) if spec.kind.has_speedups else {},
+    )
+    corrected = holm([entrant.p_value for entrant in raced])
+    results = [judge.result(*judged) for judged in zip(raced, corrected, strict=True)]
+    speedups = [entrant.speedup for entrant in raced]
+    doubts = [entrant.doubts for entrant in raced]
     return StoredComparison(
         results=tuple(results),
         warnings=cautions(spec, processes, runs, speedups, floor, doubts),
         notes=(*notes(spec, processes, runs, speedups), *_doubts_of_break_even(results)),
         noise_floor=floor,
+        band=no_band() if equals is None else equals.band,
     )
 
 
-@dataclass(frozen=True)
+def _race(
+    spec: ExperimentSpec,
+    baseline: Evidence | None,
+    run: Evidence,
+    pairs: Mapping[tuple[str, str], pd.DataFrame],
+) -> _Raced:
+    label = None if baseline is None or run is baseline else baseline.label
+    timing = timing_of(run, no_rounds() if label is None else pairs[label, run.label])
+    compares_nothing = run.is_idle or not spec.kind.has_speedups
+    return _Raced(
+        run=run,
+        timing=timing,
+        speedup=None if compares_nothing else speedup_of(timing.rounds),
+        doubts=device_doubts(run, baseline),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Judge:
     """Judges each run of an experiment by the same baseline, controls and noise floor."""
 
@@ -217,22 +242,11 @@ class _Judge:
     num_tested: int
     not_repeated: Mapping[str, int]
     """Trials of investigations in which a run's fault did not come back, by the run's id."""
+    energy: Mapping[str, EnergySaving]
 
-    def result(
-        self,
-        run: Evidence,
-        pairs: pd.DataFrame,
-        speedup: Ratio | None,
-        p_holm: float | None,
-        doubts: tuple[Caution, ...],
-    ) -> Result:
-        first_loss = None if run.losses.empty else float(run.losses.iloc[0])
-        precision = self.spec.training.precision
-        gap, fault = judge_inference(run.scores, run.answers, first_loss, precision)
-        parity = judge_parity(self.spec, self.equals, run)
-        parity = parity and break_parity(parity, fault)
-        if parity is not None and run.run_id in self.not_repeated:
-            parity = doubt_fault(parity, self.not_repeated[run.run_id])
+    def result(self, raced: _Raced, p_holm: float | None) -> Result:
+        run, speedup = raced.run, raced.speedup
+        parity, gap = self._parity(run)
         speed = self._speed_verdict(run, speedup, p_holm)
         return Result(
             run_id=run.run_id,
@@ -240,12 +254,16 @@ class _Judge:
             role=run.role,
             backend=run.backend,
             state=str(run.state),
+            reason=run.reason,
             measured=measure(self.spec, run),
+            timing=raced.timing,
+            graphs=captured(run),
             speedup=speedup,
             p_holm=p_holm,
             speed_verdict=speed,
             more_rounds=self._more_rounds(speed, speedup, p_holm),
-            break_even=self._break_even(run, pairs, speed),
+            break_even=self._break_even(raced.timing, speed),
+            energy=self.energy.get(run.label),
             parity=parity,
             batch_times=run.batch_times,
             inference_gap=gap,
@@ -253,8 +271,20 @@ class _Judge:
             ended_as_wrong=run.ended_as_wrong,
             shortfall=self._shortfall(run, parity),
             is_uncompiled=run.is_idle,
-            device_doubts=doubts,
+            device_doubts=raced.doubts,
         )
+
+    def _parity(self, run: Evidence) -> tuple[Parity | None, float | None]:
+        """The parity of a run, and the largest difference between its compiled model's answers and
+        those of the same weights without a compiler."""
+        first_loss = None if run.losses.empty else float(run.losses.iloc[0])
+        precision = self.spec.training.precision
+        gap, fault = judge_inference(run.scores, run.answers, first_loss, precision)
+        parity = judge_parity(self.spec, self.equals, run)
+        parity = parity and break_parity(parity, fault)
+        if parity is not None and run.run_id in self.not_repeated:
+            parity = doubt_fault(parity, self.not_repeated[run.run_id])
+        return parity, gap
 
     def _speed_verdict(
         self, run: Evidence, speedup: Ratio | None, p_holm: float | None
@@ -285,29 +315,23 @@ class _Judge:
             return None
         return find_shortfall(self.equals.baseline, self.equals.controls, run)
 
-    def _break_even(
-        self, run: Evidence, pairs: pd.DataFrame, speed: SpeedVerdict | None
-    ) -> BreakEven | None:
+    def _break_even(self, timing: Timing, speed: SpeedVerdict | None) -> BreakEven | None:
         if self.baseline is None or self.baseline.step_seconds is None:
             return None
         steps_per_epoch = self.baseline.workload.get("steps_per_epoch")
         return break_even(
             speed,
-            run.compile_latencies,
-            savings(pairs),
+            timing.compile_latencies,
+            savings(timing.rounds),
             self.baseline.step_seconds,
             steps_per_epoch,
-            pairs["process"],
+            timing.rounds["process"],
         )
 
     def _loss_excess(self, run: Evidence) -> float | None:
         if self.baseline is None or run.role == "baseline" or run.batch_times > 1:
             return None
         return loss_excess(self.baseline.losses, run.losses)
-
-
-def _speedup(pairs: pd.DataFrame) -> Ratio | None:
-    return paired_ratio(pairs["baseline"], pairs["other"], pairs["process"])
 
 
 def _doubts_of_break_even(results: Sequence[Result]) -> list[Caution]:
@@ -320,33 +344,26 @@ def _doubts_of_break_even(results: Sequence[Result]) -> list[Caution]:
 
 
 def across(
-    spec: ExperimentSpec, runs: Sequence[Evidence], floor: float | None
+    spec: ExperimentSpec,
+    runs: Sequence[Evidence],
+    pairs: Mapping[tuple[str, str], pd.DataFrame],
+    floor: float | None,
 ) -> tuple[Across, ...]:
     """The runs of all further environments, except controls, in the order of the experiment.
 
     Speedups are paired by rounds, as those against a baseline. Losses are judged by baseline and
     controls of the first environment.
     """
-    pairs = list(_pairs(spec, runs))
-    speedups = [
-        _speedup(paired_blocks(first, replace(run, role="backend"))) for first, run in pairs
+    both = [
+        (first, run) for run in runs if (first := in_first_environment(spec, runs, run)) is not None
     ]
+    speedups = [speedup_of(pairs[first.label, run.label]) for first, run in both]
     corrected = holm([ratio.p_value if ratio else None for ratio in speedups])
-    equals = EqualTrainings.from_runs(spec, *_equals_of_first(spec, runs))
+    equals = EqualTrainings.from_runs(spec, *_equals_of_first(spec, runs)) if both else None
     return tuple(
         _across(spec, first, run, ratio, p_holm, floor, equals)
-        for (first, run), ratio, p_holm in zip(pairs, speedups, corrected, strict=True)
+        for (first, run), ratio, p_holm in zip(both, speedups, corrected, strict=True)
     )
-
-
-def _pairs(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[tuple[Evidence, Evidence]]:
-    first_name, *others = spec.environment_names
-    by_label = {run.label: run for run in runs}
-    for label, run in by_label.items():
-        what, _, name = label.partition(ENVIRONMENT_MARK)
-        first = by_label.get(f"{what}{ENVIRONMENT_MARK}{first_name}")
-        if name in others and first is not None and run.role != "control":
-            yield first, run
 
 
 def _equals_of_first(

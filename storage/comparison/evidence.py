@@ -1,29 +1,18 @@
-"""Loads the raw series of an experiment's runs for the comparison, and the runs' records of their
-random numbers, on which the judgement of parity depends."""
+"""The records of a run on which its comparison rests: `storage.comparison.loading` reads them."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Role
 from breakeven.runner.texts import printable
-from breakeven.storage import queries
-from breakeven.storage.caches import memo, revision
-from breakeven.storage.errors import NotInStore
-from breakeven.storage.index.store import Store
-from breakeven.storage.queries.rows import ends_of_runs
 
 
 @dataclass(frozen=True)
@@ -52,48 +41,6 @@ class Randomness:
         return [
             {str(name): value for name, value in row.items()} for row in table.to_dict("records")
         ]
-
-
-def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomness]:
-    """Returns a function that finds a run's records by its id."""
-    records = [
-        query(store, experiment_id)
-        for query in (queries.random_numbers, queries.redraws, queries.rehearsals, queries.dropouts)
-    ]
-    numbers_of, redraws_of, rehearsals_of, dropouts_of = map(_by_run, records)
-
-    def find(run_id: str) -> Randomness:
-        numbers = numbers_of(run_id)
-        same = numbers["same"].dropna()
-        redraws = redraws_of(run_id).dropna(subset=["distances"])
-        rehearsals = rehearsals_of(run_id).dropna(subset=["form", "loss_by_step"])
-        return Randomness(
-            draws_own_numbers=None if same.empty else not same.iloc[-1],
-            loss_spread=_spread(numbers["loss_by_draw"]),
-            inference_draws=bool(numbers["inference_draws"].isin([True]).any()),
-            distances={
-                name: np.asarray(pairs, dtype=float).tolist()
-                for name, pairs in zip(redraws["tensor"], redraws["distances"], strict=True)
-            },
-            changes=dict(zip(redraws["tensor"], redraws["change"].astype(float), strict=True)),
-            rehearsals={
-                form: pd.Series(np.asarray(losses, dtype=float))
-                for form, losses in zip(rehearsals["form"], rehearsals["loss_by_step"], strict=True)
-            },
-            dropouts=dropouts_of(run_id),
-        )
-
-    without_records = Randomness(None, math.nan, False, {}, {}, {}, dropouts_of(""))
-    have_records = {run_id for frame in records for run_id in frame["run_id"]}
-    return lambda run_id: find(run_id) if run_id in have_records else without_records
-
-
-def _spread(losses: pd.Series) -> float:
-    """Standard deviation of the first half, which was drawn without a compiler."""
-    if losses.dropna().empty:
-        return math.nan
-    drawn = np.asarray(losses.iloc[-1], dtype=float)
-    return float(drawn[: len(drawn) // 2].std(ddof=1)) if len(drawn) >= 4 else math.nan
 
 
 RESUMED = "torch_dynamo_resume_in_"
@@ -128,6 +75,7 @@ class Evidence:
     """The recorded losses by step; NaN is a loss that is not a number."""
     steps: pd.DataFrame
     blocks: pd.DataFrame
+    """`storage.queries.blocks`, with `joules` by the device's meter, missing without a reading."""
     device: pd.DataFrame
     """State of the device over time: `storage.queries.device_samples`."""
     evaluations: pd.DataFrame
@@ -219,6 +167,13 @@ class Evidence:
         return self.blocks[self.blocks["steady"].to_numpy(bool)]
 
     @cached_property
+    def is_metered(self) -> bool:
+        """Whether steady blocks have readings of energy, none of them too short for the device's
+        counter to advance."""
+        readings = known(self.steady_blocks["joules"])
+        return len(readings) > 0 and bool((readings > 0).all())
+
+    @cached_property
     def steady_device(self) -> pd.DataFrame:
         """Samples of steady blocks."""
         return self.device[self.device["steady"].to_numpy(bool)]
@@ -284,164 +239,6 @@ class Evidence:
 
     def last_evaluation(self, column: str) -> float | None:
         return None if self.evaluations.empty else number(self.evaluations[column].iloc[-1])
-
-
-FOUND_BY_BASELINE = ("flops_per_step", "precision")
-"""Fields of `workload`."""
-
-
-@memo(revision)
-def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
-    """All runs of an experiment, in the order of its variants; raises `NotInStore`."""
-    runs = queries.run_states(store, experiment_id)
-    if runs.empty:
-        raise NotInStore(
-            f"no experiment {experiment_id!r} in {store.data_dir.runs} or among the examples"
-        )
-    spec = queries.experiment_spec(store, experiment_id)
-    breaks = _of_training(queries.graph_breaks(store, experiment_id))
-    series = {
-        "steps": queries.step_times(store, experiment_id),
-        "blocks": queries.blocks(store, experiment_id),
-        "device": _with_energy_of_all(queries.device_samples(store, experiment_id), spec),
-        "scores": queries.evaluation_metrics(store, experiment_id),
-        "answers": queries.answers(store, experiment_id),
-        "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
-        # Omits the breaks that torch makes if several devices share a run.
-        "graph_breaks": breaks[breaks["cause"] == "code"],
-    }
-    # Only the database can tell a missing loss from one that is not a number.
-    has_all = series["steps"]["loss"].notna().all()
-    losses = losses_by_run(
-        series["steps"] if has_all else queries.losses(store, experiment_id, max_points=None)
-    )
-    series = {name: _by_run(frame) for name, frame in series.items()}
-    resumptions = queries.resumptions(store, experiment_id).to_dict("records")
-    stops = _by_run(queries.stops(store, experiment_id))
-    evaluations = _by_run(queries.evaluations(store, experiment_id))
-    workloads = queries.fields_by_run(queries.workloads(store, experiment_id))
-    environments = queries.fields_by_run(queries.environments(store, experiment_id))
-    randomness = load_randomness(store, experiment_id)
-    sizes = {variant.label: variant.batch_times for variant in spec.possible_variants}
-    inputs = _by_run(queries.inputs(store, experiment_id))
-    evidence = []
-    for run in runs.to_dict("records"):
-        own_series = {name: find(run["run_id"]) for name, find in series.items()}
-        workload = workloads.get(run["run_id"], {})
-        resumed = [
-            resumption for resumption in resumptions if resumption["run_id"] == run["run_id"]
-        ]
-        evidence.append(
-            Evidence(
-                run_id=run["run_id"],
-                label=run["label"],
-                role=run["role"],
-                backend=None if pd.isna(run["backend"]) else run["backend"],
-                state=RunState(run["state"]),
-                state_of_losses=RunState(run["state"]),
-                reason=None if pd.isna(run["reason"]) else run["reason"],
-                num_steps=run["num_steps"] or int(workload.get("num_steps") or 0),
-                losses=losses(run["run_id"]),
-                evaluations=_by(evaluations(run["run_id"]), "step"),
-                workload=workload,
-                inputs=inputs(run["run_id"]),
-                environment=environments.get(run["run_id"], {}),
-                randomness=randomness(run["run_id"]),
-                resumed_at=tuple(
-                    resumption["step"] for resumption in resumed if not resumption["adds_rounds"]
-                ),
-                added_at=tuple(
-                    resumption["step"] for resumption in resumed if resumption["adds_rounds"]
-                ),
-                moved_at=moves(resumed),
-                left_out=run["left_out"],
-                missing=run["missing"],
-                stop=_stop(stops(run["run_id"])),
-                batch_times=sizes.get(run["label"], 1),
-                **own_series,
-            )
-        )
-    if not spec.workload.has_known_length:
-        most_steps = max((run.num_steps for run in evidence), default=0)
-        evidence = [replace(run, num_steps=run.num_steps or most_steps) for run in evidence]
-        evidence = [_as_found_by_baseline(run, evidence) for run in evidence]
-    return spec, evidence
-
-
-def losses_by_run(frame: pd.DataFrame) -> Callable[[str], pd.Series]:
-    """Returns a function that finds the recorded losses of a run, by step."""
-    find = _by_run(frame)
-
-    def losses(run_id: str) -> pd.Series:
-        rows = find(run_id)
-        steps = pd.Index(rows["step"].array, name="step")
-        losses_by_step = pd.Series(rows["loss"].array, steps, name="loss")
-        ascend = steps.is_monotonic_increasing and steps.is_unique
-        return losses_by_step if ascend else losses_by_step[~steps.duplicated(keep="last")]
-
-    return losses
-
-
-def moves(resumptions: Iterable[Mapping[Any, Any]]) -> tuple[tuple[int, int, int], ...]:
-    """Steps done, devices before and after, for resumptions that changed the number of devices."""
-    counts = [
-        (resumption["step"], resumption["num_devices_before"], resumption["num_devices"])
-        for resumption in resumptions
-    ]
-    return tuple(
-        (step, int(before), int(after))
-        for step, before, after in counts
-        if not pd.isna(before) and not pd.isna(after) and before != after
-    )
-
-
-def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
-    """Adds facts about a script that only the baseline finds out but that hold for all runs."""
-    baseline = next((run for run in runs if run.role == "baseline"), run)
-    of_baseline = baseline.workload
-    facts = {
-        name: of_baseline.get(name) for name in FOUND_BY_BASELINE if run.workload.get(name) is None
-    }
-    return replace(run, workload=run.workload | facts) if run.workload else run
-
-
-def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
-    """Returns a function that finds the rows of a run. The rows of each run must be consecutive, as
-    queries return them; there may be very many."""
-    ids = frame["run_id"].array
-    parts = {ids[begin]: frame.iloc[begin:end] for begin, end in pairwise(ends_of_runs(frame))}
-    nothing = frame.iloc[:0]
-    return lambda run_id: parts.get(run_id, nothing)
-
-
-def _with_energy_of_all(samples: pd.DataFrame, spec: ExperimentSpec) -> pd.DataFrame:
-    """Samples without the energy of only some of the devices that share a run: journals from before
-    these were summed, and runs on several machines, have the energy of one device or machine."""
-    is_sum = samples["energy_devices"].fillna(1) == spec.num_devices
-    return samples.assign(energy_joules=samples["energy_joules"].where(is_sum))
-
-
-def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
-    """The compiler's rows from training, in the first process of each run."""
-    return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
-
-
-def _stop(stops: pd.DataFrame) -> Stop | None:
-    if stops.empty:
-        return None
-    step, reason, ending_text = stops[["step", "reason", "ending"]].iloc[-1]
-    ending = None
-    if isinstance(ending_text, str):
-        with suppress(InvalidSpec):  # Ignores an ending that no supervisor wrote.
-            ending = Ending.from_json(ending_text)
-    return Stop(int(step), reason or "no reason given", ending)
-
-
-def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    values = frame[column].to_numpy()
-    if not (values[1:] > values[:-1]).all():
-        frame = frame.drop_duplicates(column, keep="last")
-    return frame.set_index(column)
 
 
 def known(values: pd.Series) -> NDArray[np.float64]:

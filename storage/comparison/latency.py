@@ -13,8 +13,9 @@ import pandas as pd
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import listed
-from breakeven.storage.comparison.evidence import Evidence, load_evidence, number
-from breakeven.storage.index.store import Store
+from breakeven.storage.comparison.evidence import number
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.statistics.speedups import (
     BreakEven,
     Ratio,
@@ -96,26 +97,27 @@ class ColdWarm:
         return paired_ratio(self.cold_seconds, self.warm_seconds)
 
 
-def without_latency(store: Store, experiment_id: str) -> list[Evidence]:
-    """Cold and warm processes that finished without a known latency; raises `NotInStore`."""
-    spec, runs = load_evidence(store, experiment_id)
-    labels = {variant.label for _text, *pair in spec.cold_and_warm for variant in pair}
+def without_latency(comparison: Comparison) -> list[Result]:
+    """Cold and warm processes that finished without a known latency."""
+    labels = {variant.label for _text, *pair in comparison.spec.cold_and_warm for variant in pair}
     return [
-        run
-        for run in runs
-        if run.label in labels and run.state is RunState.FINISHED and run.compile_seconds is None
+        result
+        for result in comparison.results
+        if result.label in labels
+        and result.state == RunState.FINISHED
+        and result.measured.compile_seconds is None
     ]
 
 
-def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
-    """Latencies by backend, in the order of the experiment; raises `NotInStore`.
+def cold_and_warm(comparison: Comparison) -> list[ColdWarm]:
+    """Latencies by backend, in the order of the experiment.
 
     Omits repeats in which a process has no compile latency (yet), and backends without a complete
     repeat.
     """
-    spec, processes = load_evidence(store, experiment_id)
-    runs = {run.label: run for run in processes}
-    seconds = {run.label: run.compile_seconds for run in processes}
+    spec = comparison.spec
+    runs = {result.label: result.measured for result in comparison.results}
+    seconds = {label: measured.compile_seconds for label, measured in runs.items()}
     known = pd.DataFrame(
         [
             {
@@ -164,18 +166,18 @@ def _speeds(known: pd.DataFrame, baseline: float | None) -> dict[str, SpeedVerdi
     }
 
 
-def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
+def _step_seconds(processes: Sequence[RunNumbers | None]) -> float | None:
     """Mean duration of a steady step over the processes; None if one has no steady step."""
     step_seconds = [None if process is None else process.step_seconds for process in processes]
     known = [seconds for seconds in step_seconds if seconds is not None]
     return float(np.mean(known)) if len(known) == len(step_seconds) else None
 
 
-def why_silent(silent: Sequence[Evidence]) -> list[str]:
+def why_silent(silent: Sequence[Result]) -> list[str]:
     """Sentences on the processes without a latency, for the terminal and pages. If such a process
     compiled, it has no later step that shows the duration without compiling."""
-    blind = [run.label for run in silent if run.has_compiled]
-    idle = [run.label for run in silent if not run.has_compiled]
+    blind = [result.label for result in silent if result.graphs.has_compiled]
+    idle = [result.label for result in silent if not result.graphs.has_compiled]
     sentences = []
     if blind:
         sentences.append(

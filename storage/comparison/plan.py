@@ -11,7 +11,8 @@ from breakeven.runner.arguments.lengths import Length, Unit
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.answer import Answer, answer, may_pay
-from breakeven.storage.comparison.evidence import Evidence, of_role
+from breakeven.storage.comparison.evidence import of_role
+from breakeven.storage.comparison.pairs import beside, savings
 from breakeven.storage.comparison.results import (
     Choice,
     Comparison,
@@ -21,7 +22,6 @@ from breakeven.storage.comparison.results import (
     standings,
     standings_of,
 )
-from breakeven.storage.comparison.rounds import paired_blocks, savings
 from breakeven.storage.errors import StoreError
 from breakeven.storage.statistics.speedups import repaid_within
 
@@ -57,12 +57,9 @@ def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | Non
     return None if step is None else TimeEstimate(compile_seconds=compiling, step_seconds=step)
 
 
-def choices(
-    spec: ExperimentSpec, results: Sequence[Result], runs: Sequence[Evidence]
-) -> tuple[Choice, ...]:
+def choices(spec: ExperimentSpec, results: Sequence[Result]) -> tuple[Choice, ...]:
     """The fastest choices by length of training, the shortest first: no compiler, or one of the
-    backends that are faster beyond noise and do not break parity. Empty without a baseline. `runs`
-    have the rounds of the results."""
+    backends that are faster beyond noise and do not break parity. Empty without a baseline."""
     standing = standings_of(spec, results)
     baseline = None if standing.compares_nothing else standing.baseline
     faster = {
@@ -83,7 +80,7 @@ def choices(
         if before == baseline.label and (even := faster[label].break_even):
             low, high = even.low, even.high
         elif before is not None:
-            low, high = _interval(runs, before, label)
+            low, high = _interval(faster[before], faster[label])
         chosen.append(
             Choice(
                 label=None if label == baseline.label else label,
@@ -118,16 +115,13 @@ def _crossing(steep: TimeEstimate, flat: TimeEstimate) -> float:
     return (flat.compile_seconds - steep.compile_seconds) / (steep.step_seconds - flat.step_seconds)
 
 
-def _interval(runs: Sequence[Evidence], steep: str, flat: str) -> tuple[float | None, float | None]:
+def _interval(steep: Result, flat: Result) -> tuple[float | None, float | None]:
     """The interval of the steps after which the flat line's longer compiling has paid off, as for
     a break-even: savings of paired rounds, and the least and the greatest compile latencies."""
-    by_label = {run.label: run for run in runs}
-    if steep not in by_label or flat not in by_label:
-        return None, None
-    pairs = paired_blocks(by_label[steep], by_label[flat])
+    pairs = beside(steep.timing.rounds, flat.timing.rounds)
     if pairs.empty:
         return None, None
-    less, more = (by_label[label].compile_latencies or [0.0] for label in (steep, flat))
+    less, more = (result.timing.compile_latencies or (0.0,) for result in (steep, flat))
     longer = (max(0.0, min(more) - max(less)), max(more) - min(less))
     return repaid_within(longer, savings(pairs), pairs["process"])
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +17,8 @@ from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.evidence import of_role
-from breakeven.storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.comparison.pairs import Timing
+from breakeven.storage.comparison.run_numbers import CapturedGraphs, RunNumbers
 from breakeven.storage.comparison.shortfall import Shortfall
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
@@ -46,6 +47,11 @@ class Result:
     state: str
     measured: RunNumbers
     """Numbers of the run alone; the fields below compare it with others."""
+    timing: Timing
+    """The times on which speedup, break-even and energy rest."""
+    graphs: CapturedGraphs
+    reason: str | None = None
+    """Why it ended, or why no rounds were added to it."""
     speedup: Ratio | None
     """None for the baseline, and without a round that was steady in both baseline and run."""
     p_holm: float | None
@@ -180,6 +186,9 @@ class StoredComparison:
     """The runs of each further environment beside the same runs of the first one."""
     choices: tuple[Choice, ...] = ()
     """Fastest backends by length of training, the shortest first; empty without a baseline."""
+    band: pd.DataFrame = field(compare=False, repr=False)
+    """step, baseline, low, high: the range in which the loss of a correct backend of the first
+    environment must lie. Empty without a control; ends where a control is far from the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +228,21 @@ class Comparison(StoredComparison):
             and result.speedup is not None
             and rounds_missing(result.speedup, num_tested) is not None
             for result in self.results
+        )
+
+    @property
+    def round_speedups(self) -> pd.DataFrame:
+        """label, role, process, round, speedup of every paired round."""
+        columns = ["label", "role", "process", "round", "speedup"]
+        frames = [
+            result.timing.speedups.assign(label=result.label, role=result.role)
+            for result in self.results
+            if result.role != "baseline"
+        ]
+        return (
+            pd.concat(frames, ignore_index=True)[columns]
+            if frames
+            else pd.DataFrame(columns=columns)
         )
 
     def baseline_of(self, label: str) -> Result | None:
@@ -274,9 +298,9 @@ IDENTITY = ("label", "role", "backend", "state")
 """Columns of the table that identify a run."""
 VALUES: dict[str, Callable[[Result], Any]] = {
     **{
-        field.name: attrgetter(f"measured.{field.name}")
-        for field in fields(RunNumbers)
-        if field.name in METRICS
+        number.name: attrgetter(f"measured.{number.name}")
+        for number in fields(RunNumbers)
+        if number.name in METRICS
     },
     "speedup": lambda result: result.speedup and result.speedup.median,
     "speedup_low": lambda result: result.speedup and result.speedup.low,

@@ -76,6 +76,34 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CapturedGraphs:
+    """What Dynamo captured in training; numbers are None if it reported no frame."""
+
+    num_operations: int | None
+    """Operations of all graphs."""
+    num_graphs: int | None
+    """Graphs with any operation."""
+    num_break_reasons: int | None
+    """Distinct reasons for graph breaks; None for a run that compiled nothing."""
+
+    @property
+    def has_compiled(self) -> bool:
+        """Whether anything was compiled in the run."""
+        return self.num_break_reasons is not None
+
+
+def captured(run: Evidence) -> CapturedGraphs:
+    """The graphs of a run from its present data."""
+    operations = run.compiled_frames["graph_ops"].dropna()
+    reasons = run.graph_breaks["reason"] if run.has_compiled else None
+    return CapturedGraphs(
+        num_operations=int(operations.sum()) if len(operations) else None,
+        num_graphs=int((operations > 0).sum()) if len(operations) else None,
+        num_break_reasons=None if reasons is None else reasons.nunique(),
+    )
+
+
 def _energy_per_step(run: Evidence) -> float | None:
     """Joules of the steady blocks with measured energy, divided by their steps; None if the blocks
     were too short for the device's counter to advance."""

@@ -14,16 +14,15 @@ from breakeven.runner.specs.ladder import RUNGS, Rung, find_rung
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.comparison import KINDS, compare
 from breakeven.storage.comparison.correctness import Check, checks
-from breakeven.storage.comparison.evidence import Evidence, of_role
+from breakeven.storage.comparison.evidence import of_role
+from breakeven.storage.comparison.pairs import beside, speedup_of
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
     holm,
-    paired_ratio,
     speed_verdict,
 )
 
@@ -142,7 +141,7 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
         if rung.stage not in stages and (on_cuda or not rung.captures_cuda_graphs)
     ]
     climbed = (
-        _timed(store, comparison, standing)
+        _timed(comparison, standing)
         if kind.has_speedups
         else _checked(standing, checks(store, experiment_id, comparison.spec))
     )
@@ -164,36 +163,35 @@ def on_rungs(comparison: Comparison) -> list[tuple[Rung, Result]]:
     return [by_stage[rung.stage] for rung in RUNGS if rung.stage in by_stage]
 
 
-def _timed(
-    store: Store, comparison: Comparison, standing: Sequence[tuple[Rung, Result]]
-) -> list[RungResult]:
-    _, runs = load_compared(store, comparison.experiment_id)
-    evidence = {run.label: run for run in runs}
-    below = of_role(runs, "baseline")
-    compared: list[tuple[Rung, Result, Evidence | None, Ratio | None]] = []
+def _timed(comparison: Comparison, standing: Sequence[tuple[Rung, Result]]) -> list[RungResult]:
+    below = of_role(comparison.results, "baseline")
+    compared: list[tuple[Rung, Result, Result | None, Ratio | None]] = []
     for rung, result in standing:
-        evidence_of_run = evidence[result.label]
-        compared.append((rung, result, below, _ratio(below, evidence_of_run)))
-        if evidence_of_run.step_seconds is not None:
-            below = evidence_of_run
+        compared.append((rung, result, below, _ratio(below, result)))
+        if result.measured.step_seconds is not None:
+            below = result
     corrected = holm([None if ratio is None else ratio.p_value for *_, ratio in compared])
     return [
         RungResult(
             rung=rung,
             result=result,
             below="baseline" if under is None else under.label,
-            step_seconds_below=None if under is None else under.step_seconds,
+            step_seconds_below=None if under is None else under.measured.step_seconds,
             over_below=ratio,
             verdict=None if ratio is None else speed_verdict(ratio, p, comparison.noise_floor),
-            reason=evidence[result.label].reason,
+            reason=result.reason,
         )
         for (rung, result, under, ratio), p in zip(compared, corrected, strict=True)
     ]
 
 
-def _ratio(below: Evidence | None, run: Evidence) -> Ratio | None:
-    pairs = paired_blocks(below, run)
-    return paired_ratio(pairs["baseline"], pairs["other"], pairs["process"])
+def _ratio(below: Result | None, result: Result) -> Ratio | None:
+    """Times of the run below over the other's, in the rounds in which both were timed beside the
+    baseline."""
+    rounds = result.timing.rounds
+    if below is not None and below.role != "baseline":
+        rounds = beside(below.timing.rounds, rounds)
+    return speedup_of(rounds)
 
 
 def _checked(

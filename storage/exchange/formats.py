@@ -17,10 +17,9 @@ from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.comparison.evidence import Evidence, counted
+from breakeven.storage.comparison.evidence import counted
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange.table_files import to_csv
 from breakeven.storage.index.store import Store
@@ -133,7 +132,7 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
             f"experiment {experiment_id!r} is of the scenario {comparison.spec.scenario!r}; this "
             f"format is for the scenarios {' and '.join(TIMED)}"
         )
-    evidence = {run.label: run for run in load_compared(store, experiment_id)[1]}
+    environments = queries.fields_by_run(queries.environments(store, experiment_id))
     ended = dict(
         store.rows(
             "SELECT run_id, trunc(ended)::BIGINT FROM progress JOIN runs USING (run_id) "
@@ -142,17 +141,19 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
         )
     )
     return [
-        _row(comparison, result, evidence[result.label], ended.get(result.run_id))
+        _row(comparison, result)
+        | {
+            "ended": ended.get(result.run_id),
+            "environment": environments.get(result.run_id, {}),
+        }
         for result in comparison.results
         if result.role == "backend"
     ]
 
 
-def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> Row:
+def _row(comparison: Comparison, result: Result) -> Row:
     spec, measured = comparison.spec, result.measured
     baseline = comparison.baseline_of(result.label)
-    graphs = run.compiled_frames["graph_ops"].dropna()
-    has_graphs, has_breaks = len(graphs) > 0, measured.graph_breaks is not None
     eager = _scaled(baseline.measured.peak_memory_bytes if baseline else None, GIGABYTES)
     own = _scaled(measured.peak_memory_bytes, GIGABYTES)
     return {
@@ -173,12 +174,10 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
         "compression_ratio": None if eager is None or not own else eager / own,
         "eager_peak_mem": eager,
         "dynamo_peak_mem": own,
-        "calls_captured": int(graphs.sum()) if has_graphs else None,
-        "unique_graphs": int((graphs > 0).sum()) if has_graphs else None,
+        "calls_captured": result.graphs.num_operations,
+        "unique_graphs": result.graphs.num_graphs,
         "graph_breaks": measured.graph_breaks,
-        "unique_graph_breaks": run.graph_breaks["reason"].nunique() if has_breaks else None,
-        "ended": ended,
-        "environment": run.environment,
+        "unique_graph_breaks": result.graphs.num_break_reasons,
     }
 
 
@@ -418,9 +417,10 @@ def cachebench_json(store: Store, id: str) -> str:
         ]
     records: list[dict[str, Any]] = []
     for experiment_id in dict.fromkeys(ids):
-        spec = compare(store, experiment_id).spec
+        comparison = compare(store, experiment_id)
+        spec = comparison.spec
         if spec.cold_and_warm:
-            for times in cold_and_warm(store, experiment_id):
+            for times in cold_and_warm(comparison):
                 if sum(times.cold_seconds) == 0:
                     continue
                 variant = parse_backend(times.backend)

@@ -233,7 +233,7 @@ def _of_caches(store: Store, experiment_id: str) -> Summary:
             break_even_verdict=None if break_even is None else break_even.verdict,
             step_seconds=times.step_seconds,
         )
-        for times in cold_and_warm(store, experiment_id)
+        for times in cold_and_warm(compare(store, experiment_id))
         for break_even in [times.cold_break_even]
     ]
     return Summary(backends=tuple(backends))

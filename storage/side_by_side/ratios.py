@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from breakeven.storage.comparison.evidence import Evidence
-from breakeven.storage.comparison.rounds import load_compared
-from breakeven.storage.index.store import Store
+from breakeven.storage.comparison.pairs import Timing
 from breakeven.storage.side_by_side.sides import Side, comparable, labels, settings_of
 from breakeven.storage.statistics.intervals import typical
 from breakeven.storage.statistics.speedups import (
@@ -195,7 +193,7 @@ def devices_of(side: Side) -> int:
     return side.spec.num_devices
 
 
-def scalings(store: Store, sides: Sequence[Side]) -> tuple[list[Scaling], list[Refusal]]:
+def scalings(sides: Sequence[Side]) -> tuple[list[Scaling], list[Refusal]]:
     """Scaling of each run that was timed on one device and on several, and the reasons why other
     runs have none; both are empty if no side has one device or no side has several."""
     alone, together = alone_and_together(sides)
@@ -203,16 +201,14 @@ def scalings(store: Store, sides: Sequence[Side]) -> tuple[list[Scaling], list[R
     refused: list[Refusal] = []
     if alone is None or not together:
         return measured, refused
-    runs_alone = _runs(store, alone)
     for side in together:
-        runs = _runs(store, side)
         obstacle = _obstacle(alone, side)
-        if any(run.moved_at for run in (*runs_alone, *runs)):
+        if any(_has_moved(compared) for compared in (alone, side)):
             obstacle = Refusal(letter=side.letter, obstacle="moved")
         if isinstance(obstacle, Refusal):
             refused.append(obstacle)
         else:
-            measured += _held_against(_timed(runs_alone), _timed(runs), side, obstacle)
+            measured += _held_against(_timed(alone), _timed(side), side, obstacle)
     return measured, refused
 
 
@@ -249,18 +245,18 @@ def _samples(side: Side) -> float:
     return float(side.spec.training.batch_size * side.spec.batches_per_step)
 
 
-def _runs(store: Store, side: Side) -> list[Evidence]:
-    return load_compared(store, side.experiment_id)[1]
+def _has_moved(side: Side) -> bool:
+    return any(result.timing.has_moved for result in side.comparison.results)
 
 
-def _timed(runs: Sequence[Evidence]) -> dict[str, Ratio]:
+def _timed(side: Side) -> dict[str, Ratio]:
     """Typical step time of steady blocks by label, with its interval."""
-    times = ((run.label, _step_time(run)) for run in runs)
+    times = ((result.label, _step_time(result.timing)) for result in side.comparison.results)
     return {label: time for label, time in times if time is not None}
 
 
-def _step_time(run: Evidence) -> Ratio | None:
-    blocks = run.steady_blocks[run.steady_blocks["seconds"] > 0]
+def _step_time(timing: Timing) -> Ratio | None:
+    blocks = timing.blocks[timing.blocks["seconds"] > 0]
     if blocks.empty:
         return None
     seconds = (blocks["seconds"] / blocks["num_steps"]).to_numpy()

@@ -113,7 +113,7 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
 
 def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
     states = {run.label: run.state for run in queries.list_runs(store, experiment_id).itertuples()}
-    known = {times.backend: times for times in cold_and_warm(store, experiment_id)}
+    known = {times.backend: times for times in cold_and_warm(compare(store, experiment_id))}
     is_over = all(RunState(state).is_final for state in states.values())
     ends = ", ".join(f"{label} {state_words(state)}" for label, state in states.items())
     for backend in spec.backends:

@@ -6,7 +6,6 @@ from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.correctness import PASS, Check
-from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.latency import ColdWarm, why_silent
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import Ladder
@@ -131,7 +130,7 @@ def spent_words(seconds: Mapping[str, float]) -> str:
 
 
 def caches_report(
-    pairs: Sequence[ColdWarm], silent: Sequence[Evidence], num_steps: int | None
+    pairs: Sequence[ColdWarm], silent: Sequence[Result], num_steps: int | None
 ) -> str:
     """A line per backend, its time for a planned length, and sentences on processes without a
     compile latency."""

@@ -17,7 +17,6 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage import caches, queries
 from breakeven.storage.comparison import comparison
-from breakeven.storage.comparison.evidence import load_evidence
 from breakeven.storage.compiling import ladder
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
@@ -153,9 +152,9 @@ def test_old_answers_go(
     queries.blocks(shared, EXPERIMENT_ID)
     queries.step_times(shared, EXPERIMENT_ID)
     assert len(queries_sent) > 1
-    load_evidence(shared, EXPERIMENT_ID)
+    comparison.compare(shared, EXPERIMENT_ID)
     queries_sent.clear()
-    load_evidence(shared, EXPERIMENT_ID)
+    comparison.compare(shared, EXPERIMENT_ID)
     assert queries_sent == []
 
 
@@ -187,8 +186,8 @@ def test_a_store_has_no_answers_of_one_before_it(data_dir: DataDir) -> None:
 
 
 def test_an_unchanged_record_is_computed_once(shared: Store) -> None:
-    first = load_evidence(shared, EXPERIMENT_ID)
-    assert all(load_evidence(shared, EXPERIMENT_ID) is first for _ in range(200))
+    first = comparison.compare(shared, EXPERIMENT_ID)
+    assert all(comparison.compare(shared, EXPERIMENT_ID) is first for _ in range(200))
 
 
 @pytest.mark.parametrize(("num_frames", "num_rows"), [(300, 3), (3, 20_000)])
@@ -249,14 +248,13 @@ def test_the_next_process_reads_what_was_computed(compared: DataDir, computed: l
     with Store.open(compared) as store:
         store.ingest_all()
         computed_before = comparison.compare(store, EXPERIMENT_ID)
-        band = comparison.find_loss_band(store, EXPERIMENT_ID)
     assert computed == []
     with Store.in_memory(compared) as store:
         again = comparison.compare(store, EXPERIMENT_ID)
         assert computed == [EXPERIMENT_ID]  # A database in memory holds what it computed itself.
         assert repr(computed_before) == repr(again)
-        assert len(band) > 0
-        assert band.equals(comparison.find_loss_band(store, EXPERIMENT_ID))
+        assert len(again.band) > 0 and again.band.equals(computed_before.band)
+        assert again.round_speedups.equals(computed_before.round_speedups)
         assert computed_before.table().equals(again.table())
 
 
@@ -325,6 +323,8 @@ class Told:
         [math.nan, -0.0, 1e-320, 2**70, "ü\n\ud800", np.float64(0.1), np.int64(3), np.bool_(True)],
         {"tuple": [1], "Told": {"dict": {}}},
         RunState.FAILED,
+        pd.DataFrame({"round": np.array([1, 2], np.int32), "seconds": [0.1, math.nan]}),
+        pd.DataFrame({"round": []}, dtype=float),
     ],
 )
 def test_a_result_comes_back_as_it_was(value: object) -> None:

@@ -11,7 +11,6 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.rounds import round_speedups
 from breakeven.storage.index.store import Store
 from breakeven.views.charts import speed as speed_charts
 from breakeven.views.comparison import leaderboard
@@ -61,8 +60,8 @@ def test_repeats_are_one_row_and_charts_show_their_processes(folder: DataDir):
     assert list(runs) == ["baseline", "control", "eager"]
     assert "eager 64.7 %; processes of the same run differ" in text(opened())
     with Store.in_memory(folder) as store:
-        results = compare(store, EXPERIMENT_ID).results
-        ratios = round_speedups(store, EXPERIMENT_ID)
+        comparison = compare(store, EXPERIMENT_ID)
+    results, ratios = comparison.results, comparison.round_speedups
     rounds = ratios.groupby(["label", "process"])["round"].agg(["min", "max"])
     assert rounds.values.tolist() == [[2, 9]] * 6
     figure = speed_charts.speedups(results, ratios, 0.02)

@@ -11,9 +11,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from breakeven.storage import queries
-from breakeven.storage.comparison.comparison import compare, find_loss_band
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.rounds import round_speedups
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.profiles import collectives, ranks_of
@@ -49,7 +48,7 @@ def verdict_cards(
     """Charts of speedups and break-even; lines reach at least `num_steps`."""
     if not _has_steps(results):
         return []
-    speedups = _speedups(store, comparison, results) if comparison.spec.kind.ends_by_width else []
+    speedups = _speedups(comparison, results) if comparison.spec.kind.ends_by_width else []
     return [*speedups, _break_even(store, comparison.experiment_id, results, num_steps)]
 
 
@@ -95,8 +94,8 @@ def _has_steps(results: Sequence[Result]) -> bool:
     return any(result.measured.num_steps for result in results)
 
 
-def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
-    ratios = round_speedups(store, comparison.experiment_id)
+def _speedups(comparison: Comparison, results: Sequence[Result]) -> list[Card]:
+    ratios = comparison.round_speedups
     ratios = ratios[ratios["label"].isin([result.label for result in results])]
     if ratios.empty:
         return []
@@ -136,7 +135,7 @@ def _losses(
     losses = _of(queries.losses(store, comparison.experiment_id), results)
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
     events = _of(queries.compiler_events(store, comparison.experiment_id), results)
-    band = find_loss_band(store, comparison.experiment_id)
+    band = comparison.band
 
     def losses_over(name: str) -> go.Figure:
         grown = _with_progress(counts, steps)[["label", "step", "loss", *over]]

@@ -291,7 +291,7 @@ def show_all(store: Store, sides: Sequence[Side]) -> None:
                 numbers=["speedup"],
             )
         )
-    show_scaling(sides, *scalings(store, sides))
+    show_scaling(sides, *scalings(sides))
     show_losses(store, sides)
     with titled("Other numbers"):
         st.html(numbers_html(sides))

@@ -34,11 +34,10 @@ from breakeven.views.shared.links import linked, sentence
 _seconds = METRICS["compile_seconds"].format
 
 
-def show_caches_headline(store: Store, comparison: Comparison) -> list[ColdWarm]:
+def show_caches_headline(comparison: Comparison) -> list[ColdWarm]:
     """Shows in a sentence what filled caches save, and why processes are left out; returns the
     savings."""
-    experiment_id = comparison.experiment_id
-    pairs, silent = cold_and_warm(store, experiment_id), without_latency(store, experiment_id)
+    pairs, silent = cold_and_warm(comparison), without_latency(comparison)
     is_over = all(RunState(result.state).is_final for result in comparison.results)
     st.markdown(f"### {caches_headline(pairs, is_over)}")
     for reason in why_silent(silent):
@@ -142,7 +141,7 @@ def certainty(pairs: Sequence[ColdWarm]) -> Markdown:
 def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
-    if pairs := show_caches_headline(store, comparison):
+    if pairs := show_caches_headline(comparison):
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
             ask_steps(comparison)
             with st.container(gap=None):
@@ -153,7 +152,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
 
 
 def report(store: Store, comparison: Comparison) -> Page:
-    latencies = latency.cold_and_warm(store, comparison.experiment_id)
+    latencies = latency.cold_and_warm(comparison)
     headline = caches_headline(latencies, is_over=True)
     if not latencies:
         return Page(headline=headline)

@@ -18,6 +18,7 @@ from breakeven.runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpe
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.training.blocks import plan_blocks
 from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.index.store import Store
 from tests.helpers.loop import of_kind, run
@@ -103,7 +104,7 @@ def test_inductor_compiles_faster_on_the_caches_that_a_cold_process_left(
     supervise(data_dir)
     assert [run.state for run in found.runs] == [RunState.FINISHED] * 3
     store = Store.in_memory(data_dir)
-    (latency,) = cold_and_warm(store, found.experiment_id)
+    (latency,) = cold_and_warm(compare(store, found.experiment_id))
     caches = queries.compile_caches(store, found.experiment_id).set_index(["label", "layer"])
     store.close()
     assert latency.backend == "inductor:scope=blocks"

@@ -29,7 +29,7 @@ from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.session import run_session
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.rounds import load_compared
+from breakeven.storage.comparison.loading import load_evidence, pool
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
@@ -139,7 +139,7 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
     assert rounds[0] == rounds[1]
     assert facts(data_dir, experiment) == known
     with Store.in_memory(data_dir) as store:
-        _, runs = load_compared(store, experiment.experiment_id)
+        runs = pool(*load_evidence(store, experiment.experiment_id))
         notes = compare(store, experiment.experiment_id).notes
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
     assert counts.keys() == {"baseline", "eager-forward"}
@@ -209,7 +209,7 @@ def test_further_processes_of_a_script_add_rounds(
     assert {run.state for run in experiment.runs} == {RunState.FINISHED}
     assert facts(data_dir, experiment) == known
     with Store.in_memory(data_dir) as store:
-        _, runs = load_compared(store, experiment_id)
+        runs = pool(*load_evidence(store, experiment_id))
         (eager,) = (
             result for result in compare(store, experiment_id).results if result.label == "eager"
         )

@@ -8,7 +8,7 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.storage.comparison.comparison import find_loss_band
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
@@ -198,7 +198,7 @@ def test_of_several_controls_those_count_that_came_to_their_end(data_dir: DataDi
     comparison = ended(data_dir, experiment_spec(num_steps=100, controls=2), control=40)
     assert comparison.results[-1].parity.verdict == "holds"
     with Store.in_memory(data_dir) as store:
-        assert find_loss_band(store, EXPERIMENT_ID)["step"].max() > 40
+        assert compare(store, EXPERIMENT_ID).band["step"].max() > 40
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.comparison.comparison import compare, find_loss_band
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
@@ -81,13 +81,12 @@ def facts_of(name: str, shipped: Store) -> dict[str, Any]:
 
 def facts_in(store: Store, experiment_id: str) -> dict[str, Any]:
     comparison = compare(store, experiment_id)
-    pairs = cold_and_warm(store, experiment_id)
-    band = find_loss_band(store, experiment_id)
+    pairs = cold_and_warm(comparison)
     return {
         "caches": [facts(pair) for pair in pairs],
         "results": results(comparison),
         "noise_floor": comparison.noise_floor,
-        "loss_band": totals(band.astype(float).to_dict("records")),
+        "loss_band": totals(comparison.band.astype(float).to_dict("records")),
         "warnings": facts(comparison.warnings),
         "notes": facts(comparison.notes),
     }
@@ -97,7 +96,7 @@ def results(comparison: Comparison) -> dict[str, dict[str, Any]]:
     """Of each run its row of the table, and what its result knows besides."""
     facts_by_label = {}
     for row, result in zip(comparison.table().to_dict("records"), comparison.results, strict=True):
-        known = facts(result)
+        known = facts(replace(result, timing=None, graphs=None, reason=None))
         facts_by_label[result.label] = facts(row) | known.pop("measured") | known
     return facts_by_label
 

@@ -8,6 +8,7 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import CacheSpec, ExperimentSpec
 from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.latency import ColdWarm, cold_and_warm, without_latency
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
@@ -44,7 +45,7 @@ def test_repeats_are_paired_and_one_that_is_incomplete_is_left_out(store: Store)
     record(store, "inductor-cold-2", 9.0, experiment)
     record(store, "inductor-warm-2", 3.0, experiment)
     store.ingest_all()
-    (latency,) = cold_and_warm(store, EXPERIMENT_ID)
+    (latency,) = cold_and_warm(compare(store, EXPERIMENT_ID))
     assert (latency.backend, latency.cold_seconds, latency.warm_seconds) == (
         "inductor",
         (9.0,),
@@ -67,7 +68,7 @@ def recorded(store: Store, num_repeats: int, baseline_step: float) -> ColdWarm:
         record(store, f"inductor-cold-{repeat}", 8.0, experiment)
         record(store, f"inductor-warm-{repeat}", 2.0, experiment)
     store.ingest_all()
-    (latency,) = cold_and_warm(store, EXPERIMENT_ID)
+    (latency,) = cold_and_warm(compare(store, EXPERIMENT_ID))
     return latency
 
 
@@ -158,8 +159,11 @@ def test_missing_latencies_are_explained(store: Store, capsys: pytest.CaptureFix
     going_on = Recording(runs, "inductor-warm-1", experiment).start()
     going_on.block([8.5] + [STEP] * 9, [1.0] * 10, compiled=[0])
     store.ingest_all()
-    assert cold_and_warm(store, EXPERIMENT_ID) == []
-    silent = [(run.label, run.has_compiled) for run in without_latency(store, EXPERIMENT_ID)]
+    assert cold_and_warm(compare(store, EXPERIMENT_ID)) == []
+    silent = [
+        (run.label, run.graphs.has_compiled)
+        for run in without_latency(compare(store, EXPERIMENT_ID))
+    ]
     assert silent == [("inductor-cold-1", True), ("eager-cold-1", False)]
     main(["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
     printed = capsys.readouterr().out

@@ -7,9 +7,9 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenario_fields import SpeedSpec
-from breakeven.storage.comparison import rounds
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.rounds import KEYS, load_compared, pair, round_speedups
+from breakeven.storage.comparison.loading import load_evidence, pool
+from breakeven.storage.comparison.pairs import KEYS, pair
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -64,7 +64,7 @@ def test_a_block_a_round_needs_no_join(monkeypatch: pytest.MonkeyPatch) -> None:
         )
     expected = joined(*sides)
     monkeypatch.setattr(pd.DataFrame, "merge", None)
-    assert list(rounds.pair(*sides).itertuples(index=False, name=None)) == expected
+    assert list(pair(*sides).itertuples(index=False, name=None)) == expected
     assert 50 < len(expected) < 300
 
 
@@ -92,7 +92,7 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
         recording.end()
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
-        _, runs = load_compared(store, EXPERIMENT_ID)
+        runs = pool(*load_evidence(store, EXPERIMENT_ID))
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
     assert counts == {
         "baseline": [6, 6, 6],
@@ -115,7 +115,7 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
 
 def rounds_of(store: Store) -> dict[str, list[int]]:
     """Of each run those that its speedup rests on, counted from 1."""
-    frame = round_speedups(store, EXPERIMENT_ID)
+    frame = compare(store, EXPERIMENT_ID).round_speedups
     return {label: list(of_run["round"]) for label, of_run in frame.groupby("label")}
 
 
@@ -145,7 +145,7 @@ def test_processes_are_told_apart_without_a_baseline(data_dir: DataDir) -> None:
         recording.add_rounds([9.0, *[1.0] * 6]).end()
     Recording(data_dir.runs, "baseline@new", spec).claim().end(RunState.FAILED, "cannot import")
     with Store.in_memory(data_dir) as store:
-        _, runs = load_compared(store, EXPERIMENT_ID)
+        runs = pool(*load_evidence(store, EXPERIMENT_ID))
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
     assert counts == {
         "baseline@old": [6, 6],
@@ -168,7 +168,7 @@ def test_processes_that_add_rounds_are_numbered_after_all_repeats(data_dir: Data
             recording.add_rounds([0.1] * 3)
         recording.end()
     with Store.in_memory(data_dir) as store:
-        _, runs = load_compared(store, EXPERIMENT_ID)
+        runs = pool(*load_evidence(store, EXPERIMENT_ID))
     for run in runs:
         assert run.blocks["process"].tolist() == [1, 1, 3, 3, 2, 2, 4, 4, 5, 5, 5]
 
@@ -182,7 +182,7 @@ def test_added_rounds_leave_what_the_finished_training_found_out(data_dir: DataD
         recording.log.append("random_numbers", same=True, num_draws=4)
         recording.add_rounds([9.0, *[1.0] * 6]).end()
     with Store.in_memory(data_dir) as store:
-        _, runs = load_compared(store, EXPERIMENT_ID)
+        runs = pool(*load_evidence(store, EXPERIMENT_ID))
         checked = store.query("FROM random_numbers")
     assert {run.label: run.stop and run.stop.step for run in runs} == {
         "baseline": 30,

@@ -121,7 +121,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def scaled(store: Store, *names: str) -> tuple[dict[str, Scaling], list[Refusal]]:
-    computed, refused = scalings(store, load_sides(store, [IDS[name] for name in names]))
+    computed, refused = scalings(load_sides(store, [IDS[name] for name in names]))
     return {f"{scaling.label} {scaling.letter}": scaling for scaling in computed}, refused
 
 

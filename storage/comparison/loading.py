@@ -1,0 +1,310 @@
+"""Loads all that an experiment's runs recorded, for their comparison, and pools repeats: the
+processes of the scenario `speed` that recorded the same run."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.comparison.evidence import Evidence, Randomness, Stop
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.rows import ends_of_runs
+
+FOUND_BY_BASELINE = ("flops_per_step", "precision")
+"""Fields of `workload`."""
+
+
+def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
+    """All runs of an experiment, in the order of its variants; raises `NotInStore`."""
+    runs = queries.run_states(store, experiment_id)
+    if runs.empty:
+        raise NotInStore(
+            f"no experiment {experiment_id!r} in {store.data_dir.runs} or among the examples"
+        )
+    spec = queries.experiment_spec(store, experiment_id)
+    breaks = _of_training(queries.graph_breaks(store, experiment_id))
+    series = {
+        "steps": queries.step_times(store, experiment_id),
+        "blocks": queries.blocks(store, experiment_id),
+        "device": _with_energy_of_all(queries.device_samples(store, experiment_id), spec),
+        "scores": queries.evaluation_metrics(store, experiment_id),
+        "answers": queries.answers(store, experiment_id),
+        "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
+        # Omits the breaks that torch makes if several devices share a run.
+        "graph_breaks": breaks[breaks["cause"] == "code"],
+    }
+    series["blocks"] = _with_joules(series["blocks"], series["device"])
+    # Only the database can tell a missing loss from one that is not a number.
+    has_all = series["steps"]["loss"].notna().all()
+    losses = losses_by_run(
+        series["steps"] if has_all else queries.losses(store, experiment_id, max_points=None)
+    )
+    series = {name: _by_run(frame) for name, frame in series.items()}
+    resumptions = queries.resumptions(store, experiment_id).to_dict("records")
+    stops = _by_run(queries.stops(store, experiment_id))
+    evaluations = _by_run(queries.evaluations(store, experiment_id))
+    workloads = queries.fields_by_run(queries.workloads(store, experiment_id))
+    environments = queries.fields_by_run(queries.environments(store, experiment_id))
+    randomness = load_randomness(store, experiment_id)
+    sizes = {variant.label: variant.batch_times for variant in spec.possible_variants}
+    inputs = _by_run(queries.inputs(store, experiment_id))
+    evidence = []
+    for run in runs.to_dict("records"):
+        own_series = {name: find(run["run_id"]) for name, find in series.items()}
+        workload = workloads.get(run["run_id"], {})
+        resumed = [
+            resumption for resumption in resumptions if resumption["run_id"] == run["run_id"]
+        ]
+        evidence.append(
+            Evidence(
+                run_id=run["run_id"],
+                label=run["label"],
+                role=run["role"],
+                backend=None if pd.isna(run["backend"]) else run["backend"],
+                state=RunState(run["state"]),
+                state_of_losses=RunState(run["state"]),
+                reason=None if pd.isna(run["reason"]) else run["reason"],
+                num_steps=run["num_steps"] or int(workload.get("num_steps") or 0),
+                losses=losses(run["run_id"]),
+                evaluations=_by(evaluations(run["run_id"]), "step"),
+                workload=workload,
+                inputs=inputs(run["run_id"]),
+                environment=environments.get(run["run_id"], {}),
+                randomness=randomness(run["run_id"]),
+                resumed_at=tuple(
+                    resumption["step"] for resumption in resumed if not resumption["adds_rounds"]
+                ),
+                added_at=tuple(
+                    resumption["step"] for resumption in resumed if resumption["adds_rounds"]
+                ),
+                moved_at=moves(resumed),
+                left_out=run["left_out"],
+                missing=run["missing"],
+                stop=_stop(stops(run["run_id"])),
+                batch_times=sizes.get(run["label"], 1),
+                **own_series,
+            )
+        )
+    if not spec.workload.has_known_length:
+        most_steps = max((run.num_steps for run in evidence), default=0)
+        evidence = [replace(run, num_steps=run.num_steps or most_steps) for run in evidence]
+        evidence = [_as_found_by_baseline(run, evidence) for run in evidence]
+    return spec, evidence
+
+
+def losses_by_run(frame: pd.DataFrame) -> Callable[[str], pd.Series]:
+    """Returns a function that finds the recorded losses of a run, by step."""
+    find = _by_run(frame)
+
+    def losses(run_id: str) -> pd.Series:
+        rows = find(run_id)
+        steps = pd.Index(rows["step"].array, name="step")
+        losses_by_step = pd.Series(rows["loss"].array, steps, name="loss")
+        ascend = steps.is_monotonic_increasing and steps.is_unique
+        return losses_by_step if ascend else losses_by_step[~steps.duplicated(keep="last")]
+
+    return losses
+
+
+def moves(resumptions: Iterable[Mapping[Any, Any]]) -> tuple[tuple[int, int, int], ...]:
+    """Steps done, devices before and after, for resumptions that changed the number of devices."""
+    counts = [
+        (resumption["step"], resumption["num_devices_before"], resumption["num_devices"])
+        for resumption in resumptions
+    ]
+    return tuple(
+        (step, int(before), int(after))
+        for step, before, after in counts
+        if not pd.isna(before) and not pd.isna(after) and before != after
+    )
+
+
+def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
+    """Adds facts about a script that only the baseline finds out but that hold for all runs."""
+    baseline = next((run for run in runs if run.role == "baseline"), run)
+    of_baseline = baseline.workload
+    facts = {
+        name: of_baseline.get(name) for name in FOUND_BY_BASELINE if run.workload.get(name) is None
+    }
+    return replace(run, workload=run.workload | facts) if run.workload else run
+
+
+def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
+    """Returns a function that finds the rows of a run. The rows of each run must be consecutive, as
+    queries return them; there may be very many."""
+    ids = frame["run_id"].array
+    parts = {ids[begin]: frame.iloc[begin:end] for begin, end in pairwise(ends_of_runs(frame))}
+    nothing = frame.iloc[:0]
+    return lambda run_id: parts.get(run_id, nothing)
+
+
+def _with_energy_of_all(samples: pd.DataFrame, spec: ExperimentSpec) -> pd.DataFrame:
+    """Samples without the energy of only some of the devices that share a run: journals from before
+    these were summed, and runs on several machines, have the energy of one device or machine."""
+    is_sum = samples["energy_devices"].fillna(1) == spec.num_devices
+    return samples.assign(energy_joules=samples["energy_joules"].where(is_sum))
+
+
+def _with_joules(blocks: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
+    if samples["energy_joules"].isna().all():
+        return blocks.assign(joules=math.nan)  # Most devices have no meter, and a join takes time.
+    keys = ["run_id", "round", "first_step"]
+    readings = samples[[*keys, "energy_joules"]].dropna().drop_duplicates(keys, keep="last")
+    joules = readings.rename(columns={"energy_joules": "joules"})
+    return blocks.merge(joules, on=keys, how="left")
+
+
+def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
+    """The compiler's rows from training, in the first process of each run."""
+    return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
+
+
+def _stop(stops: pd.DataFrame) -> Stop | None:
+    if stops.empty:
+        return None
+    step, reason, ending_text = stops[["step", "reason", "ending"]].iloc[-1]
+    ending = None
+    if isinstance(ending_text, str):
+        with suppress(InvalidSpec):  # Ignores an ending that no supervisor wrote.
+            ending = Ending.from_json(ending_text)
+    return Stop(int(step), reason or "no reason given", ending)
+
+
+def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    values = frame[column].to_numpy()
+    if not (values[1:] > values[:-1]).all():
+        frame = frame.drop_duplicates(column, keep="last")
+    return frame.set_index(column)
+
+
+def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomness]:
+    """Returns a function that finds a run's records by its id."""
+    records = [
+        query(store, experiment_id)
+        for query in (queries.random_numbers, queries.redraws, queries.rehearsals, queries.dropouts)
+    ]
+    numbers_of, redraws_of, rehearsals_of, dropouts_of = map(_by_run, records)
+
+    def find(run_id: str) -> Randomness:
+        numbers = numbers_of(run_id)
+        same = numbers["same"].dropna()
+        redraws = redraws_of(run_id).dropna(subset=["distances"])
+        rehearsals = rehearsals_of(run_id).dropna(subset=["form", "loss_by_step"])
+        return Randomness(
+            draws_own_numbers=None if same.empty else not same.iloc[-1],
+            loss_spread=_spread(numbers["loss_by_draw"]),
+            inference_draws=bool(numbers["inference_draws"].isin([True]).any()),
+            distances={
+                name: np.asarray(pairs, dtype=float).tolist()
+                for name, pairs in zip(redraws["tensor"], redraws["distances"], strict=True)
+            },
+            changes=dict(zip(redraws["tensor"], redraws["change"].astype(float), strict=True)),
+            rehearsals={
+                form: pd.Series(np.asarray(losses, dtype=float))
+                for form, losses in zip(rehearsals["form"], rehearsals["loss_by_step"], strict=True)
+            },
+            dropouts=dropouts_of(run_id),
+        )
+
+    without_records = Randomness(None, math.nan, False, {}, {}, {}, dropouts_of(""))
+    have_records = {run_id for frame in records for run_id in frame["run_id"]}
+    return lambda run_id: find(run_id) if run_id in have_records else without_records
+
+
+def _spread(losses: pd.Series) -> float:
+    """Standard deviation of the first half, which was drawn without a compiler."""
+    if losses.dropna().empty:
+        return math.nan
+    drawn = np.asarray(losses.iloc[-1], dtype=float)
+    return float(drawn[: len(drawn) // 2].std(ddof=1)) if len(drawn) >= 4 else math.nan
+
+
+SERIES = ("steps", "device")
+"""Frames that are concatenated; `blocks` also gain the number of the process."""
+
+
+def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
+    """One run for each entry of `spec.repeats_by_label` that has a run. Blocks gain the column
+    `process`: the number of the process that computed them, from 1, all repeats before all
+    processes that added rounds."""
+    by_label = {run.label: run for run in runs}
+    repeats = {variant.label: variant.repeat for variant in spec.possible_variants}
+    begins: dict[int, list[int]] = {repeat: [] for repeat in repeats.values()}
+    for run in runs:
+        if run.role == "baseline":
+            # In another environment the baseline may have failed, and has no added rounds.
+            repeat = repeats[run.label]
+            begins[repeat] = max(begins[repeat], _begins_of_added(run), key=len)
+    numbers = _number_processes(begins)
+    pooled = []
+    for label, members in spec.repeats_by_label.items():
+        runs_by_repeat = {
+            repeats[member]: by_label[member] for member in members if member in by_label
+        }
+        if runs_by_repeat:
+            blocks = [
+                run.blocks.assign(process=_processes(run.blocks, numbers[repeat], begins[repeat]))
+                for repeat, run in runs_by_repeat.items()
+            ]
+            pooled.append(_pool(label, list(runs_by_repeat.values()), blocks))
+    return pooled
+
+
+def _begins_of_added(baseline: Evidence) -> list[int]:
+    """The first round of each process that added rounds, in the order of rounds."""
+    blocks = baseline.blocks
+    rounds = (blocks.loc[blocks["first_step"] >= step, "round"] for step in baseline.added_at)
+    return sorted(int(numbers.min()) for numbers in rounds if len(numbers))
+
+
+def _number_processes(begins: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Of each repeat the numbers of its first process and of those that added rounds to it."""
+    processes = [
+        (addition, repeat)
+        for repeat, rounds in begins.items()
+        for addition in range(len(rounds) + 1)
+    ]
+    numbers: dict[int, list[int]] = {repeat: [] for repeat in begins}
+    for number, (_, repeat) in enumerate(sorted(processes), 1):
+        numbers[repeat].append(number)
+    return numbers
+
+
+def _processes(blocks: pd.DataFrame, numbers: Sequence[int], begins: Sequence[int]) -> Any:
+    """The number of each block's process; the first of `numbers` computed the rounds before those
+    of `begins`."""
+    if not begins:
+        return numbers[0]
+    return np.asarray(numbers)[np.searchsorted(begins, blocks["round"], side="right")]
+
+
+def _pool(label: str, runs: Sequence[Evidence], blocks: Sequence[pd.DataFrame]) -> Evidence:
+    """Combines the times and blocks of all processes. Everything else is equal in all of them and
+    comes from the process with the most steps."""
+    farthest = max(runs, key=lambda run: len(run.steps))
+    worst = next((run for run in runs if run.state is not RunState.FINISHED), farthest)
+    if len(runs) == 1:
+        return replace(farthest, label=label, blocks=blocks[0])
+    series = {name: pd.concat([getattr(run, name) for run in runs]) for name in SERIES}
+    return replace(
+        farthest,
+        label=label,
+        state=worst.state,
+        reason=worst.reason,
+        blocks=pd.concat(blocks),
+        resumed_at=tuple(step for run in runs for step in run.resumed_at),
+        added_at=tuple(step for run in runs for step in run.added_at),
+        moved_at=tuple(move for run in runs for move in run.moved_at),
+        **series,
+    )
