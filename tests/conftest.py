@@ -138,7 +138,7 @@ def _no_folder_of_code_stays() -> Iterator[None]:
         os.environ.pop("BREAKEVEN_CODE", None)
     else:
         os.environ["BREAKEVEN_CODE"] = allowed
-    sys.path[:] = [one for one in sys.path if one in before or "site-packages" in one]
+    sys.path[:] = [entry for entry in sys.path if entry in before or "site-packages" in entry]
 
 
 @pytest.fixture

@@ -121,8 +121,8 @@ def test_the_light_half_of_the_runner_uses_the_standard_library_alone() -> None:
 def test_of_scipy_nothing_is_imported_but_the_special_functions(part: str) -> None:
     """`scipy.stats` alone takes 60 MB of a server's memory, and half a second of its start."""
     for file in sources(part):
-        found = {name for name in imported_modules(file) if name.partition(".")[0] == "scipy"}
-        assert found <= {"scipy.special"}, f"{file} imports {found}"
+        imported = {name for name in imported_modules(file) if name.partition(".")[0] == "scipy"}
+        assert imported <= {"scipy.special"}, f"{file} imports {imported}"
 
 
 def test_everything_is_imported_from_breakeven() -> None:
@@ -130,8 +130,8 @@ def test_everything_is_imported_from_breakeven() -> None:
     bare = re.compile(r"^\s*(import|from) (runner|storage|views|serve|dashboard)\b", re.M)
     for part in ("runner", "storage", "views", "breakeven", "benchmarks", "tests"):
         for file in (PROJECT_ROOT / part).rglob("*.py"):
-            found = ast.walk(ast.parse(file.read_text())) if bare.search(file.read_text()) else ()
-            for node in found:  # Text of a test may have such a line.
+            nodes = ast.walk(ast.parse(file.read_text())) if bare.search(file.read_text()) else ()
+            for node in nodes:  # Text of a test may have such a line.
                 if isinstance(node, (ast.Import, ast.ImportFrom)):
                     assert not bare.match(ast.unparse(node)), file
 
@@ -260,17 +260,21 @@ def test_runs_can_execute_python_3_10(part: str) -> None:
     }
     for file in sources(part):
         tree = ast.parse(file.read_text(), feature_version=(3, 10))
-        loaded = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+        loaded = [
+            statement
+            for statement in tree.body
+            if isinstance(statement, ast.Import | ast.ImportFrom)
+        ]
         names = {
             alias.name
-            for one in loaded
-            for alias in one.names
-            if getattr(one, "module", None) != "breakeven.runner.python310"
+            for statement in loaded
+            for alias in statement.names
+            if getattr(statement, "module", None) != "breakeven.runner.python310"
         }
         assert not names & newer, file
-        texts = (one.value for one in ast.walk(tree) if isinstance(one, ast.Constant))
+        texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
         assert not any(
-            isinstance(one, str) and re.search(r"\]([*+?]|\{\d+,\d*\})\+", one) for one in texts
+            isinstance(text, str) and re.search(r"\]([*+?]|\{\d+,\d*\})\+", text) for text in texts
         ), file
 
 

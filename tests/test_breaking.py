@@ -58,7 +58,7 @@ def test_nothing_is_lost_doubled_or_left(rarely: bool) -> None:
     trials = [Trial(fault=fault, number=0, seed=1, device="cpu") for fault in quick(rarely)]
     ends = list(outcomes(trials, 3, yes))
     assert len(ends) == len(trials) > 0
-    assert [(one.fault.name, came) for one, _, came in ends if not is_well(came)] == []
+    assert [(trial.fault.name, came) for trial, _, came in ends if not is_well(came)] == []
 
 
 def test_trials_side_by_side_have_folders_and_sessions_of_their_own() -> None:
@@ -68,8 +68,10 @@ def test_trials_side_by_side_have_folders_and_sessions_of_their_own() -> None:
         both.wait(PATIENCE_SECONDS)  # fails unless both are there at once
         return Outcome(problems=[str(world.data_dir.path), str(os.getsid(0))])
 
-    told = [one.problems for _, _, one in outcomes(map(partial(trial, meets), range(2)), 2, yes)]
-    (folder, session), (other_folder, other_session) = told
+    problems = [
+        outcome.problems for _, _, outcome in outcomes(map(partial(trial, meets), range(2)), 2, yes)
+    ]
+    (folder, session), (other_folder, other_session) = problems
     assert folder != other_folder and len({session, other_session, str(os.getsid(0))}) == 3
 
 
@@ -78,8 +80,10 @@ def test_a_trial_that_dies_is_told_and_the_next_one_is_begun() -> None:
         os._exit(3)
 
     ends = [
-        (one.number, is_well(outcome))
-        for one, _, outcome in outcomes([trial(dies), trial(lambda *given: Outcome(), 1)], 1, yes)
+        (finished.number, is_well(outcome))
+        for finished, _, outcome in outcomes(
+            [trial(dies), trial(lambda *given: Outcome(), 1)], 1, yes
+        )
     ]
     assert ends == [(0, False), (1, True)]
 
@@ -97,7 +101,7 @@ def test_the_table_puts_files_of_several_machines_together_and_counts_no_trial_t
 
     def record(number: int, machine: str, device: str = "", **outcome: Any) -> str:
         fault = (real if device else first).name
-        one = Record(
+        record = Record(
             fault=fault,
             number=number,
             seed=7,
@@ -107,7 +111,7 @@ def test_the_table_puts_files_of_several_machines_together_and_counts_no_trial_t
             took=60.0,
             outcome=Outcome(**outcome),
         )
-        return json.dumps(asdict(one)) + "\n"
+        return json.dumps(asdict(record)) + "\n"
 
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     here.write_text(record(0, "a laptop", seconds=1) + record(1, "a laptop", seconds=3, lost=2))
@@ -143,13 +147,13 @@ def test_the_hindered_disk_refuses_and_delays_what_lies_below_the_data_folder_al
         )
         return "Disk quota exceeded" in answer.stderr
 
-    mine, others = world.data_dir.path / "file", tmp_path / "file"
-    assert not refused(mine) and not refused(others)
+    inside, outside = world.data_dir.path / "file", tmp_path / "file"
+    assert not refused(inside) and not refused(outside)
     disk.takes(milliseconds=0, is_used_up=True)
-    assert refused(mine) and not refused(others)
+    assert refused(inside) and not refused(outside)
     disk.takes(milliseconds=600)
     begun = time.monotonic()
-    assert not refused(mine) and time.monotonic() - begun > 0.6
+    assert not refused(inside) and time.monotonic() - begun > 0.6
 
 
 def test_every_need_of_a_fault_is_known() -> None:

@@ -33,7 +33,7 @@ DAILY = (
 
 
 def judged(folder: Path) -> dict[str, Result]:
-    return {one.label.removesuffix("-forward"): one for one in judge_trial(folder).results}
+    return {result.label.removesuffix("-forward"): result for result in judge_trial(folder).results}
 
 
 @pytest.fixture(

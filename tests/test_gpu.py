@@ -107,13 +107,15 @@ def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
         evaluation=EvaluationSpec(when="end"),
     )
     spec = replace(spec, training=replace(spec.training, precision=precision, scheduler="linear"))
-    whole = run(spec, tmp_path / "whole", label)
+    uninterrupted = run(spec, tmp_path / "whole", label)
     run(spec, tmp_path / "parts", label, TurnsOnPaper(num_turns=3))
     torch._dynamo.reset()
     torch.cuda.manual_seed(99)
     parts = run(spec, tmp_path / "parts", label)
     assert len(of_kind(parts, "resumed")) == 1
-    losses = [{s["step"]: s["loss"] for s in of_kind(events, "step")} for events in (whole, parts)]
+    losses = [
+        {s["step"]: s["loss"] for s in of_kind(events, "step")} for events in (uninterrupted, parts)
+    ]
     assert losses[0] == losses[1] and len(losses[0]) == 12
 
 
@@ -138,7 +140,7 @@ def test_batches_cut_from_an_epoch_at_any_byte_train_like_the_baselines(
     events = run(spec, tmp_path / "compiled", spec.variants[-1].label)
     steps = of_kind(events, "step")
     assert len(steps) == len(baseline) == (6 if last_batch == "drop" else 8)
-    losses = [[step["loss"] for step in mine] for mine in (steps, baseline)]
+    losses = [[step["loss"] for step in run_steps] for run_steps in (steps, baseline)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     compiled = {
         (event["step"], event["trigger"] == "CUDAGRAPH_RECORDING")
@@ -224,7 +226,7 @@ model = breakeven.compile(model.cuda())
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 {before}
 for _ in range(8):
-    {each}
+    {for_each}
     for _ in range(2):
         loss = model(torch.randn(32, 16, device="cuda")).square().mean()
         loss.backward()
@@ -236,10 +238,10 @@ REDUCED, REDUCED_LABEL = "inductor:mode=reduce-overhead", "inductor-reduce-overh
 
 
 def micro_batches(
-    folder: Path, label: str, *, before: str = "", each: str = "pass", clear: str = ""
+    folder: Path, label: str, *, before: str = "", for_each: str = "pass", clear: str = ""
 ) -> Ran:
     folder.mkdir(exist_ok=True)
-    code = MICRO_BATCHES.format(before=before, each=each, clear=clear)
+    code = MICRO_BATCHES.format(before=before, for_each=for_each, clear=clear)
     return run_script(folder, code, label, devices=("cuda:0",), backends=(REDUCED,))
 
 
@@ -262,9 +264,9 @@ def cause(error: BaseException, backend: str = REDUCED) -> Any:
 def test_gradients_that_the_next_micro_batch_overwrites_are_the_cause(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError) as raised:
         micro_batches(tmp_path, REDUCED_LABEL)
-    found = cause(raised.value)
-    assert found.kind == "gradients in CUDA graphs"
-    assert [one.backend for one in found.remedies] == ["inductor"]
+    known_cause = cause(raised.value)
+    assert known_cause.kind == "gradients in CUDA graphs"
+    assert [remedy.backend for remedy in known_cause.remedies] == ["inductor"]
 
 
 def test_an_output_that_the_graphs_next_run_overwrites_is_the_cause() -> None:
@@ -312,9 +314,9 @@ def test_memory_that_only_a_mode_needs_is_the_cause(
         with pytest.raises(Exception, match="out of memory") as raised:
             for _ in range(4):
                 torch.compile(multiply, mode=mode)(batch, wide)
-    found = cause(raised.value, f"inductor:mode={mode}")
-    assert found.kind == kind
-    assert found.remedies[0].backend == remedy
+    known_cause = cause(raised.value, f"inductor:mode={mode}")
+    assert known_cause.kind == kind
+    assert known_cause.remedies[0].backend == remedy
 
 
 def test_shared_memory_that_a_kernel_exceeds_is_the_cause() -> None:
@@ -347,7 +349,7 @@ def test_a_missing_triton_is_the_cause(tmp_path: Path) -> None:
         [sys.executable, "-c", WITHOUT_TRITON], capture_output=True, text=True, cwd=tmp_path
     )
     lines = done.stderr.strip().splitlines()
-    (last,) = [one for one in lines if one.startswith("torch._inductor.exc.")][-1:]
+    (last,) = [line for line in lines if line.startswith("torch._inductor.exc.")][-1:]
     spec = script_experiment(Path("/train.py"), devices=("cuda:0",), backends=("inductor",))
     failure = causes.Failure(
         spec=spec,
@@ -363,7 +365,7 @@ def test_a_missing_triton_is_the_cause(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "remedy",
     [
-        {"each": "torch.compiler.cudagraph_mark_step_begin()"},
+        {"for_each": "torch.compiler.cudagraph_mark_step_begin()"},
         {
             "before": "for p in model.parameters(): p.grad = torch.zeros_like(p)",
             "clear": "set_to_none=False",

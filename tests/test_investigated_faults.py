@@ -105,13 +105,13 @@ def finding(folder: Path, spec: ExperimentSpec) -> dict[str, Any]:
     assert Investigation(context).run(TurnsOnPaper())
     log.close()
     events = [*each_event(run.events_file)]
-    for one in events:
-        if one["kind"] == "investigation_trial":
+    for event in events:
+        if event["kind"] == "investigation_trial":
             sys.stderr.write(
-                f"{one['stage']:13}{one['what']:45}{one['outcome']:9}"
-                f"{one['trial_seconds']:5.1f} s  {one['detail']}\n"
+                f"{event['stage']:13}{event['what']:45}{event['outcome']:9}"
+                f"{event['trial_seconds']:5.1f} s  {event['detail']}\n"
             )
-    return [one for one in events if one["kind"] == "investigation_finding"][-1]
+    return [event for event in events if event["kind"] == "investigation_finding"][-1]
 
 
 STAGES = {
@@ -135,13 +135,13 @@ def test_a_fault_of_a_stage_is_named_and_a_small_program_fails_by_itself(
 ):
     context, stage = STAGES[fault]
     plant(monkeypatch, context)
-    found = investigate(tmp_path, "inductor", problem=problem_of(fault))
-    assert (found["cause"], found["compiler_stage"]) == ("stage", stage), found
+    result = investigate(tmp_path, "inductor", problem=problem_of(fault))
+    assert (result["cause"], result["compiler_stage"]) == ("stage", stage), result
     if stage != "Dynamo":
         # An assertion on a GPU ends the process that could make the graph smaller.
-        is_small = found["program"].count("\n") <= 80
+        is_small = result["program"].count("\n") <= 80
         assert is_small or (DEVICE != "cpu" and fault == "relu_runtime_error")
-        assert (found["program_fails"], found["program_passes"]) == (3, 2)
+        assert (result["program_fails"], result["program_passes"]) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_a_fault_of_a_stage_is_named_and_a_small_program_fails_by_itself(
     ],
 )
 def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: bool, tmp_path: Path):
-    found = investigate(tmp_path, backend, problem=problem_of(backend), optimizer="SGD")
+    result = investigate(tmp_path, backend, problem=problem_of(backend), optimizer="SGD")
     name = backend.removesuffix(":scope=blocks")
-    assert (found["cause"], found["compiler_stage"]) == ("backend", name), found
-    assert bool(found["program"]) == has_program, found
+    assert (result["cause"], result["compiler_stage"]) == ("backend", name), result
+    assert bool(result["program"]) == has_program, result
 
 
 @pytest.mark.parametrize(
@@ -179,17 +179,17 @@ def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: boo
 def test_a_backend_that_goes_wrong_late_is_named_without_a_program(
     backend: str, step: int, tmp_path: Path
 ):
-    found = investigate(tmp_path, backend, step, problem=problem_of(backend))
-    assert (found["cause"], found["compiler_stage"]) == ("training only", backend), found
-    assert found["program"] is None
+    result = investigate(tmp_path, backend, step, problem=problem_of(backend))
+    assert (result["cause"], result["compiler_stage"]) == ("training only", backend), result
+    assert result["program"] is None
 
 
 def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     plant(monkeypatch, stage_faults.failing_autotuning)
-    found = investigate(tmp_path, "inductor:mode=max-autotune-no-cudagraphs", problem="raises")
-    assert (found["cause"], found["compiler_stage"]) == ("setting", "autotuning"), found
+    result = investigate(tmp_path, "inductor:mode=max-autotune-no-cudagraphs", problem="raises")
+    assert (result["cause"], result["compiler_stage"]) == ("setting", "autotuning"), result
 
 
 @pytest.mark.parametrize(
@@ -289,11 +289,11 @@ def test_a_fault_that_one_setting_of_the_variant_brings_is_named_as_this_setting
 ):
     if fault is not None:
         plant(monkeypatch, fault)
-    found = investigate(tmp_path, backend, **{"optimizer": "SGD", **training})
-    assert (found["cause"], found["compiler_stage"]) == ("setting", named), found
-    assert found["labels"] == [without], found
+    result = investigate(tmp_path, backend, **{"optimizer": "SGD", **training})
+    assert (result["cause"], result["compiler_stage"]) == ("setting", named), result
+    assert result["labels"] == [without], result
     needs_step = named.startswith("optimizer=") or named == "fullgraph=true" or "without" in named
-    assert bool(found["program"]) != needs_step, found
+    assert bool(result["program"]) != needs_step, result
 
 
 @pytest.mark.parametrize(
@@ -304,17 +304,17 @@ def test_a_fault_that_one_setting_of_the_variant_brings_is_named_as_this_setting
     ],
 )
 def test_a_setting_is_not_blamed_for_a_fault_that_is_there_without_it(backend: str, tmp_path: Path):
-    found = investigate(tmp_path, backend, optimizer="SGD")
-    assert (found["cause"], found["compiler_stage"]) == ("backend", f"{COMPILERS}:wrong_relu")
-    assert (found["program_fails"], found["program_passes"]) == (3, 2), found
+    result = investigate(tmp_path, backend, optimizer="SGD")
+    assert (result["cause"], result["compiler_stage"]) == ("backend", f"{COMPILERS}:wrong_relu")
+    assert (result["program_fails"], result["program_passes"]) == (3, 2), result
 
 
 def test_another_fault_of_a_lower_stage_is_not_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     plant(monkeypatch, compiler_faults.wrong_relu_behind_another_error)
-    found = investigate(tmp_path, "inductor")
-    assert (found["cause"], found["compiler_stage"]) == ("stage", "Inductor"), found
+    result = investigate(tmp_path, "inductor")
+    assert (result["cause"], result["compiler_stage"]) == ("stage", "Inductor"), result
 
 
 @pytest.mark.parametrize(
@@ -329,10 +329,10 @@ def test_another_fault_of_a_lower_stage_is_not_the_cause(
 def test_a_fault_of_forward_passes_alone_is_named(
     backend: str, problem: str, cause: str, tmp_path: Path
 ):
-    found = investigate(tmp_path, f"{COMPILERS}:{backend}", problem=problem, part="inference")
-    assert found["cause"] == cause, found
+    result = investigate(tmp_path, f"{COMPILERS}:{backend}", problem=problem, part="inference")
+    assert result["cause"] == cause, result
     if backend in ("wrong_relu", "rejecting"):
-        assert found["program_fails"] == 3 and "set_grad_enabled(False)" in found["program"]
+        assert result["program_fails"] == 3 and "set_grad_enabled(False)" in result["program"]
 
 
 MODE = "mode=max-autotune-no-cudagraphs"
@@ -343,16 +343,16 @@ def test_memory_that_autotuning_alone_needs_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     plant(monkeypatch, compiler_faults.greedy_autotuning)
-    found = investigate(tmp_path, AUTOTUNED, problem="memory")
-    assert (found["cause"], found["compiler_stage"]) == ("setting", "autotuning"), found
-    assert found["labels"] == [f"inductor:max_autotune=false+{MODE}"], found
-    assert "allocate" in found["error"]
+    result = investigate(tmp_path, AUTOTUNED, problem="memory")
+    assert (result["cause"], result["compiler_stage"]) == ("setting", "autotuning"), result
+    assert result["labels"] == [f"inductor:max_autotune=false+{MODE}"], result
+    assert "allocate" in result["error"]
 
 
 def test_memory_that_runs_out_behind_the_recorded_steps_of_a_block_is_found(tmp_path: Path):
     """It runs out at step 6 of the first block of 10, of which no step was recorded."""
-    found = investigate(tmp_path, f"{COMPILERS}:late_greed", problem="memory")
-    assert (found["cause"], found["compiler_stage"]) == ("backend", f"{COMPILERS}:late_greed")
+    result = investigate(tmp_path, f"{COMPILERS}:late_greed", problem="memory")
+    assert (result["cause"], result["compiler_stage"]) == ("backend", f"{COMPILERS}:late_greed")
 
 
 @pytest.mark.parametrize("backend, cause", [(AUTOTUNED, "setting"), ("inductor", "not reproduced")])
@@ -360,15 +360,15 @@ def test_memory_that_a_script_lacks_is_named_with_the_setting(
     backend: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     plant(monkeypatch, compiler_faults.greedy_autotuning)
-    found = finding(tmp_path, script_spec(tmp_path, monkeypatch, backend, "memory"))
-    assert found["cause"] == cause, found
+    result = finding(tmp_path, script_spec(tmp_path, monkeypatch, backend, "memory"))
+    assert result["cause"] == cause, result
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor", *CORRECT])
 def test_a_correct_backend_is_blamed_for_nothing(backend: str, tmp_path: Path):
-    found = investigate(tmp_path, backend, step=20)
-    assert found["num_graphs"] is None
-    assert found["cause"] == "not reproduced", found
+    result = investigate(tmp_path, backend, step=20)
+    assert result["num_graphs"] is None
+    assert result["cause"] == "not reproduced", result
 
 
 @pytest.mark.parametrize(
@@ -386,8 +386,8 @@ def test_a_correct_backend_is_blamed_for_nothing(backend: str, tmp_path: Path):
 def test_a_fault_of_the_training_is_not_blamed_on_a_compiler(
     model: str, training: dict[str, Any], place: str | None, tmp_path: Path
 ):
-    found = investigate(tmp_path, "inductor", step=5, model=model, **training)
-    assert (found["cause"], found["tensor"]) == ("own code", place), found
+    result = investigate(tmp_path, "inductor", step=5, model=model, **training)
+    assert (result["cause"], result["tensor"]) == ("own code", place), result
 
 
 SCRIPT = """
@@ -458,9 +458,9 @@ def test_a_fault_in_a_script_is_named_and_a_small_program_fails_by_itself(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    found = finding(tmp_path, script_spec(tmp_path, monkeypatch, backend, problem))
-    assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
-    assert (found["program_fails"], found["program_passes"]) == (3, 2)
+    result = finding(tmp_path, script_spec(tmp_path, monkeypatch, backend, problem))
+    assert (result["cause"], result["compiler_stage"]) == (cause, stage), result
+    assert (result["program_fails"], result["program_passes"]) == (3, 2)
 
 
 ROUNDED = """
@@ -486,8 +486,8 @@ def test_what_tf32_rounds_in_a_script_is_not_the_compilers_fault(
     coarse = SCRIPT.replace("self.inner(x)", "self.inner(rounded(x))")
     monkeypatch.setattr(f"{__name__}.SCRIPT", coarse.replace("class Net", f"{ROUNDED}class Net"))
     spec = script_spec(tmp_path, monkeypatch, f"{backend}:tf32=true", "differs")
-    found = finding(tmp_path, spec)
-    assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
+    result = finding(tmp_path, spec)
+    assert (result["cause"], result["compiler_stage"]) == (cause, stage), result
 
 
 @pytest.mark.parametrize(
@@ -513,8 +513,8 @@ def test_a_script_is_made_again_from_its_beginning_where_no_graph_fails_alone(
     monkeypatch.setattr(f"{__name__}.SCRIPT", SCRIPT.replace("range(8)", "range(40)"))
     spec = script_spec(tmp_path, monkeypatch, backend, "differs")
     spec = replace(spec, investigation=InvestigationSpec(problem="differs", step=9))
-    found = finding(tmp_path, spec)
-    assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
+    result = finding(tmp_path, spec)
+    assert (result["cause"], result["compiler_stage"]) == (cause, stage), result
     (journal,) = tmp_path.rglob("events.jsonl")
     outcomes = [
         event["outcome"] for event in each_event(journal) if event.get("stage") == "reproduction"
@@ -523,8 +523,8 @@ def test_a_script_is_made_again_from_its_beginning_where_no_graph_fails_alone(
 
 
 def test_another_fault_than_that_of_the_run_is_not_named_as_its_cause(tmp_path: Path):
-    found = investigate(tmp_path, f"{COMPILERS}:wrong_relu", problem="raises")
-    assert found["cause"] == "not reproduced", found
+    result = investigate(tmp_path, f"{COMPILERS}:wrong_relu", problem="raises")
+    assert result["cause"] == "not reproduced", result
 
 
 @pytest.mark.parametrize(
@@ -538,5 +538,5 @@ def test_another_fault_than_that_of_the_run_is_not_named_as_its_cause(tmp_path: 
 def test_an_error_of_another_class_is_not_the_one_whose_cause_is_searched(
     error: str, cause: str, tmp_path: Path
 ):
-    found = investigate(tmp_path, f"{COMPILERS}:rejecting", problem="raises", error=error)
-    assert found["cause"] == cause, found
+    result = investigate(tmp_path, f"{COMPILERS}:rejecting", problem="raises", error=error)
+    assert result["cause"] == cause, result

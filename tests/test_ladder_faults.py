@@ -63,7 +63,7 @@ def train(folder: DataDir, label: str) -> None:
     run.write_exit(Exit.now(state, reason, int(state is RunState.FAILED)))
 
 
-def found(folder: DataDir) -> Ladder:
+def ladder_of(folder: DataDir) -> Ladder:
     with Store.in_memory(folder) as store:
         ladder = find_ladder(store, TRIAL)
     assert ladder is not None
@@ -71,8 +71,8 @@ def found(folder: DataDir) -> Ladder:
 
 
 def test_a_clean_ladder_neither_fails_nor_computes_wrongly(clean: DataDir) -> None:
-    ladder = found(clean)
-    assert [one.result.state for one in ladder.rungs] == ["finished"] * 4
+    ladder = ladder_of(clean)
+    assert [rung.result.state for rung in ladder.rungs] == ["finished"] * 4
     assert ladder.first("fails") is None and ladder.first("differs") is None
 
 
@@ -87,7 +87,7 @@ def test_a_planted_fault_is_found_on_the_rung_of_its_stage(
         train(folder, rung)
         if rung in SOON_TRAINED_ABOVE:
             train(folder, RUNGS[RUNGS.index(rung) + 1])
-    ladder = found(folder)
+    ladder = ladder_of(folder)
     # Of so small a network Dynamo's guards cost time as well, which is no fault.
     named = ladder.costliest if kind == "loses" else ladder.first(kind)
     assert named is not None and named.result.label == rung

@@ -66,10 +66,12 @@ def test_there_are_few_environment_variables() -> None:
 
 
 def options_by_command(commands: argparse.ArgumentParser) -> dict[str, set[str]]:
-    (kinds,) = [one for one in commands._actions if isinstance(one, argparse._SubParsersAction)]
+    (kinds,) = [
+        action for action in commands._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     return {
-        name: {option for action in one._actions for option in action.option_strings}
-        for name, one in kinds.choices.items()
+        name: {option for action in command._actions for option in action.option_strings}
+        for name, command in kinds.choices.items()
     }
 
 

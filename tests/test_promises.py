@@ -16,16 +16,16 @@ def promises(document: str) -> list[str]:
 
 def unfounded(row: str) -> list[str]:
     """What a row names that is not there; the whole row if it names nothing."""
-    missing, source, found = [], "", False
+    missing, source, names_a_test = [], "", False
     for path, test in NAMED.findall(row):
-        found = True
+        names_a_test = True
         if path:
             file = PROJECT_ROOT / path
             source = file.read_text() if file.exists() else ""
             missing += [] if file.exists() else [path]
         elif not re.search(rf"^ *def {test}\(", source, re.MULTILINE):
             missing.append(test)
-    return missing if found else [row]
+    return missing if names_a_test else [row]
 
 
 def test_every_promise_names_tests_that_are_there() -> None:

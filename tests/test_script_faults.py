@@ -67,9 +67,9 @@ DAILY = ("aot_eager", "stale_batch", "wrong_epsilon", SCALED)
 def test_a_planted_fault_is_broken_soon_after_it_begins_and_correct_backends_beside_it_hold(
     tmp_path: Path, backends: tuple[str, ...]
 ) -> None:
-    found = trained(tmp_path, "0", backends)
+    results = trained(tmp_path, "0", backends)
     for name in backends:
-        parity = parity_of(found, name, "broken" if name in FAULTS else "holds")
+        parity = parity_of(results, name, "broken" if name in FAULTS else "holds")
         if name in FAULTS:
             assert parity.first_step_outside is not None, name
             assert FAULTS[name] <= parity.first_step_outside <= FAULTS[name] + SOON, name
@@ -79,9 +79,9 @@ def test_a_first_loss_is_left_open_only_if_the_backend_drew_other_numbers(tmp_pa
     """`own_numbers` is right and `dropout_wrong_rate` is not: both draw one number more than eager,
     and nobody can tell from a first loss. `wrong_epsilon` draws the same, so it cannot be that."""
     backends = ("own_numbers", "wrong_epsilon", "dropout_wrong_rate")
-    found = trained(tmp_path, "0.1", backends)
+    results = trained(tmp_path, "0.1", backends)
     for name, verdict in zip(backends, ("unknown", "broken", "unknown"), strict=True):
-        parity_of(found, name, verdict)
+        parity_of(results, name, verdict)
 
 
 def unmoved(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -104,6 +104,6 @@ def test_weights_that_a_step_gets_back_wrong_are_a_fault_and_no_other_data(
     spec = replace(
         SPEC, model=ModelSpec(source=f"script:{FOLDER / 'functional_script.py'}"), block_steps=10
     )
-    found = trained(tmp_path, returned, ("aot_eager", "unmoved"), spec)
-    parity_of(found, "aot_eager", "holds")
-    assert parity_of(found, "unmoved", "broken").first_step_outside == 1
+    results = trained(tmp_path, returned, ("aot_eager", "unmoved"), spec)
+    parity_of(results, "aot_eager", "holds")
+    assert parity_of(results, "unmoved", "broken").first_step_outside == 1

@@ -68,7 +68,7 @@ def test_what_is_fast_and_wrong_is_never_recommended(
 ) -> None:
     shown = searched(tmp_path, capfd, backend)
     answers = ("Do not compile for 20,000 steps: ", "Nothing worked: ")
-    assert any(one in shown for one in answers) and "\nUse " not in shown, shown
+    assert any(answer in shown for answer in answers) and "\nUse " not in shown, shown
 
 
 def test_what_is_fast_and_right_is_recommended_beside_what_is_wrong(

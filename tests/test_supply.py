@@ -45,6 +45,10 @@ def test_no_licence_obliges_whoever_passes_breakeven_on() -> None:
             continue
         looked_at += 1
         said = [meta.get("License-Expression") or "", (meta.get("License") or "")[:80]]
-        said += [one for one in meta.get_all("Classifier") or () if one.startswith("License")]
+        said += [
+            classifier
+            for classifier in meta.get_all("Classifier") or ()
+            if classifier.startswith("License")
+        ]
         assert EXPLAINED.match(name) or not any(map(STRONG.search, said)), (name, said)
     assert looked_at > 50

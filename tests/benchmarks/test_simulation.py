@@ -56,9 +56,9 @@ def no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_history_breaks_a_promise(tmp_path: Path) -> None:
-    some = [play(tmp_path, f"test/{number}") for number in range(NUM_HISTORIES)]
-    assert [(one.seed, one.violation) for one in some if one.violation] == []
-    events = sum((one.events for one in some), Counter[str]())
+    histories = [play(tmp_path, f"test/{number}") for number in range(NUM_HISTORIES)]
+    assert [(history.seed, history.violation) for history in histories if history.violation] == []
+    events = sum((history.events for history in histories), Counter[str]())
     for name in ("supervisor killed", "command killed", "run killed", "stall", "full disk", "stop"):
         assert events[name], f"{name} happened in none"
 
@@ -105,13 +105,13 @@ def test_a_run_that_is_never_killed_is_found(
 
 def met(file: Path) -> set[str]:
     """Modules of the system that a source imports."""
-    found = set()
+    imported = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.partition(".")[0])
-    return found & SYSTEM
+            imported.add(node.module.partition(".")[0])
+    return imported & SYSTEM
 
 
 def test_whatever_the_supervisor_asks_its_system_for_is_simulated_or_named_here() -> None:

@@ -17,5 +17,5 @@ def serious(page: Page, where: str | None = None, **options: Any) -> list[str]:
     """What is serious or critical on the page or in a part of it, each with its place."""
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(AXE_SCRIPT)
-    found: list[str] = page.evaluate(LOOK, [where, OPTIONS | options])
-    return found
+    findings: list[str] = page.evaluate(LOOK, [where, OPTIONS | options])
+    return findings

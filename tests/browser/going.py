@@ -54,6 +54,6 @@ def launch(
     expect(page.get_by_text(processes)).to_be_visible()
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url(re.compile(r"/experiment\?.*experiment="))
-    found = re.search(r"experiment=([\w-]+)", page.url)
-    assert found
-    return found[1]
+    match = re.search(r"experiment=([\w-]+)", page.url)
+    assert match
+    return match[1]

@@ -56,7 +56,9 @@ def test_a_click_starts_the_search_and_the_answer_is_copied_and_downloaded(
     page.get_by_role("button", name="Find the cause again").click()
     expect(page.get_by_role("tab", name="Cause")).to_be_visible()
     known = {EXPERIMENT_ID, INVESTIGATION_ID}
-    (queued,) = [one for one in experiments(folder) if one.experiment_id not in known]
+    (queued,) = [
+        experiment for experiment in experiments(folder) if experiment.experiment_id not in known
+    ]
     assert queued.spec.investigates == f"{EXPERIMENT_ID}.inductor"
     expect(page).to_have_url(f"{address}/experiment?experiment={queued.experiment_id}")
     page.close()

@@ -206,7 +206,7 @@ class Walk:
 
     def __init__(self, page: Page, address: str) -> None:
         self.page, self.address = page, address
-        self.asked: list[str] = []
+        self.foreign_requests: list[str] = []
         self.opened: set[str] = set()
         """Names of pages."""
         self.theme = "light"
@@ -216,7 +216,7 @@ class Walk:
 
     def _note(self, request: Request) -> None:
         if HOST in re.sub(r"^http://127[^?]*\?.*", "", request.url):
-            self.asked.append(request.url)
+            self.foreign_requests.append(request.url)
 
     def open(self, name: str) -> None:
         """From page to page within the app, as its links lead: to load it takes longer than all
@@ -253,7 +253,7 @@ class Walk:
         living = self.page.evaluate(LIVING)
         assert not living, (self.page.url, living)
         assert self.page.locator(MADE).count() == 0, self.page.url
-        assert self.asked == []
+        assert self.foreign_requests == []
 
 
 @pytest.fixture(scope="module")
@@ -277,25 +277,25 @@ def test_no_text_of_a_stranger_acts_and_axe_finds_nothing_serious_in_either_them
     if name in SAME_AROUND:
         walk.page.evaluate(MARK)
         where = "[data-looked-at]"
-    told = serious_once_drawn(walk.page, where)
+    findings = serious_once_drawn(walk.page, where)
     if name == "Definitions":
         walk.wait_for(UNCOVERED)
     # An open page follows the reader's choice, of which only colours can be the worse. The next
     # page begins in the theme that this one ends in: to change takes as long as to look.
     walk.change_theme()
-    told += serious_once_drawn(walk.page, where, runOnly=["color-contrast"])
+    findings += serious_once_drawn(walk.page, where, runOnly=["color-contrast"])
     walk.look()  # once more: some parts of a page come late
-    assert not told, "\n".join(told)
+    assert not findings, "\n".join(findings)
 
 
 def serious_once_drawn(page: Page, where: str | None, **options: Any) -> list[str]:
     """What is serious and stays so: on a busy machine colours change by and by, and what is drawn
     anew is pale meanwhile."""
     for _ in range(30):
-        if not (told := [*serious(page, where, **options), *page.evaluate(FAINT)]):
+        if not (findings := [*serious(page, where, **options), *page.evaluate(FAINT)]):
             break
         page.wait_for_timeout(200)
-    return told
+    return findings
 
 
 def test_the_texts_that_could_act_were_shown(walk: Walk) -> None:
@@ -322,8 +322,8 @@ def test_axe_finds_what_it_is_asked_for(walk: Walk) -> None:
     walk.page.set_content(
         "<main><p style='color: #999; background: #fff'>faint</p><button></button></main>"
     )
-    found = " ".join(serious(walk.page))
-    assert "serious color-contrast: <p" in found and "critical button-name: <button>" in found
+    findings = " ".join(serious(walk.page))
+    assert "serious color-contrast: <p" in findings and "critical button-name: <button>" in findings
 
 
 def test_no_text_of_a_stranger_acts_in_a_report_and_axe_finds_nothing_serious(walk: Walk) -> None:
@@ -353,8 +353,14 @@ def test_no_text_of_a_stranger_acts_in_a_report_and_axe_finds_nothing_serious(wa
     walk.page.evaluate(UNFOLD)
     assert looked_at >= {".leaderboard", "aside", ".plot", "pre"}, looked_at
     walk.look()
-    told = {"name", "model", "environment-host", "environment-versions-torch", "workload-notes"}
-    assert told <= walk.seen, told - walk.seen
+    foreign_texts = {
+        "name",
+        "model",
+        "environment-host",
+        "environment-versions-torch",
+        "workload-notes",
+    }
+    assert foreign_texts <= walk.seen, foreign_texts - walk.seen
 
 
 def test_a_chart_that_left_as_a_page_of_its_own_asks_nobody(walk: Walk, tmp_path: Path) -> None:
@@ -379,4 +385,4 @@ def test_a_chart_that_left_as_a_page_of_its_own_asks_nobody(walk: Walk, tmp_path
         shown = walk.page.inner_text("body")
         assert label[:9] in shown and short in shown
         assert not walk.page.evaluate(LIVING)
-        assert walk.asked == []
+        assert walk.foreign_requests == []

@@ -429,13 +429,13 @@ class Planted:
 def tarred(file: Path, entries: dict[str, bytes], link: str = "") -> Path:
     with tarfile.open(file, "w:gz") as archive:
         for name, content in entries.items():
-            told = tarfile.TarInfo(name)
-            told.size = len(content)
-            archive.addfile(told, io.BytesIO(content))
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
         if link:
-            told = tarfile.TarInfo(link)
-            told.type, told.linkname = tarfile.SYMTYPE, "/etc/passwd"
-            archive.addfile(told)
+            entry = tarfile.TarInfo(link)
+            entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            archive.addfile(entry)
     return file
 
 
@@ -551,9 +551,9 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and
     expect(page.get_by_role("button", name="You will be told")).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop it").click()
-    wait_until(lambda: all(one.run.cancel_file.exists() for one in runs.values()))
-    for one in runs.values():
-        one.end(RunState.CANCELLED, "stopped")
+    wait_until(lambda: all(run.run.cancel_file.exists() for run in runs.values()))
+    for run in runs.values():
+        run.end(RunState.CANCELLED, "stopped")
     page.wait_for_function("window.told.length > 0")
     assert page.evaluate("window.told") == ["at work: stopped"]
     # The race turns into its verdict without a click.

@@ -87,7 +87,11 @@ def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     page.get_by_role("button", name="Stop it").click()
     page.get_by_role("button", name="Resume").click()
     expect(page.locator(".backend-cards")).to_be_visible()
-    resumed = next(one for one in experiments(folder) if one.experiment_id == experiment_id)
+    resumed = next(
+        experiment
+        for experiment in experiments(folder)
+        if experiment.experiment_id == experiment_id
+    )
     assert {run.state for run in resumed.runs} == {RunState.FINISHED}
     # Further controls, where losses decide too little, begin after the others have ended.
     stopped = [run for run in resumed.runs if not re.search(r"[.]control-\d", run.run_id)]

@@ -113,10 +113,10 @@ def press(page: Page, name: str, exact: bool = False) -> None:
     button.click()
 
 
-def search(page: Page, text: str, found: str) -> None:
+def search(page: Page, text: str, expected: str) -> None:
     page.get_by_placeholder("Search").fill(text)
     page.keyboard.press("Enter")
-    expect(page.get_by_text(found, exact=False).first).to_be_visible()
+    expect(page.get_by_text(expected, exact=False).first).to_be_visible()
 
 
 def labels(folder: DataDir):

@@ -25,5 +25,5 @@ def zoom(chart: Locator) -> list[float]:
 
 def x_range(chart: Locator) -> list[float]:
     """The part of x that a drawn chart shows."""
-    found: list[float] = chart.locator(".js-plotly-plot").first.evaluate(RANGE)
-    return found
+    x_range: list[float] = chart.locator(".js-plotly-plot").first.evaluate(RANGE)
+    return x_range

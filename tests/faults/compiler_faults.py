@@ -122,7 +122,7 @@ def dropped_term() -> Iterator[None]:
     lower = lowering.lowerings[aten.add.Tensor]
 
     def lowers(a: Any, b: Any, **named: Any) -> Any:
-        both = all(hasattr(one, "get_size") for one in (a, b))
+        both = all(hasattr(operand, "get_size") for operand in (a, b))
         same = both and list(a.get_size()) == list(b.get_size())
         return lower(a, 0.0, **named) if same else lower(a, b, **named)
 
@@ -202,9 +202,9 @@ def rejecting(graph: GraphModule, inputs: list[Any]) -> Run:
 
 def wrong_with_symbols(graph: GraphModule, inputs: list[Any]) -> Run:
     """Computes something else where a size is a symbol."""
-    if not any(isinstance(one, torch.SymInt) for one in inputs):
+    if not any(isinstance(tensor, torch.SymInt) for tensor in inputs):
         return graph.forward
-    return lambda *arguments: tuple(_larger(one) for one in graph.forward(*arguments))
+    return lambda *arguments: tuple(_larger(tensor) for tensor in graph.forward(*arguments))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def with_own_numbers(backend: Backend) -> Backend:
         run = backend(graph, inputs)
 
         def draw_first(*arguments: Any) -> Any:
-            tensors = [one for one in arguments if isinstance(one, Tensor)]
+            tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
             if tensors:
                 torch.rand((), device=tensors[0].device)
             return run(*arguments)

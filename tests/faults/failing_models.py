@@ -94,7 +94,8 @@ def without_gradients(graph: GraphModule, _inputs: list[Any]) -> Callable[..., A
 def not_a_number(graph: GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
     def run(*inputs: Any) -> list[Any]:
         return [
-            one * float("nan") if one.is_floating_point() else one for one in graph.forward(*inputs)
+            output * float("nan") if output.is_floating_point() else output
+            for output in graph.forward(*inputs)
         ]
 
     return run

@@ -29,8 +29,8 @@ def _with_logits(wrong: Wrong, when: When = lambda labels: True) -> Callable[...
             if torch.is_grad_enabled() or not when(arguments[places[0]]):
                 return outputs
             return [
-                wrong(one.clone()) if torch.is_tensor(one) and one.ndim > 1 else one
-                for one in outputs
+                wrong(output.clone()) if torch.is_tensor(output) and output.ndim > 1 else output
+                for output in outputs
             ]
 
         return run
@@ -78,9 +78,11 @@ def stale_weights(graph: GraphModule, inputs: list[Any]) -> Run:
         outputs = graph.forward(*arguments)
         if torch.is_grad_enabled():
             return outputs
-        places = [i for i, one in enumerate(arguments) if isinstance(one, torch.nn.Parameter)]
+        places = [
+            i for i, argument in enumerate(arguments) if isinstance(argument, torch.nn.Parameter)
+        ]
         weights.update({} if weights else {i: arguments[i].detach().clone() for i in places})
-        stale = graph.forward(*(weights.get(i, one) for i, one in enumerate(arguments)))
+        stale = graph.forward(*(weights.get(i, argument) for i, argument in enumerate(arguments)))
         return [
             old if torch.is_tensor(old) and old.ndim > 1 else new
             for old, new in zip(stale, outputs, strict=True)

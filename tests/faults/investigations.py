@@ -120,8 +120,8 @@ def record_investigation(
 ) -> str:
     """An investigation of the run inductor; returns its experiment's id. `finding` replaces fields
     of `RELU`; `state` None: it goes on."""
-    asked = investigation(spec, EXPERIMENT_ID, "inductor", "differs", 3)
-    run = Recording(folder.runs, "inductor", asked, id).claim().start()
+    searched = investigation(spec, EXPERIMENT_ID, "inductor", "differs", 3)
+    run = Recording(folder.runs, "inductor", searched, id).claim().start()
     run.log.append("phase", phase="checking")
     run.log.append("investigation_finding", cause="searching", labels=[])
     run.log.extend("investigation_trial", trials)

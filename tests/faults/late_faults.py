@@ -47,7 +47,7 @@ def _with_gradients(wrong: Wrong) -> Callable[..., Any]:
         def backward(*arguments: Any) -> list[Any]:
             outputs = list(graph(*arguments))
             if has_begun():
-                places = [i for i, one in enumerate(outputs) if isinstance(one, Tensor)]
+                places = [i for i, output in enumerate(outputs) if isinstance(output, Tensor)]
                 changed = wrong([outputs[i] for i in places])
                 for place, gradient in zip(places, changed, strict=True):
                     outputs[place] = gradient
@@ -105,7 +105,7 @@ def _with_batch(
             now = {i: arguments[i] for i in places}
             first.update({} if first else {i: tensor.clone() for i, tensor in now.items()})
             given = wrong(first, now)
-            return graph.forward(*(given.get(i, one) for i, one in enumerate(arguments)))
+            return graph.forward(*(given.get(i, argument) for i, argument in enumerate(arguments)))
 
         return run
 
@@ -136,10 +136,10 @@ def _with_gradients_of(share: float) -> Callable[..., Run]:
             labels[int(share * len(labels)) :] = -100
             given[places[0]] = labels
             state = torch.get_rng_state()
-            whole = graph.forward(*arguments)
+            outputs = graph.forward(*arguments)
             torch.set_rng_state(state)  # the same dropout
             part = graph.forward(*given)
-            return [p + (w - p).detach() for w, p in zip(whole, part, strict=True)]
+            return [p + (w - p).detach() for w, p in zip(outputs, part, strict=True)]
 
         return run
 

@@ -178,7 +178,7 @@ def train_long_trial(
 
 def train_run(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
     """Trains one run of an experiment of this folder's workloads."""
-    (variant,) = (one for one in spec.variants if one.label == label)
+    (variant,) = (variant for variant in spec.variants if variant.label == label)
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER)}):
         train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
 

@@ -28,11 +28,11 @@ def _fifo(path: Path, outside: Path) -> None:
 
 def _socket(path: Path, outside: Path) -> None:
     # An address has 108 bytes at most, so it is bound by a short name.
-    with socket.socket(socket.AF_UNIX) as one:
+    with socket.socket(socket.AF_UNIX) as unix_socket:
         before = os.open(".", os.O_RDONLY)
         os.chdir(path.parent)
         try:
-            one.bind(path.name)
+            unix_socket.bind(path.name)
         finally:
             os.chdir(before)
             os.close(before)

@@ -57,9 +57,9 @@ def luminance(color: str) -> float:
     return float(TO_XYZ[1] @ linear(color))
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """Contrast ratio, as WCAG 2.2 defines it: 1 to 21."""
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((luminance(first), luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -71,21 +71,21 @@ def lab(color: str, vision: str = "usual") -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-def difference(one: np.ndarray, other: np.ndarray) -> float:
+def difference(first: np.ndarray, second: np.ndarray) -> float:
     """CIEDE2000 of two colours in L*a*b*; about 2 is just noticeable side by side."""
-    lightness = (one[0] + other[0]) / 2
-    chromas = np.array([np.hypot(*one[1:]), np.hypot(*other[1:])])
+    lightness = (first[0] + second[0]) / 2
+    chromas = np.array([np.hypot(*first[1:]), np.hypot(*second[1:])])
     seventh = chromas.mean() ** 7
     stretch = 1 + 0.5 * (1 - np.sqrt(seventh / (seventh + 25**7)))
-    a = np.array([one[1], other[1]]) * stretch
-    b = np.array([one[2], other[2]])
+    a = np.array([first[1], second[1]]) * stretch
+    b = np.array([first[2], second[2]])
     chromas = np.hypot(a, b)
     hues = np.degrees(np.arctan2(b, a)) % 360
     grey = chromas.prod() == 0
     turn = 0.0 if grey else (hues[1] - hues[0] + 180) % 360 - 180
     hue = hues.sum() if grey else hues[0] + turn / 2
     chroma = chromas.mean()
-    d_lightness, d_chroma = other[0] - one[0], chromas[1] - chromas[0]
+    d_lightness, d_chroma = second[0] - first[0], chromas[1] - chromas[0]
     d_hue = 2 * np.sqrt(chromas.prod()) * np.sin(np.radians(turn / 2))
     weight = (
         1
@@ -103,6 +103,6 @@ def difference(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.sqrt(sum(part**2 for part in parts) + rotation * parts[1] * parts[2]))
 
 
-def seen_difference(one: str, other: str, vision: str) -> float:
+def seen_difference(first: str, second: str, vision: str) -> float:
     """CIEDE2000 of two colours as somebody of this vision sees them."""
-    return difference(lab(one, vision), lab(other, vision))
+    return difference(lab(first, vision), lab(second, vision))

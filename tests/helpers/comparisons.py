@@ -50,7 +50,7 @@ def pays(
     **values: Any,
 ) -> BreakEven:
     """A break-even with a compile latency that so many steps repay, each of which saves `gain`."""
-    told = {"reached": steps, "never": math.inf, "unsure": None}[verdict]
+    break_even_steps = {"reached": steps, "never": math.inf, "unsure": None}[verdict]
     known = {
         "compile_seconds": gain * (steps or 0.0),
         "seconds": None,
@@ -58,7 +58,9 @@ def pays(
         "num_latencies": 1,
         **values,
     }
-    return BreakEven(verdict=verdict, steps=told, low=low, high=high, gain=gain, **known)
+    return BreakEven(
+        verdict=verdict, steps=break_even_steps, low=low, high=high, gain=gain, **known
+    )
 
 
 def series(column: str, **runs: list[float]) -> pd.DataFrame:
@@ -80,7 +82,7 @@ def series(column: str, **runs: list[float]) -> pd.DataFrame:
 def comparison(*results: Result, scenario: str = "train") -> Comparison:
     spec = experiment_spec(scenario=scenario)
     # The labels need not be those of the specification; all runs are in Breakeven's environment.
-    spec.environment_by_label.update({one.label: None for one in results})
+    spec.environment_by_label.update({result.label: None for result in results})
     return Comparison(
         experiment_id="x",
         spec=spec,
@@ -101,7 +103,7 @@ def compared(data_dir: DataDir) -> Comparison:
 
 def row_of(comparison: Comparison, label: str) -> Result:
     """The result of that name, which may be of several repeats together."""
-    return next(one for one in comparison.results if one.label == label)
+    return next(result for result in comparison.results if result.label == label)
 
 
 def warnings_of(comparison: Comparison) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def main() -> int:
     turns = open_turns(log.flush)
     if nature == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    found = sorted(file.name for file in run.compile_cache.glob("*"))
+    cached_files = sorted(file.name for file in run.compile_cache.glob("*"))
     try:
         load(nature, run, spec, turns)
     except (NotLoaded, OSError, sqlite3.Error) as error:
@@ -64,7 +64,7 @@ def main() -> int:
     log.append(
         "phase",
         phase="waiting",
-        found_in_cache=found,
+        found_in_cache=cached_files,
         cpus=cpus,
         devices=list(placed(spec, os.environ).experiment.devices),
     )

@@ -33,10 +33,10 @@ def files_read_here() -> Iterator[None]:
 def torch_asked_here() -> Iterator[None]:
     """Whether torch takes settings."""
 
-    def first_refused(asked: str) -> dict[str, Any]:
+    def first_refused(spec_json: str) -> dict[str, Any]:
         from breakeven.runner.worker import settings_check  # imports torch
 
-        return settings_check.first_refused(ExperimentSpec.from_json(asked))
+        return settings_check.first_refused(ExperimentSpec.from_json(spec_json))
 
     with mock.patch.object(experiment, "_first_refused", first_refused):
         yield

@@ -43,7 +43,7 @@ class Recording:
         experiment_id: str = EXPERIMENT_ID,
     ) -> None:
         self.spec = experiment_spec() if spec is None else spec
-        variant = next(one for one in self.spec.possible_variants if one.label == label)
+        variant = next(variant for variant in self.spec.possible_variants if variant.label == label)
         run_spec = RunSpec(experiment_id=experiment_id, experiment=self.spec, variant=variant)
         self.run_id = run_spec.run_id
         self.run = RunDir(runs / run_spec.run_id)
@@ -211,14 +211,14 @@ class Recording:
     def add_rounds(self, seconds: Sequence[float]) -> "Recording":
         """A process that adds rounds of so many seconds; steps of them are not recorded."""
         self.log.append("resumed", step=self.num_steps, attempt=2)
-        for one in seconds:
+        for block_seconds in seconds:
             self.log.append(
                 "block",
                 round=self._num_blocks,
                 position=0,
                 first_step=self.num_steps,
                 num_steps=self.spec.block_steps,
-                seconds=one,
+                seconds=block_seconds,
                 compiled=False,
                 warm_up=False,
             )
@@ -235,9 +235,9 @@ class Recording:
     def profile(self, kernels: Sequence[Mapping[str, Any]], **fields: Any) -> "Recording":
         """A profiled turn of three steps; each kernel has a name and seconds at least."""
         whose = {"round": self._num_blocks}
-        told = {"op": None, "phase": None, "dtype": None, "calls": 1.0}
-        self.log.extend("profile_kernel", [told | dict(one) for one in kernels], **whose)
-        busy = sum(one["seconds"] for one in kernels)
+        defaults = {"op": None, "phase": None, "dtype": None, "calls": 1.0}
+        self.log.extend("profile_kernel", [defaults | dict(kernel) for kernel in kernels], **whose)
+        busy = sum(kernel["seconds"] for kernel in kernels)
         self.log.append(
             "profile",
             **whose,
@@ -259,8 +259,8 @@ class Recording:
 
     def stop(self, reason: str, **ending: Any) -> "Recording":
         """Training ends by its own rules, or measuring by those of the supervisor."""
-        told = {"ending": ending} if ending else {}
-        self.log.append("stopped", step=self.num_steps, reason=reason, **told)
+        more = {"ending": ending} if ending else {}
+        self.log.append("stopped", step=self.num_steps, reason=reason, **more)
         self.log.flush()
         return self
 

@@ -113,7 +113,7 @@ def experiment(**changes: Any) -> ExperimentSpec:
 def run(
     spec: ExperimentSpec, journal: Path, label: str = "baseline", turns: TurnsOnPaper | None = None
 ) -> list[dict[str, Any]]:
-    (variant,) = (one for one in spec.possible_variants if one.label == label)
+    (variant,) = (variant for variant in spec.possible_variants if variant.label == label)
     log = EventLog(journal)
     run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
     run_session(folder_of(journal), run_spec, log, turns or TurnsOnPaper())

@@ -35,7 +35,9 @@ WITH_GPU = replace(
 
 FAULTS = Path(__file__).parents[1] / "faults"
 PLANTED = tuple(
-    point.name for one in metadata.distributions(path=[str(FAULTS)]) for point in one.entry_points
+    point.name
+    for distribution in metadata.distributions(path=[str(FAULTS)])
+    for point in distribution.entry_points
 )
 """The backends that a process has whose path has the folder of faults."""
 

@@ -77,7 +77,7 @@ def opened(page: str = "experiment", **query: str) -> AppTest:
     for name, value in query.items():
         app.query_params[name] = value
     app.run()
-    assert not app.exception, [one.value for one in app.exception]
+    assert not app.exception, [element.value for element in app.exception]
     return app
 
 
@@ -112,8 +112,8 @@ def tables(app: AppTest) -> list[pd.DataFrame]:
 
 def table(app: AppTest, column: str) -> pd.DataFrame:
     """The one table with such a column."""
-    (found,) = [frame for frame in tables(app) if column in frame.columns]
-    return found
+    (with_column,) = [frame for frame in tables(app) if column in frame.columns]
+    return with_column
 
 
 def cards(app: AppTest) -> list[str]:
@@ -122,8 +122,8 @@ def cards(app: AppTest) -> list[str]:
 
 
 def charts(app: AppTest) -> str:
-    told = [json.loads(entry.proto.json or "{}") for entry in app.get("bidi_component")]
-    moving = [one["figure"] for one in told if "figure" in one]
+    components = [json.loads(entry.proto.json or "{}") for entry in app.get("bidi_component")]
+    moving = [component["figure"] for component in components if "figure" in component]
     return "\n".join([*(entry.proto.spec for entry in app.get("plotly_chart")), *moving])
 
 
@@ -144,15 +144,17 @@ def set_field(app: AppTest, path: str, value: Any) -> None:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     kinds = (app.selectbox, app.multiselect, app.text_input, app.toggle)
-    (widget,) = [one for kind in kinds for one in kind if one.key == key]
+    (widget,) = [element for kind in kinds for element in kind if element.key == key]
     assert not widget.disabled, path
     widget.set_value(value)
 
 
 def launched(app: AppTest, folder: DataDir) -> ExperimentSpec:
-    before = {one.experiment_id for one in experiments(folder)}
+    before = {experiment.experiment_id for experiment in experiments(folder)}
     app.run()
     assert not app.exception and not app.error, text(app)
     app.button(key="launch").click().run()
-    (new,) = [one for one in experiments(folder) if one.experiment_id not in before]
+    (new,) = [
+        experiment for experiment in experiments(folder) if experiment.experiment_id not in before
+    ]
     return new.spec

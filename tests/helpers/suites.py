@@ -57,19 +57,19 @@ class SuiteRecorder:
         """A baseline of 0.2 s a step and 100 bytes; a backend whose steps take `seconds`, with
         these `losses`."""
         self.count += 1
-        one = spec("speed", model, suite_run, controls=0)
+        cell = spec("speed", model, suite_run, controls=0)
         times = [seconds] * NUM_BLOCKS if isinstance(seconds, float) else list(seconds)
         for label, steps, peak in (
             ("baseline", [0.2] * NUM_BLOCKS, 100),
             ("inductor", times, memory),
         ):
-            recording = self._recording(label, one)
+            recording = self._recording(label, cell)
             for number, duration in enumerate(steps):
                 block = [duration] * STEPS
                 compiles = label == "inductor" and number == 0
                 block[0] += compile if compiles else 0.0
-                whole = losses if label == "inductor" else LOSSES
-                part = whole[number * STEPS : (number + 1) * STEPS]
+                run_losses = losses if label == "inductor" else LOSSES
+                part = run_losses[number * STEPS : (number + 1) * STEPS]
                 recording.block(block, part, [0] if compiles else (), peak_memory_bytes=peak)
             recording.end(state if label == "inductor" else RunState.FINISHED)
 
@@ -82,9 +82,9 @@ class SuiteRecorder:
 
     def accuracy(self, model: str, status: str | None, suite_run: str = "now") -> None:
         self.count += 1
-        one = spec("accuracy", model, suite_run, accuracy={"parts": ("training",)})
+        cell = spec("accuracy", model, suite_run, accuracy={"parts": ("training",)})
         for label in ("baseline", "inductor"):
-            recording = self._recording(label, one)
+            recording = self._recording(label, cell)
             word = "pass" if label == "baseline" else status
             if word is not None:
                 recording.log.append(

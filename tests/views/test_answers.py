@@ -39,17 +39,17 @@ def rated(label: str, median: float, verdict: str, parity: str = "holds", **more
 
 
 def said(*backends: Result, baseline: RunState = RunState.FINISHED) -> str:
-    found = comparison(result("baseline", state=baseline), *backends)
-    return without_links(evidence(found, plan(found, found.spec.num_steps)))
+    compared = comparison(result("baseline", state=baseline), *backends)
+    return without_links(evidence(compared, plan(compared, compared.spec.num_steps)))
 
 
-def planned(num_steps: int | None, found: BreakEven) -> str:
+def planned(num_steps: int | None, break_even: BreakEven) -> str:
     """Steps of 0.2 s without a compiler, and a backend with that break-even."""
-    known = comparison(
+    compared = comparison(
         result("baseline", step_seconds=0.2),
-        rated("a", 2.0, "faster", break_even=found, num_steps=30),
+        rated("a", 2.0, "faster", break_even=break_even, num_steps=30),
     )
-    return without_links(evidence(known, plan(known, num_steps)))
+    return without_links(evidence(compared, plan(compared, num_steps)))
 
 
 def test_a_search_names_its_best_candidate_also_after_a_few_rounds_and_none_that_failed() -> None:
@@ -58,18 +58,18 @@ def test_a_search_names_its_best_candidate_also_after_a_few_rounds_and_none_that
     fast = rated("a", 2.5, "unsure", speedup=few, step_seconds=0.08)
     slow = rated("b", 0.8, "unsure", speedup=replace(few, median=0.8), step_seconds=0.25)
     others = result("c", state=RunState.FAILED), result("d", state=RunState.RUNNING)
-    found = comparison(base, fast, slow, *others, scenario="tune")
-    assert without_links(evidence(found, plan(found, 1000))) == (
+    compared = comparison(base, fast, slow, *others, scenario="tune")
+    assert without_links(evidence(compared, plan(compared, 1000))) == (
         "**a** was the best candidate, at 2.50x in only a few rounds."
     )
 
 
 def test_a_candidate_that_a_search_ended_for_its_losses_is_not_trusted() -> None:
     base, wrong = result("baseline", step_seconds=0.2), {"ended_as_wrong": True}
-    found = comparison(base, rated("a", 2.5, "faster", **wrong), scenario="tune")
-    planned = plan(found, 1000)
-    assert evidence(found, planned) == "", "the answer says it"
-    assert without_links(headline(found, planned)) == (
+    compared = comparison(base, rated("a", 2.5, "faster", **wrong), scenario="tune")
+    planned = plan(compared, 1000)
+    assert evidence(compared, planned) == "", "the answer says it"
+    assert without_links(headline(compared, planned)) == (
         "Nothing worked: a cannot be trusted: its losses leave the band of equal trainings."
     )
 
@@ -187,7 +187,7 @@ def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("break_even", "words"),
     [
         (pays("reached", 50, 40, 60, seconds=9.0), "and has paid for its compiling after 50 steps"),
         (
@@ -198,8 +198,10 @@ def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
         (pays("unsure", gain=-1.0), ", but it is open whether compiling ever pays off."),
     ],
 )
-def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(found: BreakEven, words: str):
-    assert words in said(rated("a", 2.0, "faster", break_even=found, num_steps=60))
+def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(
+    break_even: BreakEven, words: str
+):
+    assert words in said(rated("a", 2.0, "faster", break_even=break_even, num_steps=60))
 
 
 @pytest.mark.parametrize(
@@ -232,10 +234,10 @@ def suite(*rows: tuple[str, str, tuple[float, ...]]) -> list[Group]:
                 cell=Cell(f"M{number}", "bf16", part, backend),  # type: ignore[arg-type]
                 experiments={"speed": "x"},
                 is_over=True,
-                speedup=Ratio(median=one, low=one, high=one, p_value=0.001, n=9),
+                speedup=Ratio(median=speedup, low=speedup, high=speedup, p_value=0.001, n=9),
             )
             for backend, part, speedups in rows
-            for number, one in enumerate(speedups)
+            for number, speedup in enumerate(speedups)
         ]
     )
 
@@ -248,16 +250,16 @@ FAST, SLOW, SAME, UNSURE = (
 )
 
 
-def told(*rows: tuple[str, str, tuple[float, ...]]) -> str:
+def suite_headline(*rows: tuple[str, str, tuple[float, ...]]) -> str:
     return without_links(suite_tables.headline(suite(*rows)))
 
 
 def test_a_suite_tells_the_fastest_backend_part_by_part_or_what_each_row_is() -> None:
-    assert told(("eager", "training", UNSURE)).startswith(
+    assert suite_headline(("eager", "training", UNSURE)).startswith(
         "**eager** in training (bf16, 4 of 4 models) at 0.71x (0.39 to 1.29) is not shown to be "
         "faster or slower than without a compiler: the difference may be chance"
     )
-    text = told(
+    text = suite_headline(
         ("inductor", "training", FAST),
         ("inductor", "inference", SLOW),
         ("eager", "training", SAME),
@@ -268,7 +270,7 @@ def test_a_suite_tells_the_fastest_backend_part_by_part_or_what_each_row_is() ->
         "(1.28 to 1.33) and slower in inference (bf16, 4 of 4 models) at 0.70x (0.68 to 0.73). "
         "Also faster: **cudagraphs** in inference (bf16, 4 of 4 models) at 1.30x (1.28 to 1.33)."
     )
-    text = told(("eager", "training", SLOW), ("aot_eager", "training", SAME))
+    text = suite_headline(("eager", "training", SLOW), ("aot_eager", "training", SAME))
     assert text.startswith("No backend is shown to be faster than without a compiler: **aot_eager")
     assert " is as fast and **eager** in training" in text and text.endswith(" is slower.")
 
@@ -276,8 +278,10 @@ def test_a_suite_tells_the_fastest_backend_part_by_part_or_what_each_row_is() ->
 def test_that_nothing_got_worse_is_qualified_by_what_could_not_be_told() -> None:
     cell = Cell("M", "bf16", "training", "eager")
     wide = Ratio(median=1.0, low=0.3, high=3.0, p_value=0.9, n=9)
-    one = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=wide)
-    text = without_links(suite_tables.headline(groups([one]), against([one], [one]), "before"))
+    outcome = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=wide)
+    text = without_links(
+        suite_tables.headline(groups([outcome]), against([outcome], [outcome]), "before")
+    )
     assert text.endswith("Nothing got clearly worse since before. 1 cell cannot be judged.")
 
 
@@ -297,7 +301,7 @@ def check(label: str, status: str | None, part: str = "training") -> Check:
 
 
 @pytest.mark.parametrize(
-    ("found", "sentence"),
+    ("checks", "sentence"),
     [
         (
             [check("a", "pass")],
@@ -316,7 +320,7 @@ def check(label: str, status: str | None, part: str = "training") -> Check:
     ],
 )
 def test_a_check_that_was_not_made_is_no_fault_and_a_fault_is_not_left_out(
-    found: list[Check], sentence: str
+    checks: list[Check], sentence: str
 ) -> None:
     told = tensors_headline([check("baseline", "pass"), *found])
     assert without_links(told) == sentence
@@ -330,9 +334,13 @@ def test_what_caches_saved_may_be_nothing() -> None:
     def told(*found: ColdWarm) -> str:
         return without_links(caches_headline([*found], True))
 
-    assert told(caches(8.0, 2.0)) == (
+    assert caches_headline(caches(8.0, 2.0)) == (
         "Filled caches saved 75.0 % of the compile time of **inductor**: 2.00 s instead of 8.00 s "
         "(1 repeat)."
     )
-    assert told(caches(8.0, 9.0)).startswith("Filled caches saved nothing: **inductor** took 9.00")
-    assert told(caches(0.0, 0.0)) == "Nothing was compiled, so caches have nothing to save."
+    assert caches_headline(caches(8.0, 9.0)).startswith(
+        "Filled caches saved nothing: **inductor** took 9.00"
+    )
+    assert (
+        caches_headline(caches(0.0, 0.0)) == "Nothing was compiled, so caches have nothing to save."
+    )

@@ -36,8 +36,8 @@ def trace(figure, name: str):
     return next(entry for entry in figure.data if entry.name == name)
 
 
-def drawn(one) -> tuple[list, list]:
-    return list(one.x), list(one.y)
+def drawn(trace) -> tuple[list, list]:
+    return list(trace.x), list(trace.y)
 
 
 def losses(**runs: list[float]):
@@ -109,7 +109,7 @@ def test_steps_that_compiled_stand_out_in_the_times_of_runs():
     # The median step takes 0.1 s, so the axis counts milliseconds.
     assert drawn(trace(figure, "compiled during this step")) == ([0], pytest.approx([9000]))
     assert figure.layout.yaxis.title.text == links.axis("step_seconds", "Step time (ms)")
-    lines = {one.name: list(one.y) for one in figure.data if one.mode == "lines"}
+    lines = {trace.name: list(trace.y) for trace in figure.data if trace.mode == "lines"}
     assert lines == {"baseline": pytest.approx([100, 100]), "inductor": pytest.approx([9000, 100])}
 
 
@@ -125,14 +125,14 @@ def test_the_compilers_work_is_marked_at_its_steps_in_the_colours_of_runs_and_le
     events = pd.DataFrame(rows, columns=["label", "step", "phase", "kind", "count", "detail"])
     assert "yaxis2" not in run_charts.mark_compiler_events(figure, events[:0]).layout
     run_charts.mark_compiler_events(figure, events)
-    told = [trace(figure, kind) for kind in events["kind"]]
-    assert [list(one.x) for one in told] == [[0], [2], [2]]
-    assert told[0].text[0] == "inductor, 3 x compiled: forward"
-    assert told[1].text[0].endswith("expected <2>, actual 3")
-    assert told[2].text[0] == "eager, 2 x graph break while evaluating"
+    marks = [trace(figure, kind) for kind in events["kind"]]
+    assert [list(mark.x) for mark in marks] == [[0], [2], [2]]
+    assert marks[0].text[0] == "inductor, 3 x compiled: forward"
+    assert marks[1].text[0].endswith("expected <2>, actual 3")
+    assert marks[2].text[0] == "eager, 2 x graph break while evaluating"
     colours = [trace(figure, label).line.color for label in events["label"]]
-    assert [one.marker.color[0] for one in told] == colours
-    assert {one.yaxis for one in told} == {"y2"}
+    assert [mark.marker.color[0] for mark in marks] == colours
+    assert {mark.yaxis for mark in marks} == {"y2"}
     assert figure.layout.yaxis.range == span and figure.layout.yaxis2.range == (0, 1)
 
 
@@ -268,7 +268,7 @@ def test_bars_on_the_axis_of_time_lie_from_start_to_end_in_the_row_of_their_run(
 
 
 def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not():
-    found = {
+    backends = {
         "inductor": (1.0, pays("reached", 1234.0), "after 1,234 steps"),
         "eager": (2.5, pays("never"), "never"),
         "aot_eager": (1.9, pays("reached", 500.0, high=math.inf), "after 500 steps, perhaps never"),
@@ -276,13 +276,13 @@ def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not(
     }
     results = [
         result(label, step_seconds=seconds, break_even=break_even)
-        for label, (seconds, break_even, _) in found.items()
+        for label, (seconds, break_even, _) in backends.items()
     ]
-    frame = series("seconds", baseline=[2.0], **{label: [7.0] for label in found})
+    frame = series("seconds", baseline=[2.0], **{label: [7.0] for label in backends})
     figure = speed.cumulative(frame, [BASELINE, *results])
     assert [entry.name for entry in figure.data if entry.showlegend is not False] == [
         "baseline",
-        *(f"{label}: {said}" for label, (*_, said) in found.items()),
+        *(f"{label}: {said}" for label, (*_, said) in backends.items()),
     ]
 
 
@@ -302,8 +302,8 @@ def test_losses_are_drawn_over_samples_only_if_steps_of_all_runs_are_of_one_size
         run = Recording(data_dir.runs, label).claim().start(samples_per_step=size)
         run.blocks([0.1] * 4, [2.0] * 40).end()
     with Store.in_memory(data_dir) as store:
-        found = all_cards(store, compare(store, EXPERIMENT_ID))
-    (card,) = (one for one in found if one.title == "Training loss")
+        cards = all_cards(store, compare(store, EXPERIMENT_ID))
+    (card,) = (card for card in cards if card.title == "Training loss")
     assert ("By samples" in card.figures) is is_there and "By time" in card.figures
 
 
@@ -315,7 +315,7 @@ def test_scores_are_drawn_only_if_runs_were_evaluated(data_dir: DataDir, evaluat
         run.evaluation(0.8)
     run.end()
     with Store.in_memory(data_dir) as store:
-        titles = {one.title for one in all_cards(store, compare(store, EXPERIMENT_ID))}
+        titles = {card.title for card in all_cards(store, compare(store, EXPERIMENT_ID))}
     assert "Training loss" in titles
     assert titles & {"Accuracy", "Evaluation loss"} == (
         {"Accuracy", "Evaluation loss"} if evaluates else set()
@@ -332,11 +332,11 @@ def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
     times = queries.cumulative_times(examples, experiment_id)
     far = speed.MAX_EXTRAPOLATION * (times["step"].max() + 1)
     reached = {
-        one.label: one.break_even.steps
-        for one in results
-        if one.role == "backend"
-        and one.break_even_verdict == "reached"
-        and one.break_even.steps < far
+        result.label: result.break_even.steps
+        for result in results
+        if result.role == "backend"
+        and result.break_even_verdict == "reached"
+        and result.break_even.steps < far
     }
     saved, spent = speed.saved(times, results), speed.cumulative(times, results)
     rings = {
@@ -349,9 +349,9 @@ def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
     for label in rings:
         line = line_of(saved, label)
         assert np.interp(0.0, line.y, line.x) == pytest.approx(reached[label], abs=1.0)
-        mine, base = line_of(spent, label), line_of(spent, "baseline")
-        apart = np.asarray(base.y) - np.asarray(mine.y)
-        assert np.interp(0.0, apart, mine.x) == pytest.approx(reached[label], abs=1.0)
+        own, base = line_of(spent, label), line_of(spent, "baseline")
+        apart = np.asarray(base.y) - np.asarray(own.y)
+        assert np.interp(0.0, apart, own.x) == pytest.approx(reached[label], abs=1.0)
 
 
 def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles_in_a_fitting_unit():
@@ -494,8 +494,8 @@ def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
     assert [shape.x0 for shape in figure.layout.shapes] == [39.5, 79.5]
     said = [note.text for note in figure.layout.annotations]
     assert said == ["inductor, eager resumed", "3 runs resumed"]
-    one = run_charts.mark_resumptions(losses(a=[1.0] * 90), resumed[:1], named=False)
-    assert [note.text for note in one.layout.annotations] == ["resumed"]
+    unnamed = run_charts.mark_resumptions(losses(a=[1.0] * 90), resumed[:1], named=False)
+    assert [note.text for note in unnamed.layout.annotations] == ["resumed"]
 
 
 def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart():

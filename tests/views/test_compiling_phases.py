@@ -11,15 +11,15 @@ NOW = pd.Timestamp("2026-11-22 12:00", tz="UTC")
 def test_phases_now_and_last_time_share_a_scale_and_what_goes_on_is_told_by_the_last_time():
     last = {"Dynamo": 2.0, "AOTAutograd": 8.0}
     since = NOW - pd.Timedelta(seconds=4)
-    told = progress.compiling_html(
+    html = progress.compiling_html(
         [
             PhaseTimes(label="inductor", since=since, now={}, last=last),
             PhaseTimes(label="eager", since=None, now={"Dynamo": 5.0}, last={}),
         ],
         NOW,
     )
-    assert "then in AOTAutograd last time" in told
-    assert 'title="Dynamo: 2.0 s" style="width: 20.00%' in told
-    assert 'title="going on: 4.0 s" style="width: 40.00%"' in told
-    assert 'title="Dynamo: 5.0 s" style="width: 50.00%' in told
+    assert "then in AOTAutograd last time" in html
+    assert 'title="Dynamo: 2.0 s" style="width: 20.00%' in html
+    assert 'title="going on: 4.0 s" style="width: 40.00%"' in html
+    assert 'title="Dynamo: 5.0 s" style="width: 50.00%' in html
     assert progress.compiling_html([], NOW) == ""

@@ -51,7 +51,14 @@ def blocks_with(app: AppTest, kind: str) -> Iterator[tuple[Any, list[str]]]:
         for child in getattr(block, "children", {}).values():
             for element in child.children.values() if is_frame(child) else [child]:
                 if element.type == kind:
-                    yield element, [one.proto.help for one in block if one.type == "markdown"]
+                    yield (
+                        element,
+                        [
+                            neighbour.proto.help
+                            for neighbour in block
+                            if neighbour.type == "markdown"
+                        ],
+                    )
 
 
 def is_frame(block: Any) -> bool:
@@ -90,10 +97,10 @@ def unexplained_columns(app: AppTest) -> list[str]:
 def unexplained_axes(app: AppTest) -> list[str]:
     missing = []
     for chart, helps in blocks_with(app, "bidi_component"):
-        told = json.loads(chart.proto.json or "{}")
-        if "figure" not in told:
+        content = json.loads(chart.proto.json or "{}")
+        if "figure" not in content:
             continue
-        figure = json.loads(told["figure"])
+        figure = json.loads(content["figure"])
         for trace in figure["data"]:
             if "z" in trace and not LINK.search(" ".join(helps)):
                 missing.append(f"colours of {trace['type']}")
@@ -127,11 +134,11 @@ def unexplained_cells(app: AppTest) -> list[str]:
 
 def unexplained_words(app: AppTest) -> list[str]:
     said = [
-        one.proto.body if hasattr(one.proto, "body") else one.proto.text
+        element.proto.body if hasattr(element.proto, "body") else element.proto.text
         for kind in SAID
-        for one in app.get(kind)
+        for element in app.get(kind)
     ]
-    return [found[0] for text in said if (found := QUANTITY.search(LINKED_WORDS.sub("", text)))]
+    return [match[0] for text in said if (match := QUANTITY.search(LINKED_WORDS.sub("", text)))]
 
 
 def dead_links(app: AppTest) -> set[str]:
@@ -140,7 +147,7 @@ def dead_links(app: AppTest) -> set[str]:
 
 
 def check(app: AppTest) -> None:
-    assert LINK.search(" ".join(str(one.proto) for one in app if hasattr(one, "proto")))
+    assert LINK.search(" ".join(str(element.proto) for element in app if hasattr(element, "proto")))
     assert not unexplained_columns(app)
     assert not unexplained_axes(app)
     assert not unexplained_cells(app)
@@ -219,7 +226,7 @@ def test_every_number_of_a_check_and_of_caches_leads_to_its_definition(folder: D
     check(planned)
     # 1,000 steps of 0.5 s after 8 or 2 s of compiling, or of 0.7 s.
     times = ("8 min 28 s", "8 min 22 s", "at later ones with filled caches")
-    assert all(one in text(planned) for one in times)
+    assert all(duration in text(planned) for duration in times)
 
 
 def test_every_number_of_a_running_experiment_leads_to_its_definition(
@@ -238,9 +245,9 @@ def test_the_page_of_definitions_has_an_anchor_for_each_of_them(everything: Data
     anchors = [heading.proto.anchor for heading in app.subheader]
     assert set(read_definitions()) <= set(anchors)
     assert len(anchors) == len(set(anchors))
-    linked = re.findall(r"\]\(#([\w-]+)\)", " ".join(one.value for one in app.markdown))
+    linked = re.findall(r"\]\(#([\w-]+)\)", " ".join(element.value for element in app.markdown))
     assert linked and set(linked) <= set(anchors)
-    assert not re.findall(r"\]\([\w-]+\.md", " ".join(one.value for one in app.markdown))
+    assert not re.findall(r"\]\([\w-]+\.md", " ".join(element.value for element in app.markdown))
     assert len(app.caption[0].value.split(" · ")) == len(read_chapters()) - 1
 
 

@@ -111,7 +111,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_by_default_only_this_machine_is_listened_to(local: str) -> None:
     port = urlsplit(local).port
-    others = {one[4][0] for one in socket.getaddrinfo(socket.gethostname(), port)}
+    others = {address_info[4][0] for address_info in socket.getaddrinfo(socket.gethostname(), port)}
     for address in others - {"127.0.0.1", "127.0.1.1", "::1"}:
         with pytest.raises(OSError):
             socket.create_connection((address, port), timeout=2)
@@ -248,10 +248,12 @@ def provoked(url: str, cookies: dict[str, str]) -> tuple[list[str], list[str]]:
     """What a page shows, as alerts and in tracebacks, after a message that no page of ours sends:
     a selector that was pressed."""
     with Page(url, cookies) as page:
-        kinds = {one.WhichOneof("type"): one for one in page.ask("experiment")}
+        kinds = {element.WhichOneof("type"): element for element in page.ask("experiment")}
         shown = page.ask("experiment", pressed=kinds["selectbox"].selectbox.id)
-        assert not any(one.WhichOneof("type") == "exception" for one in shown)
-        return [one.alert.body for one in shown], [one.code.code_text for one in shown]
+        assert not any(element.WhichOneof("type") == "exception" for element in shown)
+        return [element.alert.body for element in shown], [
+            element.code.code_text for element in shown
+        ]
 
 
 def record(folder: DataDir) -> None:
@@ -358,7 +360,11 @@ def functions_of_pages() -> Iterator[tuple[str, list[ast.FunctionDef]]]:
 
 def test_every_action_of_a_page_asks_first_whether_it_is_allowed() -> None:
     for file, functions in functions_of_pages():
-        asking = [one for one in functions if names_called(one) & {"require_acting", "keep"}]
+        asking = [
+            function
+            for function in functions
+            if names_called(function) & {"require_acting", "keep"}
+        ]
         for function in functions:
             changing = names_called(function) & CHANGING
             if changing and (file, function.name) not in HARMLESS:
@@ -372,15 +378,20 @@ def is_called_only_by(
     """Whether a private function is named nowhere in its file but where those call it."""
     name = function.name
     naming = [
-        one for one in functions if any(getattr(node, "id", "") == name for node in ast.walk(one))
+        other
+        for other in functions
+        if any(getattr(node, "id", "") == name for node in ast.walk(other))
     ]
-    calls = all(one in asking and name in names_called(one) for one in naming)
+    calls = all(other in asking and name in names_called(other) for other in naming)
     return name.startswith("_") and bool(naming) and calls
 
 
 def names_called(function: ast.FunctionDef) -> set[str]:
     called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-    return {getattr(one, "attr", getattr(one, "id", "")) for one in called}
+    return {
+        getattr(called_function, "attr", getattr(called_function, "id", ""))
+        for called_function in called
+    }
 
 
 def test_no_page_opens_a_path_that_was_typed_before_it_is_known_to_be_allowed() -> None:
@@ -420,9 +431,9 @@ def test_others_use_only_files_in_folders_that_were_named(
     folder: DataDir, tmp_path: Path, others: pytest.MonkeyPatch
 ) -> None:
     opened_folder, secret = tmp_path / "open", tmp_path / "secret"
-    for one in (opened_folder, secret):
-        one.mkdir()
-        (one / "a.csv").write_text("text,label\n")
+    for made in (opened_folder, secret):
+        made.mkdir()
+        (made / "a.csv").write_text("text,label\n")
     (opened_folder / "link.csv").symlink_to(secret / "a.csv")
     (opened_folder / "away").symlink_to(secret)
     say(folder, files=[str(opened_folder)])
@@ -507,7 +518,7 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(fo
     ):
         path = uploads.keep_script(name, b"import breakeven\n")
         assert path.parent.parent == permissions.scripts() and path.name == f"{stem}.py"
-        assert [one.name for one in path.parent.iterdir()] == [path.name]
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
         assert user_code.locate(str(path))[0] == path.resolve()
     assert uploads.keep_script("a.py", b"1") != uploads.keep_script("a.py", b"2")
     with pytest.raises(uploads.UploadRefused, match=r"must end in \.py"):
@@ -575,8 +586,8 @@ def test_files_of_components_last_by_their_version_and_nothing_else_does(
     sent: list[Any] = []
 
     async def behind(scope: Any, receive: Any, send: Any) -> None:
-        told = [(b"cache-control", b"no-cache"), (b"content-type", b"text/javascript")]
-        await send({"type": "http.response.start", "status": status, "headers": told})
+        headers = [(b"cache-control", b"no-cache"), (b"content-type", b"text/javascript")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -588,10 +599,10 @@ def test_files_of_components_last_by_their_version_and_nothing_else_does(
         "headers": [(b"host", b"localhost")],
     }
     awaited(doors.Doors(behind, permissions.may_act_by)(scope, None, send))
-    found = dict(sent[0]["headers"])
+    headers = dict(sent[0]["headers"])
     usual = {b"cache-control": b"no-cache", b"content-type": b"text/javascript"}
-    assert len(sent[0]["headers"]) == len(found)
-    assert found == usual | doors.HEADERS | says
+    assert len(sent[0]["headers"]) == len(headers)
+    assert headers == usual | doors.HEADERS | says
 
 
 def test_no_page_has_streamlit_write_files_here(local: str) -> None:
@@ -600,8 +611,8 @@ def test_no_page_has_streamlit_write_files_here(local: str) -> None:
     first.rerun_script.SetInParent()
     with Page(local, {}) as page:
 
-        def said(one: BackMsg, kind: str) -> None:
-            page.connection.send(one.SerializeToString())
+        def said(message: BackMsg, kind: str) -> None:
+            page.connection.send(message.SerializeToString())
             while answer.WhichOneof("type") != kind:
                 answer.ParseFromString(page.connection.recv(timeout=PATIENCE_SECONDS))  # type: ignore[arg-type]
 

@@ -30,25 +30,25 @@ SHOWN = re.compile(r"%\{([xyz])(:[^}]+)?\}")
 def raw(figure: dict[str, Any]) -> list[str]:
     """Traces whose text under the pointer has a number as it was computed, with all its digits, or
     a name without its end."""
-    layout, found = figure["layout"], []
+    layout, faults = figure["layout"], []
     for trace in figure["data"]:
         if trace.get("hoverinfo") == "skip":
             continue
         name = f"{trace.get('type')} {trace.get('name')}"
         if "hovertemplate" not in trace:
-            found.append(f"{name}: nothing says what is shown")
+            faults.append(f"{name}: nothing says what is shown")
             continue
         for letter, format in SHOWN.findall(trace["hovertemplate"]):
             axis = layout.get(f"{letter}axis{trace.get(f'{letter}axis', letter)[1:]}", {})
             if not (format or is_words(trace.get(letter)) or "hoverformat" in axis):
-                found.append(f"{name}: {letter} has every digit")
+                faults.append(f"{name}: {letter} has every digit")
         if layout.get("hovermode") == "x unified" and layout["hoverlabel"]["namelength"] != -1:
-            found.append(f"{name}: its name is cut")
-    return found
+            faults.append(f"{name}: its name is cut")
+    return faults
 
 
 def is_words(values: Any) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(one, str) for one in values)
+    return isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
 
 
 def plain(figure: go.Figure) -> dict[str, Any]:

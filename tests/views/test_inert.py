@@ -22,13 +22,18 @@ WAYS = ("plain", "code", "label")
 
 @pytest.fixture(scope="module")
 def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The page of all texts; its requests to other hosts are listed in `asked`."""
+    """The page of all texts; its requests to other hosts are listed in `foreign_requests`."""
     folder = DataDir(tmp_path_factory.mktemp("inert"))
     program = "tests/helpers/hostile_texts/page.py"
     with served(folder, program, {"PYTHONPATH": "."}) as (url, _server):
         page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
-        page.asked = []  # type: ignore[attr-defined]
-        page.on("request", lambda one: page.asked.append(one.url) if HOST in one.url else None)
+        page.foreign_requests = []  # type: ignore[attr-defined]
+        page.on(
+            "request",
+            lambda request: (
+                page.foreign_requests.append(request.url) if HOST in request.url else None
+            ),
+        )
         page.goto(url)
         page.locator(".js-plotly-plot").wait_for()
         yield page
@@ -46,8 +51,8 @@ def test_a_browser_shows_every_character_of_a_foreign_text(shown: Page) -> None:
     places = [".html-{}", *(f".st-key-{way}-{{}} p" for way in WAYS)]
     wrong = {}
     for number, text in enumerate(TEXTS):
-        found = shown.evaluate(READ, [place.format(number) for place in places])
-        for place, (said, title) in zip(places, found, strict=True):
+        shown_texts = shown.evaluate(READ, [place.format(number) for place in places])
+        for place, (said, title) in zip(places, shown_texts, strict=True):
             if said.replace(JOINER, "").strip() != text.strip():
                 wrong[place, text] = said
             if title.replace(JOINER, "") not in (text, ""):  # Streamlit empties some, to be safe
@@ -58,7 +63,7 @@ def test_a_browser_shows_every_character_of_a_foreign_text(shown: Page) -> None:
 @pytest.mark.browser
 def test_no_foreign_text_makes_a_browser_ask_a_stranger_or_lead_there(shown: Page) -> None:
     shown.wait_for_timeout(1000)
-    assert shown.asked == []  # type: ignore[attr-defined]
+    assert shown.foreign_requests == []  # type: ignore[attr-defined]
     links = shown.evaluate(
         "[...document.querySelectorAll('a')].map(a => a.href.baseVal ?? a.href ?? '')"
         ".concat([...document.querySelectorAll('*')].map(e => e.getAttribute('xlink:href') ?? ''))"
@@ -95,15 +100,15 @@ def test_a_figure_keeps_our_own_html_and_no_other() -> None:
         name="<b>loud</b>",
         hovertemplate="%{x}<extra></extra>",
     )
-    found = inert_figure(figure)
-    assert list(found.data[0].x) == [
+    cleaned = inert_figure(figure)
+    assert list(cleaned.data[0].x) == [
         "inductor-<br>blocks",
         '&lt;a href="http://x">y</a>',
         "10<sup>3</sup>",
     ]
-    assert found.data[0].name == "&lt;b>loud&lt;/b>"
-    assert found.data[0].hovertemplate == "%{x}<extra></extra>"
-    assert found.layout.xaxis.title.text == '<a target="_blank" href="definitions#step">'
+    assert cleaned.data[0].name == "&lt;b>loud&lt;/b>"
+    assert cleaned.data[0].hovertemplate == "%{x}<extra></extra>"
+    assert cleaned.layout.xaxis.title.text == '<a target="_blank" href="definitions#step">'
     plain = go.Figure().add_bar(x=["a"], y=[1.0])
     assert inert_figure(plain) is plain
 

@@ -52,9 +52,9 @@ from tests.helpers.pages import close_store, launched, opened, set_field, text
 def test_options_are_read_as_numbers_truth_values_lists_and_text(
     written: str, options: dict[str, Any]
 ):
-    found = parse_options(written)
-    assert repr(found) == repr(options)
-    assert parse_options(write_options(found)) == options
+    parsed = parse_options(written)
+    assert repr(parsed) == repr(options)
+    assert parse_options(write_options(parsed)) == options
 
 
 @pytest.mark.parametrize(
@@ -261,8 +261,8 @@ def test_an_error_in_the_drawer_names_its_tab_and_a_search_opens_it(shared: Data
     app.text_input(key="quick.training_warmup_steps").set_value("-1").run()
     assert "**Warm-up steps** (under “Optimizer”)" in app.error[0].value
     search = app.selectbox(key="quick search")
-    (found,) = [one for one in search.options if one.startswith("Warm-up steps")]
-    search.set_value(found).run()
+    (option,) = [option for option in search.options if option.startswith("Warm-up steps")]
+    search.set_value(option).run()
     assert app.expander[0].proto.expanded
     assert app.text_input(key="quick.training_warmup_steps").value == "-1"
 
@@ -279,7 +279,7 @@ def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_ow
 
 
 @pytest.mark.parametrize(
-    ("task", "source", "asked"),
+    ("task", "source", "columns"),
     [
         ("text_classification", "builtin:reviews", []),
         ("text_classification", "hub/texts", ["Text column", "Label column"]),
@@ -289,11 +289,15 @@ def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_ow
     ],
 )
 def test_the_columns_are_asked_that_task_and_data_have(
-    shared: DataDir, quick: Callable[..., ExperimentSpec], task: str, source: str, asked: list[str]
+    shared: DataDir,
+    quick: Callable[..., ExperimentSpec],
+    task: str,
+    source: str,
+    columns: list[str],
 ):
     quick({"task": task, "data.source": source})
     labels = [field.label for field in opened("launch").selectbox]
-    assert [label for label in labels if label.endswith("column")] == asked
+    assert [label for label in labels if label.endswith("column")] == columns
 
 
 def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
@@ -589,7 +593,7 @@ def test_epochs_that_were_typed_return_when_the_number_of_steps_is_removed(share
     app.run()
     for steps in ("7", "8"):
         app.text_input(key="quick.max_steps").set_value(steps).run()
-    assert not [one for one in app.text_input if one.key == "quick.epochs"]
+    assert not [field for field in app.text_input if field.key == "quick.epochs"]
     app.text_input(key="quick.max_steps").set_value("").run()
     assert app.text_input(key="quick.epochs").value == "3"
     app.run()

@@ -56,7 +56,7 @@ def test_an_empty_data_folder_leads_every_page_to_something_to_do(
     kept_folder: DataDir, page: str, query: dict[str, str], said: tuple[str, ...]
 ):
     shown = text(opened(page, **query))
-    assert [one for one in said if one not in shown] == []
+    assert [sentence for sentence in said if sentence not in shown] == []
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_every_page_says_what_was_recorded(
     """Of 80 steps of 0.2 s, or 0.1 s under a backend, whose losses fall from 2 to 1."""
     app = opened(page, **query)
     shown = text(app) + "\n".join(entry.label for entry in app.expander)
-    assert [one for one in said if one not in shown] == []
+    assert [sentence for sentence in said if sentence not in shown] == []
     assert set(titles) <= set(cards(app))
     assert "Memory needed" not in cards(app), "none was recorded"
 
@@ -168,7 +168,7 @@ def test_what_happened_leads_from_the_verdict_to_the_failed_run(folder: DataDir)
     failed.end(RunState.FAILED, "exit status 1: boom")
     app = opened("experiment", experiment=EXPERIMENT_ID)
     assert text(app).count('class="backend-card"') == 2 and "<dt>" not in text(app), "no dashes"
-    assert "boom" not in "".join(one.value for one in app.warning), "the error is said once"
+    assert "boom" not in "".join(element.value for element in app.warning), "the error is said once"
     app.button(key=f"happened-{failed.run_id}").click().run()
     assert (app.query_params["tab"], app.query_params["run"]) == ("Runs", "inductor")
     assert "boom" in text(app)
@@ -188,7 +188,7 @@ def test_a_failure_whose_cause_is_known_offers_launch_with_each_remedy(folder: D
     failed.end(RunState.FAILED, "exit status 1")
     for app in (opened(experiment=EXPERIMENT_ID), opened_run(label)):
         assert "Memory ran out while kernels were timed" in text(app)
-        links = [one.proto for one in app.get("page_link") if "Try" in one.proto.label]
+        links = [element.proto for element in app.get("page_link") if "Try" in element.proto.label]
         assert [link.label for link in links] == [
             "Try `inductor:mode=reduce-overhead`",
             "Try `--batch-size=4 --gradient-accumulation=4`",
@@ -196,7 +196,11 @@ def test_a_failure_whose_cause_is_known_offers_launch_with_each_remedy(folder: D
     query = {name: value for name, (value,) in parse_qs(links[0].query_string).items()}
     app = opened("launch", **query)
     app.button(key="launch").click().run()
-    (again,) = (one.spec for one in experiments(folder) if one.experiment_id != EXPERIMENT_ID)
+    (again,) = (
+        experiment.spec
+        for experiment in experiments(folder)
+        if experiment.experiment_id != EXPERIMENT_ID
+    )
     assert again.backends == ("inductor:mode=reduce-overhead",)
     assert again.training.gradient_accumulation == 2
 
@@ -293,7 +297,7 @@ def test_the_machine_lists_what_waits_in_the_queue_which_is_moved_held_and_pause
             Recording(folder.runs, label, experiment_spec(name="mine"), experiment_id)
 
     def waiting() -> list[int]:
-        return [ids.index(one.experiment_id) for one in queue_order.startable(folder)]
+        return [ids.index(experiment.experiment_id) for experiment in queue_order.startable(folder)]
 
     assert "waiting in the queue" in progress_texts(opened())
     app = opened("machine", tab="Queue")
@@ -375,7 +379,7 @@ def test_work_that_an_earlier_supervisor_left_gets_a_new_one(
         Recording(folder.runs, label, experiment_id=later)
     Recording(folder.runs, "baseline", experiment_id=later).claim()  # by a process that is gone
     opened()
-    assert [one.path for one in started] == [folder.path]
+    assert [started_folder.path for started_folder in started] == [folder.path]
 
 
 def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):
@@ -434,10 +438,10 @@ def test_the_bar_goes_by_time_never_back_and_is_not_full_while_work_remains(
         for seconds, remains in ((10, 30.0), (20, 180.0), (60, 20.0), (90, 0.0)):
             monkeypatch.setattr(progress.time, "time", lambda at=begun + seconds: at)
             left[True] = remains
-            found = progress.progress(store, EXPERIMENT_ID, runs)
-            assert found is not None and found.elapsed == pytest.approx(seconds)
-            assert sum(found.phases.values()) == pytest.approx(seconds)
-            shares.append(found.share)
+            shown_progress = progress.progress(store, EXPERIMENT_ID, runs)
+            assert shown_progress is not None and shown_progress.elapsed == pytest.approx(seconds)
+            assert sum(shown_progress.phases.values()) == pytest.approx(seconds)
+            shares.append(shown_progress.share)
     # 10 of 40 s; 20 of 200 s would be less, so it stays; 60 of 80 s; all of it, but it goes on.
     assert shares == pytest.approx([0.25, 0.25, 0.75, 0.99])
 
@@ -463,7 +467,7 @@ def test_the_page_of_a_race_has_its_verdict_so_far_and_turns_into_it_with_what_t
     shown = text(app.run())
     assert not app.exception
     assert 'class="backend-card' in shown and "2.00x" in shown
-    assert {one.proto.label for one in app.get("link_button")} >= {"Present", "Report"}
+    assert {element.proto.label for element in app.get("link_button")} >= {"Present", "Report"}
     runs["inductor"].block([0.05] * 10, falling_losses(80)[70:])
     runs["inductor"].end()
     shown = text(app.run())

@@ -61,19 +61,19 @@ def test_the_simulation_leaves_greys_alone_and_confuses_what_those_people_confus
 
 @pytest.mark.parametrize("vision", VISIONS)
 def test_usual_backends_are_told_apart_by_their_colours_alone(vision: str):
-    for one, other in combinations(USUAL, 2):
-        seen = seen_difference(KNOWN[one].color, KNOWN[other].color, vision)
-        assert seen >= CLEAR, (one, other)
+    for first, second in combinations(USUAL, 2):
+        seen = seen_difference(KNOWN[first].color, KNOWN[second].color, vision)
+        assert seen >= CLEAR, (first, second)
 
 
 @pytest.mark.parametrize("vision", VISIONS)
 def test_whoever_looks_alike_in_colour_differs_in_dash_and_marker(vision: str):
     looks = {**KNOWN, **{f"other {number}": look for number, look in enumerate(OTHERS)}}
     alike = [
-        (one, other)
-        for one, other in combinations(looks, 2)
-        if seen_difference(looks[one].color, looks[other].color, vision) < CLEAR
-        and (looks[one].dash == looks[other].dash or looks[one].symbol == looks[other].symbol)
+        (first, second)
+        for first, second in combinations(looks, 2)
+        if seen_difference(looks[first].color, looks[second].color, vision) < CLEAR
+        and (looks[first].dash == looks[second].dash or looks[first].symbol == looks[second].symbol)
     ]
     # Nobody else has dash and marker of a label that is not known; two such labels may share them,
     # but then hardly ever look alike: `run_looks` parts those that have all three in common.
@@ -161,11 +161,11 @@ def as_hex(color: str) -> str:
 
 
 def test_a_label_looks_the_same_in_every_experiment_and_unlike_those_that_nobody_knows():
-    mine = run_looks(["mine"])["mine"]
+    look = run_looks(["mine"])["mine"]
     for others in (["baseline", "inductor"], ["mine-2", "mine-3", "zeta"], [*KNOWN, "eager-1"]):
-        assert run_looks([*others, "mine"])["mine"] == mine
-        assert run_looks(["mine", *others])["mine"] == mine
-    assert run_looks(["mine", *KNOWN]) == {"mine": mine, **KNOWN}
+        assert run_looks([*others, "mine"])["mine"] == look
+        assert run_looks(["mine", *others])["mine"] == look
+    assert run_looks(["mine", *KNOWN]) == {"mine": look, **KNOWN}
     labels = [f"mine-{number}" for number in range(40)]
     assert len(set(run_looks([*KNOWN, *labels]).values())) == len(KNOWN) + 40
     assert len(run_looks([f"mine-{number}" for number in range(200)])) == 200
@@ -206,7 +206,7 @@ def test_every_chart_gives_each_run_its_dash_or_its_marker():
         label: (look.dash, look.symbol) for label, look in looks.items()
     }
     rounds = frame_of("speedup", LABELS, process="a").rename(columns={"step": "round"})
-    dots = [one for one in speed_charts.round_by_round(rounds).data if one.mode == "markers"]
+    dots = [trace for trace in speed_charts.round_by_round(rounds).data if trace.mode == "markers"]
     assert [dot.marker.symbol for dot in dots] == [look.symbol for look in looks.values()]
     cells = pd.DataFrame(
         {
@@ -219,7 +219,7 @@ def test_every_chart_gives_each_run_its_dash_or_its_marker():
             "earlier": None,
         }
     )
-    marks = {one.name: one.marker.symbol[0] for one in suite_charts.speedups(cells).data}
+    marks = {trace.name: trace.marker.symbol[0] for trace in suite_charts.speedups(cells).data}
     assert marks == {label: look.symbol for label, look in looks.items()} | {
         "mine": f"{looks['mine'].symbol}-open"
     }

@@ -220,12 +220,12 @@ def test_where_the_data_folder_lies_is_told_to_those_alone_who_act(
         monkeypatch.setattr(permissions, "may_act", lambda: may_act)  # noqa: B023
         run.output_file.unlink(missing_ok=True)
         run.output_file.write_text("well")
-        told = text(page(PLAIN, part="Log"))
-        assert (f"{where}/runs/{run.run_id}/output.log" in told) == may_act
-        assert (f"the data folder/runs/{run.run_id}/output.log" in told) != may_act
+        shown = text(page(PLAIN, part="Log"))
+        assert (f"{where}/runs/{run.run_id}/output.log" in shown) == may_act
+        assert (f"the data folder/runs/{run.run_id}/output.log" in shown) != may_act
         run.output_file.unlink()
         run.output_file.symlink_to("/etc/hostname")  # What cannot be read is named, too.
-        (problem,) = [one.value for one in page(PLAIN, part="Log").error]
+        (problem,) = [element.value for element in page(PLAIN, part="Log").error]
         assert (where in problem) == may_act and run.run_id in problem
 
 
@@ -272,7 +272,9 @@ def test_compare_shows_what_the_task_is_judged_by_and_what_is_worked_through(fol
     assert ">Perplexity</a>" in table_html and "<td>8.000</td>" in table_html
     assert "Accuracy" not in table_html
     assert "Perplexity" in cards(opened(experiment=EXPERIMENT_ID, tab="Learning"))
-    offered = next(one for one in app.get("button_group") if one.key == "tokens_per_second")
+    offered = next(
+        element for element in app.get("button_group") if element.key == "tokens_per_second"
+    )
     assert offered.options == ["Tokens", "Without padding", "FLOP"]
 
 
@@ -360,7 +362,7 @@ def test_breaks_that_several_devices_cause_stand_apart(folder: DataDir):
     )
     run.end()
     app = opened_run(part="Compiling")
-    frames = [one.value.to_csv() for one in app.dataframe]
+    frames = [element.value.to_csv() for element in app.dataframe]
     (of_ranks,) = [frame for frame in frames if "DDPOptimizer" in frame]
     assert "Breaks that several devices cause" in "".join(cards(app))
     assert "a bucket of DDP ends" in of_ranks and "net.py:12" not in of_ranks

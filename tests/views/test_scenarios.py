@@ -82,7 +82,7 @@ def test_rounds_so_far_are_charted_process_by_process():
             "speedup": [1.0, 1.2, 1.4, 2.0, 2.0, 2.2],
         }
     )
-    lines = [one for one in speed_charts.round_by_round(ratios).data if one.mode == "lines"]
+    lines = [trace for trace in speed_charts.round_by_round(ratios).data if trace.mode == "lines"]
     assert [list(line.y) for line in lines] == [
         pytest.approx([1.0, 1.1, 1.2]),
         pytest.approx([2.0, 2.0, 2.0]),
@@ -110,7 +110,9 @@ def test_a_check_that_runs_shows_what_each_run_does_and_promises_no_losses(
     for variant in spec.variants:
         Recording(folder.runs, variant.label, spec).claim(ProcessIdentity.of(os.getpid())).start()
     app = opened("experiment", experiment=EXPERIMENT_ID)
-    (rows,) = (one.proto.body for one in app.get("html") if "run-rows" in one.proto.body)
+    (rows,) = (
+        element.proto.body for element in app.get("html") if "run-rows" in element.proto.body
+    )
     assert rows.count('role="listitem"') == len(spec.variants)
     assert (" steps" in rows) == (scenario == "cache")
     assert "losses appear here" not in text(app)
@@ -151,5 +153,9 @@ def test_an_experiment_that_has_said_nothing_of_its_machine_yet_names_the_device
     for label in ("baseline", "control", "inductor"):
         Recording(folder.runs, label).claim(ProcessIdentity.of(os.getpid()))
     app = opened("experiment", experiment=EXPERIMENT_ID)
-    (origin,) = (one.value for one in app.caption if " on " in one.value and "2026" in one.value)
+    (origin,) = (
+        element.value
+        for element in app.caption
+        if " on " in element.value and "2026" in element.value
+    )
     assert origin.startswith("cpu, ") and "nan" not in origin

@@ -130,7 +130,7 @@ def test_a_cell_leads_to_its_experiments_and_the_figure_marks_what_was_and_does_
     record.speed("Model", 0.2, suite_run="before")
     outcomes = read(folder)
     html = suite_tables.cells_html(outcomes)
-    wrong = next(one.experiments for one in outcomes if one.cell.model == "Wrong")
+    wrong = next(outcome.experiments for outcome in outcomes if outcome.cell.model == "Wrong")
     assert set(wrong) == {"speed", "accuracy"}
     for experiment in wrong.values():
         assert f'href="./experiment?experiment={experiment}"' in html

@@ -155,18 +155,20 @@ class Sources:
 
     def __init__(self, files: list[Path]) -> None:
         self.modules = {_module_name(file): _read(file) for file in files}
-        classes = [one for module in self.modules.values() for one in module.classes.values()]
-        fields = [item for one in classes for item in _fields(one)]
-        others = {item.target.id for item in fields if not _promises(item.annotation)}  # type: ignore[attr-defined]
-        self.promised = {item.target.id for item in fields} - others  # type: ignore[attr-defined]
+        classes = [
+            definition for module in self.modules.values() for definition in module.classes.values()
+        ]
+        fields = [field for definition in classes for field in _fields(definition)]
+        others = {field.target.id for field in fields if not _promises(field.annotation)}  # type: ignore[attr-defined]
+        self.promised = {field.target.id for field in fields} - others  # type: ignore[attr-defined]
         """Names of fields, and of properties, that hold what is inert wherever they are."""
         self.promised |= {
-            item.name
-            for one in classes
-            for item in one.body
-            if isinstance(item, ast.FunctionDef)
-            and _promises(item.returns)
-            and any(ast.unparse(mark) == "property" for mark in item.decorator_list)
+            member.name
+            for definition in classes
+            for member in definition.body
+            if isinstance(member, ast.FunctionDef)
+            and _promises(member.returns)
+            and any(ast.unparse(mark) == "property" for mark in member.decorator_list)
         } - others
 
     def faults(self) -> Iterator[str]:
@@ -184,7 +186,7 @@ class Scope:
         around = module.around.get(function.name) if function else None
         self.outer = Scope(sources, module, around) if around else None
         self.nodes = list(_own_nodes(function or module.tree))
-        self.asked: set[str] = set()
+        self.open_names: set[str] = set()
 
     def faults(self) -> Iterator[str]:
         for node in self.nodes:
@@ -207,7 +209,9 @@ class Scope:
             return
         figure = node.func.value if _name(node) != "plotly_chart" else node.args[0]  # type: ignore[attr-defined]
         given = list(self._given(figure.id)) if isinstance(figure, ast.Name) else [figure]
-        cleaned = [isinstance(one, ast.Call) and _name(one) == "inert_figure" for one in given]
+        cleaned = [
+            isinstance(value, ast.Call) and _name(value) == "inert_figure" for value in given
+        ]
         if not (cleaned and all(cleaned)):
             yield self._said(figure, f"{_name(node)} without `inert_figure`")
 
@@ -231,8 +235,8 @@ class Scope:
                 options = keyword.value
             elif keyword.arg in SINKS[name] and not (keyword.arg == "value" and name in VALUES):
                 yield keyword.value
-        written = {one.arg: ast.unparse(one.value) for one in node.keywords}.get("format_func")
-        if options is not None and written != "inert":
+        written = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        if options is not None and written.get("format_func") != "inert":
             yield options
 
     def _fields_given(self, node: ast.Call) -> Iterator[ast.expr]:
@@ -242,11 +246,15 @@ class Scope:
         if name not in home.classes:
             return
         fields = _fields(home.classes[name])
-        asked = {item.target.id for item in fields if _promises(item.annotation)}  # type: ignore[attr-defined]
-        for item, argument in zip(fields, node.args, strict=False):
-            if item.target.id in asked:  # type: ignore[attr-defined]
+        inert_fields = {field.target.id for field in fields if _promises(field.annotation)}  # type: ignore[attr-defined]
+        for declared, argument in zip(fields, node.args, strict=False):
+            if declared.target.id in inert_fields:  # type: ignore[attr-defined]
                 yield argument
-        yield from (one.value for one in node.keywords if one.arg in asked or one.arg is None)
+        yield from (
+            keyword.value
+            for keyword in node.keywords
+            if keyword.arg in inert_fields or keyword.arg is None
+        )
 
     def _spread(self, value: ast.expr) -> Iterator[ast.expr | None]:
         """What `**shared` brings to a call, if it is a dictionary written in this function."""
@@ -267,10 +275,10 @@ class Scope:
         elif isinstance(called, ast.Attribute):
             name = called.attr
             if isinstance(called.value, ast.Name) and called.value.id in module.imports:
-                found = self.sources.modules.get(module.imports[called.value.id][0])
-                return found.functions.get(name) if found else None
-            owners = [one for one in self.sources.modules.values() if name in one.functions]
-            methods = [one for one in owners if _is_method(one.functions[name])]
+                imported = self.sources.modules.get(module.imports[called.value.id][0])
+                return imported.functions.get(name) if imported else None
+            owners = [owner for owner in self.sources.modules.values() if name in owner.functions]
+            methods = [owner for owner in owners if _is_method(owner.functions[name])]
             if len(methods) != 1 or name in SINKS:
                 return None
             module = methods[0]
@@ -320,7 +328,9 @@ class Scope:
             return True
         if isinstance(part.format_spec, ast.JoinedStr):
             spec = "".join(
-                str(one.value) for one in part.format_spec.values if isinstance(one, ast.Constant)
+                str(constant.value)
+                for constant in part.format_spec.values
+                if isinstance(constant, ast.Constant)
             )
             if NUMERIC.match(spec):
                 return True
@@ -334,7 +344,7 @@ class Scope:
         if name in PASS_ON or name in FORMATS:
             return True
         if name in THROUGH:
-            return all(self.known(one) for one in node.args)
+            return all(self.known(argument) for argument in node.args)
         if name == "map":
             return self.known(ast.Call(node.args[0], node.args[1:], []))
         if not isinstance(node.func, ast.Attribute):
@@ -354,35 +364,35 @@ class Scope:
 
     def _formatters(self) -> set[str]:
         """Names that hold the `format` of a metric: `write = METRICS["speedup"].format`."""
-        found = set()
+        formatters = set()
         for node in [*self.nodes, *self.module.tree.body]:
             match node:
                 case ast.Assign(value=ast.Attribute(value=owner, attr="format")):
-                    named = {one.id for one in node.targets if isinstance(one, ast.Name)}
-                    found |= named if self.known(owner) else set()
-        return found
+                    named = {target.id for target in node.targets if isinstance(target, ast.Name)}
+                    formatters |= named if self.known(owner) else set()
+        return formatters
 
     def _known_name(self, name: str) -> bool:
         function = self.module.functions.get(name)
         if function is not None and _promises(function.returns):
             return True
-        if name.isupper() or name in self._formatters() or name in self.asked:
+        if name.isupper() or name in self._formatters() or name in self.open_names:
             return True
-        self.asked.add(name)  # what is put together of itself is as inert as its other parts
+        self.open_names.add(name)  # what is put together of itself is as inert as its other parts
         try:
             return self._is_known(name)
         finally:
-            self.asked.discard(name)
+            self.open_names.discard(name)
 
     def _is_known(self, name: str) -> bool:
         if self.function is not None:
             arguments = self.function.args
-            for one in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
-                if one.arg == name and not (
-                    _promises(one.annotation) or _is_number(one.annotation)
+            for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+                if argument.arg == name and not (
+                    _promises(argument.annotation) or _is_number(argument.annotation)
                 ):
                     return False
-                if one.arg == name:
+                if argument.arg == name:
                     return all(map(self.known, self._given(name)))
         given = list(self._given(name))
         if not given and self.outer is not None:
@@ -429,23 +439,27 @@ def _matched(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]
     elif isinstance(target, ast.Tuple | ast.List):
         parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
         paired = len(parts) == len(target.elts)
-        for number, one in enumerate(target.elts):
+        for number, element in enumerate(target.elts):
             part = parts[number] if paired else value
-            yield from _matched(one.value if isinstance(one, ast.Starred) else one, part, name)
+            yield from _matched(
+                element.value if isinstance(element, ast.Starred) else element, part, name
+            )
 
 
 def _promised_arguments(target: ast.FunctionDef, call: ast.Call) -> Iterator[ast.expr]:
     """The arguments of a call to a function of ours that have to be inert."""
-    names = [one.arg for one in [*target.args.posonlyargs, *target.args.args]]
+    names = [argument.arg for argument in [*target.args.posonlyargs, *target.args.args]]
     names = names[1:] if _is_method(target) else names
-    asked = {
-        one.arg for one in [*target.args.args, *target.args.kwonlyargs] if _promises(one.annotation)
+    inert_names = {
+        argument.arg
+        for argument in [*target.args.args, *target.args.kwonlyargs]
+        if _promises(argument.annotation)
     }
     for name, argument in zip(names, call.args, strict=False):
-        if name in asked:
+        if name in inert_names:
             yield argument
     for keyword in call.keywords:
-        if keyword.arg in asked:
+        if keyword.arg in inert_names:
             yield keyword.value
 
 
@@ -460,31 +474,35 @@ def _module_name(file: Path) -> str:
 def _read(file: Path) -> Source:
     source = Source(file, ast.parse(file.read_text()))
     source.functions = {function.name: function for function in _functions(source.tree)}
-    source.classes = {one.name: one for one in source.tree.body if isinstance(one, ast.ClassDef)}
+    source.classes = {
+        statement.name: statement
+        for statement in source.tree.body
+        if isinstance(statement, ast.ClassDef)
+    }
     for outer in source.functions.values():
         source.around |= {inner.name: outer for inner in _functions(outer) if inner is not outer}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(HOUSE):
             home = (node.module or "").removeprefix(HOUSE).lstrip(".")
-            for one in node.names:
-                named = one.asname or one.name
-                is_module = (ROOT / home.replace(".", "/") / f"{one.name}.py").is_file()
-                whole = f"{home}.{one.name}".lstrip(".")
-                source.imports[named] = (whole, "") if is_module else (home, one.name)
+            for alias in node.names:
+                named = alias.asname or alias.name
+                is_module = (ROOT / home.replace(".", "/") / f"{alias.name}.py").is_file()
+                full_name = f"{home}.{alias.name}".lstrip(".")
+                source.imports[named] = (full_name, "") if is_module else (home, alias.name)
         elif isinstance(node, ast.Import):
             source.imports |= {
-                one.asname: (one.name, "")
-                for one in node.names
-                if one.asname and one.name.startswith(HOUSE)
+                alias.asname: (alias.name, "")
+                for alias in node.names
+                if alias.asname and alias.name.startswith(HOUSE)
             }
     return source
 
 
-def _fields(of: ast.ClassDef) -> list[ast.AnnAssign]:
+def _fields(definition: ast.ClassDef) -> list[ast.AnnAssign]:
     return [
-        one
-        for one in of.body
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        statement
+        for statement in definition.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
     ]
 
 

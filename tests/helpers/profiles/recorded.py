@@ -27,16 +27,16 @@ def kernels_of(name: str) -> pd.DataFrame:
 
 def recorded(name: str) -> Profile:
     """`BertForMaskedLM.inductor`: the model and the run."""
-    told = _read(name)
+    record = _read(name)
     kernels = kernels_of(name)
     # Of a step that its neighbours disturbed, the kernels are believed.
-    step_seconds = max(told["step_seconds"], kernels["seconds"].sum())
+    step_seconds = max(record["step_seconds"], kernels["seconds"].sum())
     return make_profile(
         kernels,
         step_seconds,
         name.partition(".")[2],
-        launches=told["launches"],
-        host_seconds=told["host_seconds"],
+        launches=record["launches"],
+        host_seconds=record["host_seconds"],
     )
 
 
@@ -48,11 +48,11 @@ def make_profile(
     **turn: Any,
 ) -> Profile:
     """A profile with one turn; `kernels` has name and seconds at least."""
-    whole = kernels.reindex(columns=COLUMNS).fillna({"calls": 1.0})
+    complete = kernels.reindex(columns=COLUMNS).fillna({"calls": 1.0})
     facts = {
         "label": label,
-        "seconds": max(step_seconds or 0.0, whole["seconds"].sum()),
-        "busy_seconds": float(whole["seconds"].sum()),
+        "seconds": max(step_seconds or 0.0, complete["seconds"].sum()),
+        "busy_seconds": float(complete["seconds"].sum()),
         "launches": 100.0,
         "host_seconds": {},
         "underfilled_seconds": 0.0,
@@ -65,7 +65,7 @@ def make_profile(
         state=RunState.FINISHED,
         works_by_itself=works_by_itself,
         turns=pd.DataFrame([facts]),
-        kernels=classified(whole),
+        kernels=classified(complete),
         cost_seconds=1.0,
     )
     return believed(profile)
@@ -94,5 +94,5 @@ def case_of(
 
 
 def _read(name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
-    return told
+    record: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
+    return record

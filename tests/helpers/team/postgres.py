@@ -22,10 +22,10 @@ def programs() -> Path:
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).resolve().parent
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
+    initdbs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not initdbs:
         pytest.skip("PostgreSQL's programs are not installed (Debian: apt install postgresql)")
-    return found[-1].parent
+    return initdbs[-1].parent
 
 
 def free_port() -> int:

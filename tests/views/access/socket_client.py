@@ -61,5 +61,5 @@ class Page:
 
 def buttons(elements: list[Any]) -> dict[str, str]:
     """Their ids by what they say."""
-    found = [one.button for one in elements if one.WhichOneof("type") == "button"]
-    return {one.label: one.id for one in found}
+    buttons = [element.button for element in elements if element.WhichOneof("type") == "button"]
+    return {button.label: button.id for button in buttons}

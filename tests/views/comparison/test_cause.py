@@ -28,11 +28,11 @@ OTHER_ID = "20261121-101500-123456-7f3a"
 
 
 def labels(app: AppTest) -> list[str]:
-    return [one.label for one in app.button]
+    return [button.label for button in app.button]
 
 
 def press(app: AppTest, label: str) -> AppTest:
-    (button,) = [one for one in app.button if one.label == label]
+    (button,) = [button for button in app.button if button.label == label]
     return button.click().run()
 
 
@@ -41,7 +41,11 @@ def test_a_click_queues_the_investigation_of_a_failed_run_and_opens_it(folder: D
     for page in (lambda: opened(experiment=EXPERIMENT_ID), opened_run):
         app = page().button(key=f"investigate-{run}").click().run()
         assert not app.exception and not app.error, text(app)
-        (queued,) = [one for one in experiments(folder) if one.experiment_id not in known]
+        (queued,) = [
+            experiment
+            for experiment in experiments(folder)
+            if experiment.experiment_id not in known
+        ]
         known.add(queued.experiment_id)
         assert (queued.spec.investigates, queued.spec.investigation.step) == (run, 10)
         assert app.query_params["experiment"] == queued.experiment_id
@@ -63,7 +67,7 @@ def test_a_broken_run_offers_the_search_until_its_cause_is_known_with_program_an
     assert "### Inductor's lowering of aten.relu.default (number 12 of the lowerings)" in shown
     assert "Certain: a program of 3 operations" in shown and "It needs torch alone." in shown
     assert '<span class="verdict bad" title="">differs</span>' in shown
-    issue, program = [one.value for one in app.code]
+    issue, program = [block.value for block in app.code]
     assert program == "import torch\nprint('```')"
     assert issue.startswith("# torch.compile: ") and "OS: Linux, ~/venv" in issue
     assert not app.warning  # The program reads no tensors of the training.
@@ -93,17 +97,21 @@ def test_texts_of_a_strangers_journal_are_shown_as_they_are(folder: DataDir) -> 
     record_investigation(folder, {**finding, "program": None, "labels": [bad]}, trials)
     app = opened(experiment=INVESTIGATION_ID)
     shown = [
-        *(one.value for one in (*app.markdown, *app.caption)),
-        *(one.proto.body for one in app.get("html")),
+        *(element.value for element in (*app.markdown, *app.caption)),
+        *(element.proto.body for element in app.get("html")),
     ]
-    assert not [one for one in shown if "<img" in one or "\x1b" in one or "](http" in one]
+    assert not [
+        content
+        for content in shown
+        if "<img" in content or "\x1b" in content or "](http" in content
+    ]
     assert "\\x1b[2J" in text(app)
 
 
 def test_a_slow_run_offers_its_stages_and_has_its_issue_beside_them(folder: DataDir) -> None:
     record_experiment(folder.runs, experiment_spec(120, 10), backend_seconds=0.4)
     assert "Find the slow stage" in labels(opened_run())
-    (issue,) = [one.value for one in opened(experiment=EXPERIMENT_ID, tab="Why").code]
+    (issue,) = [block.value for block in opened(experiment=EXPERIMENT_ID, tab="Why").code]
     assert issue.startswith("# torch.compile: with inductor, a step takes 2.00x as long")
     record_experiment(folder.runs, experiment_spec(120, 10), experiment_id=OTHER_ID)
     assert not opened(experiment=OTHER_ID, tab="Why").code
@@ -126,7 +134,9 @@ def test_tensors_that_leave_with_the_program_are_named_and_in_the_archive(folder
 
 def test_a_search_that_was_stopped_resumes_on_its_page(folder: DataDir) -> None:
     record_investigation(folder, {"cause": "searching"}, state=RunState.CANCELLED)
-    (button,) = [one for one in opened(experiment=INVESTIGATION_ID).button if one.label == "Resume"]
+    (button,) = [
+        button for button in opened(experiment=INVESTIGATION_ID).button if button.label == "Resume"
+    ]
     assert button.help == "Goes on from the last trial: inductor."
     assert not button.click().run().error
     (run,) = map(RunDir, folder.runs.iterdir())

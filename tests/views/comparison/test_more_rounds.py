@@ -37,7 +37,7 @@ def record(
 
 
 def offered(experiment_id: str = EXPERIMENT_ID) -> bool:
-    keys = [str(one.key) for one in opened(experiment=experiment_id).button]
+    keys = [str(button.key) for button in opened(experiment=experiment_id).button]
     return f"add-rounds-{experiment_id}" in keys
 
 
@@ -82,7 +82,7 @@ def test_what_is_decided_has_no_button_and_none_is_there_for_who_may_only_look(
 def test_an_experiment_that_cannot_have_rounds_added_has_the_reason_instead(folder: DataDir):
     record(folder, replace(SPEC, schedule="sequential"), RESTLESS)
     app = opened(experiment=EXPERIMENT_ID)
-    assert BUTTON not in [str(one.key) for one in app.button]
+    assert BUTTON not in [str(button.key) for button in app.button]
     assert "do not take turns, so that it has no rounds. Run it again with more" in text(app)
     equal = "20261122-093015-123456-7f3d"
     record(folder, replace(SPEC, schedule="sequential"), EQUAL, equal)

@@ -55,11 +55,11 @@ def record(runs: Path, experiment_id: str, step_seconds: float) -> None:
 def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
     data_dir: DataDir, step_seconds: float
 ) -> None:
-    for one in (EXPERIMENT_ID, SECOND):
-        record(data_dir.runs, one, step_seconds)
+    for experiment_id in (EXPERIMENT_ID, SECOND):
+        record(data_dir.runs, experiment_id, step_seconds)
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
-        result = next(one for one in comparison.results if one.role == "backend")
+        result = next(result for result in comparison.results if result.role == "backend")
         assert (result.speed_verdict, result.break_even_verdict) == ("unsure", "unsure")
         numbers = {
             name: result.value(f"break_even_{name}")
@@ -82,12 +82,12 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         said_on_sides = difference_report(sides)
     for surface, said in surfaces.items():
         assert "inconclusive" in said and "never<" not in said and " never" not in said, surface
-    (found,) = (
-        one["break_even"]
-        for one in json.loads(comparison_json(comparison))["runs"]
-        if one["label"] == "inductor"
+    (break_even,) = (
+        run["break_even"]
+        for run in json.loads(comparison_json(comparison))["runs"]
+        if run["label"] == "inductor"
     )
-    assert (found["verdict"], found["steps"]) == ("unsure", None)
+    assert (break_even["verdict"], break_even["steps"]) == ("unsure", None)
     assert (row["break_even_steps"], row["break_even_verdict"]) == (None, "unsure")
     assert (cell.empty, cell.value) == ("unsure", None)
     for draw in (speed.saved, speed.cumulative):
@@ -122,7 +122,11 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_d
         by_speed = matrix(backend_rows(store), "model", "speedup")
         sides = load_sides(store, [EXPERIMENT_ID])
         beside, said_beside = tables.speedup_html(sides, ()), difference_report(sides)
-    verdicts = {one.label: one.speed_verdict for one in comparison.results if one.role == "backend"}
+    verdicts = {
+        result.label: result.speed_verdict
+        for result in comparison.results
+        if result.role == "backend"
+    }
     assert verdicts == {"inductor": "faster", "aot_eager": "faster"}
     planned = own_plan(comparison)
     headline, behind = (
@@ -193,25 +197,27 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
     assert not best or page.index('"backend-card best"') < page.index('"backend-card"')
     if num_steps is None:
         with Store.in_memory(raced) as store:
-            whole = content(store, EXPERIMENT_ID)
+            experiment = content(store, EXPERIMENT_ID)
             compute(store, 1e9)
             (row,) = catalog(store).to_dict("records")
         assert (row["best"], row["speedup"]) == ("inductor", pytest.approx(2.0))
         assert row["answer"] == "use inductor"
-        assert without_links(whole.page.headline).startswith(said)
-        assert without_links(advice(whole.comparison)).startswith("Use inductor for 80 steps: ")
-        assert "from 300 steps (300 to 300) on, use cudagraphs." in advice(whole.comparison)
+        assert without_links(experiment.page.headline).startswith(said)
+        assert without_links(advice(experiment.comparison)).startswith(
+            "Use inductor for 80 steps: "
+        )
+        assert "from 300 steps (300 to 300) on, use cudagraphs." in advice(experiment.comparison)
 
 
 def line(text: str, start: str) -> str:
-    return next(one for one in text.splitlines() if one.startswith(start))
+    return next(row for row in text.splitlines() if row.startswith(start))
 
 
 def test_an_emptied_length_shows_the_best_backend_of_each_length(raced: DataDir) -> None:
     """Not the plan for the experiment's own 80 steps, which the first visit shows."""
     app = opened(experiment=EXPERIMENT_ID)
     assert "for 80 steps" in without_links(text(app))
-    (length,) = (one for one in app.text_input if one.label == "Length of the training")
+    (length,) = (field for field in app.text_input if field.label == "Length of the training")
     assert length.value == "80"
     length.set_value("").run()
     assert app.query_params["plan"] == ""

@@ -58,7 +58,7 @@ def test_launch_searches_for_the_planned_length_among_all_candidates(folder: Dat
     assert (queued.spec.tune.steps, queued.spec.tune.max_seconds) == (12_345, 420)
     assert queued.spec.tune.allow == ("batch",)
     assert queued.spec.backends == candidates(queued.spec)
-    assert [one.label for one in queued.variants] == ["baseline", "control"]
+    assert [variant.label for variant in queued.variants] == ["baseline", "control"]
     keep(folder, WITH_GPU)
     app = opened("launch", **{"quick.device": "cuda:0", "quick.precision": "bf16"})
     # It offers coarser rounding by the precision of the training.
@@ -96,7 +96,9 @@ def test_a_running_search_describes_its_candidates_and_promises_no_number_of_ste
     for label in ("baseline", "none-fused"):
         Recording(folder.runs, label, spec).claim(me).start().block([0.1] * 10, LOSSES[:10])
     app = opened(experiment=EXPERIMENT_ID)
-    (rows,) = (one.proto.body for one in app.get("html") if "run-rows" in one.proto.body)
+    (rows,) = (
+        element.proto.body for element in app.get("html") if "run-rows" in element.proto.body
+    )
     assert "Not compiled; the optimizer does all its work in one kernel" in rows
     assert rows.count("10 steps") == 2 and "/ step" not in rows
     assert "The search tries a few candidates at a time" in text(app)
@@ -116,12 +118,12 @@ def test_a_search_that_found_nothing_says_so_until_a_training_confirms_its_best(
     app = opened(experiment=EXPERIMENT_ID)
     shown = text(app)
     assert "The best candidates" in shown and "were trained from the beginning" in shown
-    assert "12345" in str([one.value for one in app.text_input])
-    (opens,) = [one for one in app.button if one.label == "The confirmed answer"]
+    assert "12345" in str([field.value for field in app.text_input])
+    (opens,) = [button for button in app.button if button.label == "The confirmed answer"]
     app = opens.click().run()
     assert app.query_params["experiment"] == CONFIRMATION
     assert "This training tests the answer of the search" in text(app)
-    (back,) = [one for one in app.button if one.label == "The search"]
+    (back,) = [button for button in app.button if button.label == "The search"]
     assert back.click().run().query_params["experiment"] == EXPERIMENT_ID
 
 
@@ -179,7 +181,7 @@ def test_a_search_that_a_person_cancels_is_cancelled_whatever_its_candidates_did
 def test_what_the_plan_names_stands_as_lines_of_python(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(num_steps=80, backends=("inductor",)))
     app = opened(experiment=EXPERIMENT_ID, plan="1000000")
-    assert [one.value for one in app.code if "torch.compile" in one.value]
+    assert [block.value for block in app.code if "torch.compile" in block.value]
 
 
 @pytest.mark.parametrize("label", ["none-fused", "baseline"])
@@ -194,6 +196,6 @@ def test_failures_of_candidates_are_folded_away_and_that_of_the_baseline_is_not(
     app = opened("experiment", experiment=EXPERIMENT_ID)
     assert not app.exception
     assert "no such kernel" in text(app)
-    folded = [one for one in app.expander if one.label == "1 candidate failed: why"]
+    folded = [expander for expander in app.expander if expander.label == "1 candidate failed: why"]
     assert bool(folded) is (label == "none-fused")
     assert not folded or "no such kernel" in folded[0].error[0].value

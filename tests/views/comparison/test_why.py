@@ -50,11 +50,13 @@ def test_compare_and_a_report_say_why_a_remedy_can_be_measured_and_a_run_has_eve
     assert "**inductor**: 80.0 ms a step, 20.0 ms less than the baseline." in said
     assert "in float32, without tensor cores, although bf16 was requested" in said
     assert "inductor:math_attention=reduced" in said
-    links = [one.proto for one in app.get("page_link")]
-    asked = [link.query_string for link in links if link.label == "Measure it"]
-    assert any("math_attention" in one for one in asked)
+    links = [link.proto for link in app.get("page_link")]
+    queries = [link.query_string for link in links if link.label == "Measure it"]
+    assert any("math_attention" in query for query in queries)
     (frame,) = [
-        one.value for one in opened_run(part="Profile").dataframe if "Name" in one.value.columns
+        element.value
+        for element in opened_run(part="Profile").dataframe
+        if "Name" in element.value.columns
     ]
     assert list(frame["Name"]) == ["nvjet_sm90_tst_1", "sm80_xmma_gemm_f32f32_f32f32_f32_tn"]
     assert "matrix products in float32, no tensor cores" in set(frame["Class"])
@@ -130,9 +132,9 @@ def test_the_bars_of_a_waterfall_lead_from_step_to_step_and_those_of_runs_are_as
     """100 ms, -15 in bf16, +30 in float32, and idle 40 to 5: -35. 80 ms."""
     record(data_dir)
     with Store.in_memory(data_dir) as store:
-        found = explain(store, EXPERIMENT_ID)
-        assert explain(store, EXPERIMENT_ID) is found, "drawn again, it is not computed again"
-    (bars,) = waterfall(found.bridges["inductor"]).data
+        explanation = explain(store, EXPERIMENT_ID)
+        assert explain(store, EXPERIMENT_ID) is explanation, "drawn again, it is not computed again"
+    (bars,) = waterfall(explanation.bridges["inductor"]).data
     assert list(bars.y) == [
         "baseline",
         "device idle",
@@ -143,7 +145,7 @@ def test_the_bars_of_a_waterfall_lead_from_step_to_step_and_those_of_runs_are_as
     assert list(bars.x) == pytest.approx([100, -35, -15, 30, 80])
     assert sum(bars.x[:-1]) == pytest.approx(bars.x[-1])
     assert list(bars.measure) == ["absolute", *["relative"] * 3, "total"]
-    figure = breakdown(found.profiles)
+    figure = breakdown(explanation.profiles)
     lengths = {
         label: sum(trace.x[i] for trace in figure.data) for i, label in enumerate(figure.data[0].y)
     }
@@ -152,15 +154,18 @@ def test_the_bars_of_a_waterfall_lead_from_step_to_step_and_those_of_runs_are_as
 
 def test_a_link_changes_fields_of_the_form_and_nothing_else() -> None:
     spec = experiment_spec()
-    asked = {"backends": ["inductor", "inductor:math_attention=reduced"], "training.batch_size": 16}
-    found = changed(spec, json.dumps(asked))
-    assert found.backends == ("inductor", "inductor:math_attention=reduced")
-    assert found.training.batch_size == 16
-    assert found.training.learning_rate == spec.training.learning_rate
+    changes = {
+        "backends": ["inductor", "inductor:math_attention=reduced"],
+        "training.batch_size": 16,
+    }
+    changed_spec = changed(spec, json.dumps(changes))
+    assert changed_spec.backends == ("inductor", "inductor:math_attention=reduced")
+    assert changed_spec.training.batch_size == 16
+    assert changed_spec.training.learning_rate == spec.training.learning_rate
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "changes",
     [
         '["x"]',
         "{",
@@ -171,6 +176,6 @@ def test_a_link_changes_fields_of_the_form_and_nothing_else() -> None:
         "[" * 100_000,
     ],
 )
-def test_a_link_that_makes_no_sense_is_refused(asked: str) -> None:
+def test_a_link_that_makes_no_sense_is_refused(changes: str) -> None:
     with pytest.raises((ValueError, InvalidSpec)):
-        changed(experiment_spec(), asked)
+        changed(experiment_spec(), changes)

@@ -122,7 +122,7 @@ def test_archive_and_delete_can_be_undone_and_what_is_refused_is_said(listed: Da
     waiting = submit(listed, experiment_spec(name="Waiting"))
     app = click(ticked(EXPERIMENT_ID, waiting), "delete")
     assert "1 experiment deleted." in text(app) and "Stop it first" in text(app)
-    assert {one.experiment_id for one in experiments(listed)} == {OTHER, waiting}
+    assert {experiment.experiment_id for experiment in experiments(listed)} == {OTHER, waiting}
 
 
 def test_tags_are_given_to_all_that_are_ticked_and_a_name_to_one(listed: DataDir):
@@ -131,7 +131,7 @@ def test_tags_are_given_to_all_that_are_ticked_and_a_name_to_one(listed: DataDir
     assert "label-name" not in [field.key for field in app.text_input]
     app.multiselect(key="label-tags").set_value(["kept"])
     click(app, "FormSubmitter:label-Save")
-    tags = [one.runs[0].read_labels().tags for one in experiments(listed)]
+    tags = [experiment.runs[0].read_labels().tags for experiment in experiments(listed)]
     assert tags == [("kept",), ("kept",)]
     app = ticked(OTHER)
     app.text_input(key="label-name").set_value("Renamed")
@@ -222,7 +222,9 @@ def test_what_an_experiment_failed_of_stands_beside_its_field_until_that_is_chan
     assert "This setting caused the failure." in text(app)
     assert f"**{LABELS[field]}**" in text(app) and said in text(app)
     in_drawer = field == "time_limit_seconds"
-    assert any(one.proto.expanded for one in app.expander) == in_drawer, "the field is in sight"
+    assert any(expander.proto.expanded for expander in app.expander) == in_drawer, (
+        "the field is in sight"
+    )
     if field == "training.batch_size":
         app.text_input(key=f"again-{EXPERIMENT_ID}-0.batch_size").set_value("4").run()
         assert not app.exception and "This setting caused the failure." not in text(app)
@@ -264,7 +266,11 @@ def test_launch_opens_with_every_setting_of_an_earlier_experiment(folder: DataDi
     app.button(key="launch").click().run()
     app = click(ticked(first.experiment_id), "again")
     assert not app.error, app.error[0].value
-    again = [one.spec for one in experiments(folder) if one.experiment_id != first.experiment_id]
+    again = [
+        experiment.spec
+        for experiment in experiments(folder)
+        if experiment.experiment_id != first.experiment_id
+    ]
     assert again == [replace(spec, name=name, suite_run=None) for name in ("Renamed", "Mine")]
 
 
@@ -289,10 +295,10 @@ def test_the_list_says_whose_a_speedup_is_and_that_is_in_sight_on_a_phone(unchan
         compute(store, 100.0)
         shown = table.written(catalog(store), table.USUAL)
     assert set(shown["verdict"]) == {"inconclusive: inductor"}
-    assert all(one.startswith("Not decided") for one in shown["answer"])
+    assert all(answer.startswith("Not decided") for answer in shown["answer"])
     # Of 390 pixels margins take 32; the first words of an answer need 90.
     assert table.USUAL[:4] == ("name", "speedup", "answer", "verdict")
-    name, speedup = (dict(table.COLUMNS[one].settings)["width"] for one in table.USUAL[:2])
+    name, speedup = (dict(table.COLUMNS[column].settings)["width"] for column in table.USUAL[:2])
     assert name + speedup + 90 <= 390 - 32
 
 
@@ -313,7 +319,7 @@ def test_a_script_without_a_name_is_listed_by_its_own(folder: DataDir):
 
 def with_menu() -> AppTest:
     app = opened("experiment", experiment=EXPERIMENT_ID)
-    assert "archive" not in [one.key for one in app.button], "a menu that nobody opened"
+    assert "archive" not in [button.key for button in app.button], "a menu that nobody opened"
     app.session_state["manage"] = True
     return app.run()
 
@@ -341,4 +347,4 @@ def test_an_experiment_is_labelled_archived_and_deleted_on_its_page_where_that_i
     menu.button(key="delete").click().run()
     assert [one.experiment_id for one in trash.deleted_experiments(folder)] == [EXPERIMENT_ID]
     assert "1 experiment deleted." in text(menu) and "No experiment yet" in text(menu)
-    assert "undo" in [one.key for one in menu.button]
+    assert "undo" in [button.key for button in menu.button]

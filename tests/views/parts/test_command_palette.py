@@ -17,17 +17,17 @@ def searching(page: str = "machine", **query: str):
 
 
 def field_of(app):
-    return next(one for one in app.selectbox if one.label == "Page, experiment or action")
+    return next(field for field in app.selectbox if field.label == "Page, experiment or action")
 
 
 def test_the_tabs_of_the_experiment_on_the_page_come_first(folder: DataDir):
-    assert not [one for one in field_of(searching()).options if one.startswith("This")]
+    assert not [option for option in field_of(searching()).options if option.startswith("This")]
     record_experiment(folder.runs, experiment_spec(name="Launch"))
     app = searching("experiment", experiment=EXPERIMENT_ID).run()  # stays open
     field = field_of(app)
     assert field.options[1:6] == [f"This experiment: {tab}" for tab in actions.TABS]
     assert field.options[6] == actions.AGAIN
-    named = [one for one in field.options if one.startswith("Launch")]
+    named = [option for option in field.options if option.startswith("Launch")]
     assert named[0] == "Launch" and named[1].startswith("Launch · ") and len(named) == 2
     assert EXPERIMENT_ID not in "".join(field.options), "people know names and times"
     field.set_value("This experiment: Settings").run()

@@ -49,13 +49,13 @@ def test_file_names_begin_with_the_experiment(folder: DataDir, monkeypatch: pyte
 
     monkeypatch.setattr(downloads.st, "download_button", button)
     record_experiment(folder.runs, experiment_spec(name="My <i>first race!"))
-    mine = "my-i-first-race-20261121-7f3a-"
+    prefix = "my-i-first-race-20261121-7f3a-"
     of_a_run = {"tab": "Runs", "run": f"{EXPERIMENT_ID}.inductor"}
-    for query, begins in (({}, mine), (of_a_run, f"{mine}inductor-")):
+    for query, begins in (({}, prefix), (of_a_run, f"{prefix}inductor-")):
         named.clear()
         opened(experiment=EXPERIMENT_ID, **query)
         assert any(name.startswith(begins) for name in named.values())
-        assert all(name.startswith(mine) for name in named.values())
+        assert all(name.startswith(prefix) for name in named.values())
 
 
 def test_a_page_of_a_chart_says_all_that_a_judge_of_it_must_know(folder: DataDir, files):
@@ -112,7 +112,7 @@ def test_a_picture_has_letters_title_and_colours_of_where_it_goes_and_the_page_k
     assert SIZES["column"].width * SIZES["column"].scale / 3.3 == pytest.approx(300, rel=0.01)
     assert (screen.layout.paper_bgcolor, dark.layout.paper_bgcolor) == ("#ffffff", "#14171b")
     assert screen.layout.font.color != dark.layout.font.color
-    assert [one.line.color for one in screen.data] == [one.line.color for one in dark.data]
+    assert [trace.line.color for trace in screen.data] == [trace.line.color for trace in dark.data]
     assert figure.to_json() == before
 
 
@@ -147,7 +147,7 @@ def test_in_a_picture_and_in_a_page_of_a_chart_no_title_lies_over_the_legend(
         header, legend = page.evaluate(BOXES, ["header", ".legend"])
         assert header[3] <= legend[1]
     offered = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title)")
-    assert offered and not [one for one in offered if "cloud" in one.lower()]
+    assert offered and not [title for title in offered if "cloud" in title.lower()]
     page.context.close()
 
 
@@ -160,7 +160,10 @@ def test_one_browser_draws_figures_each_in_its_format_where_an_event_loop_runs_a
     with ThreadPoolExecutor(1) as thread:  # Playwright's loop runs in this one.
         first, second, vectors, paper = thread.submit(asyncio.run, ask()).result()
     # Width and height stand behind the signature and the head of the first chunk.
-    assert [struct.unpack(">II", one[16:24]) for one in (first, second)] == [(600, 400), (800, 400)]
+    assert [struct.unpack(">II", picture[16:24]) for picture in (first, second)] == [
+        (600, 400),
+        (800, 400),
+    ]
     assert vectors.startswith(b"<svg") and paper.startswith(b"%PDF")
     with pytest.raises(pictures.NotDrawn, match="Try again"):
         pictures.draw([({"data": [{"type": "no such chart", "y": 1}], "layout": 7}, PNG)])

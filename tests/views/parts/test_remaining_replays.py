@@ -53,7 +53,7 @@ def shown_over_true(baseline: Path, folder: Path, earlier: list[Costs]) -> Mappi
     experiment_id = baseline.name.removesuffix(".baseline")
     runs = sorted(baseline.parent.iterdir())
     begun, ended = min(times(run)[0] for run in runs), max(times(run)[1] for run in runs)
-    found = {}
+    ratios = {}
     for moment in MOMENTS:
         at = begun + moment * (ended - begun)
         data_dir = DataDir(folder / str(moment))
@@ -64,8 +64,8 @@ def shown_over_true(baseline: Path, folder: Path, earlier: list[Costs]) -> Mappi
             compiling = compiling_seconds(queries.list_runs(store, experiment_id), at)
             known = costs_of(store, experiment_id), earlier, at, compiling
             if remaining_seconds(*known) is not None:
-                found[moment] = (remaining_seconds(*known, guess=True) or 0.0) / (ended - at)
-    return found
+                ratios[moment] = (remaining_seconds(*known, guess=True) or 0.0) / (ended - at)
+    return ratios
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,14 @@ def test_the_second_time_all_that_is_shown_is_right_from_the_first_quarter_on(
     baseline: Path, tmp_path: Path, examples: Store
 ) -> None:
     earlier = costs_of(examples, baseline.name.removesuffix(".baseline"))
-    found = shown_over_true(baseline, tmp_path, [earlier])
-    assert set(found) == set(MOMENTS)
-    assert {at: one for at, one in found.items() if not 1 / MOST <= one <= MOST} == {}
+    ratios = shown_over_true(baseline, tmp_path, [earlier])
+    assert set(ratios) == set(MOMENTS)
+    assert {at: ratio for at, ratio in ratios.items() if not 1 / MOST <= ratio <= MOST} == {}
 
 
 def test_the_first_time_what_is_shown_is_right_as_well(tmp_path: Path) -> None:
-    found = shown_over_true(SINCE_PROFILES_HAVE_A_BUDGET, tmp_path, [])
-    assert found and {at: one for at, one in found.items() if not 1 / MOST <= one <= MOST} == {}
+    ratios = shown_over_true(SINCE_PROFILES_HAVE_A_BUDGET, tmp_path, [])
+    assert (
+        ratios
+        and {at: ratio for at, ratio in ratios.items() if not 1 / MOST <= ratio <= MOST} == {}
+    )

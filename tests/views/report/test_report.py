@@ -57,31 +57,31 @@ def page(race: Store) -> str:
 
 
 def test_an_archive_of_everything_has_each_table_and_the_data_of_each_chart(race: Store) -> None:
-    whole = content(race, EXPERIMENT_ID)
-    archive = everything(race, whole, pictures=())
+    experiment = content(race, EXPERIMENT_ID)
+    archive = everything(race, experiment, pictures=())
     assert everything(race, content(race, EXPERIMENT_ID), ()) == archive, "the same one twice"
     made = zipfile.ZipFile(io.BytesIO(archive))
     names = set(made.namelist())
     with pytest.raises(NotExportable, match="Choose fewer experiments"):
         pack(race.data_dir.runs.iterdir(), max_bytes=1_000)
     assert {f"{NAME}/tables/comparison.csv", f"{NAME}/tables/comparison.parquet"} <= names
-    assert {f"{NAME}/data/{card.name}.csv" for card in whole.page.cards} <= names
-    assert len(whole.page.cards) > 6
+    assert {f"{NAME}/data/{card.name}.csv" for card in experiment.page.cards} <= names
+    assert len(experiment.page.cards) > 6
     losses = pd.read_csv(made.open(f"{NAME}/data/loss.csv"))
     assert losses.groupby("label").size().to_dict() == dict.fromkeys(
         ("baseline", "control", "inductor"), 80
     )
-    assert made.read(f"{NAME}/spec.json").decode() == whole.spec.to_json()
+    assert made.read(f"{NAME}/spec.json").decode() == experiment.spec.to_json()
     assert b"inductor" in made.read(f"{NAME}/pytorch/harness-performance-csv.csv")
     assert made.read(f"{NAME}/command.sh").startswith(b"breakeven compare")
 
 
 @pytest.mark.browser
 def test_figures_are_in_the_archive_as_pictures(race: Store) -> None:
-    whole = content(race, EXPERIMENT_ID)
-    (card,) = [card for card in whole.page.cards if card.name == "break-even"]
-    whole = replace(whole, page=replace(whole.page, cards=[card]))
-    made = zipfile.ZipFile(io.BytesIO(everything(race, whole, ("svg",))))
+    experiment = content(race, EXPERIMENT_ID)
+    (card,) = [card for card in experiment.page.cards if card.name == "break-even"]
+    experiment = replace(experiment, page=replace(experiment.page, cards=[card]))
+    made = zipfile.ZipFile(io.BytesIO(everything(race, experiment, ("svg",))))
     pictures = [name for name in made.namelist() if name.startswith(f"{NAME}/charts/")]
     assert len(pictures) == len(card.figures) > 1
     assert all(made.read(name).startswith(b"<svg") for name in pictures)
@@ -103,8 +103,8 @@ def test_what_compares_something_else_leaves_as_well_and_has_a_report_with_scree
 ) -> None:
     record_scenario(data_dir, scenario)
     with Store.in_memory(data_dir) as store:
-        whole = content(store, EXPERIMENT_ID)
-        made = zipfile.ZipFile(io.BytesIO(everything(store, whole, pictures=())))
+        experiment = content(store, EXPERIMENT_ID)
+        made = zipfile.ZipFile(io.BytesIO(everything(store, experiment, pictures=())))
         page = report(store, [EXPERIMENT_ID])
     tables = {name.rpartition(".")[0] for name in made.namelist() if "/tables/" in name}
     assert len(tables) >= 2
@@ -166,7 +166,7 @@ def test_screens_lead_from_the_answer_to_what_to_do_which_is_that_of_the_plan(
     race: Store, page: str
 ) -> None:
     """80 steps of 0.2 s, or of 0.1 s after 3 s of compiling: the lines cross at 30 steps."""
-    titles = [re.search(r"<(h1|h2|strong)>(.*?)</", one)[2] for one in screens(page)]
+    titles = [re.search(r"<(h1|h2|strong)>(.*?)</", screen)[2] for screen in screens(page)]
     assert titles[0] == "Race" and titles[-1] == "What to do"
     assert len(titles) >= 5
     assert advice(compare(race, EXPERIMENT_ID)) == (
@@ -231,9 +231,9 @@ def shown(browser: Browser, page: str, tmp_path_factory: pytest.TempPathFactory)
     shown.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     shown.on(
         "request",
-        lambda asked: (
-            wrong.append(asked.url)
-            if not asked.url.startswith(("file:", "data:", "blob:"))
+        lambda request: (
+            wrong.append(request.url)
+            if not request.url.startswith(("file:", "data:", "blob:"))
             else None
         ),
     )

@@ -22,22 +22,22 @@ IDS = [f"20261122-0930{number:02d}-123456-7f3b" for number in range(MANY + 1)]
 @pytest.fixture
 def store(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     spec = experiment_spec(num_steps=20)
-    for one in [EXPERIMENT_ID, *IDS]:
+    for experiment_id in [EXPERIMENT_ID, *IDS]:
         for variant in spec.variants:
-            Recording(data_dir.runs, variant.label, spec, one).claim().start().end()
+            Recording(data_dir.runs, variant.label, spec, experiment_id).claim().start().end()
     with Store.in_memory(data_dir) as store:
         monkeypatch.setattr(serving, "get_store", lambda: store)
         yield store
 
 
-class Asked:
+class Request:
     """A request for a report, and what comes of it."""
 
-    def __init__(self, asked: str, client: str = "10.0.0.1") -> None:
+    def __init__(self, requested: str, client: str = "10.0.0.1") -> None:
         self.scope = {
             "type": "http",
             "method": "GET",
-            "path": f"/report/{asked}",
+            "path": f"/report/{requested}",
             "client": (client, 1),
             "headers": [],
         }
@@ -60,10 +60,12 @@ class Asked:
         return bytes(self.said[1]["body"])
 
 
-def served(*asked: Asked) -> None:
+def served(*requests: Request) -> None:
     async def all_of_them() -> None:
         reports = serving.Reports(None)
-        await asyncio.gather(*(reports(one.scope, one.receive, one.send) for one in asked))
+        await asyncio.gather(
+            *(reports(request.scope, request.receive, request.send) for request in requests)
+        )
 
     awaited(all_of_them())
 
@@ -83,9 +85,9 @@ class Gate:
         self.open = threading.Event()
 
     def __call__(self, store: Store, ids: Sequence[str], suite_runs: Sequence[str], go_on) -> str:
-        for one in ids:
+        for experiment_id in ids:
             go_on()
-            self.came.append(one)
+            self.came.append(experiment_id)
             assert self.open.wait(PATIENCE_SECONDS)
         return f"a report of {len(ids)}"
 
@@ -98,22 +100,22 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 def test_what_is_not_there_tells_no_path(store: Store) -> None:
-    asked = Asked("nothing")
-    served(asked)
-    assert asked.status == 404
-    assert asked.body == b"There is no such experiment or suite run here.\n"
+    request = Request("nothing")
+    served(request)
+    assert request.status == 404
+    assert request.body == b"There is no such experiment or suite run here.\n"
 
 
 def test_the_same_report_for_all_of_its_readers_is_made_once(store: Store, gate: Gate) -> None:
-    every = [Asked(EXPERIMENT_ID) for _ in range(5)]
+    requests = [Request(EXPERIMENT_ID) for _ in range(5)]
     gate.open.set()
-    served(*every)
-    assert {one.status for one in every} == {200}
+    served(*requests)
+    assert {request.status for request in requests} == {200}
     assert gate.came == [EXPERIMENT_ID]
 
 
 def test_a_report_that_nobody_waits_for_any_more_is_given_up(store: Store, gate: Gate) -> None:
-    left = Asked(",".join(IDS))
+    left = Request(",".join(IDS))
 
     async def leave() -> None:
         task = asyncio.create_task(serving.Reports(None)(left.scope, left.receive, left.send))
@@ -134,13 +136,21 @@ def test_the_making_of_a_report_is_left_before_each_experiment_is_looked_at_or_w
     store: Store, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     done: list[str] = []
-    monkeypatch.setattr(document, "content", lambda _, one: done.append(f"look at {one}") or one)
-    monkeypatch.setattr(document, "of_experiment", lambda _, one, **__: done.append(f"write {one}"))
+    monkeypatch.setattr(
+        document,
+        "content",
+        lambda _, experiment_id: done.append(f"look at {experiment_id}") or experiment_id,
+    )
+    monkeypatch.setattr(
+        document,
+        "of_experiment",
+        lambda _, experiment_id, **__: done.append(f"write {experiment_id}"),
+    )
     monkeypatch.setattr(document, "pack", lambda *_: b"")
-    asked = iter(range(4))
+    calls = iter(range(4))
 
     def go_on() -> None:
-        if next(asked) == at:
+        if next(calls) == at:
             raise NotWanted("gone")
 
     with pytest.raises(NotWanted):
@@ -150,14 +160,14 @@ def test_the_making_of_a_report_is_left_before_each_experiment_is_looked_at_or_w
 
 def test_a_long_report_holds_up_no_short_one(store: Store, gate: Gate) -> None:
     """Of two long ones the second follows the first."""
-    one, other = Asked(",".join(IDS)), Asked(",".join(IDS[::-1]), "10.0.0.2")
-    short = Asked(EXPERIMENT_ID, "10.0.0.3")
+    first, second = Request(",".join(IDS)), Request(",".join(IDS[::-1]), "10.0.0.2")
+    short = Request(EXPERIMENT_ID, "10.0.0.3")
 
     async def all_three() -> None:
         reports = serving.Reports(None)
         tasks = []
-        for count, asked in ((1, one), (1, other), (2, short)):
-            task = asyncio.create_task(reports(asked.scope, asked.receive, asked.send))
+        for count, request in ((1, first), (1, second), (2, short)):
+            task = asyncio.create_task(reports(request.scope, request.receive, request.send))
             tasks.append(task)
             await until(lambda count=count: len(gate.came) >= count)
             await asyncio.sleep(0.02)
@@ -167,17 +177,17 @@ def test_a_long_report_holds_up_no_short_one(store: Store, gate: Gate) -> None:
 
     awaited(all_three())
     assert gate.came == [IDS[0], EXPERIMENT_ID, *IDS[1:], *IDS[::-1]]
-    assert {one.status, other.status, short.status} == {200}
+    assert {first.status, second.status, short.status} == {200}
 
 
 def test_a_page_has_a_hundred_experiments_at_most(
     store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "MAX_EXPERIMENTS", 2)
-    asked = Asked(",".join(IDS))
-    served(asked)
-    assert asked.status == 404
-    assert asked.body == b"a page has at most 2 experiments; this asks for 5\n"
+    request = Request(",".join(IDS))
+    served(request)
+    assert request.status == 404
+    assert request.body == b"a page has at most 2 experiments; this asks for 5\n"
     assert gate.came == []
     with pytest.raises(NotExportable):
         report_of(store, IDS, most=2)

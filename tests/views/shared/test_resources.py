@@ -22,13 +22,13 @@ ONE_GPU = ("gpu proc/driver/nvidia/gpus/0000:01:00.0",)
 
 
 @pytest.fixture
-def asked(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> list[DataDir]:
+def probed(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> list[DataDir]:
     """How often torch was asked."""
-    found: list[DataDir] = []
+    folders: list[DataDir] = []
 
     def probe(folder: DataDir) -> Capabilities:
-        found.append(folder)
-        if len(found) > 1:
+        folders.append(folder)
+        if len(folders) > 1:
             raise ProbeFailed("no")
         return replace(WITH_GPU, seen=ONE_GPU)
 
@@ -43,7 +43,7 @@ def failure(answer: Future[Capabilities]) -> str:
 
 
 def test_a_running_dashboard_asks_anew_when_a_gpu_was_added_and_in_vain_once(
-    data_dir: DataDir, asked: list[DataDir], monkeypatch: pytest.MonkeyPatch
+    data_dir: DataDir, probed: list[DataDir], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(data_dir, replace(MACHINE, seen=()))
     assert look_at_machine(data_dir).result().seen == () and not asked
@@ -53,7 +53,7 @@ def test_a_running_dashboard_asks_anew_when_a_gpu_was_added_and_in_vain_once(
     assert look_at_machine(data_dir).result() == found and len(asked) == 1
     monkeypatch.setattr(capabilities, "visible_hardware", lambda: (*ONE_GPU, "driver 590.0"))
     assert failure(look_at_machine(data_dir)) == failure(look_at_machine(data_dir)) == "no"
-    assert len(asked) == 2
+    assert len(probed) == 2
 
 
 @pytest.fixture

@@ -57,8 +57,8 @@ def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
 
 def test_fewer_than_two_or_more_than_eight_break_nothing(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(), IDS[0])
-    for of in ([], ["nonsense", IDS[0]]):
-        assert "Choose two experiments or more" in text(beside(*of))
+    for ids in ([], ["nonsense", IDS[0]]):
+        assert "Choose two experiments or more" in text(beside(*ids))
     for experiment_id in IDS[1:]:
         Recording(folder.runs, "baseline", experiment_id=experiment_id).claim().start().end()
     app = beside(*IDS)
@@ -69,7 +69,7 @@ def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
     """Equal step times with one batch: the second device brings nothing."""
     on_gpu = {"device_name": "Test GPU"}
     for experiment_id, devices in zip(IDS[:3], (["0"], ["0", "1"], ["0", "1"]), strict=True):
-        spec = experiment_spec(num_steps=80, devices=tuple(f"cuda:{one}" for one in devices))
+        spec = experiment_spec(num_steps=80, devices=tuple(f"cuda:{number}" for number in devices))
         environment = on_gpu if experiment_id != IDS[2] else {"device_name": "Another GPU"}
         record_experiment(folder.runs, spec, experiment_id, environment=environment)
     said = text(beside(*IDS[:3]))

@@ -104,9 +104,9 @@ def test_every_number_of_a_made_folder_is_what_counting_it_by_hand_gives(
 ) -> None:
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 0.0)
     record_experiment(folder.runs)  # three runs
-    mine = ProcessIdentity.of(os.getpid())
-    Recording(folder.runs, "baseline", experiment_id=SECOND).claim(mine).start()
-    gone = Recording(folder.runs, "control", experiment_id=SECOND).claim(mine).start()
+    this_process = ProcessIdentity.of(os.getpid())
+    Recording(folder.runs, "baseline", experiment_id=SECOND).claim(this_process).start()
+    gone = Recording(folder.runs, "control", experiment_id=SECOND).claim(this_process).start()
     gone.end(RunState.FAILED)
     waiting = [
         submit(folder, ExperimentSpec(name=f"waits {number}", backends=(), controls=1))
@@ -115,10 +115,10 @@ def test_every_number_of_a_made_folder_is_what_counting_it_by_hand_gives(
     hold(folder, waiting[1])
     pause(folder)
     state.look()
-    found = state.look()
+    seen = state.look()
     # Two runs of each of three experiments wait; the second one is held, which is no waiting.
-    assert found.runs == {"finished": 3, "running": 1, "failed": 1, "queued": 6}
-    assert found.experiments_waiting == 2 and not found.supervisor_alive
+    assert seen.runs == {"finished": 3, "running": 1, "failed": 1, "queued": 6}
+    assert seen.experiments_waiting == 2 and not seen.supervisor_alive
 
 
 def test_what_waits_without_a_supervisor_is_told_once_one_should_be_there(

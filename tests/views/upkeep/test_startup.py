@@ -39,25 +39,25 @@ def refuse(*_: object) -> None:
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long the server rested, without doing so: the clock is put forward instead. It is theirs
     alone: threads that other tests left behind sleep as ever."""
-    found: list[float] = []
-    clock = SimpleNamespace(sleep=found.append, monotonic=lambda: time.monotonic() + sum(found))
+    rests: list[float] = []
+    clock = SimpleNamespace(sleep=rests.append, monotonic=lambda: time.monotonic() + sum(rests))
     monkeypatch.setattr(startup, "time", clock)
     monkeypatch.setattr(resources, "time", clock)
-    return found
+    return rests
 
 
 def test_what_is_over_is_compared_and_stored_for_the_next_process(
     folder: DataDir, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for one in (OTHER, EXPERIMENT_ID):
-        record_experiment(folder.runs, experiment_id=one)
+    for experiment_id in (OTHER, EXPERIMENT_ID):
+        record_experiment(folder.runs, experiment_id=experiment_id)
     startup.compare_ahead()
     assert slept == [startup.REST_SECONDS]
     assert catalog(open_store())["known"].all()
     caches.forget()
     monkeypatch.setattr(comparison, "_compare", refuse)
-    for one in (OTHER, EXPERIMENT_ID):
-        comparison.compare(open_store(), one)
+    for experiment_id in (OTHER, EXPERIMENT_ID):
+        comparison.compare(open_store(), experiment_id)
 
 
 def test_a_reader_puts_it_off(folder: DataDir, slept: list[float], monkeypatch: pytest.MonkeyPatch):

@@ -61,11 +61,11 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     at_work = threading.Thread(target=supervisor.supervise, args=(folder, FAKE_WORKER))
     at_work.start()
     wait_until(lambda: bool(heartbeat.read_heartbeat(folder).stuck))
-    found = heartbeat.read_heartbeat(folder)
-    assert not found.is_still and list(found.stuck) == [experiment_id]
-    found = processes.check_supervisor(folder)
-    assert found.health is Health.WRONG and experiment_id in found.evidence
-    assert "kill -9" in found.remedy and "supervise" in found.remedy
+    beat = heartbeat.read_heartbeat(folder)
+    assert not beat.is_still and list(beat.stuck) == [experiment_id]
+    finding = processes.check_supervisor(folder)
+    assert finding.health is Health.WRONG and experiment_id in finding.evidence
+    assert "kill -9" in finding.remedy and "supervise" in finding.remedy
     seen = state.look()
     assert "1 of the active experiments had no supervision for" in seen.problems[0]
     gate.set()
@@ -98,8 +98,8 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
     seen = state.look()
     assert "reading run folders has taken" in seen.problems[0]
     assert seen.runs == {"finished": 3}
-    found = processes.check_dashboard(folder)
-    assert found.health is Health.WRONG and "kill -9" in found.remedy
+    finding = processes.check_dashboard(folder)
+    assert finding.health is Health.WRONG and "kill -9" in finding.remedy
     gate.set()
     wait_until(lambda: state.look().is_healthy)
 

@@ -69,12 +69,12 @@ def test_environments_are_listed_with_their_size_and_removed_by_those_who_act(fo
         app = opened("machine", tab="Environments")
         assert "torch211" in text(app) and "torch==2.11.0, numpy" in text(app)
         assert "2 environments** with 5.7 MiB" in text(app)  # 6,000,000 bytes and some
-        keys = [one.key or "" for one in app.button]
+        keys = [button.key or "" for button in app.button]
         assert [key for key in keys if key.startswith("remove-environment-")] == removed
         settings.unlink(missing_ok=True)
     app.button(key="remove-environment-torch211").click().run()
     assert "torch211" not in text(app) and "1 environment" in text(app)
-    assert [one.name for one in folder.environments.iterdir()] == ["other"]
+    assert [path.name for path in folder.environments.iterdir()] == ["other"]
     (record,) = [
         line
         for line in (folder.logs / "commands.jsonl").read_text().splitlines()
@@ -98,7 +98,7 @@ def test_what_is_wrong_stands_above_every_page_only_once_it_lasts(
         _begun, answer = watch._looks[folder.path]
         if answer is not None:
             answer.result()
-        return [one.subject for one in watch.wrong(folder)]
+        return [finding.subject for finding in watch.wrong(folder)]
 
     assert after(0.0) == [] and len(looks) == 3  # the first page has the machine to itself
     assert after(5.0) == [] and len(looks) == 2  # just now
