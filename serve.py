@@ -7,7 +7,6 @@ Safety.
 import asyncio
 import os
 import sys
-import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +14,6 @@ from threading import Thread
 
 from starlette.middleware import Middleware
 from streamlit import App
-from streamlit.runtime.media_file_manager import MediaFileManager
 
 from breakeven.runner import secret_link
 from breakeven.runner.commands.entry import tell
@@ -48,23 +46,6 @@ processors."""
 LEFT_SECONDS = 30
 """Seconds to hold the session of a closed page, up to some ten MB each. A reader who returns later,
 for example after a network failure, gets the page again from its address and fields."""
-KEPT_SECONDS = 10.0
-"""Least seconds that a generated file waits for its browser's request."""
-
-
-def keep_files_for_browsers() -> None:
-    """Delays Streamlit's deletion of generated files, which comes after two page scripts of any
-    reader have ended. A page that follows a run ends one every half second, so that a browser
-    would request a file that is gone."""
-    remove, latest = MediaFileManager.remove_orphaned_files, -KEPT_SECONDS
-
-    def remove_seldom(self: MediaFileManager) -> None:
-        nonlocal latest
-        if time.monotonic() - latest >= KEPT_SECONDS:
-            latest = time.monotonic()
-            remove(self)
-
-    MediaFileManager.remove_orphaned_files = remove_seldom  # type: ignore[method-assign]
 
 
 def main() -> None:
@@ -80,7 +61,6 @@ def main() -> None:
     where = {"address": serving.host, "port": serving.port}
     log.info("dashboard begins", extra={"fields": where})
     import_pages()
-    keep_files_for_browsers()
     with suppress(OSError):  # As above.
         links = secret_link.addresses(serving, secret_link.ensure(folder))
         tell(f"Whoever opens this secret link may act, also from elsewhere: {' or '.join(links)}")

@@ -246,20 +246,20 @@ def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_
     assert cards and chart
     assert width > 390 or cards["y"] < chart["y"], "on a phone the cards come before the chart"
     page.get_by_role("tab", name="Runs").click()
-    page.locator(".leaderboard td.namesake").first.wait_for()
+    page.locator(".leaderboard td.break-even").first.wait_for()
     page.wait_for_timeout(500)
     assert fits(page)
 
     # Runs and their break-even are in sight however the table is scrolled.
     table = page.locator(".leaderboard").first
-    cells = table.locator(".namesake, tr > :first-child")
+    cells = table.locator(".break-even, tr > :first-child")
     assert cells.count() == 14, "a title and six runs, twice"
     for scrolled in (0.0, 0.5, 1.0):
         table.evaluate("(box, share) => box.scrollLeft = share * box.scrollWidth", scrolled)
         assert not cells.evaluate_all(HIDDEN), scrolled
 
     # What is scrolled away shows as a shade, and nothing does where all fits.
-    first = table.locator("td.namesake").first
+    first = table.locator("td.break-even").first
     table.evaluate("box => box.scrollLeft = 0")
     hidden = table.evaluate("box => box.scrollWidth - box.clientWidth")
     assert (hidden > 0) == (width == 390), hidden

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import pandas as pd
 import pyarrow as pa
 import pytest
+from streamlit.runtime.media_file_manager import MediaFileManager
+from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.scenario_fields import CacheSpec
@@ -44,6 +46,28 @@ def rows_of(files: dict[str, Callable[[], bytes]], name: str) -> list[dict[str, 
 
 def steps_by_run(rows: list[dict[str, str]]) -> dict[str, list[int]]:
     return pd.DataFrame(rows).astype({"step": int}).groupby("label")["step"].agg(list).to_dict()
+
+
+def test_a_file_waits_for_its_browser_while_scripts_of_other_readers_end():
+    manager = MediaFileManager(MemoryMediaFileStorage("/media"))
+
+    def clicked(number: int) -> str:
+        content, name = str(number).encode(), f"race-{number}.csv"
+
+        def made() -> bytes:
+            downloads._keep(manager, content, name, "text/csv")
+            return content
+
+        address = manager.execute_deferred(manager.add_deferred(made, "text/csv", "1", name))
+        for _ in range(3):
+            manager.remove_orphaned_files()
+        return address.rpartition("/")[2]
+
+    first, *others = [clicked(number) for number in range(downloads.MOST_KEPT)]
+    file = manager.read_file(first)
+    assert file and (file.content, file.filename) == (b"0", "race-0.csv")
+    clicked(downloads.MOST_KEPT)
+    assert manager.read_file(first) is None and all(map(manager.read_file, others))
 
 
 def test_downloads_hold_every_step_and_are_written_only_when_somebody_asks(

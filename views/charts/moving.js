@@ -1,7 +1,7 @@
-// Draws a figure with plotly.js (`loading.js`) and, when other data come, tells the drawn one: what
-// its reader zoomed and hid stays, as long as the figure's `uirevision` is the same.
+// Draws a figure with plotly.js (`loading.js`), and updates the drawn figure when new data arrive:
+// zoom and hidden lines stay as long as the figure's `uirevision` is the same.
 
-// Whoever switches between light and dark sees all charts in the new colours at once.
+// Redraws all charts when the reader switches between light and dark.
 let watched;
 
 function watchTheme() {
@@ -17,7 +17,7 @@ function watchTheme() {
   watched.observe(app, { attributes: true, attributeFilter: ["class", "style"] });
 }
 
-// A chart has the width of its place, also once a hidden one (in a tab, or folded) is shown.
+// Resizes a chart with its box, also when a closed tab or a folded part that contains it is opened.
 function watchWidth(Plotly, box) {
   if (box.isWatched) return;
   box.isWatched = true;
@@ -31,41 +31,40 @@ function watchWidth(Plotly, box) {
   watch.observe(box);
 }
 
-// Once all that is there by now is on the screen.
+// Resolves after the browser has painted the page.
 function afterPainting() {
-  return new Promise((act) => {
-    if (document.hidden) setTimeout(act);
-    else requestAnimationFrame(() => setTimeout(act));
+  return new Promise((resolve) => {
+    if (document.hidden) setTimeout(resolve);
+    else requestAnimationFrame(() => setTimeout(resolve));
   });
 }
 
 let turn = Promise.resolve();
 const [LEAST_HEIGHT, SHARE_OF_SCREEN] = [208, 0.29];
 
-// What is in sight is drawn first, one after the other with a look at the page between them, the
-// rest whenever the browser has nothing else to do: drawing them all at once would keep it from
-// showing the text beside them, and from answering, for a second.
-function itsTurn(box) {
+// Charts in sight are drawn first, one after another, and the page is painted between them. All
+// others are drawn when the browser is idle. Drawing all at once would block the page for a second.
+function waitToDraw(box) {
   if (box.layout) return null;
   const isInSight = box.getBoundingClientRect().top < window.innerHeight;
   if (isInSight && box.offsetWidth) return (turn = turn.then(afterPainting));
-  const whenIdle = window.requestIdleCallback ?? ((act) => setTimeout(act, 50));
-  return new Promise((act) => whenIdle(act, { timeout: 3000 }));
+  const whenIdle = window.requestIdleCallback ?? ((callback) => setTimeout(callback, 50));
+  return new Promise((resolve) => whenIdle(resolve, { timeout: 3000 }));
 }
 
-// On a low screen a chart over steps without a legend is lower, so that the first screen shows all
-// of it. On a narrow screen an entry of a legend may need a line of its own, which would take height
-// from the plot.
+// Height of a chart. On a low screen, a chart over steps without a legend is lower, so that the first
+// screen shows all of it. On a narrow screen, each entry of a legend may need its own line, which
+// must not take height from the plot.
 function roomFor({ data, layout }, box) {
   const { height, legend, margin, meta, showlegend } = layout;
   if (meta?.x && showlegend === false) {
     return { height: Math.min(height, Math.max(LEAST_HEIGHT, SHARE_OF_SCREEN * innerHeight)) };
   }
-  const named = data.filter((one) => one.showlegend !== false).length;
+  const entries = data.filter((trace) => trace.showlegend !== false).length;
   const isNarrow = box.offsetWidth && box.offsetWidth < NARROW;
-  if (showlegend === false || named < 2 || !isNarrow) return { height };
-  if (legend?.y > 1) return { height: height + 14 * named };
-  return { height: height + 8 * named, margin: { ...margin, b: margin.b + 8 * named } };
+  if (showlegend === false || entries < 2 || !isNarrow) return { height };
+  if (legend?.y > 1) return { height: height + 14 * entries };
+  return { height: height + 8 * entries, margin: { ...margin, b: margin.b + 8 * entries } };
 }
 
 export default async function ({ data, parentElement }) {
@@ -81,8 +80,8 @@ export default async function ({ data, parentElement }) {
   };
   box.wanted = draw;
   const Plotly = await load(data.plotly);
-  await itsTurn(box);
-  if (box.wanted !== draw) return; // Newer data came meanwhile.
+  await waitToDraw(box);
+  if (box.wanted !== draw) return; // Newer data arrived meanwhile.
   box.drawnWidth = box.offsetWidth;
   await draw();
   link(Plotly, box, data.group);

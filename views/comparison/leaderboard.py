@@ -45,7 +45,7 @@ def html(
     ]
     # The column break-even stays in view while the others scroll.
     classes = {
-        place: "namesake" for place, name in enumerate(columns, 1) if name == "break_even_steps"
+        place: "break-even" for place, name in enumerate(columns, 1) if name == "break_even_steps"
     }
     return table("All runs", ["Run", *map(heading, columns)], rows, classes)
 

@@ -1,10 +1,9 @@
-// Tells a reader who asked for it that an experiment is over, also while another page is in front.
-// That it was asked for is kept in the reader's browser: a reload, or a closed and opened page, is
-// no reason to forget it.
+// Notifies a reader who requested it that an experiment is over, also while another page is in front.
+// The reader's browser stores the request, so that it outlives a reload and a closed page.
 export default function ({ data, parentElement }) {
   const button = parentElement.querySelector("button");
-  const kept = `breakeven-notice-${data.experiment}`;
-  const isWanted = () => localStorage.getItem(kept) !== null;
+  const key = `breakeven-notice-${data.experiment}`;
+  const isWanted = () => localStorage.getItem(key) !== null;
   const possible = "Notification" in window && window.isSecureContext;
 
   function show() {
@@ -14,14 +13,14 @@ export default function ({ data, parentElement }) {
   }
 
   button.onclick = async () => {
-    if (isWanted()) localStorage.removeItem(kept);
-    else if ((await Notification.requestPermission()) === "granted") localStorage.setItem(kept, "");
+    if (isWanted()) localStorage.removeItem(key);
+    else if ((await Notification.requestPermission()) === "granted") localStorage.setItem(key, "");
     else button.title = "Your browser keeps this page from telling you";
     show();
   };
   if (data.over && isWanted()) {
-    localStorage.removeItem(kept);
-    new Notification(data.title, { body: data.body, tag: kept });
+    localStorage.removeItem(key);
+    new Notification(data.title, { body: data.body, tag: key });
   }
   show();
 }

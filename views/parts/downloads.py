@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from html import unescape
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,7 +21,9 @@ import plotly
 import plotly.graph_objects as go
 import streamlit as st
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from streamlit import runtime
 from streamlit.components.v1 import declare_component
+from streamlit.runtime.media_file_manager import MediaFileManager
 
 from breakeven.runner.project import PACKAGE
 from breakeven.storage.exchange.table_files import TABLE_FORMATS
@@ -353,10 +356,11 @@ def download(
     help: Markdown | None = None,
 ) -> None:
     """A button for a file that is made on request; `unavailable`: why it cannot be made."""
+    name = named(file_name)
     st.download_button(
         label,
-        data,
-        named(file_name),
+        partial(_made, data, name, mime) if callable(data) else data,
+        name,
         mime,
         key=f"download-{file_name}",
         on_click="ignore",
@@ -364,6 +368,27 @@ def download(
         disabled=unavailable is not None,
         help=unavailable or help,
     )
+
+
+MOST_KEPT = 8
+"""Files that wait for the requests of their browsers."""
+_places = cycle(range(MOST_KEPT))
+
+
+def _made(make: Callable[[], bytes], name: str, mime: str) -> bytes:
+    """Makes a file, and has Streamlit keep it until `MOST_KEPT` others were made. Streamlit itself
+    deletes it after two page scripts of any reader have ended. A page that follows a run ends one
+    every half second, so a browser could request a file that is gone, and would save an error
+    under another name."""
+    content = make()
+    if runtime.exists():
+        _keep(runtime.get_instance().media_file_mgr, content, name, mime)
+    return content
+
+
+def _keep(files: MediaFileManager, content: bytes, name: str, mime: str) -> None:
+    place = f"download {next(_places)}"
+    files.add(content, mime, place, name, is_for_static_download=True)
 
 
 MAX_WRITTEN_CELLS = 100_000

@@ -1,10 +1,11 @@
-// Presents the report: its screens one after another, by arrow keys. The address has the screen.
+// Presents the screens of the report one after another; arrow keys turn them. The address contains
+// the number of the screen.
 const show = document.getElementById("show");
 const screens = [...document.querySelectorAll(".screen")];
 const behind = document.querySelectorAll("main, .bar"); // out of reach while a screen is shown
 const place = document.createComment("screen"); // where the shown screen belongs in the report
 let shown = -1;
-let came = null; // where the focus was before
+let focusedBefore = null; // the element that had the focus before the presentation
 
 function putBack() {
   if (!place.isConnected) return;
@@ -12,7 +13,7 @@ function putBack() {
   refresh(screens[shown]);
 }
 
-// The charts of a screen, in the size of where it is now.
+// Draws the chart of a screen again, in the size of its present place.
 function refresh(screen) {
   if (screen.matches(".chart")) drawChart(screen);
 }
@@ -36,14 +37,14 @@ function stepsTo(number) {
 
 async function go(number) {
   if (!screens.length) return;
-  if (shown < 0) came = document.activeElement;
+  if (shown < 0) focusedBefore = document.activeElement;
   putBack();
   shown = Math.max(0, Math.min(screens.length - 1, number));
   const screen = screens[shown];
   screen.replaceWith(place);
   show.replaceChildren(screen, stepsTo(shown));
   show.hidden = false;
-  behind.forEach((one) => (one.inert = true));
+  behind.forEach((part) => (part.inert = true));
   document.body.style.overflow = "hidden";
   screen.tabIndex = -1;
   screen.focus({ preventScroll: true });
@@ -56,10 +57,10 @@ function leave() {
   shown = -1;
   show.hidden = true;
   show.replaceChildren();
-  behind.forEach((one) => (one.inert = false));
+  behind.forEach((part) => (part.inert = false));
   document.body.style.overflow = "";
   history.replaceState(null, "", location.pathname + location.search);
-  came?.focus?.();
+  focusedBefore?.focus?.();
 }
 
 const KEYS = {
@@ -70,15 +71,15 @@ const KEYS = {
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const typed = event.target.closest?.("input, select, textarea");
-  if (event.key === "t" && !typed) return switchTheme();
+  const isField = event.target.closest?.("input, select, textarea");
+  if (event.key === "t" && !isField) return switchTheme();
   if (shown < 0) {
-    if (event.key === "p" && !typed) go(0);
+    if (event.key === "p" && !isField) go(0);
     return;
   }
-  // A button or a slider that has the focus keeps its own keys.
-  const own = typed || (event.key === " " && event.target.closest?.("button"));
-  if (own && event.key !== "Escape") return;
+  // The focused button or field keeps its own keys.
+  const isOwnKey = isField || (event.key === " " && event.target.closest?.("button"));
+  if (isOwnKey && event.key !== "Escape") return;
   if (KEYS[event.key]) {
     event.preventDefault();
     KEYS[event.key]();
@@ -88,8 +89,8 @@ addEventListener("keydown", (event) => {
 document.getElementById("present").onclick = () => go(0);
 
 function readAddress() {
-  const asked = location.hash.match(/^#present(?:-(\d+))?$/);
-  if (asked) go(Number(asked[1] ?? 1) - 1);
+  const match = location.hash.match(/^#present(?:-(\d+))?$/);
+  if (match) go(Number(match[1] ?? 1) - 1);
 }
 addEventListener("hashchange", readAddress);
 readAddress();

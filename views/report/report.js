@@ -1,9 +1,9 @@
-// The page of a report: unpacks what is inside it, draws charts when they come into sight.
-const own = document.currentScript.nonce;
+// The page of a report: unpacks its data, and draws charts when they come into sight.
+const nonce = document.currentScript.nonce;
 
 async function unpacked(id) {
-  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (one) =>
-    one.charCodeAt(0)
+  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (character) =>
+    character.charCodeAt(0)
   );
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
@@ -11,13 +11,13 @@ async function unpacked(id) {
 
 const library = unpacked("plotly-js").then((code) => {
   const script = document.createElement("script");
-  script.nonce = own;
+  script.nonce = nonce;
   script.textContent = code;
   document.head.append(script);
   return window.Plotly;
 });
 const figures = unpacked("figures").then(
-  (text) => new Map(JSON.parse(text).map((one) => [one.id, one]))
+  (text) => new Map(JSON.parse(text).map((figure) => [figure.id, figure]))
 );
 
 function isDark() {
@@ -31,7 +31,7 @@ function zoomOf(box) {
   return box.closest("#show") ? Math.min(2.2, Math.max(1.15, innerWidth / 850)) : 1;
 }
 
-// A figure in the colours of the page, as large as its letters.
+// The layout in the colours of the page, in the size of its letters.
 function sized(layout, box, zoom) {
   const { height, font, ...made } = themed(layout, box);
   const margin = { l: 8, r: 12, t: 36 * zoom, b: 8, ...(zoom === 1 ? layout.margin : {}), autoexpand: true };
@@ -74,7 +74,7 @@ for (const chart of charts) {
   buttons.forEach((button, at) => {
     button.setAttribute("aria-pressed", at === 0);
     button.onclick = () => {
-      buttons.forEach((one) => one.setAttribute("aria-pressed", one === button));
+      buttons.forEach((other) => other.setAttribute("aria-pressed", other === button));
       drawChart(chart);
     };
   });
@@ -90,11 +90,8 @@ const seen = new IntersectionObserver(
 );
 charts.forEach((chart) => seen.observe(chart));
 
-const rethemed = new Set(); // what else wants to know that the colours are others
-
 function recolour() {
   charts.filter((chart) => chart.drawn).forEach(drawChart);
-  rethemed.forEach((tell) => tell());
 }
 
 function switchTheme() {
@@ -123,7 +120,7 @@ document.getElementById("print").onclick = async () => {
 
 document.getElementById("data").onclick = () => {
   const packed = atob(document.getElementById("breakeven-runs").textContent);
-  const bytes = Uint8Array.from(packed, (one) => one.charCodeAt(0));
+  const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([bytes], { type: "application/zip" }));
   link.download = "runs.zip";
