@@ -88,11 +88,8 @@ def show_queue(active: pd.DataFrame) -> None:
     at_work = queue_order.at_work(folder, names)
     # An experiment at work also has runs that wait until others have loaded.
     busy = {experiment.experiment_id for experiment in at_work}
-    queued = [
-        experiment
-        for experiment in queue_order.waiting(folder, names)
-        if experiment.experiment_id not in busy
-    ]
+    waiting = queue_order.waiting(folder, names)
+    queued = [experiment for experiment in waiting if experiment.experiment_id not in busy]
     order = queue_order.read_order(folder)
     free = [experiment for experiment in queued if experiment.experiment_id not in order.held]
     held = places_in_use(at_work)
@@ -105,11 +102,11 @@ def show_queue(active: pd.DataFrame) -> None:
             st.badge("paused: nothing new begins", icon=":material/pause:", color="orange")
         if permissions.may_act():
             _show_pause(order.paused)
-    waiting = [experiment.experiment_id for experiment in queued]
-    running = [key for key in names if key not in waiting]
+    queued_ids = [experiment.experiment_id for experiment in queued]
+    running = [key for key in names if key not in queued_ids]
     num_shown = st.session_state.get("queue-shown", SHOWN)
-    for key in [*running, *waiting[:num_shown]]:
-        place = waiting.index(key) if key in waiting else None
+    for key in [*running, *queued_ids[:num_shown]]:
+        place = queued_ids.index(key) if key in queued_ids else None
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 _show_experiment(key, names[key], place=place, held=key in order.held)
@@ -123,8 +120,8 @@ def show_queue(active: pd.DataFrame) -> None:
                 if permissions.may_act() and place is not None:
                     _show_moves(queued[place], place, held=key in order.held, last=len(queued) - 1)
                 actions.stop_button(key)
-    if len(waiting) > num_shown:
-        _show_more(len(waiting) - num_shown, num_shown)
+    if len(queued) > num_shown:
+        _show_more(len(queued) - num_shown, num_shown)
 
 
 def _show_more(more: int, num_shown: int) -> None:

@@ -528,11 +528,11 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(fo
 
 
 @pytest.mark.usefixtures("uploaded_scripts_run")
-@pytest.mark.parametrize("name", ["X-Forwarded-For", doors.ANOTHERS[0].decode()])
+@pytest.mark.parametrize("name", ["X-Forwarded-For", doors.OTHER_ACCOUNT[0].decode()])
 def test_nobody_who_is_served_from_elsewhere_or_has_another_account_uploads_a_script(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    have_secret(monkeypatch, folder, **{name.lower(): doors.ANOTHERS[1].decode()})
+    have_secret(monkeypatch, folder, **{name.lower(): doors.OTHER_ACCOUNT[1].decode()})
     assert permissions.may_act() and not permissions.scripts_may_run()
     with pytest.raises(permissions.NotAllowed, match="only on the machine itself"):
         uploads.keep_script("a.py", b"1")

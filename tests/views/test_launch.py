@@ -559,7 +559,7 @@ def test_of_a_file_as_much_is_taken_as_a_training_needs_that_learns(
 
 def test_what_is_left_out_of_a_file_is_said():
     head = Head(columns=(), rows=(), num_read=100, num_rows=20_000)
-    said = workload_form.taken(PRESETS["own"].spec, head).replace("**", "")
+    said = workload_form.usage_text(PRESETS["own"].spec, head).replace("**", "")
     assert "400 to evaluate on, drawn at random; 11,920 rows left out." in said
     assert said.endswith("240 steps of 32: each training row is seen once.")
 

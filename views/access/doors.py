@@ -37,7 +37,7 @@ FORWARDED = (
     "x-real-ip",
 )
 """Headers that only a proxy adds."""
-ANOTHERS = (b"via", b"another account of this machine")
+OTHER_ACCOUNT = (b"via", b"another account of this machine")
 """Header that marks a request of another account for later checks."""
 UPLOADS = "/_stcore/upload_file"
 HEADERS = {
@@ -84,7 +84,7 @@ def serves_others(headers: Iterable[str] = ()) -> bool:
 
 def comes_from_other_account(headers: Headers) -> bool:
     """Whether another account of this machine sent the request with these headers."""
-    name, value = (header_part.decode() for header_part in ANOTHERS)
+    name, value = (part.decode() for part in OTHER_ACCOUNT)
     return headers.get(name) == value
 
 
@@ -134,7 +134,7 @@ class Doors:
             status, problem = 503, "The dashboard stopped. Its administrator finds why in its log."
         acts = not problem and (is_page or is_upload) and not serves_others(headers)
         if acts and is_other_account(scope):
-            scope = {**scope, "headers": [*scope["headers"], ANOTHERS]}
+            scope = {**scope, "headers": [*scope["headers"], OTHER_ACCOUNT]}
             headers = _decoded(scope)
         if not problem and is_upload and not self.may_upload(headers):
             status, problem = 403, "This dashboard is for viewing only: it takes no files."

@@ -131,8 +131,8 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
 
     All such figures on a page zoom together (`ranges.js`).
     """
-    named = sum(trace.showlegend is not False for trace in figure.data)
-    alone = {"showlegend": False, "margin_t": 8} if named < 2 else {}
+    num_entries = sum(trace.showlegend is not False for trace in figure.data)
+    without_legend = {"showlegend": False, "margin_t": 8} if num_entries < 2 else {}
     # Otherwise the axis of a few steps would have halves.
     whole_ticks = {"dtick": 1} if over in COUNTED and _highest(figure) <= FEW_STEPS else {}
     unit = _unit_of(y_title)
@@ -145,7 +145,7 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
     return figure.update_layout(
         **layout()
         # On a narrow screen each run has a line of the legend, which takes height from the plot.
-        | {"height": HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS)},
+        | {"height": HEIGHT + LEGEND_LINE * max(0, num_entries - FEW_RUNS)},
         hovermode="x unified",
         meta={"x": over},
         xaxis={
@@ -157,7 +157,7 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
             "unifiedhovertitle_text": f"{x_title} %{{x}}{x_unit}",
         },
         yaxis={"title_text": y_title, "zeroline": False, "hoverformat": FOUR_DIGITS},
-        **alone,
+        **without_legend,
     )
 
 

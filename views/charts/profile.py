@@ -150,10 +150,10 @@ FEW = 2
 LIMIT = "what is allowed"
 
 
-def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
+def errors(data: pd.DataFrame, part: str, checked_pass: Pass) -> go.Figure:
     """A point for each tensor of each backend; those above the line of the rule fail. `data`: a
     result of `storage.comparison.correctness.placed`."""
-    of_pass = data[(data["part"] == part) & (data["pass"] == which)]
+    of_pass = data[(data["part"] == part) & (data["pass"] == checked_pass)]
     figure = go.Figure()
     looks = run_looks(data["label"])
     for label, run in of_pass.groupby("label", sort=False):
@@ -176,7 +176,7 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
     figure.add_hline(y=1, line={"color": BAD, "width": 1.4}, annotation_text=LIMIT)
     figure.update_layout(**{**layout(), "height": 380}, showlegend=True)
     figure.update_xaxes(
-        title_text=axis("accuracy_rule", TITLES[which]),
+        title_text=axis("accuracy_rule", TITLES[checked_pass]),
         tickvals=[names["place"].iloc[place] for place in ticks],
         ticktext=[_layer(str(names["tensor"].iloc[place])) for place in ticks],
         tickangle=-35,
@@ -197,8 +197,8 @@ def _ticks(names: list[str]) -> list[int]:
     begins = [
         place for place, layer in enumerate(layers) if not place or layer != layers[place - 1]
     ]
-    every = math.ceil(len(begins) / MAX_TICKS) if begins else 1
-    return begins[::every]
+    stride = math.ceil(len(begins) / MAX_TICKS) if begins else 1
+    return begins[::stride]
 
 
 def _layer(name: str) -> str:

@@ -73,7 +73,7 @@ def spec_form(
         own = _ask_workload(fields, start, machine)
         if start.data.is_file:
             workload_form.show_data(own.data)
-    taken_place = st.empty()
+    usage_place = st.empty()
     st.markdown("##### Which backends")
     _ask_backends(fields, start, machine)
     st.markdown("##### How long")
@@ -97,7 +97,7 @@ def spec_form(
         st.error(f"This cannot run yet. {fields.show(error)}", icon=":material/error:")
         return None
     if own and own.data.head is not None:
-        taken_place.markdown(workload_form.taken(spec, own.data.head))
+        usage_place.markdown(workload_form.usage_text(spec, own.data.head))
     if changes := fields.changes(spec):
         st.caption(f"**Changed:** {' · '.join(changes)}")
     return spec
@@ -199,7 +199,7 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
 def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
     """A button that fills the backends with one for each compiler stage."""
 
-    def climb() -> None:
+    def select_ladder() -> None:
         rungs = ladder_on(fields.typed("device", start.device))
         for name, known in (
             ("backends", machine.backends),
@@ -220,7 +220,7 @@ def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
         icon=":material/stairs:",
         type="tertiary",
         key="ladder",
-        on_click=climb,
+        on_click=select_ladder,
         help=f"Selects a backend for each compiler stage: {stages}. Each backend adds one stage to "
         f"the previous one, so the experiment shows which stage fails, "
         f"computes wrong numbers or loses time.{left_out}",

@@ -1,6 +1,6 @@
 """Uploads of data files and scripts: asks for them and stores them under safe names.
 
-`views/access/files.py` decides which scripts may run.
+`views/access/permissions.py` decides who may upload, and which files others may use.
 """
 
 import hashlib

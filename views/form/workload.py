@@ -226,7 +226,7 @@ def fitting_batch(start: ExperimentSpec, head: Head | None) -> int:
     return batch
 
 
-def taken(spec: ExperimentSpec, head: Head | None) -> Markdown:
+def usage_text(spec: ExperimentSpec, head: Head | None) -> Markdown:
     """The used part of a file, the length of the training, and the unused rows."""
     data = spec.data
     held_out = {"to evaluate on": data.num_eval_samples, "to test on": data.num_test_samples}

@@ -116,11 +116,11 @@ def show_summary(store: Store, run: pd.Series, run_outcomes: Sequence[Outcome]) 
         dict.fromkeys(("models", "counted", "failed"), "geomean_speedup"),
         download=suite_tables.numbers(rows),
     )
-    rested = suite_tables.rested(rows)
-    if rested:
+    in_means = suite_tables.models_in_means(rows)
+    if in_means:
         st.caption(
             "  \n".join(
-                [f"{linked('left_out', 'Influence of single models on the means')}:", *rested]
+                [f"{linked('left_out', 'Influence of single models on the means')}:", *in_means]
             )
         )
     failures = {

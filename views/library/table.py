@@ -85,18 +85,14 @@ def _number(
     width: int | None = None,
 ) -> Column:
     def value(row: dict[str, Any]) -> float | None:
-        number_value = row[name]
-        return (
-            None
-            if number_value is None or not math.isfinite(number_value)
-            else number_value * factor
-        )
+        content = row[name]
+        return None if content is None or not math.isfinite(content) else content * factor
 
     settings = (("format", form), *([("width", width)] if width else []))
     return Column(title, value, number, st.column_config.NumberColumn, settings, True)
 
 
-def _whose(row: dict[str, Any]) -> str | None:
+def _verdict_of_best(row: dict[str, Any]) -> str | None:
     """`faster: inductor`, because a speedup is that of the best backend."""
     if row["verdict"] is None:
         return None
@@ -124,7 +120,7 @@ COLUMNS = {
     ),
     "verdict": Column(
         "Verdict",
-        lambda row: _whose(row) if row["known"] else PENDING,
+        lambda row: _verdict_of_best(row) if row["known"] else PENDING,
         "speed_verdict",
         settings=(("width", 180),),
     ),

@@ -214,7 +214,7 @@ def show_card(card: Card, *, has_legend: bool = True) -> None:
             with st.container(horizontal=True, width="content", gap="xsmall"):
                 _chart_downloads(card, chosen)
         name = card.name
-        image = {"format": "png", "filename": named(name), "scale": 2}
+        image = {"format": "png", "filename": with_origin(name), "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
         # New data preserve zoom and hidden lines as long as figure and group stay the same.
         group = origin().name
@@ -245,7 +245,7 @@ def titled(
         yield
 
 
-def named(file_name: str) -> str:
+def with_origin(file_name: str) -> str:
     """The name of a downloaded file, which begins with its experiment."""
     return "-".join(filter(None, [origin().name, file_name]))
 
@@ -356,10 +356,10 @@ def download(
     help: Markdown | None = None,
 ) -> None:
     """A button for a file that is made on request; `unavailable`: why it cannot be made."""
-    name = named(file_name)
+    name = with_origin(file_name)
     st.download_button(
         label,
-        partial(_made, data, name, mime) if callable(data) else data,
+        partial(_made_for_browser, data, name, mime) if callable(data) else data,
         name,
         mime,
         key=f"download-{file_name}",
@@ -375,7 +375,7 @@ MOST_KEPT = 8
 _places = cycle(range(MOST_KEPT))
 
 
-def _made(make: Callable[[], bytes], name: str, mime: str) -> bytes:
+def _made_for_browser(make: Callable[[], bytes], name: str, mime: str) -> bytes:
     """Makes a file, and has Streamlit keep it until `MOST_KEPT` others were made. Streamlit itself
     deletes it after two page scripts of any reader have ended. A page that follows a run ends one
     every half second, so a browser could request a file that is gone, and would save an error

@@ -24,7 +24,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 
-_shown: dict[tuple[int, str], tuple[pd.Timestamp, float]] = {}
+_shown_shares: dict[tuple[int, str], tuple[pd.Timestamp, float]] = {}
 """By store and experiment: its start, and the largest share of its time that the page has shown as
 done."""
 MOST_DONE = 0.99
@@ -56,9 +56,9 @@ def progress(store: Store, experiment_id: str, runs: pd.DataFrame) -> Progress |
     phases = _phases(store, experiment_id, runs, now)
     so_far = sum(phases.values())
     share = 0.0 if rough is None else so_far / max(so_far + rough, 1e-9)
-    before = _shown.get((store.id, experiment_id), (begun, 0.0))
+    before = _shown_shares.get((store.id, experiment_id), (begun, 0.0))
     share = max(min(share, MOST_DONE), before[1] if before[0] == begun else 0.0)
-    _shown[store.id, experiment_id] = begun, share
+    _shown_shares[store.id, experiment_id] = begun, share
     return Progress(
         elapsed=so_far,
         phases=phases,

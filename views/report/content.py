@@ -126,7 +126,7 @@ class Article:
     """A part of a report, with its figures."""
 
     title: str
-    at: Html
+    anchor: Html
     """Its anchor on the page."""
     html: Html
     figures: Sequence[dict[str, Any]]
@@ -135,7 +135,7 @@ class Article:
 def of_suite(store: Store, suite_run: str) -> Article:
     """A suite run: results of all models together; each cell links to its experiment below."""
     run_outcomes = outcomes(store, suite_run)
-    rows, at = groups(run_outcomes), f"s-{inert(suite_run)}"
+    rows, anchor = groups(run_outcomes), f"s-{inert(suite_run)}"
     frame = suite_charts.speedup_frame(run_outcomes, [])
     draw = suite_charts.by_conditions(frame)
     cards = [Card("Speedup of every model", draw, frame, "speedups", ["speedup"])] if draw else []
@@ -144,23 +144,23 @@ def of_suite(store: Store, suite_run: str) -> Article:
     cells = COMPARED.sub(r'href="#e-\1"', linked_here(suite_tables.cells_html(run_outcomes)))
     made: Html = "".join(
         [
-            f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
+            f'<article id="{anchor}"><section class="screen"><h1>{inert(suite_run)}</h1>',
             f'<p class="answer">{html(suite_tables.headline(rows))}</p></section>',
             table(summary),
-            quiet(suite_tables.rested(rows)),
-            charts(at, cards, [card.name for card in cards]),
+            quiet(suite_tables.models_in_means(rows)),
+            charts(anchor, cards, [card.name for card in cards]),
             "<h2>Every cell</h2>",
             cells,
             "</article>",
         ]
     )
-    return Article(title=suite_run, at=at, html=made, figures=[*figures(at, cards)])
+    return Article(title=suite_run, anchor=anchor, html=made, figures=[*figures(anchor, cards)])
 
 
 def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -> Article:
     """An experiment, from its answer to its specification; `presents`: whether some parts become
     screens of a presentation."""
-    page, at = experiment.page, f"e-{inert(experiment.experiment_id)}"
+    page, anchor = experiment.page, f"e-{inert(experiment.experiment_id)}"
     facts = "".join(
         f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>"
         for name, value in experiment.facts
@@ -171,7 +171,7 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
     what_to_do = html(advice(experiment.comparison))
     body: Html = "".join(
         [
-            f'<article id="{at}"><section class="{screen}">',
+            f'<article id="{anchor}"><section class="{screen}">',
             f'<p class="quiet">{html(experiment.provenance)}</p>',
             f"<h1>{inert(experiment.name)}</h1>",
             f'<p class="answer{" bad" if page.is_bad else ""}">{html(page.headline)}</p>',
@@ -184,7 +184,7 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
             if doubts
             else "",
             f"<h2>Why</h2>{reasons}" if reasons else "",
-            charts(at, page.cards, names if presents else ()),
+            charts(anchor, page.cards, names if presents else ()),
             *(table(page_table) for page_table in page.tables),
             f'<section class="{screen}"><h2>What to do</h2><p>{what_to_do}</p>'
             "<p>Run it again without the browser, with every setting that differs from its default:"
@@ -196,10 +196,12 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
             "</article>",
         ]
     )
-    return Article(title=experiment.name, at=at, html=body, figures=[*figures(at, page.cards)])
+    return Article(
+        title=experiment.name, anchor=anchor, html=body, figures=[*figures(anchor, page.cards)]
+    )
 
 
-def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
+def figures(anchor: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
     """Every figure of every card for plotly.js, without a theme: the page has its own."""
     for card in cards:
         made = {title: for_export(draw()) for title, draw in card.figures.items()}
@@ -208,10 +210,10 @@ def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
             for title, figure in made.items()
         }
         drawn = {title: json.loads(figure.to_json()) for title, figure in plain.items()}
-        yield {"id": f"{at}-{card.name}", "figures": drawn}
+        yield {"id": f"{anchor}-{card.name}", "figures": drawn}
 
 
-def charts(at: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
+def charts(anchor: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
     """The places of the charts; `screens`: names of those that become screens of a presentation."""
     made = ""
     for card in cards:
@@ -219,7 +221,7 @@ def charts(at: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
         named = [inert(title) for title in card.figures if title]
         choice = "".join(f'<button data-figure="{name}">{name}</button>' for name in named)
         made += (
-            f'<figure class="{kind}" data-chart="{at}-{inert(card.name)}"><figcaption><strong>'
+            f'<figure class="{kind}" data-chart="{anchor}-{inert(card.name)}"><figcaption><strong>'
             f'{html(card.title)}</strong><span class="choice">{choice}</span></figcaption>'
             f'<div class="plot" role="figure" aria-label="{html(card.title)}"></div><details>'
             f"<summary>What it shows</summary><p>{html(card.explanation)}</p></details></figure>"

@@ -121,7 +121,9 @@ def _packed(name: Html, data: bytes) -> Html:
 
 def _bar(articles: Sequence[Article]) -> Html:
     """Buttons for actions on the page, and links to its parts."""
-    links = "".join(f'<a href="#{article.at}">{inert(article.title)}</a>' for article in articles)
+    links = "".join(
+        f'<a href="#{article.anchor}">{inert(article.title)}</a>' for article in articles
+    )
     others = (
         f'<nav aria-label="Experiments">{links}</nav>' if 1 < len(articles) <= MAX_LINKS else ""
     )
@@ -183,9 +185,7 @@ def report_of(
     called before each experiment. Raises `NotInStore`, `NotExportable`, `NotWanted`.
     """
     known = set(queries.list_suite_runs(store)["suite_run"])
-    suite_runs = [
-        requested_id for requested_id in dict.fromkeys(requested) if requested_id in known
-    ]
+    suite_runs = [name for name in dict.fromkeys(requested) if name in known]
     ids: dict[str, None] = {}
     for requested_id in requested:
         experiments = [requested_id]
@@ -196,10 +196,10 @@ def report_of(
     if most is not None and len(ids) > most and not is_one_suite_run:
         raise NotExportable(f"a page has at most {most:,} experiments; this asks for {len(ids):,}")
     with _turns[len(ids) > MANY]:
-        return _made(store, list(ids), suite_runs, is_wanted)
+        return _report_page(store, list(ids), suite_runs, is_wanted)
 
 
-def _made(
+def _report_page(
     store: Store, ids: Sequence[str], suite_runs: Sequence[str], is_wanted: Callable[[], bool]
 ) -> str:
     def go_on() -> None:

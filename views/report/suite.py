@@ -140,7 +140,7 @@ def _saved_text(row: Group) -> Markdown:
     )
 
 
-def rested(rows: Sequence[Group]) -> list[Markdown]:
+def models_in_means(rows: Sequence[Group]) -> list[Markdown]:
     """The models in each mean."""
     return [f"{_name(row)}: {sentence(rest)}" for row in rows if (rest := rests_on(row.mean)).parts]
 

@@ -49,20 +49,20 @@ def bound(
     text. `options`: the choices; other values in the address are ignored. `most`: the most entries
     of a list; the rest is ignored.
     """
-    given, known = _given(name), _known(name)
+    given, widget = _given(name), _last_widget(name)
     # If other code changed the address, a new widget begins with its value: a value set on the old
     # widget would be lost if a popover hides the widget. A removed widget leaves its key to the
     # next, because a session remembers the widget of each key until it ends. Also a widget that
     # shows the default begins anew when this changes, such as the steps of a resumed training.
-    is_outdated = known is not None and not given and known.default != default
-    if known is None or is_outdated or known.seen != given or known.key not in st.session_state:
+    is_outdated = widget is not None and not given and widget.default != default
+    if widget is None or is_outdated or widget.seen != given or widget.key not in st.session_state:
         start = _possible(value(name, default), default, options)
-        number = 0 if known is None else known.number + (known.key in st.session_state)
+        number = 0 if widget is None else widget.number + (widget.key in st.session_state)
         start = start if most is None else start[:most]
         key = f"{PREFIX}{name}.{number}" if number else PREFIX + name
-        known = _Known(key, start, given, number, default)
-        st.session_state[f"{PREFIX}{name} known"] = known
-    key = known.key
+        widget = _Widget(key, start, given, number, default)
+        st.session_state[f"{PREFIX}{name} known"] = widget
+    key = widget.key
 
     def changed() -> None:
         now = st.session_state[key]
@@ -70,10 +70,10 @@ def bound(
         is_nothing = not now and not isinstance(now, str)
         chosen = [] if now == default or is_nothing else now if isinstance(now, list) else [now]
         st.query_params[name] = chosen
-        known_now = known._replace(seen=list(chosen), chosen_at=time.monotonic())
-        st.session_state[f"{PREFIX}{name} known"] = known_now
+        changed_widget = widget._replace(seen=list(chosen), chosen_at=time.monotonic())
+        st.session_state[f"{PREFIX}{name} known"] = changed_widget
 
-    return {"key": key, "on_change": changed, **_first(known.start, options)}
+    return {"key": key, "on_change": changed, **_first(widget.start, options)}
 
 
 def show_tabs(name: str, parts: Mapping[Markdown, Callable[..., None]], *given: object) -> None:
@@ -106,7 +106,7 @@ def choice(label: Markdown, name: str, options: Sequence[Markdown], **look: Any)
     return chosen or options[0]
 
 
-class _Known(NamedTuple):
+class _Widget(NamedTuple):
     """The current widget of a name."""
 
     key: str
@@ -120,20 +120,20 @@ class _Known(NamedTuple):
     """Time of the reader's last choice, on the monotonic clock."""
 
 
-def _known(name: str) -> _Known | None:
+def _last_widget(name: str) -> _Widget | None:
     return st.session_state.get(f"{PREFIX}{name} known")
 
 
 def _given(name: str) -> list[str]:
     """The value in the address, or a choice of a moment ago, which it writes to the address
     again."""
-    given, known = st.query_params.get_all(name), _known(name)
-    if known is None or known.seen == given or _goes_back():
+    given, widget = st.query_params.get_all(name), _last_widget(name)
+    if widget is None or widget.seen == given or _goes_back():
         return given
-    if time.monotonic() - known.chosen_at >= ECHO_SECONDS or known.key not in st.session_state:
+    if time.monotonic() - widget.chosen_at >= ECHO_SECONDS or widget.key not in st.session_state:
         return given
-    st.query_params[name] = known.seen
-    return list(known.seen)
+    st.query_params[name] = widget.seen
+    return list(widget.seen)
 
 
 def _goes_back() -> bool:

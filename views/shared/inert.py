@@ -29,7 +29,7 @@ ENTITIES = re.compile(
     r"|^(?:[-+](?=\s|$)|[-=]+\s*$|#{1,6}(?=\s|$)|\d{1,9}[.)](?=\s|$))"  # lists, headings
 )
 """Characters that mean something in one of the formats; as entities they only show."""
-FOUND_LATER = re.compile(
+PARSED_LATER = re.compile(
     r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)"
     r"|(?<=[\w.+-])(?=@)"
     r"|:(?=[\w+-]+:)"
@@ -60,9 +60,9 @@ def inert(text: object) -> str:
 
     Line breaks become spaces, control characters a replacement character.
     """
-    apart = FOUND_LATER.sub(lambda match: match[0] + JOINER, plain(text))
+    separated = PARSED_LATER.sub(lambda match: match[0] + JOINER, plain(text))
     return ENTITIES.sub(
-        lambda match: "".join(f"&#{ord(character)};" for character in match[0]), apart
+        lambda match: "".join(f"&#{ord(character)};" for character in match[0]), separated
     )
 
 
@@ -100,8 +100,8 @@ def _note_line(line: str) -> str:
     # Four spaces would begin a code block, which shows entities undecoded.
     indented = line.expandtabs(2).lstrip(" ")
     depth = min(3, len(line.expandtabs(2)) - len(indented))
-    apart = FOUND_LATER.sub(lambda match: match[0] + JOINER, indented)
-    return " " * depth + ACTING_IN_NOTES.sub(lambda match: f"&#{ord(match[0])};", apart)
+    separated = PARSED_LATER.sub(lambda match: match[0] + JOINER, indented)
+    return " " * depth + ACTING_IN_NOTES.sub(lambda match: f"&#{ord(match[0])};", separated)
 
 
 def plain(text: object) -> str:

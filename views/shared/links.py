@@ -61,7 +61,5 @@ def explained(names: Iterable[str]) -> Markdown:
         for name in dict.fromkeys(names)
     ]
     return (
-        definitions[0]
-        if len(definitions) == 1
-        else "\n".join(f"- {definition}" for definition in definitions)
+        definitions[0] if len(definitions) == 1 else "\n".join(f"- {text}" for text in definitions)
     )

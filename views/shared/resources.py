@@ -172,14 +172,14 @@ SHARE = 0.03
 """Share of a core for reading and drawing new rows."""
 SOONEST, LATEST = 1.8, 10.0
 """Least and most seconds between two reads."""
-ALONE = 4
+FEW_READERS = 4
 """Readers up to this number do not slow down each other's updates."""
 
 
 def among_readers(seconds: float, at_most: float) -> float:
     """Seconds until a part of a page redraws, such that many readers use about as much of one
-    process as `ALONE` readers. The page calls it when it is opened."""
-    return min(at_most, seconds * max(1.0, process_wide().num_readers / ALONE))
+    process as `FEW_READERS` readers. The page calls it when it is opened."""
+    return min(at_most, seconds * max(1.0, process_wide().num_readers / FEW_READERS))
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ class State:
 
 
 @dataclass
-class _Known:
+class _Watch:
     """State that one request leaves for the next."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -78,7 +78,7 @@ class _Known:
     """Since when experiments have been waiting without a supervisor."""
 
 
-known = _Known()
+watch = _Watch()
 workers = ThreadPoolExecutor(1, thread_name_prefix="take-in")
 
 
@@ -110,10 +110,10 @@ def look() -> State:
 
 def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: bool) -> Iterator[str]:
     is_missing = bool(num_waiting) and not is_paused and not heartbeat.is_alive
-    with known.lock:
+    with watch.lock:
         now = time.monotonic()
-        known.missing_since = (known.missing_since or now) if is_missing else None
-        missing = now - (known.missing_since or now)
+        watch.missing_since = (watch.missing_since or now) if is_missing else None
+        missing = now - (watch.missing_since or now)
     if missing > STARTING_SECONDS:
         yield (
             f"{num_waiting} experiments wait, and no supervisor has run for "
@@ -139,10 +139,10 @@ def _of_index(ingesting: float, age: float | None) -> Iterator[str]:
 
 def problems_of_ingest() -> list[str]:
     """Problems of the latest ingest; empty if it takes longer than `PATIENCE_SECONDS`."""
-    with known.lock:
-        if known.taking_in is None or known.taking_in.done():
-            known.taking_in = workers.submit(_take_in)
-        taking_in = known.taking_in
+    with watch.lock:
+        if watch.taking_in is None or watch.taking_in.done():
+            watch.taking_in = workers.submit(_take_in)
+        taking_in = watch.taking_in
     try:
         return taking_in.result(timeout=PATIENCE_SECONDS)
     except TimeoutError:
@@ -181,7 +181,7 @@ SILENT = "the data folder does not respond: its disk hangs or is very slow"
 lookers = ThreadPoolExecutor(2, thread_name_prefix="probe")
 
 
-async def looked() -> State | None:
+async def state_in_time() -> State | None:
     """The state of everything; None if it could not be determined in time."""
     try:
         loop = asyncio.get_running_loop()
@@ -192,7 +192,7 @@ async def looked() -> State | None:
 
 async def healthz(request: Request) -> Response:
     """200 if everything works, else 503 with the problems."""
-    state, where = await looked(), str(data_dir().path)
+    state, where = await state_in_time(), str(data_dir().path)
     content: dict[str, Any] = {"status": "wrong", "problems": [SILENT]}
     if state is not None:
         content = {
