@@ -1,5 +1,5 @@
-"""Through the dashboard: from page to page without loading it again, as its own links lead, and to
-a new experiment."""
+"""Ways through the dashboard: from page to page without reloading, as its links do, and to a new
+experiment."""
 
 import re
 
@@ -17,13 +17,14 @@ GO = """address => {
     };
     ask();
 }"""
-"""As the browser's own buttons do; `hasRun` says that the page began to run. A change of the theme
-replaces the app: the whole document is observed, and an event that nobody heard is sent again."""
+"""Goes to an address as the browser's own buttons do; `hasRun` tells that the page began to run. A
+change of the theme replaces the app, so the observer watches the whole document, and an event
+without an effect is sent again."""
 AT_REST = "[data-testid=stApp][data-test-script-state=notRunning]"
 
 
 def go(page: Page, address: str) -> None:
-    """Looks ten times a second: with every frame, the frames take the processor."""
+    """Polls ten times a second: polling at every frame would take the processor."""
     page.evaluate(GO, address)
     page.wait_for_function("window.hasRun", polling=100)
     page.locator(AT_REST).wait_for()
@@ -36,16 +37,14 @@ def fits(page: Page) -> bool:
 
 
 EAGER = "&quick.debug_backends=eager"
-"""Of the backends, it compiles soonest."""
+"""The backend that compiles fastest."""
 
 
 def launch(
     page: Page, address: str, num_samples: int, fields: str = EAGER, processes: str = "3 processes"
 ) -> str:
     """Launches baseline, control and a backend of a tiny BERT through the form; returns the id.
-
-    `fields`: more of them, as the address has them, which may ask for fewer runs.
-    """
+    `fields`: more fields, as in the address; they may lead to fewer runs."""
     page.goto(
         f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
         f"&quick.eval_samples=64&quick.backends={fields}"

@@ -1,8 +1,6 @@
-"""A library of more experiments than a screen shows, as people have after weeks.
-
-Most were stopped before they did a step, and share their files on the disk. Among them are those
-that somebody looks for: one by its tag, two of different machines, two nights with a step between.
-"""
+"""A library with more experiments than a screen shows. Most were stopped before their first step,
+and share their files on the disk. Among them are those that the tests search: one by its tag, two
+of different machines, two nights with a step between them."""
 
 import os
 from collections.abc import Iterator
@@ -16,9 +14,9 @@ from tests.helpers.nights import record_night
 NUM_EXPERIMENTS = 60
 NUM_ALIKE = 4
 TARGET = "20261121-000003-000000-0003"
-"""The one of those alike that is looked for: its tag is `needle`."""
+"""The searched experiment among many equal ones: its tag is `needle`."""
 PAIR = ("20261120-090000-000000-0001", "20261120-090000-000000-0002")
-"""The same training on a CPU and on an H100, with another torch."""
+"""The same training on a CPU and on an H100, with another version of torch."""
 H100 = {
     "host": "cluster",
     "device_name": "NVIDIA H100",
@@ -45,7 +43,7 @@ def make_many(folder: DataDir) -> None:
 
 
 def _ids(pattern: str, count: int) -> Iterator[str]:
-    """Ids whose time of day counts seconds, so that all of them are of real moments."""
+    """Ids whose times of day count seconds, so that each is a real time."""
     for number in range(count):
         minutes, seconds = divmod(number, 60)
         hours, minutes = divmod(minutes, 60)

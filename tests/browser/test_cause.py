@@ -1,4 +1,5 @@
-"""From a run with another result to its cause and the issue for PyTorch, in the real dashboard."""
+"""From a run with a different result to its cause and the issue for PyTorch, in the real
+dashboard."""
 
 import zipfile
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
-"""Every page, over records in which strangers wrote every free text, in a real Chromium.
-
-Each page is opened once for two claims: no text of a stranger acts, and axe-core finds nothing
-serious in either theme: contrast, names, roles, keyboard.
-"""
+"""Every page, with records in which strangers wrote every free text, in a real Chromium. Each page
+is opened once for two checks: no text of a stranger acts, and axe-core finds nothing serious in
+either theme: contrast, names, roles, keyboard."""
 
 import re
 from collections.abc import Iterator
@@ -58,7 +56,7 @@ TEXT = quote(hostile("query"))
 
 
 def said(*names: str) -> str:
-    """A stranger's text in so many parts of an address, which offer something else."""
+    """Parameters of an address whose values are a stranger's text, which no option has."""
     return "".join(f"&{name}={TEXT}" for name in names)
 
 
@@ -84,17 +82,17 @@ PAGES = {
     "Experiments, others": "?" + said("q", "model", "tag", "archived"),
     "Runs, others": "experiment?tab=Runs" + said("experiment", "runs", "run", "part"),
 }
-"""Address of each page, over all kinds of records. The form comes first, because it reads its
-address only when the app is loaded; the other pages follow theirs."""
+"""The address of each page, for all kinds of records. The form comes first, because it reads its
+address only when the app is loaded; the other pages follow their addresses."""
 NOT_FOR_AXE = {"Launch, again", "Experiments, others", "Runs, others"}
-"""Pages that are made of nothing but what others show as well."""
+"""Pages with nothing that other pages lack."""
 SAME_AROUND = {
     *TABS[1:],
     *(f"Run, {part}" for part in PARTS[1:]),
     *(f"Machine, {tab}" for tab in MACHINE_TABS[1:]),
 }
-"""Tabs: what is around them was looked at with the first one."""
-TOLD = {
+"""Tabs whose surroundings the check of the first tab covers."""
+MUST_BE_SHOWN = {
     "name",
     "model",
     "error-message",
@@ -116,53 +114,54 @@ TOLD = {
     "import-name",
     "source-source",
 }
-"""Where texts stand that pages must have shown, or it would be no wonder that none acts."""
+"""Fields whose hostile texts the pages must have shown; otherwise the test would prove nothing."""
 LIVING = """() => {
     const shown = ['title', 'alt', 'aria-label', 'value', 'placeholder', 'content', 'download'];
-    const found = [];
+    const attributes = [];
     for (const element of document.querySelectorAll('*'))
         for (const {name, value} of element.attributes)
             if (value.includes('HOST') && !shown.includes(name) && !name.startsWith('data-')
                 && !(name == 'href' && new URL(value, location).host == location.host))
-                found.push(`<${element.localName} ${name}="${value.slice(0, 200)}">`);
-    return found;
+                attributes.push(`<${element.localName} ${name}="${value.slice(0, 200)}">`);
+    return attributes;
 }""".replace("HOST", HOST)
-"""Attributes that hold a stranger's address, but for those that are only read out, and links within
-the dashboard, whose query has a run's id with its label."""
+"""Attributes that contain a stranger's address. Attributes that are only read out are left out, and
+links within the dashboard, whose query has a run's id with its label."""
 SEEN = r"""() => [...new Set(
-    Array.from(document.documentElement.outerHTML.matchAll(/HOST\/([\w-]+)/g), one => one[1]))]
+    Array.from(document.documentElement.outerHTML.matchAll(/HOST\/([\w-]+)/g), match => match[1]))]
 """.replace("HOST", re.escape(HOST))
-"""Where the texts stand that a page has: a report of megabytes is looked through where it is."""
+"""The fields whose hostile texts the page contains; the browser searches, because a report has
+megabytes."""
 SETTLED = """() => !document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton]')
     && document.querySelectorAll('[data-testid=stMain] [data-stale=true]').length == 0"""
 UNFOLD = """() => {
     const closed = document.querySelectorAll(
         'details:not([open]) > summary, [data-testid=stJson] .collapsed-icon');
-    closed.forEach(one => one.click());
+    closed.forEach(summary => summary.click());
     return closed.length;
 }"""
 MARK = """() => {
     const panels = [...document.querySelectorAll('[role=tabpanel]')];
-    panels.filter(one => one.checkVisibility()).pop().setAttribute('data-looked-at', '');
+    panels.filter(panel => panel.checkVisibility()).pop().setAttribute('data-looked-at', '');
 }"""
-"""Marks what the innermost tab shows."""
+"""Marks the content of the innermost tab."""
 STILL = """addEventListener('DOMContentLoaded', () => {
     const style = document.createElement('style');
     style.textContent = '*, *::before, *::after {transition: none !important}';
     document.head.append(style);
 });"""
-"""Without it colours change by and by, and what axe finds meanwhile has to be looked at again."""
+"""Removes transitions: axe would find the colours between."""
 BRIGHTNESS = """Math.max(...getComputedStyle(document.querySelector('[data-testid=stApp]'))
     .backgroundColor.match(/\\d+/g).slice(0, 3))"""
-"""How bright the page is, from 0 to 255."""
+"""The brightness of the page, from 0 to 255."""
 UNCOVERED = """() => {
     const heading = document.getElementById("speedup"), box = heading.getBoundingClientRect();
     return heading.contains(document.elementFromPoint(box.left + 5, box.top + 5));
 }"""
-"""Whether the definition that the address leads to is in sight; the bar on top could cover it."""
+"""Whether the definition that the address names is in view; the bar on top could cover it."""
 SHOWS = """() => ['.leaderboard', 'aside', '.plot', 'pre']
-    .filter(one => document.querySelector(`#show ${one}`)).join(' ')"""
-"""What a screen of a presentation shows: screens of one kind are made of the same elements."""
+    .filter(selector => document.querySelector(`#show ${selector}`)).join(' ')"""
+"""The elements of a screen of a presentation; screens with the same elements are checked once."""
 FAINT = """() => {
     const rgb = color => {
         const [r, g, b, a = 1] = color.match(/[\\d.]+/g).map(Number);
@@ -177,7 +176,7 @@ FAINT = """() => {
         const style = getComputedStyle(text), [r, g, b, a] = rgb(style.fill);
         const seen = a * style.fillOpacity * style.opacity;
         const mixed = [r, g, b].map((part, at) => seen * part + (1 - seen) * paper[at]);
-        const [low, high] = [bright(mixed), bright(paper)].sort((one, other) => one - other);
+        const [low, high] = [bright(mixed), bright(paper)].sort((a, b) => a - b);
         return high / low;
     };
     const inCell = text => text.closest('.textpoint') && text.closest('svg').querySelector('.hm');
@@ -186,8 +185,8 @@ FAINT = """() => {
         .filter(text => contrast(text) < 4.5)
         .map(text => `${text.textContent}: ${contrast(text).toFixed(2)}`);
 }"""
-"""Texts of charts with less contrast than WCAG 2.2 asks for, at which axe does not look. Those in
-the cells of a heat map are black or white, on colours that `test_palette` checks."""
+"""Texts of charts with less contrast than WCAG 2.2 requires; axe does not check charts. Texts in
+cells of a heat map are black or white, on colours that `test_palette` checks."""
 MADE = "[data-testid=stMain] :is(img[src^=http], iframe, object, embed, .katex, video, audio)"
 
 
@@ -202,7 +201,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Walk:
-    """A reader of the pages whose browser notes what it is made to do."""
+    """A reader of the pages, with a record of the requests of the browser."""
 
     def __init__(self, page: Page, address: str) -> None:
         self.page, self.address = page, address
@@ -211,7 +210,7 @@ class Walk:
         """Names of pages."""
         self.theme = "light"
         self.seen: set[str] = set()
-        """Where the texts stood that were shown."""
+        """The fields whose texts were shown."""
         page.on("request", self._note)
 
     def _note(self, request: Request) -> None:
@@ -219,8 +218,7 @@ class Walk:
             self.foreign_requests.append(request.url)
 
     def open(self, name: str) -> None:
-        """From page to page within the app, as its links lead: to load it takes longer than all
-        that is looked at."""
+        """Opens a page within the app, as its links do; loading takes longer than the checks."""
         address = f"{self.address}/{PAGES[name]}"
         (go if self.opened else Page.goto)(self.page, address)
         self.opened.add(name)
@@ -233,7 +231,7 @@ class Walk:
         self.look()
 
     def wait_for(self, condition: str) -> None:
-        """Looks ten times a second: with every frame, the frames take the processor."""
+        """Polls ten times a second: polling at every frame would take the processor."""
         self.page.wait_for_function(condition, polling=100)
 
     def change_theme(self) -> None:
@@ -247,7 +245,7 @@ class Walk:
         self.seen |= set(self.page.evaluate(SEEN))
 
     def check(self) -> None:
-        """That nothing acts; which texts there are, takes longer to find out."""
+        """Checks that nothing acts; finding all texts takes longer."""
         failed = self.page.locator("[data-testid=stException]").all_inner_texts()
         assert not failed, (self.page.url, failed)
         living = self.page.evaluate(LIVING)
@@ -258,7 +256,7 @@ class Walk:
 
 @pytest.fixture(scope="module")
 def walk(browser: Browser, address: str) -> Iterator[Walk]:
-    # The policy that keeps browsers from asking strangers is put aside: texts alone have to hold.
+    # The policy that keeps browsers from foreign hosts is off: the texts alone must be harmless.
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, bypass_csp=True)
     context.add_init_script(STILL)
     page = context.new_page()
@@ -280,17 +278,17 @@ def test_no_text_of_a_stranger_acts_and_axe_finds_nothing_serious_in_either_them
     findings = serious_once_drawn(walk.page, where)
     if name == "Definitions":
         walk.wait_for(UNCOVERED)
-    # An open page follows the reader's choice, of which only colours can be the worse. The next
-    # page begins in the theme that this one ends in: to change takes as long as to look.
+    # An open page follows the theme, and only colours can get worse. The next page begins in the
+    # theme in which this one ends, because a change takes as long as a check.
     walk.change_theme()
     findings += serious_once_drawn(walk.page, where, runOnly=["color-contrast"])
-    walk.look()  # once more: some parts of a page come late
+    walk.look()  # again, because some parts of a page come late
     assert not findings, "\n".join(findings)
 
 
 def serious_once_drawn(page: Page, where: str | None, **options: Any) -> list[str]:
-    """What is serious and stays so: on a busy machine colours change by and by, and what is drawn
-    anew is pale meanwhile."""
+    """Serious problems that stay: on a busy machine colours change slowly, and redrawn parts are
+    pale meanwhile."""
     for _ in range(30):
         if not (findings := [*serious(page, where, **options), *page.evaluate(FAINT)]):
             break
@@ -299,12 +297,12 @@ def serious_once_drawn(page: Page, where: str | None, **options: Any) -> list[st
 
 
 def test_the_texts_that_could_act_were_shown(walk: Walk) -> None:
-    # Where this test is run alone, or a busy machine showed something after it was looked for.
+    # If this test runs alone, or a busy machine showed a part after the check.
     for name in [*(set(PAGES) - walk.opened), *PAGES]:
-        if walk.seen >= TOLD:
+        if walk.seen >= MUST_BE_SHOWN:
             break
         walk.open(name)
-    assert walk.seen >= TOLD, TOLD - walk.seen
+    assert walk.seen >= MUST_BE_SHOWN, MUST_BE_SHOWN - walk.seen
 
 
 def test_faint_texts_of_charts_are_found(walk: Walk) -> None:
@@ -335,7 +333,7 @@ def test_no_text_of_a_stranger_acts_in_a_report_and_axe_finds_nothing_serious(wa
     walk.page.locator(".chart").first.scroll_into_view_if_needed()
     walk.page.locator(".chart .main-svg").first.wait_for()
     assert not serious(walk.page)
-    # Only colours can be the worse for the other theme, and of screens the table has the most.
+    # Only colours can get worse in the other theme, and the table has the most of all screens.
     walk.page.emulate_media(color_scheme="dark" if walk.theme == "light" else "light")
     assert not serious(walk.page, runOnly=["color-contrast"])
     walk.page.keyboard.press("p")
@@ -364,7 +362,7 @@ def test_no_text_of_a_stranger_acts_in_a_report_and_axe_finds_nothing_serious(wa
 
 
 def test_a_chart_that_left_as_a_page_of_its_own_asks_nobody(walk: Walk, tmp_path: Path) -> None:
-    # Charts of bars leave out the middle of the one, and nothing of the other.
+    # One name of a chart of bars is shortened in the middle, the other is not.
     label, short = hostile("label"), f"<i id={HOST}>"
     frame = pd.DataFrame(
         {

@@ -1,5 +1,5 @@
-"""One dashboard in use, in a real Chromium: what was chosen stays, what matters is in sight on a
-projector and on a phone, and what leaves comes in again."""
+"""A dashboard in use, in a real Chromium: choices stay, important parts are in view on a projector
+and on a phone, and exported files can be imported."""
 
 import io
 import os
@@ -38,21 +38,21 @@ OLDER, NEWER = "20261121-101010-000000-aaa0", "20261122-101010-000000-aaa1"
 RUNNING = "20261123-101010-000000-aaa2"
 LABELS = ("baseline", "control", "inductor")
 NOTES = """() => {
-  window.told = [];
+  window.notifications = [];
   window.Notification = class extends window.Notification {
     constructor(title, options) {
       super(title, options);
-      window.told.push(`${title}: ${options.body}`);
+      window.notifications.push(`${title}: ${options.body}`);
     }
   };
 }"""
-"""Keeps what the browser was asked to tell its reader."""
+"""Records the notifications that the browser shows."""
 CHOSEN = "[role=radio][aria-checked=true]"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
-    """Three finished experiments, of which one has many backends with long names."""
+    """Three finished experiments; one has many backends with long names."""
     folder = DataDir(Path(tmp_path_factory.mktemp("use")) / "data")
     folder.path.mkdir()
     lock = FileLock(folder.supervisor_lock)
@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
 
 @pytest.fixture(scope="module")
 def runs(folder: DataDir) -> dict[str, Recording]:
-    """Of an experiment at work, by label."""
+    """The runs of an active experiment, by label."""
     spec = experiment_spec(name="at work", num_steps=1000)
     me = ProcessIdentity.of(os.getpid())
     started = {label: Recording(folder.runs, label, spec, RUNNING) for label in LABELS}
@@ -91,14 +91,14 @@ def tab(reader: BrowserContext) -> Page:
 
 @pytest.fixture
 def page(tab: Page) -> Page:
-    """Where the test before left it, in the usual size: to load a page again takes long."""
+    """The page as the previous test left it, in the usual size: loading takes long."""
     tab.set_viewport_size({"width": 1280, "height": 1000})
     tab.emulate_media(color_scheme="light")
     return tab
 
 
 def to(page: Page, title: str) -> None:
-    """Goes to a page as people do, by the bar on top."""
+    """Goes to a page through the bar on top, as people do."""
     page.get_by_role("link", name=title, exact=True).first.click()
 
 
@@ -107,14 +107,14 @@ def chosen_experiment(page: Page) -> str:
 
 
 def the_field(page: Page) -> Locator:
-    """The list of experiments, once the field of the page before has gone."""
+    """The list of experiments, after the field of the previous page has disappeared."""
     field = page.locator(".st-key-chosen_experiment input")
     expect(field).to_have_count(1)
     return field
 
 
 def choose(page: Page, name: str) -> None:
-    """Opens the list again if a page that was still being drawn closed it, as a person would."""
+    """Opens the list again if a page that was still being drawn closed it."""
     wanted = page.get_by_role("option", name=re.compile(f"^{name} "))
     for _ in range(3):
         the_field(page).click()
@@ -125,13 +125,13 @@ def choose(page: Page, name: str) -> None:
 
 
 def sizes_of_plotly(page: Page) -> list[int]:
-    """Bytes of each script of Plotly's that the page loaded, once a chart is drawn."""
+    """Bytes of each script of plotly.js that the page loaded, after a chart is drawn."""
     page.locator(".moving-chart .main-svg").first.wait_for()
-    loaded = "performance.getEntriesByType('resource').map(one => [one.name, one.transferSize])"
+    loaded = "performance.getEntriesByType('resource').map(file => [file.name, file.transferSize])"
     return [size for name, size in page.evaluate(loaded) if "plotly" in name.lower()]
 
 
-# First in this file, while the browser has nothing of the dashboard.
+# First in this file, because the browser's cache is still empty.
 def test_what_was_chosen_is_shown_again_on_the_way_back(page: Page, address: str):
     page.goto(f"{address}/experiment")
     assert [size > 100_000 for size in sizes_of_plotly(page)] == [True], "before the first chart"
@@ -152,7 +152,7 @@ def test_what_was_chosen_is_shown_again_on_the_way_back(page: Page, address: str
     page.locator(".backend-cards").wait_for()
     assert chosen_experiment(page).startswith("older")
 
-    # The runs that are picked of one experiment are not asked of another.
+    # The runs that are selected in one experiment are not requested of another.
     go(page, f"{address}/experiment?tab=Runs&experiment={NEWER}")
     pills = page.locator(".st-key-runs button")
     pills.filter(has_text="aot_eager").click()
@@ -165,7 +165,7 @@ def test_what_was_chosen_is_shown_again_on_the_way_back(page: Page, address: str
 
 
 def open_palette(page: Page) -> Locator:
-    """Its field. A page that has just been drawn takes some milliseconds until it hears keys."""
+    """The palette's field. A page that has just been drawn ignores keys for some milliseconds."""
     field = page.get_by_role("dialog").locator("input")
 
     def opens() -> bool:
@@ -201,25 +201,25 @@ SEEN = """cell => {
   const top = document.elementFromPoint(x, y);
   return box.left >= 0 && box.right <= innerWidth && (cell.contains(top) || cell === top);
 }"""
-"""Whether nothing of a cell is beyond the sides of the page, and nothing lies on it."""
+"""Whether the whole cell is within the page, and nothing covers it."""
 HIDDEN = (
     f"cells => cells.filter(cell => !({SEEN})(cell) || !cell.innerText.trim())"
     ".map(cell => cell.outerHTML)"
 )
-"""Of some cells, those that cannot be read."""
+"""The cells that cannot be read."""
 SHADE = "cell => +getComputedStyle(cell, '::before').opacity"
 
 
 COVERED = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
-  const place = one => one.getBoundingClientRect();
+  const place = element => element.getBoundingClientRect();
   const bar = [...plot.querySelectorAll('.modebar-group')].map(place);
   const meets = (a, b) => a.left < b.right && b.left < a.right
     && a.top < b.bottom && b.top < a.bottom;
   return [...plot.querySelectorAll('text')]
-    .filter(text => place(text).width && bar.some(one => meets(one, place(text))))
+    .filter(text => place(text).width && bar.some(button => meets(button, place(text))))
     .map(text => text.textContent);
 })"""
-"""Texts of charts that lie below a mode bar."""
+"""Texts of charts that a mode bar covers."""
 
 
 def assert_nothing_is_covered(page: Page, chart: Locator) -> None:
@@ -250,7 +250,7 @@ def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_
     page.wait_for_timeout(500)
     assert fits(page)
 
-    # Runs and their break-even are in sight however the table is scrolled.
+    # Runs and their break-even are in view however the table is scrolled.
     table = page.locator(".leaderboard").first
     cells = table.locator(".break-even, tr > :first-child")
     assert cells.count() == 14, "a title and six runs, twice"
@@ -258,7 +258,7 @@ def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_
         table.evaluate("(box, share) => box.scrollLeft = share * box.scrollWidth", scrolled)
         assert not cells.evaluate_all(HIDDEN), scrolled
 
-    # What is scrolled away shows as a shade, and nothing does where all fits.
+    # A shade shows that columns are scrolled away; without hidden columns there is none.
     first = table.locator("td.break-even").first
     table.evaluate("box => box.scrollLeft = 0")
     hidden = table.evaluate("box => box.scrollWidth - box.clientWidth")
@@ -276,7 +276,7 @@ def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_
     times, loss = (page.locator(f".st-key-chart-run-{name}") for name in ("steps", "loss"))
     for chart in (times, loss):
         chart.locator(".main-svg").first.wait_for()
-    if width > 390:  # on a phone a finger scrolls and does not zoom
+    if width > 390:  # on a phone, a finger scrolls and does not zoom
         shown = zoom(times)
         assert shown[0] > 10
         wait_until(lambda: x_range(loss) == pytest.approx(shown, abs=0.01))
@@ -293,9 +293,9 @@ HEIGHTS = """() => {
   };
   look();
 }"""
-"""Notes in every frame how high the place of each chart is."""
+"""Records the height of each chart's place in every frame."""
 SHOWN = "names => names.every(name => window.heights[name]?.some(height => height))"
-"""Whether each of these charts was seen in its place."""
+"""Whether each of these charts was recorded in its place."""
 OUTLINE = """() => {
   const style = getComputedStyle(document.activeElement);
   return `${style.outlineStyle} ${style.outlineWidth} ${style.outlineColor}`;
@@ -313,13 +313,13 @@ def test_a_chart_has_its_place_before_it_is_drawn_and_the_tab_names_page_and_exp
     page.locator(".st-key-chart-loss .main-svg").first.wait_for()
     page.get_by_role("tab", name="Verdict").click()
     page.locator(".st-key-chart-break-even .main-svg").first.wait_for()
-    # A frame that is late under load may still note the place of a chart that is shown by now.
+    # Under load, a late frame may still record the place of a chart that is already shown.
     page.wait_for_function(SHOWN, arg=["chart-loss", "chart-break-even"])
     for name, seen in page.evaluate("window.heights").items():
         shown = {height for height in seen if height}  # 0 while its tab is hidden
         assert max(shown, default=0) - min(shown, default=0) <= 2, (name, shown)
 
-    # Whoever goes through the page by keyboard sees where they are.
+    # The focus is visible for people who use the keyboard.
     page.locator("body").press("Tab")
     outlines = []
     for _ in range(25):
@@ -363,11 +363,11 @@ def test_the_list_of_tags_leaves_the_button_that_saves_free_and_a_file_is_import
 
 
 def open_labels_of_all(page: Page) -> None:
-    """Up to the field of the tags, which has the keyboard then."""
+    """Moves the focus to the field of the tags."""
     table = page.locator("[data-testid=stDataFrame] canvas").first
     label = page.get_by_role("button", name="Label", exact=True)
     table.wait_for()
-    for _ in range(10):  # A table that is drawn anew just then takes no click.
+    for _ in range(10):  # A table ignores a click while it is drawn again.
         page.wait_for_timeout(800)
         if not label.is_visible():
             box = table.bounding_box()
@@ -392,10 +392,10 @@ CONTRAST = """button => {
   const [r, g, b, a = 1] = rgb(getComputedStyle(text).color);
   return Math.max(...[r, g, b].map((part, at) => a * Math.abs(part - paper[at])));
 }"""
-"""By how much of 255 a button's word differs from what lies behind it."""
+"""The difference between a button's text and its background, of 255."""
 PAPER = """() => +getComputedStyle(document.querySelector('[data-testid=stApp]'))
   .backgroundColor.match(/\\d+/)[0]"""
-"""How bright the page is."""
+"""The brightness of the page."""
 
 
 def test_a_button_that_cannot_be_used_yet_can_be_read_and_a_script_uploaded_makes_it_usable(
@@ -408,7 +408,7 @@ def test_a_button_that_cannot_be_used_yet_can_be_read_and_a_script_uploaded_make
         page.emulate_media(color_scheme=theme)
         wait_until(lambda: (page.evaluate(PAPER) < 128) == (theme == "dark"))  # noqa: B023
         assert button.is_disabled()
-        wait_until(lambda: button.evaluate(CONTRAST) > 60)  # colours change by and by
+        wait_until(lambda: button.evaluate(CONTRAST) > 60)  # colours change slowly
     page.get_by_text("Upload a script").click()
     script = ROOT / "examples/scripts/plain_loop.py"
     page.locator("input[type=file]").first.set_input_files(script)
@@ -417,7 +417,7 @@ def test_a_button_that_cannot_be_used_yet_can_be_read_and_a_script_uploaded_make
 
 
 class Planted:
-    """Would make a file if anybody unpickled it."""
+    """A pickle that would create a file if anybody unpickled it."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -529,7 +529,7 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and
     after = chart.evaluate(look)
     assert (after["range"], after["hidden"]) == (before["range"], ["control"])
 
-    # One has the turn, the others wait.
+    # One run has the turn, the others wait.
     runs["inductor"].log.append("phase", phase="training")
     runs["baseline"].log.append("phase", phase="waiting")
     runs["control"].log.append("phase", phase="waiting")
@@ -538,7 +538,7 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and
     expect(page.get_by_text("waiting for its turn")).to_have_count(2)
     expect(page.get_by_text("training a block")).to_have_count(1)
 
-    # The chart has its title and its files, while it moves.
+    # While the chart moves, it has its title and its downloads.
     expect(page.get_by_text("Loss so far")).to_be_visible()
     with page.expect_download() as download:
         page.locator(".st-key-download-race-csv button").click()
@@ -546,7 +546,7 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and
     download.value.save_as(tmp_path / "race.csv")
     assert len((tmp_path / "race.csv").read_text().splitlines()) == 1 + 3 * 20
 
-    # It is stopped, and the reader who asked for it is told of its end.
+    # The experiment is stopped, and the reader who requested it is notified of the end.
     page.get_by_role("button", name="Tell me when it is over").click()
     expect(page.get_by_role("button", name="You will be told")).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
@@ -554,8 +554,8 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and
     wait_until(lambda: all(run.run.cancel_file.exists() for run in runs.values()))
     for run in runs.values():
         run.end(RunState.CANCELLED, "stopped")
-    page.wait_for_function("window.told.length > 0")
-    assert page.evaluate("window.told") == ["at work: stopped"]
-    # The race turns into its verdict without a click.
+    page.wait_for_function("window.notifications.length > 0")
+    assert page.evaluate("window.notifications") == ["at work: stopped"]
+    # The race changes to its verdict without a click.
     expect(page.get_by_role("tab", name="Verdict")).to_be_visible()
     expect(page.get_by_text("stopped").first).to_be_visible()

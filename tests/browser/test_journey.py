@@ -1,7 +1,5 @@
 """A person's way through the real app: a real Chromium, a real server, real training on the CPU.
-
-The shortest way, from the form to a table, is at the end of `test_library.py`.
-"""
+The shortest way, from the form to a table, is at the end of `test_library.py`."""
 
 import re
 import shutil
@@ -67,12 +65,12 @@ def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
         field.click()
         page.get_by_role("option", name=f"{name}=").click()
         expect(page.get_by_text(f"{processes} processes")).to_be_visible()
-    page.keyboard.press("Escape")  # While the options are open, nothing else has a role.
+    page.keyboard.press("Escape")  # While the options are open, other elements have no role.
     page.get_by_role("button", name="Launch").click()
     expect(page.locator(".backend-cards")).to_be_visible()
     expect(page.get_by_text("second trains this at ")).to_be_visible()
     cells = page.get_by_role("cell", name=re.compile("^eager.?@second$"))
-    expect(cells).to_be_visible()  # with a sign that keeps an address from becoming a link
+    expect(cells).to_be_visible()  # with a character that keeps an address from becoming a link
     expect(page.get_by_text("second: all recorded versions are the same.")).to_be_visible()
 
 
@@ -81,7 +79,7 @@ def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
 ):
     checkpoints = "&quick.checkpoint_every=20&quick.checkpoints_unit=steps"
     experiment_id = launch(page, address, num_samples=2400, fields=checkpoints)
-    # From 30 steps on there is a checkpoint after 20.
+    # After step 30 there is a checkpoint of step 20.
     expect(page.get_by_text(re.compile(r"([3-9]\d|\d{3}) / 300 steps")).nth(2)).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop it").click()
@@ -93,7 +91,7 @@ def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
         if experiment.experiment_id == experiment_id
     )
     assert {run.state for run in resumed.runs} == {RunState.FINISHED}
-    # Further controls, where losses decide too little, begin after the others have ended.
+    # More controls, which run if losses decide too little, begin after the others have ended.
     stopped = [run for run in resumed.runs if not re.search(r"[.]control-\d", run.run_id)]
     assert len(stopped) == 3
     assert all('"kind":"resumed"' in run.events_file.read_text() for run in stopped)
@@ -122,7 +120,7 @@ def test_runs_outlive_a_killed_dashboard_and_the_next_one_shows_every_step(
 
 
 def processes_that_serve(address: str) -> list[str]:
-    """Command lines of living processes that were told to serve at this address."""
+    """Command lines of living processes that serve this address."""
     port = address.rpartition(":")[2]
     commands = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
@@ -134,7 +132,7 @@ def processes_that_serve(address: str) -> list[str]:
 
 
 class Clicks:
-    """A reader who counts clicks; typing a path into a field that was clicked is none."""
+    """A reader that counts clicks; typing a path into a clicked field counts none."""
 
     def __init__(self, page: Page) -> None:
         self.page, self.count = page, 0
@@ -173,7 +171,7 @@ def test_from_the_first_page_to_the_verdict_of_ones_own_script_takes_at_most_six
     clicks.on("link", "Launch")
     clicks.on("radio", "Your own script")
     page.get_by_text("Upload a script").click()
-    # A person clicks a button for this and chooses a file.
+    # A person clicks a button for this and selects a file.
     page.locator("input[type=file]").first.set_input_files(ROOT / "examples/scripts/plain_loop.py")
     clicks.count += 2
     expect(page.get_by_text("What will run:")).to_be_visible()

@@ -1,5 +1,5 @@
-"""Journeys among many experiments in a real Chromium: found, ticked, held side by side
-across machines; by keyboard, on a phone, dark; one more launched."""
+"""Journeys among many experiments in a real Chromium: search, tick, compare side by side across
+machines; by keyboard, on a phone, in the dark theme; and launch another experiment."""
 
 import csv
 import re
@@ -28,7 +28,7 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 SHIPPED = {run.name.partition(".")[0] for run in EXAMPLES.glob("*/*.baseline")}
 ALL = f"{NUM_EXPERIMENTS + len(SHIPPED):,}"
 FIRST_ROW, ROW_HEIGHT = 52, 35
-"""Where rows of the table stand below its upper edge, in pixels."""
+"""Positions of rows of the table below its upper edge, in pixels."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     folder = DataDir(tmp_path_factory.mktemp("library"))
     keep(folder, MACHINE)
     make_many(folder)
-    compare_all(folder)  # numbers that arrive meanwhile would draw the table anew
+    compare_all(folder)  # numbers that arrive meanwhile would redraw the table
     return folder
 
 
@@ -48,7 +48,7 @@ def address(folder: DataDir) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def page(reader: BrowserContext, address: str) -> Page:
-    """Each test goes on where the one before left it: to load a page again takes long."""
+    """Each test continues where the previous one ended: loading takes long."""
     page = reader.new_page()
     page.set_viewport_size(LAPTOP)
     page.goto(f"{address}/definitions")
@@ -69,12 +69,12 @@ def table(page: Page):
 
 def settle(page: Page) -> None:
     page.locator(AT_REST).wait_for()
-    page.wait_for_timeout(400)  # the table draws its rows in frames of its own
+    page.wait_for_timeout(400)  # the table draws its rows in its own frames
 
 
 def resting_place(page: Page) -> FloatRect:
-    """Where the table is once it moves no more: what is said above it comes and goes meanwhile, and
-    a click would hit something else."""
+    """The position of the table once it no longer moves: texts above it come and go, and a click
+    would hit something else."""
     before = None
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
@@ -87,7 +87,7 @@ def resting_place(page: Page) -> FloatRect:
 
 
 def tick(page: Page, row: int) -> None:
-    """A table that is drawn anew just then takes no click: another one follows."""
+    """Clicks again if a table that was being redrawn ignored the click."""
     picked = page.locator(".st-key-picked")
     before = picked.inner_text()
     for _ in range(3):
@@ -99,14 +99,14 @@ def tick(page: Page, row: int) -> None:
                 settle(page)
                 if picked.inner_text() != before:
                     return
-                break  # a search that ended just then drew the table anew, without the tick
+                break  # a search that ended just now redrew the table without the tick
             page.wait_for_timeout(100)
     raise AssertionError(f"row {row} was not ticked")
 
 
 def press(page: Page, name: str, exact: bool = False) -> None:
-    """Presses the button when the page is at rest: while a run of the page replaces its elements, a
-    button can be there twice."""
+    """Presses the button when the page is at rest: while the page replaces its elements, a button
+    can exist twice."""
     settle(page)
     button = page.get_by_role("button", name=name, exact=exact)
     expect(button).to_have_count(1)
@@ -132,7 +132,7 @@ def return_to_an_empty_search(page: Page) -> None:
 
 
 def reach_the_table(page: Page) -> None:
-    """By keyboard, from wherever the focus is."""
+    """Moves the focus by keyboard, from any element."""
     for _ in range(80):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.tagName") == "CANVAS":
@@ -158,7 +158,7 @@ def test_one_of_many_is_opened_by_keyboard_alone_and_a_search_is_not_chosen_on_t
     assert "q=needle" in listed.url
     settle(listed)
     picked = listed.locator(".st-key-picked").get_by_role("link", name="Open")
-    # The table is drawn again as numbers arrive; a key at that moment is lost, as a person sees.
+    # The table is redrawn when numbers arrive, and ignores a key at that moment.
     for _ in range(5):
         tick_the_first_row(listed)
         with suppress(AssertionError):
@@ -274,7 +274,7 @@ SHORTEST = (
     "eager%3Ascope%3Dforward&quick.debug_backends=&quick.controls=0&quick.evaluate=never"
     "&quick.profile_steps=0"
 )
-"""Without a control and with nothing but steps, of which only the forward pass is compiled."""
+"""No control and nothing but steps; only the forward pass is compiled."""
 
 
 def test_a_person_launches_compares_and_downloads(
@@ -283,7 +283,7 @@ def test_a_person_launches_compares_and_downloads(
     page.set_viewport_size(LAPTOP)
     experiment_id = launch(page, address, 160, SHORTEST, "2 processes")
 
-    # Nobody watches meanwhile, which would take longer than the training.
+    # No page watches the training, because watching would take longer than training.
     go(page, f"{address}/definitions")
     launched = find_experiment(folder, experiment_id)
     wait_until(lambda: all(run.state.is_final for run in launched.runs))

@@ -1,4 +1,4 @@
-"""Charts in a browser as a hand zooms them."""
+"""Zooms charts in a browser with the mouse."""
 
 from playwright.sync_api import Locator
 
@@ -8,7 +8,7 @@ RANGE = "box => box.layout.xaxis.range"
 
 
 def zoom(chart: Locator) -> list[float]:
-    """Drags over the middle of a drawn chart; the part of x that it shows then."""
+    """Drags over the middle of a drawn chart; returns the range of x that it then shows."""
     plot = chart.locator(".nsewdrag").first
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -24,6 +24,6 @@ def zoom(chart: Locator) -> list[float]:
 
 
 def x_range(chart: Locator) -> list[float]:
-    """The part of x that a drawn chart shows."""
+    """The range of x that a drawn chart shows."""
     x_range: list[float] = chart.locator(".js-plotly-plot").first.evaluate(RANGE)
     return x_range

@@ -1,4 +1,4 @@
-"""Ways in which a run folder can be broken, by accident or by somebody's design."""
+"""Ways in which a run folder can be broken, by accident or on purpose."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def _fifo(path: Path, outside: Path) -> None:
 
 
 def _socket(path: Path, outside: Path) -> None:
-    # An address has 108 bytes at most, so it is bound by a short name.
+    # An address has at most 108 bytes, so the socket is bound by a short name.
     with socket.socket(socket.AF_UNIX) as unix_socket:
         before = os.open(".", os.O_RDONLY)
         os.chdir(path.parent)
@@ -83,8 +83,8 @@ KINDS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def break_file(folder: Path, name: str, kind: str, outside: Path) -> None:
-    """Puts something of that kind in the place of a file or folder; `outside` is a file elsewhere
-    that a link may lead to."""
+    """Replaces a file or folder by something of that kind; `outside` is a file elsewhere that a
+    link may lead to."""
     path = folder / name
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -95,7 +95,7 @@ def break_file(folder: Path, name: str, kind: str, outside: Path) -> None:
 
 
 def change(document: Any, keys: list[int], value: Any) -> Any:
-    """The JSON value with one part of it, which the numbers lead to, replaced."""
+    """The JSON value with one part replaced, which the numbers select."""
     if not keys or not isinstance(document, (dict, list)) or not document:
         return value
     places = list(document) if isinstance(document, dict) else list(range(len(document)))
@@ -106,7 +106,8 @@ def change(document: Any, keys: list[int], value: Any) -> Any:
 
 
 def change_file(file: Path, keys: list[int], value: Any) -> None:
-    """Replaces a part of the JSON in a file; a journal gets each of its rows changed once more."""
+    """Replaces a part of the JSON in a file; in a journal, each row is changed in a copy of the
+    row."""
     if not file.is_file():
         return
     lines = file.read_text().splitlines() if file.suffix == ".jsonl" else [file.read_text()]

@@ -1,4 +1,5 @@
-"""A value other than its default for every field of a specification, and what must come with it."""
+"""A value other than the default for every field of a specification, and the fields that it
+needs."""
 
 from typing import Any
 
@@ -94,10 +95,10 @@ CHANGED: dict[str, Any] = {
     "script.steps": 500,
     "script.patience_seconds": 60.5,
 }
-"""By path."""
+"""The values by path."""
 TOGETHER = tuple(path for path in CHANGED if path not in ("nodes", "environments"))
-"""All of these together are a specification that breaks no rule: only what compares runs can span
-several machines or environments."""
+"""Fields that break no rule together: only comparisons of runs can span several machines or
+environments."""
 
 NEEDED = {
     "training.precision": ("devices",),
@@ -109,7 +110,8 @@ NEEDED = {
 
 
 def with_changes(*paths: str) -> ExperimentSpec:
-    """An experiment whose fields at these paths, and those they need, are changed."""
+    """An experiment in which the fields at these paths, and the fields that they need, are
+    changed."""
     values: dict[str, Any] = {"name": "one"}
     needed = [other for path in paths for other in NEEDED.get(path, ())]
     for path in (*paths, *needed):

@@ -1,5 +1,5 @@
-"""Comparisons: written by hand for what shows them, and of recorded experiments; their warnings,
-notes and doubts as the terminal has them."""
+"""Comparisons: written by hand for the code that shows them, and computed from recorded
+experiments; their warnings as the terminal prints them."""
 
 import math
 from dataclasses import fields
@@ -21,7 +21,7 @@ ROLES = {"baseline": "baseline", "control": "control"}
 
 
 def result(label: str, **values: object) -> Result:
-    """A run's result with nothing known but `values`."""
+    """A run's result in which only `values` are known."""
     role = ROLES.get(label, "backend")
     known = {
         "run_id": f"x.{label}",
@@ -49,7 +49,8 @@ def pays(
     gain: float = 1.0,
     **values: Any,
 ) -> BreakEven:
-    """A break-even with a compile latency that so many steps repay, each of which saves `gain`."""
+    """A break-even whose compile latency is repaid after so many steps, each of which saves
+    `gain`."""
     break_even_steps = {"reached": steps, "never": math.inf, "unsure": None}[verdict]
     known = {
         "compile_seconds": gain * (steps or 0.0),
@@ -81,7 +82,7 @@ def series(column: str, **runs: list[float]) -> pd.DataFrame:
 
 def comparison(*results: Result, scenario: str = "train") -> Comparison:
     spec = experiment_spec(scenario=scenario)
-    # The labels need not be those of the specification; all runs are in Breakeven's environment.
+    # The labels may differ from the specification's; all runs are in Breakeven's environment.
     spec.environment_by_label.update({result.label: None for result in results})
     return Comparison(
         experiment_id="x",
@@ -96,13 +97,13 @@ def comparison(*results: Result, scenario: str = "train") -> Comparison:
 
 
 def compared(data_dir: DataDir) -> Comparison:
-    """What a recorded experiment comes to, of a store that is closed."""
+    """The comparison of a recorded experiment, from a store that is closed again."""
     with Store.in_memory(data_dir) as store:
         return compare(store, EXPERIMENT_ID)
 
 
 def row_of(comparison: Comparison, label: str) -> Result:
-    """The result of that name, which may be of several repeats together."""
+    """The result with that name, which may combine several repeats."""
     return next(result for result in comparison.results if result.label == label)
 
 

@@ -1,4 +1,4 @@
-"""Journals of runs whose device was watched."""
+"""Journals of runs with device samples."""
 
 from typing import Any
 
@@ -28,7 +28,8 @@ OTHER = {"pid": 4711, "name": "make", "memory_bytes": 3 * 2**30}
 
 
 def record(data_dir: DataDir, **of_inductor: Any) -> None:
-    """Four blocks of each run with a sample each; `of_inductor` replaces fields of its samples."""
+    """Four blocks of each run with one sample each; `of_inductor` replaces fields of its
+    samples."""
     for label in ("baseline", "control", "inductor"):
         run = recording(data_dir, label)
         run.start(environment=ON_CUDA)

@@ -34,14 +34,14 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.turn_source import Turns, open_turns
 
 COMMAND = (sys.executable, "-m", "tests.helpers.fake_worker")
-"""What a supervisor starts instead of the worker."""
+"""The command that a supervisor starts instead of the worker."""
 OFF = {"hardly": 3e-5, "apart": 0.2, "farther": 2.0}
-"""How far the losses of a backend lie above those of all others from step 20 on. The band is 2e-5
-wide on either side: ten times the floor of float32 for a first loss of 1."""
+"""How far the losses of a backend are above all others from step 20 on. The band is 2e-5 wide on
+either side: ten times the floor of float32 for a first loss of 1."""
 PACE = 1.0
-"""How many times as long as usual every block says that it took."""
+"""The factor by which a backend's blocks report a longer time than usual."""
 HELD: list[object] = []
-"""What this process holds until its end."""
+"""Locks that this process holds until its end."""
 SLEEPER = "import time; time.sleep(600)"
 
 
@@ -128,7 +128,7 @@ def main() -> int:
 
 
 def capture(spec: RunSpec, log: EventLog) -> None:
-    """Says that a backend captured a function."""
+    """Reports that a backend captured a function."""
     if spec.variant.backend is not None:
         facts = {"step": 0, "phase": "training", "compile_id": "0/0", "graph_ops": 1}
         log.append("compile_metrics", function="forward", **facts)
@@ -151,7 +151,8 @@ def load(nature: str | None, run: RunDir, spec: RunSpec, turns: Turns) -> None:
 
 
 def hold(nature: str | None, run: RunDir) -> object:
-    """Holds what only one process can hold; raises `OSError` or `sqlite3.Error` if another does."""
+    """Holds a lock that only one process can hold; raises `OSError` or `sqlite3.Error` if another
+    does."""
     file = run.path.parent.parent / "held"
     if nature == "flock":
         import fcntl
@@ -202,7 +203,8 @@ def runs_out_of_memory(nature: str | None, spec: RunSpec, log: EventLog) -> bool
 
 
 def folder_of_run() -> Path:
-    """The folder from the command, or from the supervisor of a process in reserve."""
+    """The run folder that the command names, or that the supervisor sends to a process in
+    reserve."""
     folder = wait_in_reserve() if sys.argv[1] == RESERVE_OPTION else Path(sys.argv[1])
     return folder or sys.exit(WorkerExit.CANCELLED)
 

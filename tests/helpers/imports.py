@@ -1,4 +1,4 @@
-"""Files of PyTorch's own benchmarks, and their way into a data folder."""
+"""Files of PyTorch's own benchmarks, and functions that import them into a data folder."""
 
 from breakeven.runner.protocol.data_dir import DataDir
 

@@ -1,5 +1,5 @@
-"""Questions that the product puts to processes of their own, answered in the process of a test:
-starting one for each takes seconds. A few tests of those processes put them as the product does."""
+"""Answers questions in the process of a test that the product asks separate processes, because
+starting one takes seconds. A few tests ask the real processes."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 
 @contextmanager
 def files_read_here() -> Iterator[None]:
-    """The beginnings of data files."""
+    """The first rows of data files."""
     from breakeven.runner.worker.data import head
 
     def read(path: Path, *_version: int) -> data.Head:
@@ -31,7 +31,7 @@ def files_read_here() -> Iterator[None]:
 
 @contextmanager
 def torch_asked_here() -> Iterator[None]:
-    """Whether torch takes settings."""
+    """Whether torch accepts settings."""
 
     def first_refused(spec_json: str) -> dict[str, Any]:
         from breakeven.runner.worker import settings_check  # imports torch

@@ -13,7 +13,7 @@ from breakeven.runner.worker.event_log import EventLog
 
 EXPERIMENT_ID = "20261121-093015-123456-7f3a"
 GONE = ProcessIdentity(pid=2**22 + 1, started="a boot long ago/1")
-"""A process that does not run: its pid is above what Linux gives."""
+"""A process that does not run: its pid is higher than Linux allows."""
 
 
 def experiment_spec(
@@ -33,7 +33,7 @@ def experiment_spec(
 
 
 class Recording:
-    """One run folder in the making."""
+    """A run folder that a test writes."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Recording:
         warm_up: bool = False,
         samples: int | None = None,
     ) -> "Recording":
-        """One turn's steps; `compiled` has the indices within the block that compiled."""
+        """The steps of one turn; `compiled` has the indices within the block that compiled."""
         if self.captures and not compiled:
             self.log.append(
                 "compile_metrics",
@@ -141,7 +141,8 @@ class Recording:
         return self
 
     def device(self, **fields: Any) -> "Recording":
-        """How the device fared in the latest block; before the first one, how it was found."""
+        """A sample of the device in the latest block, or, before the first block, its state at the
+        start."""
         of_block = {"round": self._num_blocks - 1, "first_step": self._last_first_step}
         self.log.append("device", **(of_block if self._num_blocks else {}), **fields)
         self.log.flush()
@@ -150,10 +151,8 @@ class Recording:
     def blocks(
         self, step_seconds: Sequence[float], losses: Sequence[float], compile_seconds: float = 0.0
     ) -> "Recording":
-        """One block per entry of `step_seconds`, its steps all that long.
-
-        With `compile_seconds` the very first step compiles and takes that much longer.
-        """
+        """One block per entry of `step_seconds`, whose steps all take this time. With
+        `compile_seconds` the very first step compiles and takes that much longer."""
         size = self.spec.block_steps
         for number, duration in enumerate(step_seconds):
             seconds = [duration] * size
@@ -172,7 +171,7 @@ class Recording:
         num_samples: int = 200,
         **fields: Any,
     ) -> "Recording":
-        """Without `fields` as journals were before there were splits and metrics."""
+        """Without `fields`, as journals were before splits and metrics existed."""
         self.log.append(
             "evaluation",
             epoch=epoch,
@@ -187,7 +186,8 @@ class Recording:
         return self
 
     def checkpoint(self, *, value: float | None = None, removed: Sequence[int] = ()) -> "Recording":
-        """Written after the steps so far; `removed` has the steps of those it replaces."""
+        """A checkpoint after the steps so far; `removed` has the steps of the checkpoints that it
+        replaces."""
         self.log.append(
             "checkpoint",
             step=self.num_steps,
@@ -201,7 +201,7 @@ class Recording:
         return self
 
     def resume(self, step: int, attempt: int = 2, **fields: Any) -> "Recording":
-        """A new process goes on after so many steps, in the rounds that follow."""
+        """A new process continues after so many steps, in the rounds that follow."""
         self.start()
         self.log.append("resumed", step=step, file=_checkpoint(step), attempt=attempt, **fields)
         self.log.flush()
@@ -209,7 +209,7 @@ class Recording:
         return self
 
     def add_rounds(self, seconds: Sequence[float]) -> "Recording":
-        """A process that adds rounds of so many seconds; steps of them are not recorded."""
+        """A process that adds rounds with these seconds; their steps are not recorded."""
         self.log.append("resumed", step=self.num_steps, attempt=2)
         for block_seconds in seconds:
             self.log.append(
@@ -258,14 +258,14 @@ class Recording:
         return self
 
     def stop(self, reason: str, **ending: Any) -> "Recording":
-        """Training ends by its own rules, or measuring by those of the supervisor."""
+        """Training ends by its own rules, or measuring by the supervisor's rules."""
         more = {"ending": ending} if ending else {}
         self.log.append("stopped", step=self.num_steps, reason=reason, **more)
         self.log.flush()
         return self
 
     def claim(self, process: ProcessIdentity = GONE) -> "Recording":
-        """Claimed by that process, which is also its own supervisor."""
+        """The run is claimed by this process, which is also its supervisor."""
         claim = Claim.by(process)
         alone = Claim(host=claim.host, process=process, supervisor=process, time=claim.time)
         self.run.write_claim(alone)
@@ -284,7 +284,7 @@ def _checkpoint(step: int) -> str:
 
 
 def falling_losses(num_steps: int) -> list[float]:
-    """From 2 down to 1 in equal parts: a training that clearly learns."""
+    """Losses from 2 to 1 in equal steps: a training that clearly learns."""
     return [2 - step / (num_steps - 1) for step in range(num_steps)]
 
 

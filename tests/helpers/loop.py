@@ -32,7 +32,8 @@ from breakeven.runner.worker.turn_source import Turns
 
 TINY_BERT, SETTINGS = BUILTIN_CONFIGURATIONS["builtin:bert-tiny"]
 SMALLER = {"builtin:bert-tiny": (TINY_BERT, {**SETTINGS, "num_hidden_layers": 1})}
-"""Compiles in 0.6 times the time of two layers, of which nothing that is tested speaks."""
+"""A BERT of one layer: compiles in 0.6 times the time of two layers, and no test needs the
+second."""
 FAULTS = Path(__file__).parents[1] / "faults"
 NET: dict[str, Any] = {
     "task": "custom",
@@ -41,17 +42,17 @@ NET: dict[str, Any] = {
         source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=26, num_eval_samples=10
     ),
 }
-"""A small network and as many samples, which compiles in a fifth of the time of a BERT."""
+"""A small network with as many samples; compiles in a fifth of the time of a BERT."""
 LOOK_THROUGH_EVERY = 100
-"""Trainings after which all is looked through for what only cycles hold."""
+"""Trainings between two collections of reference cycles."""
 UNFREEZE = gc.unfreeze
 _set_aside = itertools.count(1)
 
 
 @contextmanager
 def torch_afresh() -> Iterator[None]:
-    """One thread, a BERT of one layer, permission for the code of `NET`, and a compiler that knows
-    nothing: a run has its process to itself."""
+    """One thread, a BERT of one layer, permission for the code of `NET`, and a compiler without a
+    cache: a run usually has its own process."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     torch._dynamo.reset()
@@ -65,19 +66,19 @@ def torch_afresh() -> Iterator[None]:
 
 @contextmanager
 def loaded_set_aside() -> Iterator[None]:
-    """The garbage collector looks at nothing that is there by now. Torch and all files of tests
-    take it 0.4 s, and a training collects before each block, from its first compilation on
-    everything: that is the worker's own affair, and one test's."""
+    """Hides existing objects from the garbage collector. It takes 0.4 s for torch and all test
+    files, and a training collects before each block, from its first compilation on everything; one
+    test checks this behaviour of the worker."""
     if next(_set_aside) % LOOK_THROUGH_EVERY == 0:
         gc.collect()
     gc.freeze()
     with mock.patch.object(gc, "unfreeze"):
         yield
-    gc.unfreeze()  # or nothing of it that is part of a cycle would ever be collected
+    gc.unfreeze()  # otherwise reference cycles in these objects would never be collected
 
 
 class TurnsOnPaper(Turns):
-    """Gives turns as they are asked for; stops after `num_turns`."""
+    """Gives turns on request; stops after `num_turns`."""
 
     def __init__(self, num_turns: int = 1000) -> None:
         super().__init__()
@@ -98,7 +99,7 @@ class TurnsOnPaper(Turns):
 
 
 def experiment(**changes: Any) -> ExperimentSpec:
-    """26 samples in batches of 4: 6 full batches an epoch, and 2 samples left out."""
+    """26 samples in batches of 4: 6 full batches per epoch, and 2 samples left out."""
     spec = ExperimentSpec(
         name="trial",
         backends=("eager",),
@@ -117,14 +118,14 @@ def run(
     log = EventLog(journal)
     run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
     run_session(folder_of(journal), run_spec, log, turns or TurnsOnPaper())
-    callback_handler.clear()  # or this run would watch the next one compile
+    callback_handler.clear()  # otherwise this run would observe the compilations of the next one
     gc.unfreeze()
     log.close()
     return read_events(journal)[0]
 
 
 def folder_of(journal: Path) -> RunDir:
-    """The run folder that belongs to a journal of `run`."""
+    """The run folder for a journal of `run`."""
     return RunDir(journal.with_name(f"{journal.name}-folder"))
 
 

@@ -1,4 +1,4 @@
-"""What the probe would say of a machine, so that tests need not ask torch."""
+"""What the probe would report of a machine, so that tests need not ask torch."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ TASKS = {
     name: Task.from_dict(task)
     for name, task in json.loads(Path(__file__).with_name("tasks.json").read_text()).items()
 }
-"""As the probe lists them; tests/runner/worker/test_tasks.py holds the file to that."""
+"""Tasks as the probe lists them; tests/runner/worker/test_tasks.py checks the file."""
 MACHINE = Capabilities(
     torch_version=metadata.version("torch"),
     python=sys.executable,
@@ -39,7 +39,7 @@ PLANTED = tuple(
     for distribution in metadata.distributions(path=[str(FAULTS)])
     for point in distribution.entry_points
 )
-"""The backends that a process has whose path has the folder of faults."""
+"""The backends of a process whose path contains the folder of faults."""
 
 
 def keep(data_dir: DataDir, machine: Capabilities) -> None:

@@ -1,4 +1,4 @@
-"""Pages as a reader gets them, without a browser: opened, read, clicked."""
+"""Pages as a reader sees them, without a browser: opens, reads, clicks."""
 
 import json
 import re
@@ -31,13 +31,13 @@ from tests.helpers.journals import EXPERIMENT_ID
 from tests.helpers.machine import MACHINE, keep
 
 ROOT = Path(__file__).parents[2]
-# Each page under test looks through every installed package for components, which takes longer than
-# the page itself; a server does so once.
+# Each page under test would search every installed package for components, which takes longer than
+# the page itself; a server searches once.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 
 def close_store(folder: DataDir) -> None:
-    """Has this process forget the store of a data folder, as its end would."""
+    """Makes this process forget the store of a data folder, as its end would."""
     store = process_wide().stores.pop(folder.path, None)
     if store is not None:
         store.close()
@@ -53,7 +53,7 @@ def shown(place: Path) -> Iterator[DataDir]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BREAKEVEN_DATA", str(data_dir.path))
         patch.setattr(resources, "EXAMPLES", place / "examples")
-        # What a supervisor then does is test_browser's subject; here it would only burn time.
+        # What a supervisor then does is the subject of the browser tests; here it would waste time.
         patch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
         patch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
         yield data_dir
@@ -61,16 +61,16 @@ def shown(place: Path) -> Iterator[DataDir]:
 
 
 def compare_all(folder: DataDir) -> None:
-    """As if somebody had waited on a page until the numbers of every experiment are there."""
+    """Computes the numbers of every experiment, as if somebody had waited on a page."""
     with Store.open(folder, examples=resources.EXAMPLES) as store:
         store.ingest_all()
         compute(store, 1000.0)
 
 
 def opened(page: str = "experiment", **query: str) -> AppTest:
-    """A page at its address, in a session of its own; raises what the page does."""
+    """A page at its address, in its own session; raises the errors of the page."""
     app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
-    if page == "experiments":  # which has the address of the dashboard itself
+    if page == "experiments":  # which contains the address of the dashboard itself
         query = {"view": "Table", **query}
     else:
         app.switch_page(f"views/{page}.py")
@@ -87,7 +87,7 @@ def every_tab(**query: str) -> list[AppTest]:
 
 
 def text(app: AppTest) -> str:
-    """All that the page says, as it reads, in one string; links as the words that they show."""
+    """All texts of the page in one string, in reading order; links are shown as their words."""
     shown = [*app.markdown, *app.caption, *app.warning, *app.error, *app.info, *app.code]
     said = "\n".join(
         [*(entry.value for entry in shown), *(entry.proto.body for entry in app.get("html"))]
@@ -111,7 +111,7 @@ def tables(app: AppTest) -> list[pd.DataFrame]:
 
 
 def table(app: AppTest, column: str) -> pd.DataFrame:
-    """The one table with such a column."""
+    """The only table with this column."""
     (with_column,) = [frame for frame in tables(app) if column in frame.columns]
     return with_column
 
@@ -134,7 +134,7 @@ def set_field(app: AppTest, path: str, value: Any) -> None:
         path in ("model.source", "data.source")
         and app.selectbox(key="quick.task").value == "custom"
     ):
-        key = key.replace("quick.", "quick.custom.")  # each task remembers its own
+        key = key.replace("quick.", "quick.custom.")  # each task has its own
     if isinstance(value, dict):
         value = write_options(value)
     elif path == "devices":

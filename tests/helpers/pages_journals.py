@@ -1,4 +1,4 @@
-"""Journals of runs that were resumed, evaluated, predicted: what the page of a run shows."""
+"""Journals of runs that were resumed, evaluated or predicted, for the tests of the run's page."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def evaluate(run: Recording, step: int, split: str, compiled: bool, **metrics: f
 
 
 def predict(run: Recording, predictions: list[int], compiled: list[int] | None = None) -> None:
-    """Four samples labelled 0, 0, 1, 1, and what the run took them for."""
+    """Four samples with labels 0, 0, 1, 1, and the run's predictions."""
     columns: dict[str, Any] = {"label": [0, 0, 1, 1], "prediction": predictions}
     columns["logits"] = [[1.0, 0.0] if answer == 0 else [0.0, 1.0] for answer in predictions]
     if compiled is not None:
@@ -54,8 +54,8 @@ def predict(run: Recording, predictions: list[int], compiled: list[int] | None =
 
 
 def record_rich(folder: DataDir, experiment_id: str = EXPERIMENT_ID) -> None:
-    """Whatever a run can record. The control differs from the baseline in one answer, inductor in
-    two, and once from its own weights."""
+    """Everything that a run can record. The control differs from the baseline in one answer;
+    inductor in two, and in one from its own weights."""
     spec = experiment_spec(
         checkpoints=CheckpointSpec(every=20, unit="steps"),
         evaluation=EvaluationSpec(metric="accuracy", predictions=("validation",)),

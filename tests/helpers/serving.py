@@ -1,4 +1,5 @@
-"""A dashboard, or another app of Streamlit, really served; a server that takes notifications."""
+"""Serves a dashboard, or another Streamlit app, for tests; and a server that receives
+notifications."""
 
 import json
 import os
@@ -29,12 +30,9 @@ def served(
     program: Sequence[str] = (sys.executable, "serve.py"),
     cwd: Path = ROOT,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A dashboard of its own, its address and process; all that it started is gone at the end.
-
-    What the machine offers is known to it, so that it need not ask torch. `supervised`: whether it
-    may have started a supervisor, whose end is waited for; `program` serves, started in
-    `cwd`.
-    """
+    """Serves its own dashboard; gives its address and process. Everything that it started is gone
+    at the end. It knows what the machine offers, so it need not ask torch. `supervised`: whether it
+    may start a supervisor, whose end is awaited; `program` is served, and started in `cwd`."""
     if not folder.capabilities_file.exists():
         keep(folder, MACHINE)
     with socket.socket() as free:
@@ -92,7 +90,7 @@ def wait_until_served(address: str, server: subprocess.Popen[bytes]) -> None:
 
 
 class Receiver(ThreadingHTTPServer):
-    """Refuses so many requests first, and keeps what the others post."""
+    """Refuses the first `refuse` requests, and keeps the bodies of all others."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), ReceiverRequest)

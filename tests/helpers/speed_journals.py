@@ -34,7 +34,7 @@ def record_speed(
     ending: dict[str, Any] | None = None,
     captures: bool = True,
 ) -> Recording:
-    """A finished run: its warm-up twice as slow as what follows, and losses only in training.
+    """A finished run: its warm-up is twice as slow as its later steps; only training has losses.
     `captures`: whether a backend captures something."""
     recording = Recording(data_dir.runs, label, spec).claim().start()
     recording.captures = recording.captures and captures
@@ -50,7 +50,7 @@ def record_speed(
 
 
 def record_repeats(data_dir: DataDir, ratios: tuple[float, ...]) -> None:
-    """Baseline and control take 0.2 s in every repeat, eager is faster by these ratios."""
+    """Baseline and control take 0.2 s in every repeat; eager is faster by these ratios."""
     spec = speed_spec(repeats=len(ratios))
     for repeat, ratio in enumerate(ratios, start=1):
         record_speed(data_dir, f"baseline-{repeat}", spec, 0.2)

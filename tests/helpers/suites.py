@@ -74,7 +74,7 @@ class SuiteRecorder:
             recording.end(state if label == "inductor" else RunState.FINISHED)
 
     def queued(self, model: str) -> None:
-        """Nobody has begun it."""
+        """Runs that have not begun."""
         self.count += 1
         waiting = spec("accuracy", model, accuracy={"parts": ("training",)})
         for label in ("baseline", "inductor"):

@@ -1,4 +1,4 @@
-"""Waiting for what other processes and coroutines do."""
+"""Waits for other processes and coroutines."""
 
 import asyncio
 import time
@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 300.0
-"""When a test gives up. Tests wait for states, and a busy machine may take its time: whatever must
-not end by itself meanwhile has to last longer."""
+"""Seconds until a test gives up. Tests wait for states, and a busy machine may take long: a state
+that must not end by itself meanwhile has to last longer."""
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Looks again and again; fails when patience ends."""
+    """Tests the condition repeatedly; fails when patience ends."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -21,7 +21,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def awaited(work: Coroutine[Any, Any, T]) -> T:
-    """What it comes to, in a thread of its own: a browser of other tests may have a loop in this
+    """The result of a coroutine, computed in its own thread: browser tests may run a loop in this
     one."""
     with ThreadPoolExecutor(1) as worker:
         return worker.submit(asyncio.run, work).result(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Small workloads of every task."""
+"""Small workloads for every task."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ BUILTIN = {
     "masked_lm": ("builtin:bert-tiny", "builtin:reviews"),
 }
 SMALL = {"num_train_samples": 6, "num_eval_samples": 2, "num_test_samples": 0, "sequence_length": 8}
-"""As few samples as a test needs: 8 in all."""
+"""The fewest samples that a test needs: 8 in all."""
 
 
 def spec(
@@ -26,7 +26,7 @@ def spec(
     dropout: Any = "auto",
     **changes: Any,
 ) -> ExperimentSpec:
-    """60 samples of 16 tokens, 20 to validate and 10 to test, unless `changes` say otherwise."""
+    """60 samples of 16 tokens, 20 for validation and 10 for testing, unless `changes` differ."""
     usual = BUILTIN.get(task, ("", ""))
     sizes = {"num_train_samples": 60, "num_eval_samples": 20, "num_test_samples": 10}
     fields = {"sequence_length": 16, **sizes, **changes}
@@ -44,6 +44,6 @@ def load(*arguments: Any, **changes: Any) -> Workload:
 
 
 def texts_file(folder: Path, texts: list[str | None]) -> Path:
-    """Texts without any labels."""
+    """Texts without labels."""
     pd.DataFrame({"text": texts}).to_parquet(folder / "texts.parquet")
     return folder / "texts.parquet"

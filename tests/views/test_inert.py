@@ -41,8 +41,8 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 READ = """places => places.map(place => {
-  const found = document.querySelector(place);
-  return found && [found.innerText, found.getAttribute('title') ?? ''];
+  const element = document.querySelector(place);
+  return element && [element.innerText, element.getAttribute('title') ?? ''];
 })"""
 
 

@@ -1,4 +1,4 @@
-"""A page of Streamlit's that shows every hostile text in every way that text is shown."""
+"""A Streamlit page that shows every hostile text in every way in which pages show texts."""
 
 import plotly.graph_objects as go
 import streamlit as st

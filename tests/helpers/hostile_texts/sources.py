@@ -1,11 +1,8 @@
-"""Reads the sources of the pages: whether all that reaches Markdown or HTML is known to be inert.
-
-Known is what is written there: literals, constants, numbers, what `inert` and `code` give, what a
-function promises by its type (`Markdown`, `Html`: then its own results are looked at), what a
-parameter or a field of a class asks for by that type (then its callers are looked at), and what is
-put together from these. Everything else is reported, however harmless it may be: the remedy is to
-say `inert(...)`.
-"""
+"""Reads the sources of the pages, and checks that everything that reaches Markdown or HTML is known
+to be inert. Known are literals, constants, numbers, results of `inert` and `code`, the results of a
+function whose type promises it (`Markdown`, `Html`: the check then looks at these results),
+parameters and fields of such a type (the check then looks at the callers), and combinations of
+these. Everything else is reported, even if it is harmless; the remedy is `inert(...)`."""
 
 import ast
 import re
@@ -64,13 +61,14 @@ SINKS = {
     "segmented_control": ("label", "help", "options"),
     "radio": ("label", "help", "options", "captions"),
 }
-"""What shows Markdown or HTML, of Streamlit itself or of a container, and the arguments that do."""
+"""Functions that show Markdown or HTML, of Streamlit itself or of a container, and their arguments
+that do."""
 SHOWN_FIRST = {"progress": 1, "page_link": 1, "Column": 1}
-"""The position of the text, where it is not the first."""
+"""The position of the text, if it is not the first argument."""
 VALUES = ("text_input", "text_area", "number_input", "toggle", "checkbox")
-"""Widgets whose value is what is typed, and shown as such."""
+"""Widgets whose value is typed text, which they show as it is."""
 FIGURES = ("plotly_chart", "to_html", "to_image", "write_html", "write_image")
-"""What lets a figure out; what they are given has to come from `inert_figure`."""
+"""Functions that export a figure; their figures must come from `inert_figure`."""
 PASS_ON = {
     "len",
     "sum",
@@ -130,7 +128,7 @@ FORMATS = {
 }
 """Functions of `storage.numbers.formats` and `runner.texts`: numbers as text."""
 MAKERS = ("shared.inert", "shared.links", "report.markup")
-"""Modules that make what is inert, each by a line or two that a person can look through."""
+"""Modules that make texts inert, each in a line or two that a person can check."""
 PROMISE = re.compile(r"\b(Markdown|Html)")
 NUMBER = re.compile(r"\b(int|float|bool)\b")
 NUMERIC = re.compile(r"^[<>^=+,.\d]*[,dfge%]$")
@@ -145,13 +143,14 @@ class Source:
     functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     around: dict[str, ast.FunctionDef] = field(default_factory=dict)
-    """Functions within functions: the outer one by the name of the inner."""
+    """Functions inside functions: the outer function by the name of the inner one."""
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Name to module and name there; of a whole module, to its name and nothing."""
+    """By name: the module, and the name there; for an imported module, its name and an empty
+    name."""
 
 
 class Sources:
-    """All modules, and what is wrong with them."""
+    """All modules, and their faults."""
 
     def __init__(self, files: list[Path]) -> None:
         self.modules = {_module_name(file): _read(file) for file in files}
@@ -161,7 +160,7 @@ class Sources:
         fields = [field for definition in classes for field in _fields(definition)]
         others = {field.target.id for field in fields if not _promises(field.annotation)}  # type: ignore[attr-defined]
         self.promised = {field.target.id for field in fields} - others  # type: ignore[attr-defined]
-        """Names of fields, and of properties, that hold what is inert wherever they are."""
+        """Names of fields and properties that contain inert texts in every class."""
         self.promised |= {
             member.name
             for definition in classes
@@ -179,7 +178,7 @@ class Sources:
 
 
 class Scope:
-    """A function, or what stands outside all of them."""
+    """A function, or the code outside of all functions."""
 
     def __init__(self, sources: Sources, module: Source, function: ast.FunctionDef | None) -> None:
         self.sources, self.module, self.function = sources, module, function
@@ -240,7 +239,7 @@ class Scope:
             yield options
 
     def _fields_given(self, node: ast.Call) -> Iterator[ast.expr]:
-        """The arguments that become fields of a class of ours which have to be inert."""
+        """The arguments that become fields of our own classes and must be inert."""
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         home = self.sources.modules.get(self.module.imports.get(name, ("", ""))[0], self.module)
         if name not in home.classes:
@@ -257,7 +256,7 @@ class Scope:
         )
 
     def _spread(self, value: ast.expr) -> Iterator[ast.expr | None]:
-        """What `**shared` brings to a call, if it is a dictionary written in this function."""
+        """The values that `**shared` adds to a call, if this function contains the dictionary."""
         for given in self._given(value.id) if isinstance(value, ast.Name) else [value]:
             if isinstance(given, ast.Dict):
                 for key, entry in zip(given.keys, given.values, strict=True):
@@ -265,7 +264,7 @@ class Scope:
                         yield entry
 
     def _function(self, called: ast.expr) -> ast.FunctionDef | None:
-        """The function of ours that is called, if it is one."""
+        """The called function, if it is one of ours."""
         module, name = self.module, ""
         if isinstance(called, ast.Name):
             name = called.id
@@ -285,7 +284,7 @@ class Scope:
         return module.functions.get(name)
 
     def known(self, node: ast.expr | None) -> bool:  # noqa: C901 - a case for each form
-        """Whether nothing foreign can be in it but what was made inert."""
+        """Whether the value contains only texts that were made inert."""
         match node:
             case None | ast.Constant() | ast.Compare():
                 return True
@@ -317,7 +316,7 @@ class Scope:
                 return ours or node.attr.isupper() or self.known(node.value)
             case ast.Name():
                 return self._known_name(node.id)
-            case ast.Call(func=ast.Call() as maker):  # it promises what its function makes
+            case ast.Call(func=ast.Call() as maker):  # it promises the results of its function
                 return self._known_call(maker)
             case ast.Call():
                 return self._known_call(node)
@@ -353,10 +352,10 @@ class Scope:
         if name == "join":
             return self.known(value) and all(map(self.known, node.args))
         if name == "format":
-            # Of a metric or a number: its `format` writes numbers. Of a text: like an f-string.
+            # `format` of a metric or a number writes numbers; that of a text is like an f-string.
             is_text = isinstance(value, ast.Constant | ast.JoinedStr)
             return self.known(value) and (not is_text or all(map(self.known, node.args)))
-        if name == "sub":  # what is put in, is made of what was there
+        if name == "sub":  # the replacement consists of parts of the text
             return self.known(node.args[-1])
         if name == "replace" or name == "get":
             return self.known(value) and all(map(self.known, node.args[1:]))
@@ -378,7 +377,7 @@ class Scope:
             return True
         if name.isupper() or name in self._formatters() or name in self.open_names:
             return True
-        self.open_names.add(name)  # what is put together of itself is as inert as its other parts
+        self.open_names.add(name)  # other parts decide
         try:
             return self._is_known(name)
         finally:
@@ -400,7 +399,7 @@ class Scope:
         return bool(given) and all(map(self.known, given))
 
     def _given(self, name: str) -> Iterator[ast.expr | None]:  # noqa: C901 - likewise
-        """Everything that a name stands for in this function."""
+        """All values that a name has in this function."""
         for node in self.nodes:
             match node:
                 case ast.Assign(targets=targets, value=value):
@@ -433,7 +432,8 @@ class Scope:
 
 
 def _matched(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]:
-    """What of a value a name is given; of a tuple that is taken apart, its own part if written."""
+    """The part of a value that a name gets; for a tuple that is taken apart, its own part if it is
+    written there."""
     if isinstance(target, ast.Name) and target.id == name:
         yield value
     elif isinstance(target, ast.Tuple | ast.List):
@@ -447,7 +447,7 @@ def _matched(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]
 
 
 def _promised_arguments(target: ast.FunctionDef, call: ast.Call) -> Iterator[ast.expr]:
-    """The arguments of a call to a function of ours that have to be inert."""
+    """The arguments of a call to one of our functions that must be inert."""
     names = [argument.arg for argument in [*target.args.posonlyargs, *target.args.args]]
     names = names[1:] if _is_method(target) else names
     inert_names = {
@@ -464,11 +464,11 @@ def _promised_arguments(target: ast.FunctionDef, call: ast.Call) -> Iterator[ast
 
 
 def _module_name(file: Path) -> str:
-    """As it is imported, without `views`: `charts.bars`."""
+    """The name by which it is imported, without `views`: `charts.bars`."""
     parts = file.with_suffix("").parts
     if "views" not in parts:
         return file.stem
-    return ".".join(parts[-parts[::-1].index("views") :])  # a checkout may lie in such a folder
+    return ".".join(parts[-parts[::-1].index("views") :])  # the checkout may be in such a folder
 
 
 def _read(file: Path) -> Source:
@@ -511,7 +511,7 @@ def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a function but those of functions in it."""
+    """All nodes of a function, without those of functions inside it."""
     for node in ast.iter_child_nodes(scope):
         if not isinstance(node, ast.FunctionDef):
             yield node

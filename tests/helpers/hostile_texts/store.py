@@ -1,8 +1,6 @@
-"""A data folder in which every text that is free holds a stranger's.
-
-The journals are recorded as runs record them; then every text in them that is not one of a few
-words that the format fixes is replaced, also in kinds and fields that are thought of later.
-"""
+"""A data folder in which a stranger wrote every free text. The journals are recorded as runs record
+them; then every text in them is replaced, except the few words that the format fixes. New kinds and
+fields are replaced, too."""
 
 import csv
 import json
@@ -25,7 +23,7 @@ EXPERIMENTS = {
     "active": "20261121-093019-000000-eeee",
 }
 BACKEND = f"www.{HOST}"
-"""Labels are of letters, digits, dots and dashes; this one is an address."""
+"""Labels consist of letters, digits, dots and dashes; this one is an address."""
 FIXED = {
     "kind",
     "phase",
@@ -44,11 +42,11 @@ FIXED = {
 }
 """Fields whose words the format fixes, and names of numbers."""
 MEMBERS = ("versions", "variables", "losses", "metrics", "layers", "throttled_seconds")
-"""Objects whose keys are free, too."""
+"""Objects with free keys."""
 
 
 def hostile(where: str) -> str:
-    """Everything that text can try, and where it stands."""
+    """A text with every kind of attack, and the name of its field."""
     return (
         f"{where} ![x](http://{HOST}/{where}.png) [ours](http://{HOST}/{where}) www.{HOST}/{where} "
         f'<img src="http://{HOST}/{where}-tag.png"> <a href="http://{HOST}/{where}">definitions</a>'
@@ -56,12 +54,12 @@ def hostile(where: str) -> str:
 
 
 def short(where: str) -> str:
-    """The same for fields that hold no more than 120 characters."""
+    """The same for fields that have at most 120 characters."""
     return f"![x](http://{HOST}/{where}.png) www.{HOST}/{where}"
 
 
 def poisoned(value: Any, where: str) -> Any:
-    """A value of a journal with hostile texts in place of its free ones."""
+    """A value of a journal with hostile texts in place of its free texts."""
     if isinstance(value, dict):
         free = where.rpartition("-")[2] in MEMBERS
         return {
@@ -150,7 +148,7 @@ def _train(folder: DataDir) -> None:
 
 
 def _labels(folder: DataDir) -> None:
-    """What a stranger's folder says of itself."""
+    """What a stranger's folder says about itself."""
     labels = Labels(name=short("label-name"), tags=(short("tag")[:40],), notes=hostile("notes"))
     folder.run_dir(f"{EXPERIMENTS['train']}.baseline").write_labels(labels)
 
@@ -240,7 +238,7 @@ def _suite(folder: DataDir) -> None:
 
 
 def _active(folder: DataDir) -> None:
-    """Claimed on another machine: it waits for nobody here."""
+    """Claimed on another machine: no run here waits for it."""
     spec = hostile_spec()
     run = Recording(folder.runs, "inductor", spec, EXPERIMENTS["active"]).claim().start()
     run.log.append("compile_started", step=0, phase="training", trigger="DYNAMO", compile_id="x")

@@ -1,10 +1,9 @@
-"""Texts of strangers: each tries to call a server, to lead there, or to be shown as something else.
-
-They are one list for all tests: of the function that makes texts inert, and of the pages.
-"""
+"""Texts of strangers: each tries to call a server, to lead readers there, or to look like something
+else. All tests use this list: those of the function that makes texts inert, and those of the
+pages."""
 
 HOST = "stranger.example"
-"""Nothing may be asked of it, nothing may lead there."""
+"""The strangers' host; nothing may send a request or a reader there."""
 
 TEXTS = (
     f"![x](http://{HOST}/image.png)",
@@ -44,7 +43,7 @@ TEXTS = (
     "-1",
     "@sum",
 )
-"""Texts of one line, all of whose characters can be seen."""
+"""Texts of one line with visible characters only."""
 
 ODD = (
     f"two\nlines\n\n# and a heading\n\n![x](http://{HOST}/second-line.png)",
@@ -53,4 +52,4 @@ ODD = (
     "half a character \ud800",
     f"\t    ![x](http://{HOST}/indented.png)\r\n",
 )
-"""Texts with what cannot be seen, or cannot even be sent."""
+"""Texts with invisible characters, or characters that cannot be sent."""

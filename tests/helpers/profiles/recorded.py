@@ -1,5 +1,5 @@
-"""Profiles that were recorded on an H100 (80 GB HBM3, torch 2.11.0+cu130, 2026-11-22), six models
-beside each other: classes and counts are real, while times hold what their neighbours took."""
+"""Profiles that were recorded on an H100 (80 GB HBM3, torch 2.11.0+cu130, 2026-11-22) from six
+models side by side: classes and counts are real, but times include waits for the neighbours."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def recorded(name: str) -> Profile:
     """`BertForMaskedLM.inductor`: the model and the run."""
     record = _read(name)
     kernels = kernels_of(name)
-    # Of a step that its neighbours disturbed, the kernels are believed.
+    # If neighbours disturbed a step, the sum of the kernels counts.
     step_seconds = max(record["step_seconds"], kernels["seconds"].sum())
     return make_profile(
         kernels,
@@ -47,7 +47,7 @@ def make_profile(
     works_by_itself: bool = True,
     **turn: Any,
 ) -> Profile:
-    """A profile with one turn; `kernels` has name and seconds at least."""
+    """A profile with one turn; `kernels` has at least names and seconds."""
     complete = kernels.reindex(columns=COLUMNS).fillna({"calls": 1.0})
     facts = {
         "label": label,
@@ -74,7 +74,7 @@ def make_profile(
 def case_of(
     run: Profile, baseline: Profile | None = None, backend: str = "inductor", **training: Any
 ) -> Case:
-    """`run` as the backend's, or, without a baseline, as the baseline's own."""
+    """`run` as the backend's profile, or without a baseline as the baseline's own."""
     settings = TrainingSpec(**{"precision": "bf16", **training})
     spec = ExperimentSpec(name="test", training=settings, backends=(backend,), devices=("cuda:0",))
     label = "baseline" if baseline is None else spec.variants[-1].label

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server of a test's own: stopped and started as often as it likes."""
+"""A real PostgreSQL server for a test, which may stop and start it."""
 
 import os
 import pwd
@@ -29,15 +29,15 @@ def programs() -> Path:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """A free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
 class Postgres:
-    """A server that listens on a port of its own; passwords are asked for. A folder that had one
-    has it again, on another port."""
+    """A server on its own port that asks for passwords. A folder with a server gets it again, on
+    another port."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._programs = folder, programs()
@@ -84,7 +84,7 @@ class Postgres:
         self._run("pg_ctl", "-D", str(self._folder / "data"), "-w", "-m", mode, "stop")
 
     def new_database(self) -> str:
-        """How libpq reaches an empty database."""
+        """The address of an empty database for libpq."""
         name = f"store{next(_numbers)}"
         self.client("createdb", name)
         return self.conninfo(name)
@@ -118,7 +118,7 @@ class Postgres:
 @contextmanager
 def postgres_server() -> Iterator[Postgres]:
     programs()
-    # Not pytest's own folders: their parents let no other user in.
+    # Not in pytest's own folders, whose parents let no other user in.
     with tempfile.TemporaryDirectory(prefix="breakeven-pg-", ignore_cleanup_errors=True) as folder:
         server = Postgres(Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""Stores of a team for tests, and what is in them."""
+"""Team stores for tests, and their content."""
 
 import os
 import shutil
@@ -16,19 +16,19 @@ OWN = ("experiment", "revision", "data_folder")
 
 
 def data_folder(place: Path) -> DataDir:
-    """An empty one."""
+    """An empty store."""
     folder = DataDir(place)
     folder.runs.mkdir(parents=True)
     return folder
 
 
 def sqlite_store(place: Path) -> Address:
-    """Where one is that needs no server."""
+    """The address of a store that needs no server."""
     return Address("sqlite", str(place / "store.sqlite"), str(place / "rows"))
 
 
 def contents(store: Store) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of all tables of runs and events, in an order of their own."""
+    """All rows of all tables of runs and events, sorted."""
     for (experiment_id,) in store.rows("SELECT DISTINCT experiment_id FROM runs"):
         store.number_of(experiment_id)
     return {
@@ -39,14 +39,14 @@ def contents(store: Store) -> dict[str, list[tuple[Any, ...]]]:
 
 def _rows(store: Store, table: str) -> list[tuple[Any, ...]]:
     columns = [name for name in store.query(f"FROM {table} LIMIT 0").columns if name not in OWN]
-    # As texts: a loss that is not a number equals none.
+    # As texts, because a loss that is not a number equals none.
     return sorted(
         tuple(map(str, row)) for row in store.rows(f"SELECT {', '.join(columns)} FROM {table}")
     )
 
 
 def grow(source: DataDir, target: DataDir, share: float) -> None:
-    """Has a data folder hold so much of each journal of another one."""
+    """Copies the first part of each journal of another data folder into a data folder."""
     for run in source.run_dirs():
         copy = RunDir(target.runs / run.run_id)
         if not copy.path.exists():

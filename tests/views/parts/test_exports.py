@@ -146,7 +146,8 @@ def test_in_a_picture_and_in_a_page_of_a_chart_no_title_lies_over_the_legend(
         page.wait_for_function(f"document.querySelector('.main-svg').clientWidth <= {width}")
         header, legend = page.evaluate(BOXES, ["header", ".legend"])
         assert header[3] <= legend[1]
-    offered = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title)")
+    titles = "buttons => buttons.map(button => button.dataset.title)"
+    offered = page.locator(".modebar-btn").evaluate_all(titles)
     assert offered and not [title for title in offered if "cloud" in title.lower()]
     page.context.close()
 

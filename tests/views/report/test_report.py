@@ -258,7 +258,7 @@ def test_a_report_opens_without_a_network_and_presents_by_keys_alone(shown: Page
         if shown.locator("#show .plot").count():
             shown.locator("#show .plot .main-svg").first.wait_for()
         screen = shown.locator("#show > .screen")
-        fits = screen.evaluate("one => one.scrollHeight <= one.clientHeight + 1")
+        fits = screen.evaluate("element => element.scrollHeight <= element.clientHeight + 1")
         assert fits, f"{screen.inner_text()[:80]} is cut off at 1280 x 720"
     assert shown.locator("#show h2").inner_text() == "What to do"
     shown.keyboard.press("ArrowLeft")
