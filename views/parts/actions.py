@@ -180,9 +180,9 @@ OPEN = "palette open"
 """Key in the session state: whether the reader opened the palette and has not closed it."""
 RACE = "Quick race on this machine"
 DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
-    "Experiments": ("experiments", {"view": "Table"}),
+    "Experiments": ("all_experiments", {"view": "Table"}),
     **{
-        view: ("experiments", {"view": view})
+        view: ("all_experiments", {"view": view})
         for view in ("Matrix", "Trends", "Side by side", "Suites")
     },
     "Launch": ("launch", {}),

@@ -46,3 +46,8 @@ def test_a_race_starts_from_the_palette_and_whoever_may_not_start_one_is_not_off
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     offered = field_of(searching("experiment", experiment=started.experiment_id)).options
     assert offered and not {actions.RACE, actions.AGAIN} & {*offered}
+
+
+def test_each_destination_is_a_page():
+    pages = {file.stem for file in (PACKAGE / "views").glob("*.py")}
+    assert {page for page, _query in actions.DESTINATIONS.values()} <= pages
