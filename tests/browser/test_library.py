@@ -219,7 +219,7 @@ def test_labelled_put_away_deleted_brought_back_and_run_again_with_a_change(
         tick(listed, 0)
     press(listed, "Delete", exact=True)
     expect(listed.get_by_text("1 experiment deleted.")).to_be_visible()
-    assert [one.experiment_id for one in trash.deleted_experiments(folder)] == [TARGET]
+    assert [deleted.experiment_id for deleted in trash.deleted_experiments(folder)] == [TARGET]
     press(listed, "Undo")
     expect(listed.get_by_text("1 experiment as before.")).to_be_visible()
     assert labels(folder).name == "Renamed here"

@@ -322,8 +322,8 @@ def check(label: str, status: str | None, part: str = "training") -> Check:
 def test_a_check_that_was_not_made_is_no_fault_and_a_fault_is_not_left_out(
     checks: list[Check], sentence: str
 ) -> None:
-    told = tensors_headline([check("baseline", "pass"), *found])
-    assert without_links(told) == sentence
+    headline = tensors_headline([check("baseline", "pass"), *checks])
+    assert without_links(headline) == sentence
 
 
 def caches(cold: float, warm: float) -> ColdWarm:
@@ -331,16 +331,14 @@ def caches(cold: float, warm: float) -> ColdWarm:
 
 
 def test_what_caches_saved_may_be_nothing() -> None:
-    def told(*found: ColdWarm) -> str:
-        return without_links(caches_headline([*found], True))
+    def headline_of(*backends: ColdWarm) -> str:
+        return without_links(caches_headline([*backends], True))
 
-    assert caches_headline(caches(8.0, 2.0)) == (
+    assert headline_of(caches(8.0, 2.0)) == (
         "Filled caches saved 75.0 % of the compile time of **inductor**: 2.00 s instead of 8.00 s "
         "(1 repeat)."
     )
-    assert caches_headline(caches(8.0, 9.0)).startswith(
+    assert headline_of(caches(8.0, 9.0)).startswith(
         "Filled caches saved nothing: **inductor** took 9.00"
     )
-    assert (
-        caches_headline(caches(0.0, 0.0)) == "Nothing was compiled, so caches have nothing to save."
-    )
+    assert headline_of(caches(0.0, 0.0)) == "Nothing was compiled, so caches have nothing to save."

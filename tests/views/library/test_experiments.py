@@ -345,6 +345,8 @@ def test_an_experiment_is_labelled_archived_and_deleted_on_its_page_where_that_i
 
     menu = with_menu()
     menu.button(key="delete").click().run()
-    assert [one.experiment_id for one in trash.deleted_experiments(folder)] == [EXPERIMENT_ID]
+    assert [deleted.experiment_id for deleted in trash.deleted_experiments(folder)] == [
+        EXPERIMENT_ID
+    ]
     assert "1 experiment deleted." in text(menu) and "No experiment yet" in text(menu)
     assert "undo" in [button.key for button in menu.button]

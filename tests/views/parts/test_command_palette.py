@@ -3,6 +3,7 @@
 import pytest
 
 from breakeven.runner.experiments.queue import experiments
+from breakeven.runner.project import PACKAGE
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.access import permissions
 from breakeven.views.parts import actions
