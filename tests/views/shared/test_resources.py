@@ -46,11 +46,11 @@ def test_a_running_dashboard_asks_anew_when_a_gpu_was_added_and_in_vain_once(
     data_dir: DataDir, probed: list[DataDir], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(data_dir, replace(MACHINE, seen=()))
-    assert look_at_machine(data_dir).result().seen == () and not asked
+    assert look_at_machine(data_dir).result().seen == () and not probed
     monkeypatch.setattr(capabilities, "visible_hardware", lambda: ONE_GPU)
-    found = look_at_machine(data_dir).result(timeout=PATIENCE_SECONDS)
-    assert [one.id for one in found.devices] == ["cpu", "cuda:0"]
-    assert look_at_machine(data_dir).result() == found and len(asked) == 1
+    machine = look_at_machine(data_dir).result(timeout=PATIENCE_SECONDS)
+    assert [device.id for device in machine.devices] == ["cpu", "cuda:0"]
+    assert look_at_machine(data_dir).result() == machine and len(probed) == 1
     monkeypatch.setattr(capabilities, "visible_hardware", lambda: (*ONE_GPU, "driver 590.0"))
     assert failure(look_at_machine(data_dir)) == failure(look_at_machine(data_dir)) == "no"
     assert len(probed) == 2
