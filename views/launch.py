@@ -205,7 +205,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     at_most = "at most " if spec.kind.ends_by_width else ""
     earlier = earlier_costs(store, spec, device)
     expected = expected_seconds(spec, earlier)
-    subject = spec.workload.noun
+    subject = inert(spec.workload.noun)
     if expected is None:
         unknown = listed(list(map(code, never_compiled(spec, earlier)))) if earlier else ""
         what = f"{unknown} with this {subject}" if unknown else f"this {subject}"

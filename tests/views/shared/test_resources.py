@@ -35,7 +35,7 @@ def probed(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> list[DataDir]:
     data_dir.make()
     monkeypatch.setattr(resources, "probe", probe)
     monkeypatch.setattr(capabilities, "visible_hardware", lambda: ())
-    return found
+    return folders
 
 
 def failure(answer: Future[Capabilities]) -> str:
