@@ -24,7 +24,7 @@ from breakeven.runner.protocol.data_dir import DataDir, default_data_folder
 from breakeven.runner.settings import HOST_VARIABLE, read_settings
 from breakeven.views.access import doors
 from breakeven.views.access.permissions import let_scripts_run, may_act_by
-from breakeven.views.report.serving import Reports
+from breakeven.views.report.endpoint import Reports
 from breakeven.views.upkeep.serving import ROUTES, show_failure
 from breakeven.views.upkeep.startup import compare_ahead, import_pages
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TextIO
 
@@ -18,6 +18,7 @@ from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.settings import read_settings
+from breakeven.runner.specs.scenarios.base import Compared
 from breakeven.storage import queries, team
 from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
@@ -103,29 +104,38 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
             return print_suite(store, options)
         spec = queries.experiment_spec(store, options.experiment)
         check_gate(spec, options.fail_if)
-        return print_comparison(store, options)
+        return PRINTERS[spec.kind.compares](store, options)
+
+
+def print_checks(store: Store, options: argparse.Namespace) -> int:
+    """Prints whether each backend computes the same tensors as a reference."""
+    comparison = compare(store, options.experiment)
+    if options.issue:
+        return _print_slow_issue(store, comparison)
+    spent = spent_words(elapsed(store, options.experiment)[0])
+    made = checks(store, options.experiment, comparison.spec)
+    missing = [
+        f"warning: {caution_words(warning)}"
+        for warning in comparison.warnings
+        if warning.kind == "missing runs"
+    ]
+    shown = [correctness_report(comparison.spec, made), *missing, spent]
+    text = "\n\n".join(filter(None, shown))
+    print(checks_json(options.experiment, made) if options.json else wrapped(text))  # noqa: T201
+    return checks_exit_status(made) or (UNFINISHED if missing else FINISHED)
+
+
+def _print_slow_issue(store: Store, comparison: Comparison) -> int:
+    print(slow_issue(store, comparison))  # noqa: T201
+    return 0
 
 
 def print_comparison(store: Store, options: argparse.Namespace) -> int:
     """Prints the numbers and verdicts of an experiment; with `--fail-if` the met conditions."""
-    if queries.experiment_spec(store, options.experiment).kind.makes_trials:
-        return print_investigation(store, options)
     comparison = compare(store, options.experiment)
     if options.issue:
-        print(slow_issue(store, comparison))  # noqa: T201
-        return 0
+        return _print_slow_issue(store, comparison)
     spent = spent_words(elapsed(store, options.experiment)[0])
-    if comparison.spec.kind.has_checks:
-        found = checks(store, options.experiment, comparison.spec)
-        missing = [
-            f"warning: {caution_words(one)}"
-            for one in comparison.warnings
-            if one.kind == "missing runs"
-        ]
-        shown = [correctness_report(comparison.spec, found), *missing, spent]
-        text = "\n\n".join(filter(None, shown))
-        print(checks_json(options.experiment, found) if options.json else wrapped(text))  # noqa: T201
-        return checks_exit_status(found) or (UNFINISHED if missing else FINISHED)
     pairs = latency.cold_and_warm(comparison)
     planned = _planned(comparison, options.plan)
     silent = latency.without_latency(comparison)
@@ -165,6 +175,15 @@ def print_investigation(store: Store, options: argparse.Namespace) -> int:
     if found.record.state != RunState.FINISHED or found.finding.cause in CUT_SHORT:
         return UNFINISHED
     return FINISHED if found.finding.cause in (*NAMED, "own code") else PROVES_NOTHING
+
+
+PRINTERS: dict[Compared, Callable[[Store, argparse.Namespace], int]] = {
+    "runs": print_comparison,
+    "caches": print_comparison,
+    "tensors": print_checks,
+    "causes": print_investigation,
+}
+"""The function that prints an experiment and returns the exit status, by what is compared."""
 
 
 def plan_investigation(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -390,7 +409,7 @@ def exit_status(comparison: Comparison) -> int:
         return BROKEN
     if gate.unfinished(comparison):
         return UNFINISHED
-    if not comparison.spec.kind.has_speedups or comparison.spec.is_inference:
+    if not comparison.spec.compares_losses:
         return FINISHED
     if not verdicts or any(verdict != "holds" for verdict in verdicts):
         return PROVES_NOTHING

@@ -9,7 +9,7 @@ import pandas as pd
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.states import FINAL_EXPERIMENTS, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.investigations import (
+from breakeven.runner.specs.follow_ups import (
     BUDGET_SECONDS,
     LONGEST_NAME,
     Finding,

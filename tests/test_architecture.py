@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.scenarios.scenario import Compared, ScenarioName
+from breakeven.runner.specs.scenarios.base import Compared, ScenarioName
 from breakeven.runner.specs.workload import SCRIPT_TASK
 
 pytestmark = pytest.mark.heavy

@@ -202,7 +202,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     labels = ", ".join(code(variant.label) for variant in spec.variants)
     device = next(entry.name for entry in machine.devices if entry.id == spec.device)
     order = "taking turns" if spec.schedule == "turns" else "one after another"
-    at_most = "at most " if spec.kind.ends_by_width else ""
+    at_most, about = ("at most ", "At most about") if spec.kind.ends_by_width else ("", "About")
     earlier = earlier_costs(store, spec, device)
     expected = expected_seconds(spec, earlier)
     subject = inert(spec.workload.noun)
@@ -212,13 +212,12 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
         time = f"The first run of {what} on this machine will show how long it takes."
     else:
         took = words.duration(expected)
-        most = "At most about" if spec.kind.ends_by_width else "About"
-        about = linked("expected_seconds", f"{most} **{took}**")
+        expectation = linked("expected_seconds", f"{about} **{took}**")
         other = earlier[0].spec.script.arguments != spec.script.arguments
         but = ", though with other arguments," if other else ""
         time = (
-            f"{about}, estimated from “{inert(earlier[0].name)}” with the same {subject}{but} "
-            "on this machine."
+            f"{expectation}, estimated from “{inert(earlier[0].name)}” with the same "
+            f"{subject}{but} on this machine."
         )
     count = words.plural(spec.num_steps, "step") if spec.num_steps else "all steps of the script"
     steps = linked("num_steps", f"**{count}**")

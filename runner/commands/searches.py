@@ -19,7 +19,7 @@ from breakeven.runner.experiments.unconfirmed_searches import too_short, why_unc
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.investigations import BUDGET_SECONDS
+from breakeven.runner.specs.follow_ups import BUDGET_SECONDS
 from breakeven.runner.specs.values import split_at_commas
 from breakeven.runner.texts import duration
 

@@ -209,10 +209,10 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
             progress = RunProgress(run, experiment.spec)
             progress.update()
             where = "" if on is None else f" on {on.place}"
-            done = f"from step {progress.checkpoint_step}"
-            if experiment.spec.kind.makes_trials:
-                done = f"after {progress.steps_done} trials"
-            tell(f"{variant.label} resumes {done}{where}")
+            from_where = experiment.spec.kind.resuming_words(
+                progress.checkpoint_step, progress.steps_done
+            )
+            tell(f"{variant.label} resumes {from_where}{where}")
     ensure_supervisor(data_dir)
     return 0
 

@@ -145,7 +145,7 @@ def _milestone(run: RunProgress) -> tuple[object, ...]:
     hour leaves as many lines as one of a minute. Turns, steps and losses change all the time."""
     in_turns = run.state is RunState.RUNNING and run.phase in PHASES_OF_TURNS
     phase = "" if in_turns or run.state is not RunState.RUNNING else run.phase
-    if run.spec.kind.makes_trials:
+    if run.spec.kind.makes_trials:  # each is a line
         share = run.steps_done
     elif run.num_steps:
         share = PRINTED_PARTS * run.steps_done // run.num_steps
@@ -157,8 +157,7 @@ def _milestone(run: RunProgress) -> tuple[object, ...]:
 def _line(label: str, run: RunProgress) -> str:
     filled = round(BAR_WIDTH * run.steps_done / run.num_steps) if run.num_steps else 0
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
-    one = "trial" if run.spec.kind.makes_trials else "step"
-    unit = one if run.steps_done == 1 else f"{one}s"
+    unit = run.spec.kind.unit + ("" if run.steps_done == 1 else "s")
     of_all = f"/{run.num_steps}" if run.num_steps else f" {unit}"
     parts = [f"{label} [{bar}] {run.steps_done:>5}{of_all}", f"{_doing(run):<16}"]
     if run.loss is not None:

@@ -20,8 +20,8 @@ from breakeven.runner.specs.scenario_fields import (
     SpeedSpec,
     TuneSpec,
 )
+from breakeven.runner.specs.scenarios.base import Scenario, ScenarioName, training_steps
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
-from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioName, training_steps
 from breakeven.runner.specs.training import (
     CheckpointSpec,
     EvaluationPoint,
@@ -36,7 +36,6 @@ from breakeven.runner.specs.variants import (
     apply_settings,
     control,
     in_each,
-    parse_backends,
     pythons,
 )
 from breakeven.runner.specs.workload import (
@@ -226,6 +225,11 @@ class ExperimentFields(PlaceSpec):
         return workload_of(self.task)
 
     @property
+    def entry(self) -> str:
+        """The function of the worker that executes a run, as `module:function`."""
+        return self.kind.entry or self.workload.entry
+
+    @property
     def subject(self) -> str:
         """The specified model and data; for a script its name and arguments."""
         if self.model.script is None:
@@ -273,6 +277,11 @@ class ExperimentFields(PlaceSpec):
     def is_inference(self) -> bool:
         """Whether a step is a forward pass, which learns nothing and has no loss."""
         return not self.trains and not self.kind.has_checks
+
+    @property
+    def compares_losses(self) -> bool:
+        """Whether losses of runs are compared with the baseline's."""
+        return self.kind.has_speedups and not self.is_inference
 
     @property
     def trains(self) -> bool:
@@ -362,9 +371,7 @@ class ExperimentFields(PlaceSpec):
     @cached_property
     def candidates(self) -> tuple[Variant, ...]:
         """The backends from which a search chooses."""
-        if not self.kind.has_candidates:
-            return ()
-        return tuple(map(self._under_settings, parse_backends(self.backends)))
+        return tuple(map(self._under_settings, self.kind.candidates(self)))
 
     @cached_property
     def possible_variants(self) -> tuple[Variant, ...]:

@@ -323,6 +323,8 @@ class BuiltInWorkload:
     """Whether it loads samples during the training; otherwise the device holds all of them."""
     writes_checkpoints = False
     """Whether runs resume from checkpoints of its own."""
+    entry = "session:run_session"
+    """The function of the worker that executes a run, as `module:function` in `runner/worker/`."""
     source_field = "data.source"
     """The field without which nothing can run."""
 
@@ -343,6 +345,7 @@ class ScriptWorkload(BuiltInWorkload):
     selects_device = True
     loads_samples = True
     writes_checkpoints = True
+    entry = "script.running:run_script"
     source_field = "model.source"
 
     def can_change(self, field: str) -> bool:

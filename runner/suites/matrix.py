@@ -17,8 +17,8 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.scenario_fields import Part, SpeedSpec
+from breakeven.runner.specs.scenarios.base import Scenario, ScenarioName
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
-from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioName
 from breakeven.runner.specs.training import MODEL_LOSS, Precision
 from breakeven.runner.specs.variants import Settings
 from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_TASK
@@ -177,16 +177,11 @@ def _under(settings: Settings, scenario: ScenarioName) -> Values:
 
 
 def _num_batches(scenario: Scenario, replaced: Values) -> int:
-    """Number of different batches for the steps of a cell. With epochs, an epoch has as many
-    batches as a turn has steps, so that no turn is cut short."""
-    if scenario.has_checks:
-        return 1
-    if not scenario.cycles_batches:
-        block_steps: int = replaced.get("block_steps", ExperimentSpec.block_steps)
-        return block_steps
+    """Number of different batches for the steps of a cell."""
     accumulation: int = replaced.get("training", {}).get("gradient_accumulation", 1)
     batches: int = replaced.get("speed", {}).get("batches", SpeedSpec.batches)
-    return batches * accumulation
+    block_steps: int = replaced.get("block_steps", ExperimentSpec.block_steps)
+    return scenario.num_batches(block_steps, batches * accumulation)
 
 
 def _merged(own: Values, replaced: Values) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 import gc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,9 @@ def _load_like(like: RunDir) -> dict[str, Any]:
     with loading():
         if any(variant.backend == "inductor" for variant in spec.experiment.candidates):
             import torch._inductor.compile_fx  # noqa: F401  # as the first `torch.compile` does
+        _function(spec.experiment.entry)
         if spec.experiment.workload.is_own_program:
-            import breakeven.runner.worker.script.running
-
             return {}
-        import breakeven.runner.worker.session  # noqa: F401
         from breakeven.runner.worker.model.workload import load_workload
 
         return {"workload": load_workload(spec.experiment)}
@@ -122,12 +121,7 @@ def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:
         prepare(spec, run)
         # Torch reads the environment at its import, so the preparation comes first.
         with loading():
-            if spec.experiment.kind.makes_trials:
-                from breakeven.runner.worker.investigation.investigator import investigate as work
-            elif spec.experiment.workload.is_own_program:
-                from breakeven.runner.worker.script.running import run_script as work
-            else:
-                from breakeven.runner.worker.session import run_session as work
+            work = _function(spec.experiment.entry)
         if spec.experiment.workload.is_own_program:
             checked()  # A user's script may catch an exception that ends it later.
         gc.freeze()  # or each import of a model's or a script's packages would visit all of torch
@@ -143,6 +137,15 @@ def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:
         status = WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
     leave_in_time(status)
     return status
+
+
+def _function(entry: str) -> Callable[..., bool]:
+    """Imports the function that executes a run."""
+    module, _, name = entry.partition(":")
+    function: Callable[..., bool] = getattr(
+        import_module(f"breakeven.runner.worker.{module}"), name
+    )
+    return function
 
 
 def _check_before(run: RunDir) -> None:

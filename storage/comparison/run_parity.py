@@ -179,7 +179,7 @@ def judge_parity(
     spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence
 ) -> Parity | None:
     """The parity of a run; None for baseline and controls, and for runs without losses."""
-    if run.role != "backend" or spec.is_inference or not spec.kind.has_speedups:
+    if run.role != "backend" or not spec.compares_losses:
         return None
     parity = _judge(spec, equals, run)
     if run.batch_times > 1 and not run.state_of_losses.ended_early:

@@ -130,8 +130,8 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     baseline = of_role(comparison.results, "baseline")
     # If the baseline fails too, the compiler is not the cause.
     has_failed = baseline is not None and RunState(baseline.state).is_failed
-    has_ladder = kind.has_speedups or kind.has_checks
-    if not has_ladder or len(standing) < MIN_RUNGS or has_failed:
+    is_timed = kind.has_speedups
+    if not (is_timed or kind.has_checks) or len(standing) < MIN_RUNGS or has_failed:
         return None
     stages = {rung.stage for rung, _ in standing}
     on_cuda = comparison.spec.device.startswith("cuda")
@@ -142,13 +142,13 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     ]
     climbed = (
         _timed(comparison, standing)
-        if kind.has_speedups
+        if is_timed
         else _checked(standing, checks(store, experiment_id, comparison.spec))
     )
     return Ladder(
         baseline=baseline,
         rungs=tuple(climbed),
-        is_timed=kind.has_speedups,
+        is_timed=is_timed,
         missing=tuple(missing),
     )
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from breakeven.runner.protocol.states import EarlyEnd, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios.scenario import Compared
+from breakeven.runner.specs.scenarios.base import Compared
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored

@@ -6,7 +6,7 @@ from dataclasses import replace
 from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.specs.scenarios.scenario import Compared
+from breakeven.runner.specs.scenarios.base import Compared
 from breakeven.storage import queries
 from breakeven.storage.caches import always, memo
 from breakeven.storage.comparison.comparison import compare

@@ -73,12 +73,8 @@ Cell = Callable[[Result], str]
 def report(comparison: Comparison, answer: str = "") -> str:
     """Title, answer, table, reasons for break-even and parity, warnings and notes."""
     spec = comparison.spec
-    work = f"{spec.num_steps} steps" if spec.num_steps else None
-    if spec.kind.ends_by_width:
-        work = f"speed of {spec.speed.part}"
-    elif spec.kind.has_candidates:
-        work = f"search for the fastest {spec.tune.steps:,} steps"
     optimizer = f"optimizer {spec.training.optimizer}" if spec.suite_run and spec.trains else None
+    work = spec.kind.work_words(spec)
     about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, optimizer, work]))
     title = f"{spec.name}: {about}"
     lines = [printable(title, len(title)), *([answer] if answer else []), ""]

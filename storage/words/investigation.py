@@ -9,7 +9,7 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.masking import mask_private
 from breakeven.runner.protocol.states import state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.investigations import DATA_FILE, Finding
+from breakeven.runner.specs.follow_ups import DATA_FILE, Finding
 from breakeven.runner.specs.ladder import RUNGS
 from breakeven.runner.texts import capital, duration, first_sentence, printable
 from breakeven.storage import queries

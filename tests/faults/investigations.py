@@ -5,7 +5,7 @@ from typing import Any
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.investigations import investigation
+from breakeven.runner.specs.follow_ups import investigation
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 INVESTIGATION_ID = "20261122-101500-123456-7f3a"

@@ -24,7 +24,7 @@ from breakeven.runner.specs.values import write_options
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
 from breakeven.views.parts import actions
-from breakeven.views.scenarios.runs import TABS
+from breakeven.views.scenarios.timed import TABS
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import process_wide
 from tests.helpers.journals import EXPERIMENT_ID

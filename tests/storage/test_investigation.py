@@ -12,7 +12,7 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.investigations import Finding
+from breakeven.runner.specs.follow_ups import Finding
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store

@@ -19,8 +19,8 @@ from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.words.parity import parity_text
 from breakeven.views.charts import bars, speed
 from breakeven.views.charts import layers as charts
+from breakeven.views.charts import over_steps as run_charts
 from breakeven.views.charts import profile as cache_charts
-from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.palette import KNOWN, run_looks
 from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.comparison.cards import all_cards

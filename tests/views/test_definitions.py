@@ -17,7 +17,7 @@ from breakeven.storage.queries import timeline
 from breakeven.views.charts import layers as charts
 from breakeven.views.library.table import COLUMNS
 from breakeven.views.parts.downloads import to_html
-from breakeven.views.scenarios.runs import TABS as EXPERIMENT_TABS
+from breakeven.views.scenarios.timed import TABS as EXPERIMENT_TABS
 from breakeven.views.shared import resources
 from tests.helpers.comparisons import series
 from tests.helpers.correctness_journals import passing, record, tensor

@@ -14,8 +14,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.views.charts import bars, speed
 from breakeven.views.charts import layers as charts
+from breakeven.views.charts import over_steps as run_charts
 from breakeven.views.charts import profile as profile_charts
-from breakeven.views.charts import run as run_charts
 from breakeven.views.comparison import running, why
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.shared.address import FIRST_EXAMPLE

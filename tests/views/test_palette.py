@@ -18,10 +18,10 @@ from breakeven.storage.compiling.timeline import PHASES, STAGES
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.profiles import Profile
 from breakeven.storage.queries.timeline import ELAPSED
+from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.charts import layers as charts
-from breakeven.views.charts import library as suite_charts
+from breakeven.views.charts import over_steps as score_charts
 from breakeven.views.charts import profile as profile_charts
-from breakeven.views.charts import run as score_charts
 from breakeven.views.charts import speed as speed_charts
 from breakeven.views.charts.palette import (
     ACTIVITY_SHAPES,

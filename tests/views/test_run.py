@@ -21,7 +21,7 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.views.access import permissions
-from breakeven.views.charts.library import device_series
+from breakeven.views.charts.across_experiments import device_series
 from breakeven.views.parts.progress import before_launch
 from breakeven.views.shared.inert import JOINER
 from breakeven.views.tabs.compiling import frames

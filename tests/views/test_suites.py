@@ -9,8 +9,8 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Cell, Outcome, groups
-from breakeven.views.charts import library as suite_charts
-from breakeven.views.report import suite as suite_tables
+from breakeven.views.charts import across_experiments as suite_charts
+from breakeven.views.report import suite_tables
 from tests.helpers.pages import launched, opened, text, without_links
 from tests.helpers.suites import SuiteRecorder
 

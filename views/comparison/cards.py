@@ -20,10 +20,10 @@ from breakeven.storage.queries import RunRecord
 from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.charts import bars
 from breakeven.views.charts import layers as charts
-from breakeven.views.charts import run as run_charts
+from breakeven.views.charts import over_steps as run_charts
 from breakeven.views.charts import speed as speed_charts
-from breakeven.views.charts.library import device_series
-from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from breakeven.views.charts.across_experiments import device_series
+from breakeven.views.charts.over_steps import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from breakeven.views.comparison.leaderboard import task_scores, throughput_metric
 from breakeven.views.parts.downloads import Card, Draw, of_run, show_card, show_table
 from breakeven.views.shared.address import remembered

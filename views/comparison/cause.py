@@ -16,7 +16,7 @@ from breakeven.runner.experiments.unconfirmed_searches import too_short, why_unc
 from breakeven.runner.masking import mask_private
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
-from breakeven.runner.specs.investigations import BUDGET_SECONDS, DATA_FILE
+from breakeven.runner.specs.follow_ups import BUDGET_SECONDS, DATA_FILE
 from breakeven.storage import queries
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison

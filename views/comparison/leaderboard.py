@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.scenarios.base import Scenario
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
-from breakeven.runner.specs.scenarios.scenario import Scenario
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.results import SCORES, Result
 from breakeven.storage.numbers.formats import format_verdict

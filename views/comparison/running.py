@@ -26,8 +26,8 @@ from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.words.causes import KnownCause, known_causes, remedy_text
 from breakeven.storage.words.settings import setting_words
 from breakeven.views.charts import layers as charts
-from breakeven.views.charts import run as run_charts
-from breakeven.views.charts.run import mark_resumptions
+from breakeven.views.charts import over_steps as run_charts
+from breakeven.views.charts.over_steps import mark_resumptions
 from breakeven.views.comparison import answers, cause, finishing
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import again_link

@@ -15,8 +15,8 @@ from breakeven.runner.machine import environments
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
+from breakeven.runner.specs.scenarios.base import ScenarioName
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
-from breakeven.runner.specs.scenarios.scenario import ScenarioName
 from breakeven.runner.specs.training import WITHOUT_WARM_UP, Metric, SplitName
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import UNNAMED, Task, usual_name
@@ -263,26 +263,6 @@ PARTS: dict[Markdown, Columns] = {
     ),
 }
 """Parts of the drawer by their titles."""
-OF_SCENARIO: dict[ScenarioName, Columns] = {
-    "speed": (
-        ("speed.part", "speed.batches", "speed.warm_up_blocks"),
-        ("speed.target_width", "speed.min_rounds", "speed.repeats"),
-        ("speed.max_rounds", "speed.max_seconds"),
-    ),
-    "accuracy": (
-        ("accuracy.parts",),
-        ("accuracy.layers",),
-        ("accuracy.tolerance",),
-        ("accuracy.iterations",),
-    ),
-    "cache": (("cache.part",), ("cache.repeats",), ("cache.steps",)),
-}
-"""Fields of the scenarios that have their own."""
-HINTS: dict[ScenarioName, Markdown] = {
-    "speed": "The runs take turns on the same few batches. Measuring ends once every speedup is "
-    "precise enough. The values below are fine for a first try."
-}
-"""Texts above the fields of a scenario."""
 COSTS: dict[str, Markdown] = {
     "evaluation.compiled": "Each backend then compiles its model a second time, at its first "
     "evaluation. Step times do not include this time.",
@@ -384,15 +364,16 @@ def ask_scenario(fields: Fields) -> None:
     """Asks for the scenario, then for its own fields."""
     # Searches and investigations have buttons of their own.
     known = [scenario for scenario in SCENARIOS.values() if scenario.is_in_form]
-    chosen = fields.ask(
+    name: ScenarioName = fields.ask(
         "scenario",
         " ".join(f"`{scenario.name}`: {scenario.text}" for scenario in known),
         offer=Offer(choices=[scenario.name for scenario in known]),
     )
-    if chosen in HINTS:
-        st.caption(HINTS[chosen])
-    if chosen in OF_SCENARIO:
-        ask_columns(fields, OF_SCENARIO[chosen])
+    chosen = SCENARIOS[name]
+    if chosen.form_hint:
+        st.caption(chosen.form_hint)
+    if chosen.form_fields:
+        ask_columns(fields, chosen.form_fields)
 
 
 def ask_experiment(fields: Fields, machine: Capabilities) -> None:

@@ -22,7 +22,7 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import FEWEST
 from breakeven.storage.words.trend import failure_text, out_of_line_text, sizes_text, when_text
-from breakeven.views.charts.library import heat_map, trend
+from breakeven.views.charts.across_experiments import heat_map, trend
 from breakeven.views.library import table
 from breakeven.views.parts.downloads import Card, show_card
 from breakeven.views.parts.pictures import Origin, files_of

@@ -30,14 +30,14 @@ from breakeven.storage.suite.groups import Against, Outcome, against, groups
 from breakeven.storage.words.suite import UNCLEAR, change_text, other_conditions
 from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.access import permissions
-from breakeven.views.charts import library as suite_charts
-from breakeven.views.charts.library import heat_map
+from breakeven.views.charts import across_experiments as suite_charts
+from breakeven.views.charts.across_experiments import heat_map
 from breakeven.views.parts import exchange
 from breakeven.views.parts.actions import check, errors_shown, work_off_the_queue
 from breakeven.views.parts.downloads import Card, show_card, show_table, table_downloads
 from breakeven.views.parts.pictures import files_of, suite_origin
 from breakeven.views.report import menu as report_menu
-from breakeven.views.report import suite as suite_tables
+from breakeven.views.report import suite_tables
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choose_earlier, choose_suite_run
 from breakeven.views.shared.inert import Markdown, inert

@@ -22,14 +22,14 @@ from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
 from breakeven.storage.words import plan as plan_words
-from breakeven.views.charts import library as suite_charts
+from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.parts.downloads import Card
 from breakeven.views.parts.pictures import Origin, experiment_origin, for_export
-from breakeven.views.report import suite as suite_tables
+from breakeven.views.report import suite_tables
 from breakeven.views.report.markup import html, inert_lines
+from breakeven.views.scenarios.base import Page, Table
 from breakeven.views.scenarios.by_name import SCENARIOS
-from breakeven.views.scenarios.scenario import Page, Table
 from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
 from breakeven.views.shared.links import sentence
 

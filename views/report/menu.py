@@ -31,8 +31,8 @@ from breakeven.views.parts.pictures import (
     slug,
 )
 from breakeven.views.report.content import Content, content
+from breakeven.views.report.endpoint import address
 from breakeven.views.report.files import MAX_EXPERIMENTS, report_of
-from breakeven.views.report.serving import address
 from breakeven.views.shared.inert import inert
 
 UNCHANGING = (1980, 1, 1, 0, 0, 0)

@@ -30,7 +30,7 @@ from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.views.charts import profile as tensor_charts
 from breakeven.views.comparison import cause, running, why
 from breakeven.views.parts.downloads import Card, show_card, show_table
-from breakeven.views.scenarios.scenario import Page, Scenario, Show, Table
+from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_one_run, show_settings
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked
@@ -149,6 +149,7 @@ def _named(check: Check, with_part: bool) -> Markdown:
 
 
 def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """The runs while they go on, the checks, the tensors that failed, and why runs failed."""
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
     show_tensors(store, comparison.experiment_id, comparison.spec)
@@ -157,10 +158,12 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
 
 
 def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """The lowest compiler stage that fails or computes wrong numbers."""
     why.show_ladder(find_ladder(store, comparison.experiment_id))
 
 
 def report(store: Store, comparison: Comparison) -> Page:
+    """The checks, the tensors that failed, and their errors by layer."""
     experiment_id = comparison.experiment_id
     check_results = checks(store, experiment_id, comparison.spec)
     made = table(check_results)

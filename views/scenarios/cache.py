@@ -25,7 +25,7 @@ from breakeven.views.charts import profile as tensor_charts
 from breakeven.views.comparison import running
 from breakeven.views.comparison.first_screen import ask_steps, read_plan
 from breakeven.views.parts.downloads import Card, show_card, show_table
-from breakeven.views.scenarios.scenario import Page, Scenario, Show, Table
+from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_one_run, show_settings
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
@@ -139,6 +139,7 @@ def certainty(pairs: Sequence[ColdWarm]) -> Markdown:
 
 
 def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """The runs while they go on, what filled caches save, and a plan with them."""
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
     if pairs := show_caches_headline(comparison):
@@ -152,6 +153,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
 
 
 def report(store: Store, comparison: Comparison) -> Page:
+    """What filled caches save, and when compiling pays off with and without them."""
     latencies = latency.cold_and_warm(comparison)
     headline = caches_headline(latencies, is_over=True)
     if not latencies:

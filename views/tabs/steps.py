@@ -24,9 +24,9 @@ from breakeven.storage.profile.profiles import Profile, load_profiles
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.words.findings import profile_words
 from breakeven.views.charts import layers as charts
-from breakeven.views.charts import run as run_charts
-from breakeven.views.charts import run as score_charts
-from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from breakeven.views.charts import over_steps as run_charts
+from breakeven.views.charts import over_steps as score_charts
+from breakeven.views.charts.over_steps import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from breakeven.views.parts.actions import errors_shown
 from breakeven.views.parts.downloads import Card, Draw, download, of_run, show_card, show_table
 from breakeven.views.shared import words

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioFields
+from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 from breakeven.runner.specs.variants import Variant
 
 
@@ -17,12 +17,21 @@ class Accuracy(Scenario):
     has_speedups = False
     has_checks = True
     conditions = ()
+    form_fields = (
+        ("accuracy.parts",),
+        ("accuracy.layers",),
+        ("accuracy.tolerance",),
+        ("accuracy.iterations",),
+    )
 
     def parts(self, spec: ScenarioFields) -> tuple[Part, ...]:
         return spec.accuracy.parts
 
     def num_steps(self, spec: ScenarioFields) -> int:
         return spec.accuracy.iterations
+
+    def num_batches(self, block_steps: int, cycled: int) -> int:
+        return 1
 
     def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
         rule = "needs double precision, which MPS does not have; choose another device"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioFields
+from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 from breakeven.runner.specs.variants import Variant, cold_and_warm, parse_backends
 
 
@@ -15,6 +15,7 @@ class Cache(Scenario):
     takes_turns = False  # a warm run waits for the end of the cold one
     draws_freely = True
     conditions = ("compile",)
+    form_fields = (("cache.part",), ("cache.repeats",), ("cache.steps",))
 
     def parts(self, spec: ScenarioFields) -> tuple[Part, ...]:
         return (spec.cache.part,)

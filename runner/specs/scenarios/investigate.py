@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioFields
+from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 from breakeven.runner.specs.variants import Variant, expanded, parse_backends
 from breakeven.runner.texts import duration
 
@@ -17,6 +17,8 @@ class Investigate(Scenario):
     has_planned_steps = False
     allows_scripts = True
     is_in_form = False
+    unit = "trial"
+    entry = "investigation.investigator:investigate"
     conditions = ()
 
     def parts(self, spec: ScenarioFields) -> tuple[Part, ...]:
@@ -38,6 +40,9 @@ class Investigate(Scenario):
         is_single = len(compiled) == 1 and compiled[0].backend is not None
         spec.require("backends", is_single, rule)
         super().check_rules(spec, compiled)
+
+    def resuming_words(self, step: int | None, num_done: int) -> str:
+        return f"after {num_done} trials"
 
     def length_words(self, spec: ScenarioFields) -> str:
         return f"trials for at most {duration(spec.time_limit_seconds)}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioFields
+from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 from breakeven.runner.specs.variants import Variant
 
 
@@ -14,6 +14,15 @@ class Speed(Scenario):
     ends_by_width = True
     draws_freely = True
     allows_environments = True
+    form_fields = (
+        ("speed.part", "speed.batches", "speed.warm_up_blocks"),
+        ("speed.target_width", "speed.min_rounds", "speed.repeats"),
+        ("speed.max_rounds", "speed.max_seconds"),
+    )
+    form_hint = (
+        "The runs take turns on the same few batches. Measuring ends once every speedup is precise "
+        "enough. The values below are fine for a first try."
+    )
 
     def parts(self, spec: ScenarioFields) -> tuple[Part, ...]:
         return (spec.speed.part,)
@@ -23,6 +32,9 @@ class Speed(Scenario):
 
     def repeats(self, spec: ScenarioFields) -> int:
         return spec.speed.repeats
+
+    def work_words(self, spec: ScenarioFields) -> str:
+        return f"speed of {spec.speed.part}"
 
     def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
         self.check_steps(spec, "speed.max_rounds")

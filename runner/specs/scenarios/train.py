@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioFields
+from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.variants import Variant
 

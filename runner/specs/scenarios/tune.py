@@ -3,8 +3,8 @@ from the beginning afterwards."""
 
 from collections.abc import Iterator, Sequence
 
-from breakeven.runner.specs.scenarios.scenario import Scenario, ScenarioFields
-from breakeven.runner.specs.variants import Variant, expanded
+from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
+from breakeven.runner.specs.variants import Variant, expanded, parse_backends
 
 MAX_SEARCH_BLOCKS = 5_000
 """Largest number of turns of the baseline of a search."""
@@ -35,12 +35,18 @@ class Tune(Scenario):
         """Without backends: the supervisor starts them when it has chosen them."""
         return expanded(self.baselines(spec), 1)
 
+    def candidates(self, spec: ScenarioFields) -> Sequence[Variant]:
+        return parse_backends(spec.backends)
+
     def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
         rule = "must be 'turns' for a search: candidates take turns with the best so far"
         spec.require("schedule", spec.schedule == "turns", rule)
         rule = "must be at least 1 for a search: the control shows which losses are correct"
         spec.require("controls", spec.controls > 0, rule)
         self.check_batches(spec)
+
+    def work_words(self, spec: ScenarioFields) -> str:
+        return f"search for the fastest {spec.tune.steps:,} steps"
 
     def length_words(self, spec: ScenarioFields) -> str:
         return "as many steps per run as the search needs"

@@ -19,7 +19,7 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.masking import mask
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.specs.investigations import Finding
+from breakeven.runner.specs.follow_ups import Finding
 from breakeven.runner.specs.ladder import RUNGS
 from breakeven.runner.specs.variants import NEED_NO_COMPILER, VARIANT_SETTINGS, Variant
 from breakeven.runner.worker.context import RunContext

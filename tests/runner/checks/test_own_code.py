@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.checks.own_code import folders_for, record_file, remember
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
-from breakeven.runner.specs.investigations import investigation
+from breakeven.runner.specs.follow_ups import investigation
 
 CASE = Path("/home/me/case")
 SCRIPT = ExperimentSpec(

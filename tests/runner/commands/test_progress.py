@@ -20,7 +20,7 @@ from breakeven.runner.protocol.records import Claim, Exit
 from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.specs.investigations import investigation
+from breakeven.runner.specs.follow_ups import investigation
 from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_TASK
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 

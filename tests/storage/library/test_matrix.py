@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from breakeven.storage.library.matrix import ACROSS, MatrixCell, matrix
-from breakeven.views.charts.library import MAX_ACROSS, heat_map
+from breakeven.views.charts.across_experiments import MAX_ACROSS, heat_map
 
 USUAL: dict[str, Any] = {
     **dict.fromkeys(ACROSS, "x"),

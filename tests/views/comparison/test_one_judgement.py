@@ -20,7 +20,7 @@ from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.lists import list_table
 from breakeven.storage.terminal.report import difference_report, report
 from breakeven.views.charts import speed
-from breakeven.views.charts.library import heat_map
+from breakeven.views.charts.across_experiments import heat_map
 from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.library import sides as tables
 from breakeven.views.report.content import advice, content

@@ -10,7 +10,7 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
-from breakeven.views.report import files, serving
+from breakeven.views.report import endpoint, files
 from breakeven.views.report import files as document
 from breakeven.views.report.files import MANY, NotWanted, report_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
@@ -26,7 +26,7 @@ def store(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]
         for variant in spec.variants:
             Recording(data_dir.runs, variant.label, spec, experiment_id).claim().start().end()
     with Store.in_memory(data_dir) as store:
-        monkeypatch.setattr(serving, "get_store", lambda: store)
+        monkeypatch.setattr(endpoint, "get_store", lambda: store)
         yield store
 
 
@@ -62,7 +62,7 @@ class Request:
 
 def served(*requests: Request) -> None:
     async def all_of_them() -> None:
-        reports = serving.Reports(None)
+        reports = endpoint.Reports(None)
         await asyncio.gather(
             *(reports(request.scope, request.receive, request.send) for request in requests)
         )
@@ -118,7 +118,7 @@ def test_a_report_that_nobody_waits_for_any_more_is_given_up(store: Store, gate:
     left = Request(",".join(IDS))
 
     async def leave() -> None:
-        task = asyncio.create_task(serving.Reports(None)(left.scope, left.receive, left.send))
+        task = asyncio.create_task(endpoint.Reports(None)(left.scope, left.receive, left.send))
         await until(lambda: bool(gate.came))
         left.leaves.set()
         await asyncio.sleep(0.02)
@@ -164,7 +164,7 @@ def test_a_long_report_holds_up_no_short_one(store: Store, gate: Gate) -> None:
     short = Request(EXPERIMENT_ID, "10.0.0.3")
 
     async def all_three() -> None:
-        reports = serving.Reports(None)
+        reports = endpoint.Reports(None)
         tasks = []
         for count, request in ((1, first), (1, second), (2, short)):
             task = asyncio.create_task(reports(request.scope, request.receive, request.send))
@@ -183,7 +183,7 @@ def test_a_long_report_holds_up_no_short_one(store: Store, gate: Gate) -> None:
 def test_a_page_has_a_hundred_experiments_at_most(
     store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "MAX_EXPERIMENTS", 2)
+    monkeypatch.setattr(endpoint, "MAX_EXPERIMENTS", 2)
     request = Request(",".join(IDS))
     served(request)
     assert request.status == 404

@@ -14,7 +14,7 @@ from torch._dynamo.backends.registry import list_backends, register_backend
 from torch.fx import GraphModule
 
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec
-from breakeven.runner.specs.scenarios.scenario import ScenarioName
+from breakeven.runner.specs.scenarios.base import ScenarioName
 from breakeven.runner.worker.correctness.random_numbers import DropoutProbes, TensorState
 from breakeven.runner.worker.device.devices import CpuDevice
 from tests.faults.dropout_faults import OWN_NUMBERS

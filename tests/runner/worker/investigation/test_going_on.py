@@ -23,7 +23,7 @@ from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
-from breakeven.runner.specs.investigations import Finding
+from breakeven.runner.specs.follow_ups import Finding
 from breakeven.runner.specs.scenario_fields import InvestigationSpec
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.supervisor import supervise

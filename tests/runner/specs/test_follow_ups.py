@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, RunSpec, SpeedSpec
-from breakeven.runner.specs.investigations import investigation, timed_again
+from breakeven.runner.specs.follow_ups import investigation, timed_again
 from breakeven.runner.specs.training import TrainingSpec
 from tests.helpers.journals import experiment_spec
 

@@ -41,7 +41,7 @@ from breakeven.views.comparison.cards import all_cards
 from breakeven.views.comparison.first_screen import cards_html, read_plan, show_first_screen
 from breakeven.views.parts.actions import errors_shown
 from breakeven.views.parts.downloads import show_table, table_downloads
-from breakeven.views.scenarios.scenario import Page, Scenario, Show, Table
+from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_settings
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked, sentence
@@ -220,6 +220,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
 
 
 def report(store: Store, comparison: Comparison) -> Page:
+    """The answer and its evidence, the leaderboard, doubts, and all charts."""
     notes = [sentence(caution_words(note)) for note in comparison.notes]
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
     behind = answers.statistics_table(comparison)
@@ -264,4 +265,4 @@ TABS: dict[str, Show] = {
     "Runs": show_runs,
     "Settings": show_settings,
 }
-RUNS = Scenario(tabs=TABS, report=report)
+TIMED = Scenario(tabs=TABS, report=report)

@@ -118,8 +118,17 @@ class Scenario:
     """Whether backends may train in larger batches than the baseline."""
     is_in_form = True
     """Whether people choose it in the form; the others have buttons of their own."""
+    form_fields: tuple[tuple[str, ...], ...] = ()
+    """Its own fields in the form, by path, column by column."""
+    form_hint = ""
+    """A text above them."""
     conditions: Sequence[str] = CONDITIONS
     """The conditions of `--fail-if` that it can answer."""
+    unit = "step"
+    """What a run makes one after another, for people."""
+    entry: str | None = None
+    """The function of the worker that executes a run, as `module:function` in `runner/worker/`;
+    None for the one of the workload."""
     max_backends = 64
     why_max_backends = "each is a process, and all are alive at the same time"
     why_no_rounds: str | None = None
@@ -157,6 +166,10 @@ class Scenario:
         runs = [*self.baselines(spec), *parse_backends(spec.backends)]
         return expanded(in_each(spec.environments, runs), self.repeats(spec))
 
+    def candidates(self, spec: ScenarioFields) -> Sequence[Variant]:
+        """The backends from which a search chooses."""
+        return ()
+
     def cold_and_warm(self, spec: ScenarioFields) -> Iterator[tuple[str, Variant, Variant]]:
         """Pairs of runs with empty and with filled caches, with the backend as written."""
         return iter(())
@@ -166,10 +179,12 @@ class Scenario:
         self.check_steps(spec, "training.epochs")
 
     def check_steps(self, spec: ScenarioFields, field: str) -> None:
+        """Raises `InvalidSpec`, for the field that decides it, for more steps than are kept."""
         rule = f"makes {spec.num_steps:,} steps and must make at most {MAX_STEPS:,}: "
         spec.require(field, spec.num_steps <= MAX_STEPS, rule + EVERY_STEP_IS_KEPT)
 
     def check_batches(self, spec: ScenarioFields) -> None:
+        """Raises `InvalidSpec` for more batches to cycle through than the samples make."""
         most = spec.num_full_steps
         rule = f"must be at most {most}: data.num_train_samples make no more full batches"
         spec.require("speed.batches", spec.speed.batches <= most, rule)
@@ -177,6 +192,19 @@ class Scenario:
     def check_result(self, spec: ScenarioFields, compiling: int) -> None:
         """Raises `InvalidSpec` for a new experiment that cannot have a result; `compiling` are the
         steps of the first turn."""
+
+    def num_batches(self, block_steps: int, cycled: int) -> int:
+        """Different batches that steps need; `cycled`: those that they would cycle through. An
+        epoch has as many batches as a turn has steps, so that no turn is cut short."""
+        return cycled if self.cycles_batches else block_steps
+
+    def work_words(self, spec: ScenarioFields) -> str:
+        """What the runs do, as a part of a title; empty if it is unknown how long they are."""
+        return f"{spec.num_steps} steps" if spec.num_steps else ""
+
+    def resuming_words(self, step: int | None, num_done: int) -> str:
+        """Where a run goes on that has a checkpoint of a step, and so many steps or trials."""
+        return f"from step {step}"
 
     def length_words(self, spec: ScenarioFields) -> str:
         """How long the runs are, for people."""
