@@ -119,10 +119,10 @@ MIN_FREE_BYTES = 1_000_000
 
 def parse_size(text: str) -> int:
     """Converts a size such as 20GB to bytes; raises `ValueError`."""
-    found = SIZE.fullmatch(text.strip())
-    if found is None:
+    match = SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} must be a size as 500MB, 20GB or 1TB")
-    return int(float(found[1]) * UNITS[found[2].upper()])
+    return int(float(match[1]) * UNITS[match[2].upper()])
 
 
 def lacks_room(folder: Path) -> str | None:

@@ -115,7 +115,7 @@ def open_log(folder: Path, part: str) -> None:
     logging.setLogRecordFactory(InertRecord)
     file = folder / f"{part}.jsonl"
     root, known = logging.getLogger(), _open_files()
-    if any(Path(one.baseFilename) == file for one in known):
+    if any(Path(known_handler.baseFilename) == file for known_handler in known):
         return
     with suppress(OSError):
         handler = _file_handler(file)
@@ -132,7 +132,9 @@ def open_log(folder: Path, part: str) -> None:
 
 
 def _open_files() -> list[_QuietHandler]:
-    return [one for one in logging.getLogger().handlers if isinstance(one, _QuietHandler)]
+    return [
+        handler for handler in logging.getLogger().handlers if isinstance(handler, _QuietHandler)
+    ]
 
 
 def _file_handler(file: Path) -> _QuietHandler:

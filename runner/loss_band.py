@@ -59,14 +59,15 @@ def half_widths(
     `LEAD_STEPS`. It ends for good once a difference exceeds `TELLING_SHARES` within this lead.
     """
     finite = [
-        {step for step, loss in one.items() if math.isfinite(loss)} for one in (baseline, *controls)
+        {step for step, loss in losses.items() if math.isfinite(loss)}
+        for losses in (baseline, *controls)
     ]
     steps = sorted(set.intersection(*finite))
     if not steps or not controls:
         return {}
     first_loss = abs(baseline[steps[0]])
     floor, limit = LOSS_FLOORS[precision] * first_loss, TELLING_SHARES[precision] * first_loss
-    differences = ([abs(one[step] - baseline[step]) for step in steps] for one in controls)
+    differences = ([abs(losses[step] - baseline[step]) for step in steps] for losses in controls)
     farthest = map(max, repeat(floor), *differences)
     reached = list(accumulate(farthest, max))
     return {

@@ -81,11 +81,11 @@ def is_secret_name(name: str) -> bool:
 
 
 def _secrets(environment: Mapping[str, str]) -> frozenset[str]:
-    found: set[str] = set()
+    secrets: set[str] = set()
     for name, value in environment.items():
         if is_secret_name(name):
-            found |= {value.strip(), *(_pieces(value) if name.endswith("_NOTIFY") else ())}
-    return frozenset(one for one in found if len(one) >= MIN_SECRET_CHARACTERS)
+            secrets |= {value.strip(), *(_pieces(value) if name.endswith("_NOTIFY") else ())}
+    return frozenset(text for text in secrets if len(text) >= MIN_SECRET_CHARACTERS)
 
 
 def _pieces(addresses: str) -> Iterable[str]:

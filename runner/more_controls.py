@@ -58,13 +58,15 @@ def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Preci
     for role, run in finished:
         trainings.setdefault(role, []).append(_read(run))
     baselines, controls = trainings.get("baseline", []), trainings.get("control", [])
-    seconds = max((one.seconds for one in controls), default=0.0)
+    seconds = max((control.seconds for control in controls), default=0.0)
     if not baselines or not controls or len(controls) * seconds > MAX_SECONDS:
         return None
     computed_in = baselines[0].precision
-    precision = next((one for one in get_args(Precision) if one == computed_in), precision)
-    equals = [one.losses for one in (*baselines, *controls)]
-    why = why_open(equals, [one.losses for one in trainings.get("backend", [])], precision)
+    precision = next((known for known in get_args(Precision) if known == computed_in), precision)
+    equals = [training.losses for training in (*baselines, *controls)]
+    why = why_open(
+        equals, [training.losses for training in trainings.get("backend", [])], precision
+    )
     return why and f"one more control, which takes about {seconds:.0f} s: {why}"
 
 
@@ -73,19 +75,19 @@ def why_open(
 ) -> str | None:
     """Why so few equal trainings do not decide about all backends; None if they do. The baseline is
     the first of `equals`."""
-    distances = [distance(equals, one) for one in backends]
-    apart = max((one for one in distances if one <= FAR), default=0.0)
+    distances = [distance(equals, losses) for losses in backends]
+    apart = max((length for length in distances if length <= FAR), default=0.0)
     if apart > CLOSE:
         return (
             f"the losses of a backend lie {100 * apart:.0f} % of what was learned from those of "
             f"{len(equals)} equal trainings"
         )
-    if any(leaves_open(equals, one, precision) for one in backends):
+    if any(leaves_open(equals, losses, precision) for losses in backends):
         return (
             f"single losses of a backend leave the band of {len(equals)} equal trainings by little"
         )
-    near = [one for one, far in zip(backends, distances, strict=True) if far <= FAR]
-    if any(strays(equals, one, precision) for one in near):
+    near = [losses for losses, far in zip(backends, distances, strict=True) if far <= FAR]
+    if any(strays(equals, losses, precision) for losses in near):
         return f"windows of a backend's losses differ from those of {len(equals)} equal trainings"
     return None
 
@@ -113,25 +115,26 @@ def distance(equals: Sequence[Losses], backend: Losses) -> float:
     Lower means count as at most `FAR`. The baseline is the first of `equals`."""
     if backend == equals[0]:
         return 0.0
-    steps = sorted(step for step in backend if all(step in one for one in equals))
+    steps = sorted(step for step in backend if all(step in losses for losses in equals))
     size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
     if len(steps) < NUM_WINDOWS * MIN_WINDOW_STEPS:
         return 0.0
     windows = [steps[end - size : end] for end in range(len(steps), size - 1, -size)]
-    of_equals = [_means(one, windows) for one in equals]
+    of_equals = [_means(losses, windows) for losses in equals]
     learned = max(
-        _means(one, [steps[:MIN_WINDOW_STEPS]])[0] - min(means)
-        for one, means in zip(equals, of_equals, strict=True)
+        _means(losses, [steps[:MIN_WINDOW_STEPS]])[0] - min(means)
+        for losses, means in zip(equals, of_equals, strict=True)
     )
     at_once = max(
-        abs(backend[step] - fmean(one[step] for one in equals)) for step in steps[:MIN_WINDOW_STEPS]
+        abs(backend[step] - fmean(losses[step] for losses in equals))
+        for step in steps[:MIN_WINDOW_STEPS]
     )
     if not learned > 0 or at_once > AT_ONCE * learned:
         return 0.0
     expected = map(fmean, zip(*of_equals, strict=True))
-    mine = _means(backend, windows)
-    lead = [(a - b) / learned for a, b in zip(mine, expected, strict=True)]
-    return max(min(FAR, -one) if one < 0 else one for one in lead)
+    means_of_backend = _means(backend, windows)
+    lead = [(a - b) / learned for a, b in zip(means_of_backend, expected, strict=True)]
+    return max(min(FAR, -share) if share < 0 else share for share in lead)
 
 
 def strays(equals: Sequence[Losses], backend: Losses, precision: Precision) -> bool:
@@ -145,16 +148,18 @@ def strays(equals: Sequence[Losses], backend: Losses, precision: Precision) -> b
     if is_outside or backend == equals[0]:
         return False
     after = max(half, default=-1) + LEAD_STEPS
-    steps = sorted(step for step in backend if step > after and all(step in one for one in equals))
+    steps = sorted(
+        step for step in backend if step > after and all(step in losses for losses in equals)
+    )
     size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
     windows = [
         _window(equals, backend, steps[end - size : end])
         for end in range(len(steps), size - 1, -size)
     ]
-    squares = [(one.spread / one.error) ** 2 for one in windows if one.error]
+    squares = [(window.spread / window.error) ** 2 for window in windows if window.error]
     inflation = max(1.0, math.sqrt(fmean(squares or [0.0])))
     unit = STRAYS * inflation * math.sqrt(1 + 1 / len(equals))
-    outside = [one.distance > unit * one.error for one in windows]
+    outside = [window.distance > unit * window.error for window in windows]
     return any(outside[:1]) or any(a and b for a, b in pairwise(outside))
 
 
@@ -170,14 +175,15 @@ class _Window(NamedTuple):
 
 
 def _window(equals: Sequence[Losses], backend: Losses, steps: Sequence[int]) -> _Window:
-    expected = [fmean(one[step] for one in equals) for step in steps]
+    expected = [fmean(losses[step] for losses in equals) for step in steps]
     strayed = [
-        [one[step] - mean for step, mean in zip(steps, expected, strict=True)] for one in equals
+        [losses[step] - mean for step, mean in zip(steps, expected, strict=True)]
+        for losses in equals
     ]
     bessel = len(equals) / (len(equals) - 1)
     return _Window(
         distance=abs(fmean(backend[step] for step in steps) - fmean(expected)),
-        spread=math.sqrt(bessel * fmean(fmean(one) ** 2 for one in strayed)),
+        spread=math.sqrt(bessel * fmean(fmean(deviations) ** 2 for deviations in strayed)),
         error=math.sqrt(bessel * fmean(map(pvariance, strayed)) / len(steps)),
     )
 

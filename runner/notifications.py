@@ -93,7 +93,7 @@ class Notifier:
     @property
     def service_names(self) -> list[str]:
         """The name of each address's service: `JSON`, `E-Mail`."""
-        return [str(one.service_name) for one in self._services or ()]
+        return [str(service.service_name) for service in self._services or ()]
 
     def _load(self, addresses: Sequence[str]) -> "Apprise | None":
         try:
@@ -137,7 +137,7 @@ class Notifier:
             if variant.role == "baseline"
         ]
         searched = baselines[0] if baselines and experiment.spec.kind.has_candidates else None
-        outcome = ExperimentState.of(states, searched)
+        outcome = ExperimentState.from_runs(states, searched)
         counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
         answer = _read_answer(experiment) if with_answer and self.is_any else ""
         body = (
@@ -211,18 +211,18 @@ class Notifier:
 
 def _read_trends(data_dir: DataDir) -> list[dict[str, Any]]:
     """The series of all trends; raises `OSError`, `ValueError` or `subprocess.TimeoutExpired`."""
-    found: list[dict[str, Any]] = _read_json(
+    series: list[dict[str, Any]] = _read_json(
         TREND_COMMAND, data_dir, TREND_JUDGED, TREND_LIMIT_SECONDS
     )
-    return found
+    return series
 
 
 def _read_answer(experiment: Experiment) -> str:
     """The sentence that page and terminal show, and a space; empty without an answer."""
     command = (*SHOW_COMMAND, experiment.experiment_id)
     try:
-        found = _read_json(command, experiment.data_dir, SHOWN, ANSWER_LIMIT_SECONDS)
-        return f"{found['answer']['words']} " if found.get("answer") else ""
+        shown = _read_json(command, experiment.data_dir, SHOWN, ANSWER_LIMIT_SECONDS)
+        return f"{shown['answer']['words']} " if shown.get("answer") else ""
     except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
         log.error("the answer could not be read: %s", mask(printable(error, 500)))
         return ""

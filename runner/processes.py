@@ -34,7 +34,7 @@ class ProcessIdentity(Spec):
     """Opaque text; always equal for the same process, different after the pid was reused."""
 
     @classmethod
-    def of(cls, pid: int) -> "ProcessIdentity":
+    def from_pid(cls, pid: int) -> "ProcessIdentity":
         """Identity of a living process; `started` is empty if it is already gone."""
         return cls(pid=pid, started=_start_mark(pid) or "")
 
@@ -151,13 +151,13 @@ def kill_members(run_folder: Path) -> int:
     """
     killed: set[int] = set()
     for _ in range(MAX_LOOKS):
-        found = {one.pid for one in members(run_folder)} - {os.getpid()}
-        if not found:
+        pids = {member.pid for member in members(run_folder)} - {os.getpid()}
+        if not pids:
             break
-        for pid in found:
+        for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        killed |= found
+        killed |= pids
         time.sleep(LOOK_SECONDS)
     return len(killed)
 
@@ -188,8 +188,8 @@ def _has_open(pid: int, wanted: os.stat_result) -> bool:
     with suppress(OSError):
         for entry in os.listdir(TABLE / str(pid) / "fd"):
             with suppress(OSError):
-                found = os.stat(TABLE / str(pid) / "fd" / entry)
-                if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                status = os.stat(TABLE / str(pid) / "fd" / entry)
+                if (status.st_dev, status.st_ino) == (wanted.st_dev, wanted.st_ino):
                     return True
     return False
 

@@ -80,8 +80,14 @@ def read_settings(folder: Path, environment: Mapping[str, str] = os.environ) -> 
     file = folder / FILE_NAME
     version: tuple[int, ...] = ()
     with suppress(OSError):  # Reading says what is wrong.
-        found = file.stat()
-        version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode)
+        status = file.stat()
+        version = (
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_size,
+            status.st_ino,
+            status.st_mode,
+        )
     variables = [(name, environment.get(name, "")) for name in VARIABLES]
     return _of_version(file, version, tuple(variables))
 

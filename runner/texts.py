@@ -25,9 +25,9 @@ def read_json(text: str | bytes) -> Any:
     for _ in range(MAX_NESTING):
         level = [
             inner
-            for one in level
-            if isinstance(one, (dict, list))
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for nested in level
+            if isinstance(nested, (dict, list))
+            for inner in (nested.values() if isinstance(nested, dict) else nested)
         ]
         if not level:
             return content
@@ -38,9 +38,9 @@ def json_lines(content: bytes) -> Iterator[dict[str, Any]]:
     """The JSON objects in lines; skips all other lines, such as one that a killed writer left."""
     for line in content.splitlines():
         with suppress(ValueError):
-            found = read_json(line)
-            if isinstance(found, dict):
-                yield found
+            value = read_json(line)
+            if isinstance(value, dict):
+                yield value
 
 
 def printable(text: object, limit: int = MAX_CHARACTERS) -> str:
@@ -51,7 +51,9 @@ def printable(text: object, limit: int = MAX_CHARACTERS) -> str:
         shown = shown[: limit - 4] + " ..."
     if shown.isprintable():
         return shown
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in shown)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in shown
+    )
 
 
 def duration(seconds: float) -> str:

@@ -24,7 +24,7 @@ class Limit(NamedTuple):
     example: str
     is_needed: bool = True
     below: float = math.inf
-    of: str | None = None
+    environment: str | None = None
     """What the user must write after the name and a colon; None for a name alone."""
 
 
@@ -35,7 +35,7 @@ GATE = {
     "parity": None,
     "accuracy": None,
     "compile": Limit("60"),
-    SLOWER_THAN: Limit("2%", below=100, of="ENVIRONMENT"),
+    SLOWER_THAN: Limit("2%", below=100, environment="ENVIRONMENT"),
 }
 """Conditions about the backends of an experiment; the limit of `compile` is in seconds, that of
 `slower-than` in percent of the step time in another environment."""
@@ -56,12 +56,12 @@ class Condition:
     name: str
     above: bool = True
     limit: float | None = None
-    of: str | None = None
+    environment: str | None = None
     """The text after a colon: `torch211` in `slower-than:torch211>2%`."""
 
     def __str__(self) -> str:
         """The text on the command line."""
-        name = self.name if self.of is None else f"{self.name}:{self.of}"
+        name = self.name if self.environment is None else f"{self.name}:{self.environment}"
         if self.limit is None:
             return name
         return f"{name}{'>' if self.above else '<'}{self.limit:.15g}"
@@ -77,9 +77,11 @@ def parse_condition(text: str) -> Condition | None:
         number = float(limit.removesuffix("%"))
     except ValueError:
         return None
-    name, _, of = name.partition(":")
-    found = Condition(name=name, above=sign == ">", limit=number, of=of or None)
-    return found if math.isfinite(number) else None
+    name, _, environment = name.partition(":")
+    condition = Condition(
+        name=name, above=sign == ">", limit=number, environment=environment or None
+    )
+    return condition if math.isfinite(number) else None
 
 
 def parse_conditions(
@@ -117,29 +119,34 @@ def check_gate(spec: ExperimentSpec, conditions: Sequence[Condition]) -> None:
     needed = (
         f"the first environment, {first}" if others else "an environment; the experiment has none"
     )
-    for one in conditions:
+    for condition in conditions:
         rule = f"must be what the scenario {spec.scenario!r} measures: {named}"
-        require(one.name in measured, "--fail-if", str(one), rule)
+        require(condition.name in measured, "--fail-if", str(condition), rule)
         rule = f"must name {needed}"
-        require(one.of in (None, first if others else None), "--fail-if", str(one), rule)
+        require(
+            condition.environment in (None, first if others else None),
+            "--fail-if",
+            str(condition),
+            rule,
+        )
 
 
 def _known(text: str, known: Mapping[str, Limit | None], offered: str) -> Condition:
-    name, _, of = re.split("[<>]", text)[0].strip().partition(":")
+    name, _, environment = re.split("[<>]", text)[0].strip().partition(":")
     limit = known.get(name)
     if name not in known or "<" in text or (limit is None and name != text):
         raise ValueError(
             f"{text!r} is not a condition; choose from {offered}{nearest(name, known)}"
         )
-    if bool(of) != bool(limit and limit.of):
+    if bool(environment) != bool(limit and limit.environment):
         raise ValueError(f"{text!r} is not a condition; choose from {offered}")
     condition = parse_condition(text)
     if limit is None or (name == text and not limit.is_needed):
         return Condition(name=name)
     if condition is None or condition.limit is None or not 0 <= condition.limit < limit.below:
-        whole = f"{name}:{of}" if of else name
+        named = f"{name}:{environment}" if environment else name
         raise ValueError(
-            f"{text!r} has no valid limit; write '{whole}>{limit.example}', in quotes, because the "
+            f"{text!r} has no valid limit; write '{named}>{limit.example}', in quotes, because the "
             "shell interprets >"
         )
     return condition

@@ -17,12 +17,12 @@ class Length(NamedTuple):
 def read_length(text: str) -> Length:
     """Reads `20,000`, `10 epochs` or `8h`: a unit may be abbreviated, and steps need no unit.
     Raises `ArgumentTypeError`."""
-    found = _LENGTH.fullmatch(text.replace(",", "").strip().lower())
+    match = _LENGTH.fullmatch(text.replace(",", "").strip().lower())
     units: tuple[Unit, ...] = get_args(Unit)
-    unit = found and next((one for one in units if one.startswith(found[2] or "steps")), None)
-    if not found or not unit or not float(found[1]):
+    unit = match and next((known for known in units if known.startswith(match[2] or "steps")), None)
+    if not match or not unit or not float(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a length of a training: write {LENGTHS}")
-    return Length(float(found[1]), unit)
+    return Length(float(match[1]), unit)
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

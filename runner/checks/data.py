@@ -128,8 +128,8 @@ def _full_path(source: str) -> Path:
 def read_head(source: str) -> Head:
     """The beginning of a file, cached until the file changes; raises `UnusableData`."""
     path = locate(source)
-    found = path.stat()
-    return _read_head(path, found.st_size, found.st_mtime_ns, found.st_ino)
+    status = path.stat()
+    return _read_head(path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache(KEPT_HEADS)
@@ -286,5 +286,5 @@ def _check_image_folder(folder: Path) -> None:
         looked_at += len(files)
         if len(labels) > 1 or looked_at > MOST_FILES_LOOKED_AT:
             return
-    found = f"only images of {labels.pop()!r}" if labels else "no folder with images"
-    raise UnusableData(f"contains {found}; it must contain a folder of images for each label")
+    contents = f"only images of {labels.pop()!r}" if labels else "no folder with images"
+    raise UnusableData(f"contains {contents}; it must contain a folder of images for each label")

@@ -76,30 +76,32 @@ def packages_needed(spec: ExperimentSpec) -> tuple[str, ...]:
 def why_unfit(python: str, needed: tuple[str, ...]) -> str | None:
     """Why a Python cannot execute runs that need these modules; None if it can."""
     try:
-        found = _answer(python, needed)
+        answer = _answer(python, needed)
     except subprocess.TimeoutExpired:
         return f"did not import torch within {LIMIT_SECONDS:.0f} s"
     except OSError as error:
         return f"cannot be started: {error.strerror}"
     except ValueError:
         return "is no Python: it did not answer a question in Python"
-    version = tuple(found["python"])
+    version = tuple(answer["python"])
     if version < LEAST_PYTHON:
         return f"is Python {_dotted(version)}; runs need {_dotted(LEAST_PYTHON)} or newer"
-    if "error" in found:
-        return f"cannot import torch: {found['error']}"
-    torch = tuple(int(one) for one in found["torch"].split(".")[:2])
+    if "error" in answer:
+        return f"cannot import torch: {answer['error']}"
+    torch = tuple(int(number) for number in answer["torch"].split(".")[:2])
     if torch < LEAST_TORCH:
-        return f"has torch {found['torch']}; runs need {_dotted(LEAST_TORCH)} or newer"
-    if found["missing"]:
-        return f"lacks {', '.join(found['missing'])}, which this experiment needs; install it there"
+        return f"has torch {answer['torch']}; runs need {_dotted(LEAST_TORCH)} or newer"
+    if answer["missing"]:
+        return (
+            f"lacks {', '.join(answer['missing'])}, which this experiment needs; install it there"
+        )
     return None
 
 
 @lru_cache(KEPT_ANSWERS)
 def _answer(python: str, needed: tuple[str, ...]) -> dict[str, Any]:
     command = [python, "-W", "ignore", "-c", ASK, *needed]
-    asked = subprocess.run(
+    done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -108,11 +110,11 @@ def _answer(python: str, needed: tuple[str, ...]) -> dict[str, Any]:
         env=without_own_python(os.environ),
         cwd="/",
     )
-    lines = asked.stdout.splitlines()
+    lines = done.stdout.splitlines()
     if not lines:
-        raise ValueError(asked.stderr)
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+        raise ValueError(done.stderr)
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -141,7 +141,7 @@ def check_user_code(spec: ExperimentSpec) -> None:
         "model.source": () if model is None else (model,),
         "data.source": (spec.data.source,) if spec.data.is_user_code else (),
         "callbacks": spec.callbacks,
-        "backends": [one for one in spec.paths_of_backends if one in backends],
+        "backends": [path for path in spec.paths_of_backends if path in backends],
     }
     for field, sources in named.items():
         for source in sources:
@@ -223,9 +223,9 @@ def _of_torch(backend: str) -> str:
     a task, data or several devices; torch has nothing to check in them."""
     variant = parse_backend(backend)
     usual: dict[str, Any] = {
-        one.name: one.default
-        for one in fields(Variant)
-        if one.name in (*NEED_NO_COMPILER, "optimize_ddp")
+        setting.name: setting.default
+        for setting in fields(Variant)
+        if setting.name in (*NEED_NO_COMPILER, "optimize_ddp")
     }
     return replace(variant, **usual).text
 

@@ -53,13 +53,15 @@ def module_files(source: str) -> list[Path]:
     # `find_spec` would import the packages around a module.
     for part in inner:
         names = [f"{part}{end}{suffix}" for end in (f"/{INIT}", "") for suffix in all_suffixes()]
-        found = [folder / one for folder in folders for one in names if (folder / one).is_file()]
+        modules = [
+            folder / file for folder in folders for file in names if (folder / file).is_file()
+        ]
         folders = [folder / part for folder in folders if (folder / part).is_dir()]
-        if not found and not folders:
+        if not modules and not folders:
             raise InvalidSpec("backends", source, f"{name} has no module {part!r}")
-        if found:
-            files.append(found[0])
-            folders = [found[0].parent] if found[0].name.startswith(INIT) else []
+        if modules:
+            files.append(modules[0])
+            folders = [modules[0].parent] if modules[0].name.startswith(INIT) else []
         name = f"{name}.{part}"
     if not files:
         raise InvalidSpec("backends", source, "is a part of Python itself, and no backend")

@@ -131,7 +131,7 @@ class _Driver:
         self._notifier = Notifier()
         self._exits = ExitRecords()
         self._placed: dict[str, _Placed] = {}
-        self._me = ProcessIdentity.of(os.getpid())
+        self._me = ProcessIdentity.from_pid(os.getpid())
         self._usual = facts().versions if same_versions else None
         self._logged: set[str] = set()
         """Messages that were already logged."""

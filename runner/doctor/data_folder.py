@@ -38,12 +38,12 @@ def check_disk(data_dir: DataDir) -> Iterator[Finding]:
 
 
 def _room(subject: str, folder: Path, remedy: str) -> Finding:
-    found = os.statvfs(folder)
-    free, size = (blocks * found.f_frsize for blocks in (found.f_bavail, found.f_blocks))
+    status = os.statvfs(folder)
+    free, size = (blocks * status.f_frsize for blocks in (status.f_bavail, status.f_blocks))
     evidence = f"{folder} has {free / 1e9:,.1f} GB free of {size / 1e9:,.1f}"
     # Some file systems do not count files and report 0 of 0.
-    if found.f_files and found.f_favail < MIN_FREE_FILES:
-        evidence += f", and room for {found.f_favail:,} more files"
+    if status.f_files and status.f_favail < MIN_FREE_FILES:
+        evidence += f", and room for {status.f_favail:,} more files"
         return wrong(subject, evidence, remedy)
     if free >= COMFORTABLE_BYTES:
         return ok(subject, evidence)
@@ -67,7 +67,7 @@ def check_writable(data_dir: DataDir) -> Finding:
 
 def _existing(folder: Path) -> Path:
     """The folder, or its nearest existing parent."""
-    return next(one for one in (folder, *folder.parents) if one.is_dir())
+    return next(parent for parent in (folder, *folder.parents) if parent.is_dir())
 
 
 def check_settings(data_dir: DataDir) -> Finding:
@@ -83,22 +83,22 @@ def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
     """Opens every specification, then every journal; the time grows with their number."""
     damaged = [f"{printable(name, 80)}: {printable(why, 160)}" for name, why in damages(data_dir)]
     missing = [
-        f"{one.experiment_id}.{label}"
-        for one in listed(data_dir)
-        for label, run, _ in one.runs
+        f"{experiment.experiment_id}.{label}"
+        for experiment in listed(data_dir)
+        for label, run, _ in experiment.runs
         if run is None
     ]
-    found = [
+    problems = [
         f"{len(those):,} {what}: {_some(those)}"
         for those, what in ((damaged, "cannot be read"), (missing, "missing"))
         if those
     ]
-    if found:
+    if problems:
         remedy = (
             "restore the files from their source, or move the folders out of "
             f"{data_dir.runs}; `breakeven list --runs --all` lists all"
         )
-        yield doubtful("Run folders", "; ".join(found), remedy)
+        yield doubtful("Run folders", "; ".join(problems), remedy)
     else:
         yield ok("Run folders", f"{sum(1 for _ in data_dir.run_dirs()):,} can be read")
     yield check_journals(data_dir)

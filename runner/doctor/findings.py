@@ -62,5 +62,5 @@ def wrong(subject: str, evidence: str, remedy: str, repair: Repair | None = None
 def worst(findings: Iterable[Finding]) -> Health:
     """The worst health of all findings; `UNKNOWN` is less bad than `DOUBTFUL`."""
     order = (Health.WRONG, Health.DOUBTFUL, Health.UNKNOWN, Health.OK)
-    found = {finding.health for finding in findings}
-    return next((health for health in order if health in found), Health.OK)
+    healths = {finding.health for finding in findings}
+    return next((health for health in order if health in healths), Health.OK)

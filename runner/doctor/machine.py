@@ -47,13 +47,13 @@ def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
     pinned = [(match[1], match[2]) for line in lines if (match := PINNED.match(line))]
     for name, wanted in pinned:
         try:
-            found = metadata.version(name)
+            installed = metadata.version(name)
         except metadata.PackageNotFoundError:
             missing.append(name)
             continue
         # Builds of torch name their device after a plus sign.
-        if found.split("+")[0] != wanted.split("+")[0]:
-            other.append(f"{name} {found} instead of {wanted}")
+        if installed.split("+")[0] != wanted.split("+")[0]:
+            other.append(f"{name} {installed} instead of {wanted}")
     if not missing and not other:
         return ok("Packages", f"all {len(pinned)} have the versions in {requirements.name}")
     evidence = [f"not installed: {', '.join(missing)}"] if missing else []
@@ -89,7 +89,7 @@ def check_devices() -> Iterator[Finding]:
     yield ok("torch", f"torch {answer['torch']}{triton}")
     for device in answer["devices"]:
         yield _device(device)
-    sees_gpu = any(one["id"] != "cpu" for one in answer["devices"])
+    sees_gpu = any(device["id"] != "cpu" for device in answer["devices"])
     yield check_driver(sees_gpu=sees_gpu, torch_version=answer["torch"])
 
 

@@ -39,7 +39,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     if heartbeat.is_still:
         return wrong(subject, f"process {pids} holds the lock and gave no sign for {silent}", kill)
     if heartbeat.stuck:
-        name, since = min(heartbeat.stuck.items(), key=lambda one: one[1])
+        name, since = min(heartbeat.stuck.items(), key=lambda stuck: stuck[1])
         others = f", and {len(heartbeat.stuck) - 1} more" if len(heartbeat.stuck) > 1 else ""
         evidence = (
             f"{printable(name)} had no supervision for "
@@ -47,7 +47,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
             "the supervisor hangs"
         )
         return wrong(subject, evidence, kill)
-    queued = [one.experiment_id for one in startable(data_dir)]
+    queued = [experiment.experiment_id for experiment in startable(data_dir)]
     counted = f"{len(queued)} experiment{'' if len(queued) == 1 else 's'} waiting"
     if heartbeat.is_alive:
         return ok(subject, f"running; {counted}")
@@ -108,17 +108,17 @@ def _close(data_dir: DataDir, lost: Collection[RunDir]) -> str:
 def check_orphaned_processes(data_dir: DataDir) -> Finding:
     """Finds processes of ended or unsupervised runs: they use the device."""
     subject = "Orphaned processes"
-    found = [
-        one
-        for one in members(data_dir.runs)
-        if one.pid != os.getpid() and _is_abandoned(RunDir(one.run_folder))
+    abandoned = [
+        process
+        for process in members(data_dir.runs)
+        if process.pid != os.getpid() and _is_abandoned(RunDir(process.run_folder))
     ]
-    if not found:
+    if not abandoned:
         return ok(subject, "none")
-    pids = " ".join(str(one.pid) for one in found)
-    folders = sorted({one.run_folder for one in found})
+    pids = " ".join(str(process.pid) for process in abandoned)
+    folders = sorted({process.run_folder for process in abandoned})
     listed = _some(folder.name for folder in folders)
-    evidence = f"{len(found)} processes of runs without a supervisor: {pids} ({listed})"
+    evidence = f"{len(abandoned)} processes of runs without a supervisor: {pids} ({listed})"
     return wrong(
         subject,
         evidence,

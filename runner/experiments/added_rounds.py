@@ -54,7 +54,7 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
 
 def run_backends(spec: ExperimentSpec) -> list[str]:
     """Labels of the backends that an experiment compares."""
-    backends = {one.label for one in spec.variants if one.role == "backend"}
+    backends = {variant.label for variant in spec.variants if variant.role == "backend"}
     return [
         label for label, members in spec.repeats_by_label.items() if backends.intersection(members)
     ]
@@ -190,4 +190,4 @@ def steps_measured(run: RunDir) -> int:
     blocks: list[dict[str, Any]] = [
         event for event in each_event(run.events_file) if event["kind"] == "block"
     ]
-    return max((int(one["first_step"]) + int(one["num_steps"]) for one in blocks), default=0)
+    return max((int(block["first_step"]) + int(block["num_steps"]) for block in blocks), default=0)

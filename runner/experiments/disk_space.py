@@ -58,10 +58,10 @@ def size_of(folder: Path) -> int:
     for parent, _folders, files in () if folder.is_symlink() else walk(folder):
         for name in files:
             with suppress(OSError):
-                found = os.lstat(Path(parent, name))
-                key = (found.st_dev, found.st_ino)
-                total += 0 if key in seen else room_of(found)
-                if found.st_nlink > 1:
+                status = os.lstat(Path(parent, name))
+                key = (status.st_dev, status.st_ino)
+                total += 0 if key in seen else room_of(status)
+                if status.st_nlink > 1:
                     seen.add(key)
     return total
 
@@ -119,18 +119,20 @@ def _candidates(data_dir: DataDir) -> Iterator[Removal]:
     )
     ended = dict(_ended(data_dir))
     for experiment_id, runs in ended.items():
-        found = sum(size_of(run.checkpoints) for run in runs)
+        num_bytes = sum(size_of(run.checkpoints) for run in runs)
         yield Removal(
             what=f"checkpoints of {experiment_id}",
-            num_bytes=found,
+            num_bytes=num_bytes,
             remove=partial(free, data_dir, experiment_id),
         )
     for experiment_id, runs in ended.items():
-        found = sum(size_of(folder) for run in runs for folder in (run.artifacts, run.workplace))
-        found -= sum(size_of(run.checkpoints) for run in runs)
+        num_bytes = sum(
+            size_of(folder) for run in runs for folder in (run.artifacts, run.workplace)
+        )
+        num_bytes -= sum(size_of(run.checkpoints) for run in runs)
         yield Removal(
             what=f"artifacts of {experiment_id}",
-            num_bytes=found,
+            num_bytes=num_bytes,
             remove=partial(free, data_dir, experiment_id, artifacts=True),
         )
 

@@ -100,11 +100,11 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
         RunSpec(experiment_id=experiment_id, experiment=spec, variant=variant)
         for variant in spec.variants
     ]
-    runs = [data_dir.run_dir(one.run_id) for one in specs]
+    runs = [data_dir.run_dir(run_spec.run_id) for run_spec in specs]
     with writing(data_dir.path), ExitStack() as undo:
-        for run, one in zip(runs, specs, strict=True):
+        for run, run_spec in zip(runs, specs, strict=True):
             undo.callback(shutil.rmtree, run.path, ignore_errors=True)
-            run.write_spec(one, is_checked=is_checked or run != runs[0])
+            run.write_spec(run_spec, is_checked=is_checked or run != runs[0])
         undo.pop_all()
     log_action(data_dir.logs, "start", experiment_id, name=spec.name)
     return experiment_id
@@ -112,12 +112,12 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
 
 def add_run(data_dir: DataDir, experiment: Experiment, variant: Variant) -> Experiment:
     """Queues another possible run; returns the extended experiment. Raises `NotWritable`."""
-    one = RunSpec(
+    run_spec = RunSpec(
         experiment_id=experiment.experiment_id, experiment=experiment.spec, variant=variant
     )
-    run = data_dir.run_dir(one.run_id)
+    run = data_dir.run_dir(run_spec.run_id)
     with writing(data_dir.path):
-        run.write_spec(one)
+        run.write_spec(run_spec)
     return replace(experiment, runs=(*experiment.runs, run))
 
 
@@ -164,11 +164,15 @@ def _experiment(experiment_id: str, folders: Sequence[RunDir]) -> Experiment | N
     """The experiment, or None unless every run has a folder."""
     spec = agreed_spec(folders)
     by_name = {run.run_id: run for run in folders}
-    names = [] if spec is None else [f"{experiment_id}.{one.label}" for one in spec.variants]
+    names = (
+        [] if spec is None else [f"{experiment_id}.{variant.label}" for variant in spec.variants]
+    )
     if spec is None or any(name not in by_name for name in names):
         return None
     further = (
-        f"{experiment_id}.{one.label}" for one in spec.possible_variants if one not in spec.variants
+        f"{experiment_id}.{variant.label}"
+        for variant in spec.possible_variants
+        if variant not in spec.variants
     )
     names += [name for name in further if name in by_name]
     runs = tuple(by_name[name] for name in names)
@@ -227,12 +231,13 @@ def listed(data_dir: DataDir) -> Iterator[Listed]:
             continue
         by_name = {run.run_id: run for run in folders}
         every = [
-            (one, by_name.get(f"{experiment_id}.{one.label}")) for one in spec.possible_variants
+            (variant, by_name.get(f"{experiment_id}.{variant.label}"))
+            for variant in spec.possible_variants
         ]
         runs = [
-            (one.label, run, None if run is None else _damage(run, spec))
-            for one, run in every
-            if run is not None or one in spec.variants
+            (variant.label, run, None if run is None else _damage(run, spec))
+            for variant, run in every
+            if run is not None or variant in spec.variants
         ]
         if any(run is not None and why is None for _, run, why in runs):
             yield Listed(experiment_id=experiment_id, spec=spec, runs=runs)

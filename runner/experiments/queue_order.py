@@ -35,7 +35,10 @@ class QueueOrder(Spec):
         places = {experiment_id: place for place, experiment_id in enumerate(self.order)}
         return sorted(
             waiting,
-            key=lambda one: (places.get(one.experiment_id, len(places)), -one.spec.priority),
+            key=lambda experiment: (
+                places.get(experiment.experiment_id, len(places)),
+                -experiment.spec.priority,
+            ),
         )
 
 
@@ -50,20 +53,20 @@ def read_order(data_dir: DataDir) -> QueueOrder:
 def waiting(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
     """Every experiment with a queued run, in the order of the queue. `among`: candidate ids, if the
     caller knows them from the index."""
-    found = [
-        one
-        for one in _open(data_dir, among)
-        if any(run.state is RunState.QUEUED for run in one.runs)
+    queued = [
+        experiment
+        for experiment in _open(data_dir, among)
+        if any(run.state is RunState.QUEUED for run in experiment.runs)
     ]
-    return read_order(data_dir).sorted(found)
+    return read_order(data_dir).sorted(queued)
 
 
 def at_work(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
     """Every experiment with a running run, oldest first; `among` as in `waiting`."""
     return [
-        one
-        for one in _open(data_dir, among)
-        if any(run.state is RunState.RUNNING for run in one.runs)
+        experiment
+        for experiment in _open(data_dir, among)
+        if any(run.state is RunState.RUNNING for run in experiment.runs)
     ]
 
 
@@ -76,7 +79,9 @@ def startable(data_dir: DataDir) -> list[Experiment]:
     order = read_order(data_dir)
     if order.paused:
         return []
-    return [one for one in waiting(data_dir) if one.experiment_id not in order.held]
+    return [
+        experiment for experiment in waiting(data_dir) if experiment.experiment_id not in order.held
+    ]
 
 
 def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> None:
@@ -109,7 +114,7 @@ def release(data_dir: DataDir, experiment_id: str) -> None:
     """Releases a held experiment; raises the errors of `move`."""
 
     def released(order: QueueOrder, ids: list[str]) -> QueueOrder:
-        return replace(order, held=tuple(one for one in order.held if one != experiment_id))
+        return replace(order, held=tuple(held for held in order.held if held != experiment_id))
 
     _change(data_dir, released, experiment_id)
     log_action(data_dir.logs, "release", experiment_id)
@@ -135,13 +140,13 @@ def _change(
 ) -> None:
     """Writes the result of `change`, which gets the order and the waiting ids; drops other ids."""
     with locked(data_dir), writing(data_dir.path):
-        ids = [one.experiment_id for one in waiting(data_dir)]
+        ids = [experiment.experiment_id for experiment in waiting(data_dir)]
         if experiment_id is not None and experiment_id not in ids:
             raise RunnerError(
                 f"experiment {experiment_id!r} does not wait in the queue; "
                 "`breakeven queue` lists what does"
             )
         after = change(read_order(data_dir), ids)
-        held = tuple(one for one in dict.fromkeys(after.held) if one in ids)
-        order = tuple(one for one in after.order if one in ids)
+        held = tuple(held_id for held_id in dict.fromkeys(after.held) if held_id in ids)
+        order = tuple(ordered_id for ordered_id in after.order if ordered_id in ids)
         write_atomically(data_dir.queue_file, replace(after, held=held, order=order).to_json())

@@ -57,10 +57,14 @@ def restore(data_dir: DataDir, experiment_id: str) -> None:
     """Moves the last deleted experiment with this id back. Raises `UnknownExperiment` if the trash
     has none, `RunnerError` if a run folder exists already, and `NotWritable`."""
     with locked(data_dir):
-        found = [one for one in deleted_experiments(data_dir) if one.experiment_id == experiment_id]
-        if not found:
+        matching = [
+            experiment
+            for experiment in deleted_experiments(data_dir)
+            if experiment.experiment_id == experiment_id
+        ]
+        if not matching:
             raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.trash}")
-        folder = found[0].folder
+        folder = matching[0].folder
         with writing(data_dir.path):
             data_dir.runs.mkdir(parents=True, exist_ok=True)
             for run in run_dirs(folder):
@@ -74,16 +78,16 @@ def restore(data_dir: DataDir, experiment_id: str) -> None:
 
 def deleted_experiments(data_dir: DataDir) -> list[Deleted]:
     """The deleted experiments in the trash, the latest first."""
-    found = []
+    experiments = []
     with suppress(OSError), os.scandir(data_dir.trash) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 experiment_id = entry.name.partition(".")[0]
                 deleted = entry.stat(follow_symlinks=False).st_mtime
-                found.append(
+                experiments.append(
                     Deleted(experiment_id=experiment_id, folder=Path(entry.path), deleted=deleted)
                 )
-    return sorted(found, key=lambda one: one.deleted, reverse=True)
+    return sorted(experiments, key=lambda experiment: experiment.deleted, reverse=True)
 
 
 def empty_trash(data_dir: DataDir) -> int:
@@ -124,7 +128,9 @@ def _new_folder(data_dir: DataDir, experiment_id: str, runs: list[RunDir]) -> Pa
 
 def _remove_old(data_dir: DataDir, days: float = TRASH_DAYS) -> int:
     limit = time.time() - days * DAY_SECONDS
-    old = [one for one in deleted_experiments(data_dir) if one.deleted <= limit]
-    for one in old:
-        remove_tree(one.folder)
+    old = [
+        experiment for experiment in deleted_experiments(data_dir) if experiment.deleted <= limit
+    ]
+    for experiment in old:
+        remove_tree(experiment.folder)
     return len(old)

@@ -59,11 +59,11 @@ class Order:
 def require_known_format(path: Path, lines: bytes) -> None:
     """Raises `InvalidRunFolder` if the first of these lines of a journal has a future format: a
     reader of known formats might show wrong numbers."""
-    found = BEGIN.match(lines)
-    if found and int(found[1]) > FORMAT_VERSION:
+    match = BEGIN.match(lines)
+    if match and int(match[1]) > FORMAT_VERSION:
         raise InvalidRunFolder(
             f"{printable(path)} was written by a newer version of Breakeven (format "
-            f"{int(found[1])}, this one reads up to {FORMAT_VERSION}): update Breakeven to use it"
+            f"{int(match[1])}, this one reads up to {FORMAT_VERSION}): update Breakeven to use it"
         )
 
 
@@ -78,8 +78,8 @@ def read_events(
     """
     order = order or Order()
     data, end = read_complete_lines(path, offset)
-    found = map(read_event, data.splitlines())
-    return [event for event in found if event is not None and order.takes(event)], end
+    events = map(read_event, data.splitlines())
+    return [event for event in events if event is not None and order.takes(event)], end
 
 
 def each_event(path: Path, order: Order | None = None) -> Iterator[dict[str, Any]]:
@@ -102,8 +102,8 @@ def each_event(path: Path, order: Order | None = None) -> Iterator[dict[str, Any
 def _lines(journal: BinaryIO) -> Iterator[bytes]:
     torn, is_too_long = b"", False
     for piece in _pieces(journal):
-        *whole, rest = piece.split(b"\n")
-        for line in whole:
+        *lines, rest = piece.split(b"\n")
+        for line in lines:
             if not is_too_long:
                 yield torn + line
             torn, is_too_long = b"", False
@@ -175,7 +175,7 @@ def read_event(line: bytes) -> dict[str, Any] | None:
 
 def _without_booleans(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_booleans(one) for name, one in value.items()}
+        return {name: _without_booleans(entry) for name, entry in value.items()}
     if isinstance(value, list):
         return [*map(_without_booleans, value)]
     return None if isinstance(value, bool) else value

@@ -113,8 +113,8 @@ def read_heartbeat(data_dir: DataDir) -> HeartbeatReading:
 
 def _read_stuck(data_dir: DataDir) -> dict[str, float]:
     try:
-        found = read_json(data_dir.stuck_file.read_text())
-        return {str(name): float(since) for name, since in found.items()}
+        stuck = read_json(data_dir.stuck_file.read_text())
+        return {str(name): float(since) for name, since in stuck.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
@@ -139,8 +139,8 @@ def busy(lock: Path) -> Iterator[None]:
 def seconds_busy(lock: Path) -> float:
     """Seconds since the lock's holder began its current work; 0 without work."""
     try:
-        found = lock.stat()
-        is_busy = found.st_mtime_ns > found.st_atime_ns and is_locked(lock)
+        status = lock.stat()
+        is_busy = status.st_mtime_ns > status.st_atime_ns and is_locked(lock)
     except OSError:
         return 0.0
-    return max(0.0, time.time() - found.st_mtime) if is_busy else 0.0
+    return max(0.0, time.time() - status.st_mtime) if is_busy else 0.0

@@ -95,11 +95,11 @@ class Meetings:
 
     def failures(self, run_id: str) -> list[dict[str, Any]]:
         """The failures of further machines, unchanged."""
-        found = []
+        reports = []
         for file in sorted(self._folder.glob(f"{run_id}.*.failed")):
             with suppress(OSError, ValueError):
-                found.append(read_json(file.read_text()))
-        return found
+                reports.append(read_json(file.read_text()))
+        return reports
 
     def take_seat(self, meeting: Meeting, holder: str) -> int | None:
         """Gives a machine a number that it keeps for the experiment; None if all are taken.
@@ -166,9 +166,11 @@ def own_address(data_dir: DataDir) -> str:
 
 def free_port() -> int:
     """A free port: no process listens on it now."""
-    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])
+    with socket.socket(
+        socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    ) as listener:
+        listener.bind(("", 0))
+        return int(listener.getsockname()[1])
 
 
 def wait_for_others(meetings: Meetings, meeting: Meeting, patience_seconds: float) -> bool:

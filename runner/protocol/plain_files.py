@@ -99,13 +99,13 @@ def stat_inside(folder: Path, name: str) -> os.stat_result | None:
     """
     shown = printable(folder / name)
     try:
-        found = os.lstat(folder / name)
+        status = os.lstat(folder / name)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise InvalidRunFolder(f"{shown} cannot be read: {_why(error)}") from None
-    _require_plain(found.st_mode, shown)
-    return found
+    _require_plain(status.st_mode, shown)
+    return status
 
 
 def require_plain_tree(folder: Path, ignore: Collection[str]) -> None:

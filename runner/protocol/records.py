@@ -43,7 +43,7 @@ class Claim(Spec):
         return cls(
             host=socket.gethostname(),
             process=process,
-            supervisor=ProcessIdentity.of(os.getpid()),
+            supervisor=ProcessIdentity.from_pid(os.getpid()),
             time=time.time(),
             devices=devices,
             cpus=cpus,

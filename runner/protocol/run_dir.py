@@ -258,13 +258,13 @@ class RunDir:
     def earlier_processes(self) -> list[tuple[float, float]]:
         """Begin and end, in seconds since the epoch, of each process before the current one that
         left a record of both."""
-        found = []
+        spans = []
         for aside in self.attempts.glob("*"):
             with suppress(InvalidRunFolder):
                 claim, ended = RunDir(aside).read_claim(), RunDir(aside).read_exit()
                 if claim is not None and ended is not None:
-                    found.append((claim.time, ended.time))
-        return found
+                    spans.append((claim.time, ended.time))
+        return spans
 
     @property
     def adds_rounds(self) -> bool:

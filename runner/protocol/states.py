@@ -80,7 +80,7 @@ class ExperimentState(State):
     """No run finished, and not all were cancelled."""
 
     @classmethod
-    def of(
+    def from_runs(
         cls, runs: Collection[RunState], baseline_of_search: RunState | None = None
     ) -> "ExperimentState":
         """Sums up the states of an experiment's runs. `baseline_of_search`: state of the baseline

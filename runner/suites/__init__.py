@@ -21,4 +21,6 @@ CACHEBENCH = Suite(
     ),
     scenarios=("cache",),
 )
-SUITES = {one.name: one for one in (huggingface.SUITE, timm.SUITE, torchbench.SUITE, CACHEBENCH)}
+SUITES = {
+    suite.name: suite for suite in (huggingface.SUITE, timm.SUITE, torchbench.SUITE, CACHEBENCH)
+}

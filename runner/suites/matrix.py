@@ -188,9 +188,9 @@ def _merged(own: Values, replaced: Values) -> dict[str, Any]:
     """Merges both; if both have a field, the value in `replaced` counts."""
     merged = dict(own)
     for name, value in replaced.items():
-        mine = merged.get(name)
-        is_section = isinstance(value, Mapping) and isinstance(mine, Mapping)
-        merged[name] = {**mine, **value} if is_section and mine is not None else value
+        own_value = merged.get(name)
+        is_section = isinstance(value, Mapping) and isinstance(own_value, Mapping)
+        merged[name] = {**own_value, **value} if is_section and own_value is not None else value
     return merged
 
 
@@ -220,9 +220,9 @@ def submit_missing(
     `checked`: cells that torch need not check while their runs load. Raises `NotEnoughDisk`.
     """
     there = [
-        _cell(one.spec)
-        for one in experiments(data_dir)
-        if not any(run.state.ended_early and run.is_recorded for run in one.runs)
+        _cell(experiment.spec)
+        for experiment in experiments(data_dir)
+        if not any(run.state.ended_early and run.is_recorded for run in experiment.runs)
     ]
     return [
         (submit(data_dir, cell, is_checked=cell in checked), cell)

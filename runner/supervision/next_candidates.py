@@ -71,7 +71,7 @@ class NextCandidates:
     @property
     def _has_candidates(self) -> bool:
         """Whether a candidate has trained."""
-        return any(one.has_trained for one in self._ranking.candidates)
+        return any(candidate.has_trained for candidate in self._ranking.candidates)
 
     def untried(self, seconds: float = math.inf) -> list[Variant]:
         """Untried neighbours of the best so far, or else of the best of another family; without
@@ -81,10 +81,10 @@ class NextCandidates:
         neighbours of all families' best join, and neighbours of candidates that are not timed yet
         fill the group. Neighbours that could gain less than half as much as another wait for a
         later group, because this one would wait for their compilation."""
-        found: dict[str, tuple[bool, float, Variant]] = {}
+        places: dict[str, tuple[bool, float, Variant]] = {}
         later: list[Variant] = []
         origins = [*self._bases(), *self._untimed]
-        while origins and not (found and self._group == 1):
+        while origins and not (places and self._group == 1):
             origin = origins.pop(0)
             racer = self._ranking.racers.get(origin.label)
             is_ahead = racer is None or not racer.blocks
@@ -94,17 +94,17 @@ class NextCandidates:
                 if is_ahead and variant.autotunes:
                     continue  # It compiles alone.
                 place = (is_ahead, -gain, variant)
-                if variant.label in found and found[variant.label][:2] <= place[:2]:
+                if variant.label in places and places[variant.label][:2] <= place[:2]:
                     continue
                 self._origins[variant.label] = origin
                 if self._comes_after_its_twin(variant):
                     later.append(variant)
                     continue
-                found[variant.label] = place
+                places[variant.label] = place
                 if self._group > 1 and not is_ahead:
                     origins.append(variant)
-        most = -min((negative for _, negative, _ in found.values()), default=0.0)
-        ordered = sorted(found.values(), key=itemgetter(0, 1))
+        most = -min((negative for _, negative, _ in places.values()), default=0.0)
+        ordered = sorted(places.values(), key=itemgetter(0, 1))
         return [
             variant for _, negative, variant in ordered if most <= 0 or -negative >= most / 2
         ] or later
@@ -119,7 +119,7 @@ class NextCandidates:
             if difference(other, variant) == {"mode": "reduce-overhead"}
         ]
         ended = self._ranking.ended
-        return any(one is None or not (one.blocks or one.label in ended) for one in twins)
+        return any(twin is None or not (twin.blocks or twin.label in ended) for twin in twins)
 
     @property
     def _untimed(self) -> list[Variant]:
@@ -127,9 +127,9 @@ class NextCandidates:
         if self._group == 1:
             return []
         return [
-            one.variant
-            for one in self._ranking.candidates
-            if not one.blocks and one.label not in self._ranking.ended
+            racer.variant
+            for racer in self._ranking.candidates
+            if not racer.blocks and racer.label not in self._ranking.ended
         ]
 
     def _bases(self) -> list[Variant]:
@@ -156,12 +156,12 @@ class NextCandidates:
         the best yet, but ahead by the factor `PROMISING`."""
         ranking, best = self._ranking, self._ranking.leading
         totals = {
-            one.label: total
-            for one in ranking.candidates
-            if one.label not in {*ranking.broken, *ranking.ended}
-            and family_of(one.variant) == family_of(best.variant)
-            and len(step_ratios(one, ranking.baseline)) >= MIN_ROUNDS
-            and (total := ranking.total(one)) is not None
+            racer.label: total
+            for racer in ranking.candidates
+            if racer.label not in {*ranking.broken, *ranking.ended}
+            and family_of(racer.variant) == family_of(best.variant)
+            and len(step_ratios(racer, ranking.baseline)) >= MIN_ROUNDS
+            and (total := ranking.total(racer)) is not None
         }
         first = min(totals, key=totals.__getitem__, default=ranking.best)
         if PROMISING * totals.get(first, math.inf) < (ranking.total(best) or math.inf):
@@ -173,7 +173,7 @@ class NextCandidates:
         wait, then to families, then to the order of `MOVES`. A setting that brought no gain in a
         family is not tried again in that family."""
         shares = self._shares(self._ranking.racers.get(origin.label) or Racer(origin))
-        found, fixed = [], self._ranking.baseline.fixed
+        neighbours, fixed = [], self._ranking.baseline.fixed
         presumptions = self._presumptions()
         compiled = replace(origin, **presumptions)
         for variant in self._spec.candidates:
@@ -193,8 +193,8 @@ class NextCandidates:
                 starts_graphs = variant.captures_cuda_graphs > origin.captures_cuda_graphs
                 saved = round(shares.waiting, 1) if starts_graphs else 0.0
                 net_gain = self._net_gain(variant, gain)
-                found.append((-net_gain, -gain, -saved, _rank(change), variant))
-        ordered = sorted(found, key=itemgetter(0, 1, 2, 3))
+                neighbours.append((-net_gain, -gain, -saved, _rank(change), variant))
+        ordered = sorted(neighbours, key=itemgetter(0, 1, 2, 3))
         return [(-negative, variant) for negative, *_, variant in ordered]
 
     def _presumptions(self) -> dict[str, Any]:
@@ -221,12 +221,12 @@ class NextCandidates:
     @property
     def _pace(self) -> float:
         """Compile times so far as a multiple of the usual ones; 1 before the first."""
-        found = [
-            one.compile_seconds / usual
-            for one in self._ranking.racers.values()
-            if one.blocks and (usual := usual_compile_seconds(one.variant))
+        paces = [
+            racer.compile_seconds / usual
+            for racer in self._ranking.racers.values()
+            if racer.blocks and (usual := usual_compile_seconds(racer.variant))
         ]
-        return median(found or [1.0])
+        return median(paces or [1.0])
 
     def _shares(self, racer: Racer) -> Shares:
         """Shares of a training's time under this run. Under a compiler, a step without CUDA graphs
@@ -252,21 +252,21 @@ class NextCandidates:
     def _shortest_compilation(self, variant: Variant) -> float:
         """Shortest compile time of the candidates so far with the same compiler, in seconds; 0
         before the first."""
-        found = [
-            one.compile_seconds
-            for one in self._ranking.racers.values()
-            if one.blocks and one.variant.backend == variant.backend
+        seconds = [
+            racer.compile_seconds
+            for racer in self._ranking.racers.values()
+            if racer.blocks and racer.variant.backend == variant.backend
         ]
-        return min(found, default=0.0)
+        return min(seconds, default=0.0)
 
 
-def _are_neighbours(one: Variant, other: Variant, change: Mapping[str, object]) -> bool:
+def _are_neighbours(variant: Variant, other: Variant, change: Mapping[str, object]) -> bool:
     """Whether two variants differ in one setting, or only in their family. A larger batch is tried
     once a batch of a quarter of its size has won."""
-    if one.batch_times > LARGEST_LEAP * other.batch_times:
+    if variant.batch_times > LARGEST_LEAP * other.batch_times:
         return False
-    is_family = change.keys() <= {"backend", "mode"} and one.mode in PLAIN_MODES
-    return len(change) == 1 or (is_family and family_of(one) != family_of(other))
+    is_family = change.keys() <= {"backend", "mode"} and variant.mode in PLAIN_MODES
+    return len(change) == 1 or (is_family and family_of(variant) != family_of(other))
 
 
 def _rank(change: Mapping[str, object]) -> int:

@@ -66,9 +66,9 @@ class Decision:
 
     def ending(self, label: str) -> Ending | None:
         """Why a run ends with its next turn; None if it continues."""
-        found = self.dropped.get(label, self.over)
-        is_profiled = found is self.over and label in ("baseline", self.best)
-        return found and replace(found, is_profiled=is_profiled)
+        reason = self.dropped.get(label, self.over)
+        is_profiled = reason is self.over and label in ("baseline", self.best)
+        return reason and replace(reason, is_profiled=is_profiled)
 
 
 class Race:
@@ -116,8 +116,8 @@ class Race:
     def seconds(self) -> float:
         """Seconds of all blocks, compile time included."""
         racers = self._ranking.racers.values()
-        timed = sum(sum(one.blocks.values()) for one in racers)
-        return timed + sum(seconds for one in racers for seconds, _ in one.compiling)
+        timed = sum(sum(racer.blocks.values()) for racer in racers)
+        return timed + sum(seconds for racer in racers for seconds, _ in racer.compiling)
 
     def decide(self, living: Collection[str], elapsed: float) -> Decision:
         """The decision after a round. `living`: labels of runs that continue. `elapsed`: seconds
@@ -145,7 +145,9 @@ class Race:
         at_once = self._at_once
         free = max(0, at_once - len(racing))
         # Candidates that compile together join together, after those before them are timed.
-        are_timed = all(len(step_ratios(one, self._ranking.baseline)) > 1 for one in racing)
+        are_timed = all(
+            len(step_ratios(candidate, self._ranking.baseline)) > 1 for candidate in racing
+        )
         if self._group > 1 and racing and (free < at_once / 2 or not are_timed):
             free = 0
         late = [] if free else self._late(racing, elapsed)
@@ -160,30 +162,33 @@ class Race:
 
     def _late(self, racing: Sequence[Racer], elapsed: float) -> list[Racer]:
         """Candidates that are not decided within `PATIENCE`, unless one takes the least total."""
-        timed = [one for one in racing if one.blocks]
-        for one in timed:
-            self._timed_since.setdefault(one.label, elapsed)
+        timed = [racer for racer in racing if racer.blocks]
+        for racer in timed:
+            self._timed_since.setdefault(racer.label, elapsed)
         limit = elapsed - PATIENCE * self._plan.max_seconds
         first = self._first(racing)
         return [
-            one
-            for one in timed
-            if one is not first
-            and len(one.blocks) >= PATIENT_ROUNDS
-            and self._timed_since[one.label] < limit
+            racer
+            for racer in timed
+            if racer is not first
+            and len(racer.blocks) >= PATIENT_ROUNDS
+            and self._timed_since[racer.label] < limit
         ]
 
     def _first(self, racers: Sequence[Racer]) -> Racer:
         """The one with the least total time of these and the best so far."""
         return min(
-            [self._ranking.leading, *racers], key=lambda one: self._ranking.total(one) or math.inf
+            [self._ranking.leading, *racers],
+            key=lambda racer: self._ranking.total(racer) or math.inf,
         )
 
     def _make_room(self, late: Sequence[Racer], first: Racer) -> dict[str, Ending]:
         """Ends candidates for others that wait; a training may still confirm them."""
         for racer in late:
             self._end(racer)
-        return {one.label: self._ending("equal", len(one.blocks), first.label) for one in late}
+        return {
+            racer.label: self._ending("equal", len(racer.blocks), first.label) for racer in late
+        }
 
     @property
     def _at_once(self) -> int:
@@ -193,8 +198,8 @@ class Race:
         baseline = self._ranking.baseline
         if baseline.device_bytes is None:
             return wanted
-        each = baseline.memory_bytes + PROCESS_BYTES
-        fits = int(USABLE_MEMORY * baseline.device_bytes / each)
+        memory = baseline.memory_bytes + PROCESS_BYTES
+        fits = int(USABLE_MEMORY * baseline.device_bytes / memory)
         others = 1 + self._spec.controls + (self._ranking.best != "baseline")
         return max(1, min(wanted, fits - others))
 
@@ -216,21 +221,24 @@ class Race:
         `_combined`."""
         self._ranking.update()
         ranking = self._ranking
-        found = [
-            one
-            for one in ranking.candidates
-            if one.label not in ranking.broken and ranking.probably_wins(one)
+        winners = [
+            racer
+            for racer in ranking.candidates
+            if racer.label not in ranking.broken and ranking.probably_wins(racer)
         ]
-        ranked = sorted(found, key=lambda one: ranking.total(one) or math.inf)
-        same = [one for one in ranked if one.variant.batch_times == 1]
+        ranked = sorted(winners, key=lambda racer: ranking.total(racer) or math.inf)
+        same = [racer for racer in ranked if racer.variant.batch_times == 1]
         most = 2 if len(same) == len(ranked) else 3
-        kinds = {(family_of(one.variant), one.variant.batch_times): one for one in reversed(ranked)}
-        chosen = [one for one in ranked if one in kinds.values()][:most]
+        kinds = {
+            (family_of(racer.variant), racer.variant.batch_times): racer
+            for racer in reversed(ranked)
+        }
+        chosen = [racer for racer in ranked if racer in kinds.values()][:most]
         if len(chosen) == 1:
             chosen = ranked[:2]
         if same and same[0] not in chosen:
             chosen[most - 1 :] = same[:1]
-        return (*(one.variant for one in chosen), *(self._combined(ranked) if ranked else ()))
+        return (*(racer.variant for racer in chosen), *(self._combined(ranked) if ranked else ()))
 
     def rounds_to_confirm(self, finalists: Sequence[Variant]) -> float:
         """Rounds of a training that confirms the first of them; infinite without a lead."""
@@ -242,8 +250,8 @@ class Race:
         baseline, best = self._ranking.baseline.variant, winners[0].variant
         chosen = {"batch_times", *difference(best, baseline)}
         added: dict[str, object] = {}
-        for one in reversed(winners):
-            gain = difference(one.variant, baseline)
+        for winner in reversed(winners):
+            gain = difference(winner.variant, baseline)
             if len(gain) == 1 and gain.keys() <= {*NEED_NO_COMPILER} - chosen:
                 added |= gain
         for variant in self._spec.candidates:
@@ -255,7 +263,7 @@ class Race:
     def _racing(self, living: Collection[str]) -> list[Racer]:
         """The living candidates that are neither the best nor decided."""
         racing = {*living} - {self._ranking.best, *self._ranking.ended}
-        return [one for one in self._ranking.candidates if one.label in racing]
+        return [racer for racer in self._ranking.candidates if racer.label in racing]
 
     def _forget_dead(self, living: Collection[str]) -> None:
         """Ends candidates that failed; the baseline replaces a best so far that failed."""

@@ -100,10 +100,10 @@ def family_of(variant: Variant) -> Family:
     return Family(variant.backend, variant.captures_cuda_graphs)
 
 
-def step_ratios(one: Racer, other: Racer, last: float = math.inf) -> list[float]:
+def step_ratios(racer: Racer, other: Racer, last: float = math.inf) -> list[float]:
     """Ratio of their step times in each round that they share, up to the round `last`."""
     return [
-        one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
-        for number in sorted(one.blocks.keys() & other.blocks.keys())
+        racer.blocks[number] / racer.steps[number] * other.steps[number] / other.blocks[number]
+        for number in sorted(racer.blocks.keys() & other.blocks.keys())
         if number <= last
     ]

@@ -86,7 +86,7 @@ class Ranking:
     @property
     def candidates(self) -> list[Racer]:
         """The runs that the race is to decide between."""
-        return [one for one in self.racers.values() if one.variant.role == "backend"]
+        return [racer for racer in self.racers.values() if racer.variant.role == "backend"]
 
     @property
     def leading(self) -> Racer:
@@ -101,17 +101,17 @@ class Ranking:
         return racer.compile_seconds + self._steps * step * median(ratios)
 
     def beats(
-        self, one: Racer, other: Racer, *, gain: float = MIN_GAIN, bound: float | None = None
+        self, racer: Racer, other: Racer, *, gain: float = MIN_GAIN, bound: float | None = None
     ) -> bool:
         """Whether a run surely takes less time at the planned length than another, by at least
         `gain`, a share of the other's steps. `bound`: required stake; default: the search's, or a
         clear lead."""
-        ratios, share = step_ratios(one, other), self._share_to_win(one, other, gain)
+        ratios, share = step_ratios(racer, other), self._share_to_win(racer, other, gain)
         if share <= 0:
             return False
         # The best with the original batch size stays until it has surely beaten the baseline.
-        is_same_work = one.variant.batch_times == other.variant.batch_times
-        if bound is None and is_same_work and self._leads(one, other, CLEAR, gain):
+        is_same_work = racer.variant.batch_times == other.variant.batch_times
+        if bound is None and is_same_work and self._leads(racer, other, CLEAR, gain):
             return True
         below = sum(ratio < share for ratio in ratios)
         enough = self._bound if bound is None else bound
@@ -129,7 +129,9 @@ class Ranking:
         """Whether further rounds may make the candidate the answer: it could take the least time,
         is not yet worth a confirmation, and has too few rounds for one, even if all agreed."""
         rounds = len(step_ratios(racer, self.baseline))
-        totals = [total for one in self.racers.values() if (total := self.total(one)) is not None]
+        totals = [
+            total for rival in self.racers.values() if (total := self.total(rival)) is not None
+        ]
         is_near = (self.total(racer) or 0.0) <= PROMISING * min(totals, default=math.inf)
         is_undecided = stake(rounds, rounds) < 1 / ERROR_RATE
         return is_near and is_undecided and not self.probably_wins(racer)
@@ -142,29 +144,29 @@ class Ranking:
         spread, _ = self._spread_until(max(racer.blocks, default=0))
         return (CONFIRMING_ERRORS * spread / ahead) ** 2 if ahead > 0 else math.inf
 
-    def _share_to_win(self, one: Racer, other: Racer, gain: float) -> float:
-        """The share of the other's step below which the step of `one` saves `gain` at the planned
+    def _share_to_win(self, racer: Racer, other: Racer, gain: float) -> float:
+        """The share of the other's step below which the step of `racer` saves `gain` at the planned
         length, compile times included; 0 if that is unknown."""
         steps = self._steps * (other.step_seconds or 0.0)
         if not steps:
             return 0.0
-        return 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
+        return 1 - gain + (other.compile_seconds - racer.compile_seconds) / steps
 
-    def _leads(self, one: Racer, other: Racer, lead: Lead, gain: float = MIN_GAIN) -> bool:
-        """Whether `one` is so far ahead of `other` at the planned length. The standard deviation is
-        that of all ratios to the baselines around the mean of their run, because a run alone has
-        too few, up to the last round of `one`: another run may change its pace later."""
-        rounds = len(step_ratios(one, other))
-        spread, freedom = self._spread_until(max(one.blocks, default=0))
+    def _leads(self, racer: Racer, other: Racer, lead: Lead, gain: float = MIN_GAIN) -> bool:
+        """Whether `racer` is so far ahead of `other` at the planned length. The standard deviation
+        is that of all ratios to the baselines around the mean of their run, because a run alone has
+        too few, up to the last round of `racer`: another run may change its pace later."""
+        rounds = len(step_ratios(racer, other))
+        spread, freedom = self._spread_until(max(racer.blocks, default=0))
         if rounds < 2 or freedom < lead.freedom:
             return False
         needed = lead.gap + lead.errors * spread / math.sqrt(rounds)
-        return self._ahead(one, other, gain) > needed
+        return self._ahead(racer, other, gain) > needed
 
-    def _ahead(self, one: Racer, other: Racer, gain: float = MIN_GAIN) -> float:
-        """Mean logarithm of the factor by which the steps of `one` may still grow before it takes
+    def _ahead(self, racer: Racer, other: Racer, gain: float = MIN_GAIN) -> float:
+        """Mean logarithm of the factor by which the steps of `racer` may still grow before it takes
         longer than `other` at the planned length; minus infinity if unknown."""
-        ratios, share = step_ratios(one, other), self._share_to_win(one, other, gain)
+        ratios, share = step_ratios(racer, other), self._share_to_win(racer, other, gain)
         if not ratios or share <= 0:
             return -math.inf
         return math.log(share) - fmean(map(math.log, ratios))
@@ -175,20 +177,20 @@ class Ranking:
         if last in self._spreads:
             return self._spreads[last]
         squares, freedom = 0.0, 0
-        for one in self.racers.values():
-            ratios = step_ratios(one, self.baseline, last)
-            if one.variant.role != "baseline" and len(ratios) > 1:
+        for racer in self.racers.values():
+            ratios = step_ratios(racer, self.baseline, last)
+            if racer.variant.role != "baseline" and len(ratios) > 1:
                 logarithms = [math.log(ratio) for ratio in ratios]
                 mean = fmean(logarithms)
                 squares += math.fsum((value - mean) ** 2 for value in logarithms)
                 freedom += len(ratios) - 1
-        found = max(LEAST_SPREAD, math.sqrt(squares / max(1, freedom))), freedom
-        return self._spreads.setdefault(last, found)
+        spread = max(LEAST_SPREAD, math.sqrt(squares / max(1, freedom))), freedom
+        return self._spreads.setdefault(last, spread)
 
     def _judge_losses(self) -> None:
         """Marks candidates whose losses leave the band of equal trainings by more than rounding."""
         precision = self.baseline.precision or self._precision
-        equals = [one.losses for one in self.racers.values() if one.variant.role != "backend"]
+        equals = [run.losses for run in self.racers.values() if run.variant.role != "backend"]
         if len(equals) < 2:
             return
         band = half_widths(equals[0], equals[1:], precision)

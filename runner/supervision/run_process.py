@@ -88,7 +88,7 @@ class RunProcess:
         started = self._started(command, place, python) if reserve is None else reserve.process
         self._process = started
         try:
-            process = ProcessIdentity.of(started.pid)
+            process = ProcessIdentity.from_pid(started.pid)
             run.write_claim(Claim.by(process, place.devices, write_cpus(place.cpus)))
             if reserve is not None:  # It checks the folder, in which nothing may change meanwhile.
                 self.post.assign(run.path)

@@ -184,7 +184,7 @@ class Scheduler:
         waits for the baseline, because the other runs are compared with it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            runs = next((one for one in self._groups() if not set(tried) & set(one)), None)
+            runs = next((group for group in self._groups() if not set(tried) & set(group)), None)
             if runs is None or not runs[0].adds_rounds or time.monotonic() > deadline:
                 return runs
             if any(self._variants[run].role == "baseline" for run in runs):
@@ -253,9 +253,11 @@ class Scheduler:
         that take too long."""
         deadline = time.monotonic() + RESERVE_SECONDS
         self._wait_until(
-            lambda: time.monotonic() > deadline or all(one.is_settled for one in self._reserves)
+            lambda: (
+                time.monotonic() > deadline or all(loading.is_settled for loading in self._reserves)
+            )
         )
-        for reserve in [one for one in self._reserves if not one.is_prepared]:
+        for reserve in [reserve for reserve in self._reserves if not reserve.is_prepared]:
             self._reserves.remove(reserve)
             reserve.discard()
 
@@ -292,7 +294,9 @@ class Scheduler:
         """Waits until fewer than `number` runs hold a turn, and the disk has room for results. More
         than one run holds a turn only while several compile together."""
         self._wait_until(
-            lambda: sum(one.holds_turn for one in self._processes) < number and self._has_room
+            lambda: (
+                sum(process.holds_turn for process in self._processes) < number and self._has_room
+            )
         )
 
     def _pass_turn(self, process: RunProcess, turn: Turn) -> None:
@@ -337,15 +341,13 @@ class Scheduler:
             python = spec.environment_python(self._variants[run])
             if python is not None:
                 check_allowed(python, self._data_dir)
-            prepared = [
-                one
-                for one in self._reserves
-                if one.is_prepared and python is None and self._variants[run].role == "backend"
-            ]
-            for reserve in prepared[:1]:
+            is_candidate = python is None and self._variants[run].role == "backend"
+            prepared = (spare for spare in self._reserves if spare.is_prepared)
+            reserve = next(prepared, None) if is_candidate else None
+            if reserve is not None:
                 self._reserves.remove(reserve)
             process = RunProcess(
-                run, self._command, spec.time_limit_seconds, self._place, python, *prepared[:1]
+                run, self._command, spec.time_limit_seconds, self._place, python, reserve
             )
         except (RunnerError, OSError) as error:
             why = f"it cannot be started: {error}"
@@ -439,9 +441,9 @@ class Scheduler:
         ]
         for name in spec.environment_names:
             left = [
-                one
-                for one in spec.further_controls
-                if one.environment == name and one not in self._variants.values()
+                control
+                for control in spec.further_controls
+                if control.environment == name and control not in self._variants.values()
             ]
             try:
                 why = left and why_another_control(

@@ -37,7 +37,7 @@ def confirming_steps(
     seconds = CONFIRMING_SHARE * spec.tune.max_seconds
     affordable = int(seconds / step_seconds / (len(finalists) + 2))
     # With a larger batch, fewer steps train on as many samples.
-    times = max(one.batch_times for one in finalists)
+    times = max(finalist.batch_times for finalist in finalists)
     steps = max(affordable, MIN_STEPS * times, MIN_BLOCKS * spec.block_steps)
     own = spec.training_steps
     # For a small lead, a training may be longer, up to the plan, unless it ends by itself.
@@ -133,7 +133,7 @@ class Search:
                 name=f"{spec.name[:LONGEST_NAME]}, confirmed",
                 scenario="train",
                 compile="alone",
-                backends=tuple(backend_text(one, spec) for one in finalists),
+                backends=tuple(backend_text(finalist, spec) for finalist in finalists),
                 confirms=experiment.experiment_id,
             ),
         )

@@ -47,11 +47,13 @@ class StoppingRule:
         label, which has a baseline of its own; None if there is one for all."""
         self._speed = speed
         self._roles = roles
-        of = environments or {}
-        baselines = {of.get(label): label for label, role in roles.items() if role == "baseline"}
+        environments = environments or {}
+        baselines = {
+            environments.get(label): label for label, role in roles.items() if role == "baseline"
+        }
         first = next(iter(baselines.values()), None)
         self._beside = {
-            label: first if role == "baseline" else baselines.get(of.get(label))
+            label: first if role == "baseline" else baselines.get(environments.get(label))
             for label, role in roles.items()
             if label != first
         }
@@ -101,16 +103,16 @@ class StoppingRule:
 
     def _widths(self, compared: Sequence[str]) -> dict[str, float | None]:
         """Widths of the speedups of these runs; None without an interval."""
-        found = {}
+        widths = {}
         for label in compared:
-            theirs = self._blocks.get(self._beside[label] or "", {})
+            baseline = self._blocks.get(self._beside[label] or "", {})
             ratios = [
-                theirs[r] / mine
-                for r, mine in self._blocks[label].items()
-                if mine > 0 and theirs.get(r, 0) > 0
+                baseline[number] / seconds
+                for number, seconds in self._blocks[label].items()
+                if seconds > 0 and baseline.get(number, 0) > 0
             ]
-            found[label] = width_of_median(ratios)
-        return found
+            widths[label] = width_of_median(ratios)
+        return widths
 
 
 class JournalTails:
@@ -144,17 +146,19 @@ class JournalWatch:
         self._labels = {run: variant.label for run, variant in runs.items()}
         self._tails = JournalTails()
         roles = {variant.label: variant.role for variant in runs.values()}
-        of = spec.environment_by_label
+        environments = spec.environment_by_label
         if added is not None:
             speed = replace(spec.speed, target_width=added.target_width)
             # Fewer rounds of a process give no interval, and the first round is not steady.
-            self._rule = StoppingRule(speed, roles, added.max_seconds_each, MIN_ROUNDS, of)
+            self._rule = StoppingRule(
+                speed, roles, added.max_seconds_each, MIN_ROUNDS, environments
+            )
             for run in runs:
                 self._tails.read(run)
             return
         share = len(runs) * spec.speed.repeats / len(spec.variants)
         self._rule = StoppingRule(
-            spec.speed, roles, share * spec.speed.max_seconds, environments=of
+            spec.speed, roles, share * spec.speed.max_seconds, environments=environments
         )
 
     def ending(self, living: Collection[RunDir]) -> Ending | None:

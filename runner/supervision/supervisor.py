@@ -172,31 +172,32 @@ class _QueueWorker:
     def waiting(self) -> list[Experiment]:
         """The queued experiments that could start, in order."""
         return [
-            one
-            for one in startable(self._data_dir)
-            if one.experiment_id not in self._at_work and not _waiting(one) <= self._given_up
+            experiment
+            for experiment in startable(self._data_dir)
+            if experiment.experiment_id not in self._at_work
+            and not _waiting(experiment) <= self._given_up
         ]
 
     def _start_waiting(self) -> None:
-        held = {key: one.place for key, one in self._at_work.items()}
+        held = {key: work.place for key, work in self._at_work.items()}
         if held and (self._exclusive or is_full(held, self._machine)):
             return
         if (held and not self._may_have_changed()) or lacks_room(self._data_dir.runs):
             return
-        found = {one.experiment_id: one for one in self.waiting()}
-        if not found:
+        waiting = {experiment.experiment_id: experiment for experiment in self.waiting()}
+        if not waiting:
             return
-        requests = [resource_request(one) for one in found.values()]
+        requests = [resource_request(experiment) for experiment in waiting.values()]
         self._machine = this_machine(self._data_dir)
         begins = plan(requests, held, self._machine).begins
         # Listing devices with torch takes seconds of CPU and opens them: never during a
         # measurement, and not before an experiment whose runs list them while they load.
-        if not held and not any(found[key].runs[0].is_unchecked for key in begins):
+        if not held and not any(waiting[key].runs[0].is_unchecked for key in begins):
             self._probed_in_vain = learn_devices(self._data_dir, requests, self._probed_in_vain)
             self._machine = this_machine(self._data_dir)
             begins = plan(requests, held, self._machine).begins
         for key in list(begins)[: 1 if self._exclusive else None]:
-            self._begin(found[key], begins[key])
+            self._begin(waiting[key], begins[key])
 
     def _may_have_changed(self) -> bool:
         """Whether to read the queue: with thousands of folders this takes time, and may disturb a

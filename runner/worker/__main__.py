@@ -59,7 +59,7 @@ def main() -> int:
         )
         return 2
     run.drop_cache()
-    run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+    run.write_claim(Claim.by(ProcessIdentity.from_pid(os.getpid())))
     status = _work(run)
     try:
         run.write_exit(Exit.now(*explain(status), status))

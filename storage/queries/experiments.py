@@ -101,7 +101,7 @@ def list_experiments(store: Store) -> pd.DataFrame:
     frame["name"] = pd.Series([label.name or usual for label, usual in named], frame.index, "str")
     states = zip(frame["state"], frame.pop("searched"), strict=True)
     frame["state"] = [
-        ExperimentState.of(
+        ExperimentState.from_runs(
             list(map(RunState, runs)), None if pd.isna(search_state) else RunState(search_state)
         ).value
         for runs, search_state in states

@@ -77,7 +77,7 @@ def _slower_than(comparison: Comparison, condition: Condition) -> Iterator[str]:
     """A line for each run that is surely slower than the same run in another environment by more
     than the limit, or that cannot be compared with that run."""
     assert condition.limit is not None
-    limit, first = 1 / (1 + condition.limit / 100), condition.of
+    limit, first = 1 / (1 + condition.limit / 100), condition.environment
     for run in comparison.across:
         if run.speedup is None or run.speedup.high is None:
             yield f"{run.label}: {condition}: too few rounds are paired with {first}"

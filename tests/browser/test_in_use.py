@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
 def runs(folder: DataDir) -> dict[str, Recording]:
     """The runs of an active experiment, by label."""
     spec = experiment_spec(name="at work", num_steps=1000)
-    me = ProcessIdentity.of(os.getpid())
+    me = ProcessIdentity.from_pid(os.getpid())
     started = {label: Recording(folder.runs, label, spec, RUNNING) for label in LABELS}
     for run in started.values():
         run.claim(me).start().block([0.1] * 10, falling_losses(10))

@@ -218,7 +218,7 @@ def test_before_a_run_was_claimed_nothing_is_told(data_dir: DataDir) -> None:
 
 def test_a_graph_that_ended_between_two_ticks_is_not_forgotten(data_dir: DataDir) -> None:
     recording = Recording(data_dir.runs, "inductor", experiment_spec(controls=0))
-    recording.claim(ProcessIdentity.of(os.getpid())).start()
+    recording.claim(ProcessIdentity.from_pid(os.getpid())).start()
     with Store.open(data_dir) as store:
         store.ingest()
         for at, kind, number in (

@@ -236,7 +236,7 @@ def test_every_number_of_a_running_experiment_leads_to_its_definition(
         monkeypatch.setattr(timeline, least, 0.0)  # says what the time went on, however short
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label, experiment_spec(num_steps=40))
-        run.claim(ProcessIdentity.of(1)).start().blocks([0.1, 0.1], [1.0] * 20)
+        run.claim(ProcessIdentity.from_pid(1)).start().blocks([0.1, 0.1], [1.0] * 20)
     check(opened("experiment", experiment=EXPERIMENT_ID))
 
 

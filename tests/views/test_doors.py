@@ -259,7 +259,7 @@ def provoked(url: str, cookies: dict[str, str]) -> tuple[list[str], list[str]]:
 def record(folder: DataDir) -> None:
     """A run that is at work, so that there is something to stop."""
     keep(folder, MACHINE)
-    me = ProcessIdentity.of(os.getpid())
+    me = ProcessIdentity.from_pid(os.getpid())
     Recording(folder.runs, "inductor", experiment_spec()).claim(me).start()
 
 

@@ -270,7 +270,7 @@ def test_a_run_says_what_it_measured_and_leaves_out_what_it_could_not(folder: Da
 
 def test_an_active_experiment_shows_progress_and_a_stop_button_that_asks_once(folder: DataDir):
     spec = experiment_spec(num_steps=40)
-    me = ProcessIdentity.of(os.getpid())  # any living process makes a claim look alive
+    me = ProcessIdentity.from_pid(os.getpid())  # any living process makes a claim look alive
     for label in ("baseline", "control", "inductor"):
         recording = Recording(folder.runs, label, spec).claim(me).start()
         recording.blocks([0.1, 0.1], [1.0] * 20)
@@ -427,7 +427,7 @@ def test_the_outlook_has_a_place_for_the_time_left_from_the_start_and_says_who_l
 def test_the_bar_goes_by_time_never_back_and_is_not_full_while_work_remains(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
-    spec, me = experiment_spec(num_steps=40, controls=0), ProcessIdentity.of(os.getpid())
+    spec, me = experiment_spec(num_steps=40, controls=0), ProcessIdentity.from_pid(os.getpid())
     for label in ("baseline", "inductor"):
         Recording(folder.runs, label, spec).claim(me).start().blocks([0.1, 0.1], [1.0] * 20)
     with Store.in_memory(folder) as store:
@@ -451,7 +451,7 @@ def test_the_page_of_a_race_has_its_verdict_so_far_and_turns_into_it_with_what_t
 ):
     for least in ("SHORTEST_SHOWN", "SMALLEST_SHARE"):
         monkeypatch.setattr(timeline, least, 0.0)  # however short a phase was
-    spec, me = experiment_spec(num_steps=80), ProcessIdentity.of(os.getpid())
+    spec, me = experiment_spec(num_steps=80), ProcessIdentity.from_pid(os.getpid())
     runs = {
         label: Recording(folder.runs, label, spec).claim(me).start()
         for label in ("baseline", "control", "inductor")
@@ -478,7 +478,7 @@ def test_the_page_of_a_race_has_its_verdict_so_far_and_turns_into_it_with_what_t
 def test_a_run_that_is_to_stop_says_so_until_it_has_stopped_and_its_time_never_goes_back(
     folder: DataDir,
 ):
-    spec, me = experiment_spec(num_steps=80, controls=0), ProcessIdentity.of(os.getpid())
+    spec, me = experiment_spec(num_steps=80, controls=0), ProcessIdentity.from_pid(os.getpid())
     runs = {
         label: Recording(folder.runs, label, spec).claim(me).start()
         for label in ("baseline", "inductor")

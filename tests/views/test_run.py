@@ -444,7 +444,11 @@ def test_a_share_is_drawn_in_per_cent_and_what_was_held_back_is_marked() -> None
 
 def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:
     spec = experiment_spec(num_steps=80, devices=("cuda:0",))
-    run = Recording(folder.runs, "inductor", spec).claim(ProcessIdentity.of(os.getpid())).start()
+    run = (
+        Recording(folder.runs, "inductor", spec)
+        .claim(ProcessIdentity.from_pid(os.getpid()))
+        .start()
+    )
     run.block([0.1] * 10, LOSSES[:10])
     run.device(**SAMPLE | {"throttle_reasons": ["power cap"], "processes": [OTHER]})
     clocks_alone = {name: SAMPLE[name] for name in ("sm_clock_mhz", "temperature_celsius")}

@@ -96,7 +96,7 @@ def test_launch_and_live_say_how_long_measuring_lasts_at_most_and_when_it_ends(f
     said = text(app.run())
     assert "at most **2,020 steps** each: 2 warm-up turns, then 20 to 200 rounds of 10" in said
     assert "on the same 8 batches. It ends by itself once every speedup is known" in said
-    me = ProcessIdentity.of(os.getpid())
+    me = ProcessIdentity.from_pid(os.getpid())
     Recording(folder.runs, "baseline", speed_spec()).claim(me).start()
     said = text(opened("experiment", experiment=EXPERIMENT_ID))
     assert "The experiment ends once every speedup is known to within 2.0 %" in said
@@ -108,7 +108,9 @@ def test_a_check_that_runs_shows_what_each_run_does_and_promises_no_losses(
 ) -> None:
     spec = experiment_spec(scenario=scenario)
     for variant in spec.variants:
-        Recording(folder.runs, variant.label, spec).claim(ProcessIdentity.of(os.getpid())).start()
+        Recording(folder.runs, variant.label, spec).claim(
+            ProcessIdentity.from_pid(os.getpid())
+        ).start()
     app = opened("experiment", experiment=EXPERIMENT_ID)
     (rows,) = (
         element.proto.body for element in app.get("html") if "run-rows" in element.proto.body
@@ -151,7 +153,7 @@ def test_an_experiment_that_has_said_nothing_of_its_machine_yet_names_the_device
     folder: DataDir,
 ) -> None:
     for label in ("baseline", "control", "inductor"):
-        Recording(folder.runs, label).claim(ProcessIdentity.of(os.getpid()))
+        Recording(folder.runs, label).claim(ProcessIdentity.from_pid(os.getpid()))
     app = opened("experiment", experiment=EXPERIMENT_ID)
     (origin,) = (
         element.value

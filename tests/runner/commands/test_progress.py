@@ -161,7 +161,7 @@ def test_a_log_gets_a_line_for_each_quarter_however_many_turns_there_are(
 
     def moments() -> Iterator[None]:
         for run in runs:
-            run.run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+            run.run.write_claim(Claim.by(ProcessIdentity.from_pid(os.getpid())))
             run.start()
         for turn in range(40):
             for phase in ("training", "evaluating", "waiting"):
@@ -197,7 +197,7 @@ def test_a_log_of_unknown_length_gets_a_line_whenever_the_steps_have_doubled(
 
     def moments() -> Iterator[None]:
         for run in runs:
-            run.run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+            run.run.write_claim(Claim.by(ProcessIdentity.from_pid(os.getpid())))
             run.start(num_steps=None)
         for _ in range(50):
             for run in runs:
@@ -244,7 +244,7 @@ def test_the_process_that_prints_the_table_starts_while_runs_end_and_prints_it_t
     data_dir = DataDir(tmp_path)
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label).start().blocks([0.1] * 4, LOSSES)
-        run.run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+        run.run.write_claim(Claim.by(ProcessIdentity.from_pid(os.getpid())))
         run.log.append("phase", phase="done")
         run.log.flush()
     storage, called = waiting.Storage(data_dir), list[Any]()
@@ -314,7 +314,7 @@ def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(data_di
     ]
     queue_order.move(data_dir, mine)
     assert ahead() == []
-    claim = Claim.by(ProcessIdentity.of(os.getpid()), devices=("cpu",), cpus="0-3")
+    claim = Claim.by(ProcessIdentity.from_pid(os.getpid()), devices=("cpu",), cpus="0-3")
     find_experiment(data_dir, earlier).runs[0].write_claim(claim)
     assert ahead() == [
         f"Waits for {earlier} (earlier), running in the same data folder: "

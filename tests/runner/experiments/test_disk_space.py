@@ -84,7 +84,7 @@ def test_results_what_waits_and_what_could_go_on_stay(
 def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
     """Whatever its name says of its age."""
     oldest = "20200101-000000-000000-aaaa"
-    me = ProcessIdentity.of(os.getpid())
+    me = ProcessIdentity.from_pid(os.getpid())
     for variant in experiment_spec().variants:
         run = Recording(store.runs, variant.label, experiment_spec(), oldest)
         run.claim(me).start().blocks([0.1] * 2, falling_losses(40), 0.0)

@@ -17,7 +17,7 @@ from breakeven.runner.protocol.run_dir import Claim, Exit, RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 
-HERE = ProcessIdentity.of(os.getpid())
+HERE = ProcessIdentity.from_pid(os.getpid())
 GONE = ProcessIdentity(pid=os.getpid(), started="another boot/1")
 
 
@@ -55,7 +55,7 @@ def test_the_state_follows_from_the_files(
 @pytest.mark.heavy
 def test_a_zombie_is_not_alive() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
-    identity = ProcessIdentity.of(child.pid)
+    identity = ProcessIdentity.from_pid(child.pid)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert identity.started and not identity.is_alive
     child.wait()

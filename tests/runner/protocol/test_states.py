@@ -28,7 +28,7 @@ def test_a_run_that_was_told_to_stop_ended_early_and_has_not_failed() -> None:
 
 
 def test_an_experiment_on_another_machine_is_neither_active_nor_over() -> None:
-    state = ExperimentState.of([RunState.FINISHED, RunState.ELSEWHERE])
+    state = ExperimentState.from_runs([RunState.FINISHED, RunState.ELSEWHERE])
     assert state is ExperimentState.ELSEWHERE
     assert not state.is_active and not state.is_final
     assert FINAL_EXPERIMENTS == ["finished", "cancelled", "partly_failed", "failed"]

@@ -75,7 +75,7 @@ def trained(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
     """An experiment that was executed in this process."""
     experiment, code = find_experiment(data_dir, submit(data_dir, spec)), os.environ[CODE_VARIABLE]
     for run in experiment.runs:
-        run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+        run.write_claim(Claim.by(ProcessIdentity.from_pid(os.getpid())))
         log = EventLog(run.events_file)
         with torch_afresh(), mock.patch.dict(os.environ, {CODE_VARIABLE: code}):
             assert run_session(run, run.read_spec(), log, TurnsOnPaper())

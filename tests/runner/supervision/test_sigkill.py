@@ -25,7 +25,7 @@ def sessions() -> set[int]:
     """Session ids of all living processes."""
     ids = set()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and ProcessIdentity.of(int(entry.name)).started:
+        if entry.name.isdigit() and ProcessIdentity.from_pid(int(entry.name)).started:
             try:
                 ids.add(os.getsid(int(entry.name)))
             except ProcessLookupError:

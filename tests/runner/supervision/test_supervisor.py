@@ -98,7 +98,7 @@ def cancel_all(data_dir: DataDir) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    return ProcessIdentity.of(pid).started != ""
+    return ProcessIdentity.from_pid(pid).started != ""
 
 
 def allow_cpus(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:

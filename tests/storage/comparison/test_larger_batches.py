@@ -140,7 +140,7 @@ def evaluated(
             run.block([0.2] * (10 // times), [1.0] * (10 // times))
         run.evaluation(num_samples=200, **(outcomes.get(label) or outcomes["baseline"]))
         if label == goes_on:
-            run.claim(ProcessIdentity.of(os.getpid()))
+            run.claim(ProcessIdentity.from_pid(os.getpid()))
         else:
             run.end()
     with Store.in_memory(data_dir) as store:

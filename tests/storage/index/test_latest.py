@@ -26,7 +26,7 @@ OF_THE_MOMENT = [
 @pytest.fixture
 def running(data_dir: DataDir) -> list[Recording]:
     """Three runs that go on, of one block each."""
-    me = ProcessIdentity.of(os.getpid())
+    me = ProcessIdentity.from_pid(os.getpid())
     labels = ("baseline", "control", "inductor")
     return [
         Recording(data_dir.runs, label).claim(me).start().block([0.1] * 2, [2.0, 1.9])

@@ -40,7 +40,7 @@ Q, R, F, C, X, L = (RunState[name] for name in NAMES)
     ],
 )
 def test_the_state_of_an_experiment_sums_up_its_runs(states: list[RunState], expected: str) -> None:
-    assert ExperimentState.of(states) == expected
+    assert ExperimentState.from_runs(states) == expected
 
 
 def test_experiments_come_newest_first_with_what_they_are(data_dir: DataDir) -> None:
@@ -68,7 +68,9 @@ def test_runs_come_in_the_order_of_the_variants_with_their_progress(data_dir: Da
     spec = experiment_spec(num_steps=40, backends=("zz", "aa"))
     for label in ("zz", "aa", "control", "baseline"):
         Recording(data_dir.runs, label, spec)
-    running = Recording(data_dir.runs, "aa", spec).claim(ProcessIdentity.of(os.getpid())).start()
+    running = (
+        Recording(data_dir.runs, "aa", spec).claim(ProcessIdentity.from_pid(os.getpid())).start()
+    )
     # The first block is not steady; of the second one the times are 1, 1, 1, 1, 1, 3 x 5: median 2.
     running.block([9.0] * 10, [2.0] * 10)
     running.block([1.0] * 5 + [3.0] * 5, [1.5] * 9 + [1.25])

@@ -145,7 +145,7 @@ def test_copies_that_arrive_between_two_looks_count_once(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, tick_bytes: int
 ) -> None:
     monkeypatch.setattr(folders, "MAX_TICK_BYTES", tick_bytes)
-    run = Recording(data_dir.runs, "baseline").claim(ProcessIdentity.of(os.getpid())).start()
+    run = Recording(data_dir.runs, "baseline").claim(ProcessIdentity.from_pid(os.getpid())).start()
     journal = run.block([0.1] * 10, [1.0] * 10).run.events_file
     with Store.open(data_dir) as store:
         store.ingest_all()

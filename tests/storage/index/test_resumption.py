@@ -123,7 +123,7 @@ def test_events_after_a_checkpoint_are_taken_back(data_dir: DataDir, read: Read)
 
 
 def test_a_compilation_that_a_killed_process_was_in_is_not_going_on(data_dir: DataDir) -> None:
-    run = Recording(data_dir.runs, "inductor").claim(ProcessIdentity.of(os.getpid())).start()
+    run = Recording(data_dir.runs, "inductor").claim(ProcessIdentity.from_pid(os.getpid())).start()
     run.log.append("compile_started", step=10, phase="evaluating", compile_id="0/0")
     run.resume(10)
     with Store.in_memory(data_dir) as store:
@@ -154,7 +154,7 @@ def test_an_ended_run_that_is_resumed_runs_again(data_dir: DataDir) -> None:
         run.run.write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
         assert state() == "lost"
         run.run.exit_file.unlink()
-        run.claim(ProcessIdentity.of(os.getpid()))
+        run.claim(ProcessIdentity.from_pid(os.getpid()))
         assert state() == "running"
         run.run.write_exit(Exit.now(RunState.FAILED, "exit status 1", 1))
         assert state() == "failed"

@@ -73,7 +73,7 @@ def states(store: Store, experiment_id: str) -> list[str]:
 def test_a_tick_does_not_grow_with_ended_runs(data_dir: DataDir, few_at_a_time: None) -> None:
     many(data_dir.runs, 2)
     running = Recording(data_dir.runs, "baseline", experiment_id=LIVE)
-    running.claim(ProcessIdentity.of(os.getpid())).start()
+    running.claim(ProcessIdentity.from_pid(os.getpid())).start()
     with Store.open(data_dir) as store:
         store.ingest_all()
         assert looked(store) == 3  # the one that runs, and two of four that are over
@@ -101,7 +101,7 @@ def test_every_tick_reads_runs_that_go_on(data_dir: DataDir, few_at_a_time: None
     """A record may come late: from a supervisor that finds a run orphaned, or with a slow copy."""
     many(data_dir.runs)
     running = Recording(data_dir.runs, "baseline", experiment_id=LIVE)
-    running.claim(ProcessIdentity.of(os.getpid())).start()
+    running.claim(ProcessIdentity.from_pid(os.getpid())).start()
     lost = Recording(data_dir.runs, "baseline").claim().start()
     age(data_dir.runs)
     with Store.open(data_dir) as store:

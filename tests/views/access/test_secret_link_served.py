@@ -48,7 +48,7 @@ class Server(NamedTuple):
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     """Two of one host; each has a run at work, so that there is something to stop."""
-    me = ProcessIdentity.of(os.getpid())
+    me = ProcessIdentity.from_pid(os.getpid())
     data_dirs = [DataDir(tmp_path_factory.mktemp(name)) for name in ("first", "second")]
     for data_dir in data_dirs:
         for variant in experiment_spec().variants:

@@ -15,7 +15,7 @@ from breakeven.views.comparison import finishing
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.helpers.pages import opened, text, without_links
 
-ME = ProcessIdentity.of(os.getpid())
+ME = ProcessIdentity.from_pid(os.getpid())
 SPEC = experiment_spec(num_steps=80)
 LOSSES = falling_losses(80)
 APART = [loss + (0.2 if step >= 40 else 0.0) for step, loss in enumerate(LOSSES)]

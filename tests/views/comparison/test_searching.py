@@ -92,7 +92,7 @@ def test_a_running_search_describes_its_candidates_and_promises_no_number_of_ste
     spec = search_spec(
         replace(experiment_spec(), backends=("none:optimizer=fused",)), steps=9, named=True
     )
-    me = ProcessIdentity.of(os.getpid())
+    me = ProcessIdentity.from_pid(os.getpid())
     for label in ("baseline", "none-fused"):
         Recording(folder.runs, label, spec).claim(me).start().block([0.1] * 10, LOSSES[:10])
     app = opened(experiment=EXPERIMENT_ID)
@@ -175,7 +175,7 @@ def test_a_candidate_that_the_search_ends_while_it_compiles_leaves_the_search_fi
 def test_a_search_that_a_person_cancels_is_cancelled_whatever_its_candidates_did(
     baseline: RunState, candidates: list[RunState], outcome: ExperimentState
 ):
-    assert ExperimentState.of([baseline, *candidates], baseline) is outcome
+    assert ExperimentState.from_runs([baseline, *candidates], baseline) is outcome
 
 
 def test_what_the_plan_names_stands_as_lines_of_python(folder: DataDir):

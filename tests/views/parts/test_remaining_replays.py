@@ -42,7 +42,7 @@ def leave_what_was_there(run: Path, at: float, to: Path) -> None:
         lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
         there = [line for line in lines if json.loads(line)["time"] <= at]
         (to / "events.jsonl").write_text("".join(there))
-        claim = Claim.by(ProcessIdentity.of(os.getpid()))
+        claim = Claim.by(ProcessIdentity.from_pid(os.getpid()))
         RunDir(to).write_claim(replace(claim, time=begun))
     if ended <= at:
         shutil.copy(run / "exit.json", to)

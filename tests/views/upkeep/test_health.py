@@ -104,7 +104,7 @@ def test_every_number_of_a_made_folder_is_what_counting_it_by_hand_gives(
 ) -> None:
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 0.0)
     record_experiment(folder.runs)  # three runs
-    this_process = ProcessIdentity.of(os.getpid())
+    this_process = ProcessIdentity.from_pid(os.getpid())
     Recording(folder.runs, "baseline", experiment_id=SECOND).claim(this_process).start()
     gone = Recording(folder.runs, "control", experiment_id=SECOND).claim(this_process).start()
     gone.end(RunState.FAILED)

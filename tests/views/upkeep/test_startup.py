@@ -81,7 +81,7 @@ def test_beside_an_experiment_that_goes_on_nothing_is_computed_ahead(
     folder: DataDir, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_experiment(folder.runs)
-    me = ProcessIdentity.of(os.getpid())
+    me = ProcessIdentity.from_pid(os.getpid())
     Recording(folder.runs, "baseline", experiment_id=OTHER).claim(me)
     monkeypatch.setattr(comparison, "_compare", refuse)
     startup.compare_ahead()
