@@ -29,11 +29,11 @@ from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.compiling.two_runs import code_difference, kept_of, load_compiled
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.exchange.formats import FORMATS, NOTES
-from breakeven.storage.exchange.imports import bring
+from breakeven.storage.exchange.imports import import_any
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (
+    COMPILER_CAUSES,
     CUT_SHORT,
-    NAMED,
     fault_to_find,
     load_investigation,
     next_experiment,
@@ -58,7 +58,6 @@ from breakeven.storage.terminal.as_json import (
 from breakeven.storage.terminal.layout import wrapped
 from breakeven.storage.terminal.lists import list_json, list_table, listed
 from breakeven.storage.terminal.report import (
-    brought_text,
     caches_report,
     causes_report,
     checks_exit_status,
@@ -66,6 +65,7 @@ from breakeven.storage.terminal.report import (
     correctness_report,
     difference_report,
     explain_report,
+    import_text,
     investigation_report,
     ladder_report,
     report,
@@ -174,7 +174,7 @@ def print_investigation(store: Store, options: argparse.Namespace) -> int:
         print(wrapped("\n\n".join(filter(None, parts))))  # noqa: T201
     if found.record.state != RunState.FINISHED or found.finding.cause in CUT_SHORT:
         return UNFINISHED
-    return FINISHED if found.finding.cause in (*NAMED, "own code") else PROVES_NOTHING
+    return FINISHED if found.finding.cause in (*COMPILER_CAUSES, "own code") else PROVES_NOTHING
 
 
 PRINTERS: dict[Compared, Callable[[Store, argparse.Namespace], int]] = {
@@ -387,7 +387,7 @@ def write_report(data_dir: DataDir, options: argparse.Namespace) -> int:
 def import_files(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Imports reports, archives and results."""
     for file in options.files:
-        print(wrapped(brought_text(bring(data_dir, file, EXAMPLES))))  # noqa: T201
+        print(wrapped(import_text(import_any(data_dir, file, EXAMPLES))))  # noqa: T201
     return 0
 
 

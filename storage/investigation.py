@@ -40,7 +40,7 @@ Cause = Literal[
     "training only",
     "out of time",
 ]
-OF_ONE_LINE = (
+SENTENCE_TEXTS = (
     "cause",
     "compiler_stage",
     "subsystem",
@@ -52,7 +52,7 @@ OF_ONE_LINE = (
 )
 """Texts of a finding that stand in sentences."""
 LONGEST_SHOWN = 200
-NAMED: tuple[str, ...] = ("stage", "setting", "backend", "training only")
+COMPILER_CAUSES: tuple[str, ...] = ("stage", "setting", "backend", "training only")
 """Causes for which a compiler is to blame."""
 CUT_SHORT: tuple[str, ...] = ("searching", "out of time")
 """Findings of a search that ended before it was over; a larger budget continues it."""
@@ -129,7 +129,7 @@ def load_investigation(store: Store, experiment_id: str) -> Investigation:
         note = f"the program has more than {MAX_CHARACTERS:,} characters"
         finding = replace(finding, program=None, program_note=note)
     labels = tuple(map(printable, finding.labels))
-    shown = {name: _shown(getattr(finding, name)) for name in OF_ONE_LINE}
+    shown = {name: _shown(getattr(finding, name)) for name in SENTENCE_TEXTS}
     finding = replace(finding, labels=labels, **shown)
     return Investigation(
         record=record,
@@ -248,7 +248,7 @@ def next_experiment(
     return _experiment(record, fault_of(store, run_id), budget_seconds)
 
 
-def may_differ(store: Store, comparison: Comparison) -> list[Result]:
+def suspects(store: Store, comparison: Comparison) -> list[Result]:
     """The backends that may have learned something else. Only for these does a page read what
     `fault_to_find` needs."""
     backends = [result for result in comparison.results if result.role == "backend"]

@@ -34,7 +34,7 @@ Sources = Mapping[str, Sequence[str]]
 """The user's own files as a run executed them: path to lines."""
 NEW = "\N{NULL}"
 """Prefix of a place that the other run does not have."""
-DONE = ("graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel")
+RESULT_KINDS = ("graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel")
 """Kinds of the compiler's results; the other kinds are its inputs."""
 MAX_KERNELS = 40
 """Number of different kernels that are shown, the slowest ones."""
@@ -47,7 +47,7 @@ Placed = Mapping[tuple[str, str], str]
 
 
 class LineMap:
-    """Maps places (`file:line` texts) of the run `other` to places of the run `one`."""
+    """Maps places (`file:line` texts) of the other run to places of the first run."""
 
     def __init__(self, first: Sources, other: Sources) -> None:
         self._files = dict(_pairs(first, other))
@@ -122,14 +122,14 @@ def load_compiled(store: Store, run_id: str) -> CompiledRun:
     def of_run(frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["run_id"] == run_id]
 
-    def first(frame: pd.DataFrame) -> pd.DataFrame:
+    def of_first_process(frame: pd.DataFrame) -> pd.DataFrame:
         return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
 
     experiment_id = record.experiment_id
     return CompiledRun(
         record=record,
-        breaks=first(of_run(queries.graph_breaks(store, experiment_id))),
-        frames=first(of_run(queries.compile_metrics(store, experiment_id))),
+        breaks=of_first_process(of_run(queries.graph_breaks(store, experiment_id))),
+        frames=of_first_process(of_run(queries.compile_metrics(store, experiment_id))),
         caches=of_run(queries.compile_caches(store, experiment_id)),
         kernels=of_run(queries.profile_kernels(store, experiment_id)),
         sources=_sources(record, of_run(queries.sources(store, experiment_id))),
@@ -176,8 +176,10 @@ def _breaks(run: CompiledRun) -> Placed:
 
 
 def _recompilations(run: CompiledRun) -> Placed:
-    again = run.frames[run.frames["recompile_reason"].notna()]
-    counts = Counter((_place(row), _constant(row.recompile_reason)) for row in again.itertuples())
+    recompiled = run.frames[run.frames["recompile_reason"].notna()]
+    counts = Counter(
+        (_place(row), _constant(row.recompile_reason)) for row in recompiled.itertuples()
+    )
     return {key: f"{count:,} x" for key, count in counts.items()}
 
 
@@ -229,13 +231,13 @@ def _kernels(first: CompiledRun, other: CompiledRun) -> tuple[Mapping[str, str],
         return {}, {}
     calls = [_calls(run.kernels) for run in (first, other)]
     seconds = pd.concat([first.kernels, other.kernels]).groupby("name")["seconds"].max()
-    unlike = [
+    differing = [
         name
         for name in seconds.sort_values(ascending=False).index
         if calls[0].get(name) != calls[1].get(name)
     ]
     first_calls, other_calls = (
-        {name: by_name[name] for name in unlike[:MAX_KERNELS] if name in by_name}
+        {name: by_name[name] for name in differing[:MAX_KERNELS] if name in by_name}
         for by_name in calls
     )
     return first_calls, other_calls

@@ -194,26 +194,26 @@ def _is_record(record: Any) -> bool:
 
 def _key(record: dict[str, Any]) -> tuple[Any, ...]:
     benchmark, model = record["benchmark"], record["model"]
-    more = benchmark.get("extra_info")
-    more = more if isinstance(more, dict) else {}
+    extra = benchmark.get("extra_info")
+    extra = extra if isinstance(extra, dict) else {}
     parts = [model.get("backend"), benchmark.get("mode"), benchmark.get("dtype")]
-    if more.get("is_dynamic") is True:
+    if extra.get("is_dynamic") is True:
         parts.append("dynamic")
-    tag = more.get("tag") or "-".join(str(part) for part in parts if part)
-    batch = str(more.get("batch_size"))
+    tag = extra.get("tag") or "-".join(str(part) for part in parts if part)
+    batch = str(extra.get("batch_size"))
     is_count = batch.isascii() and batch.isdigit() and len(batch) < LONGEST_COUNT
     size = int(batch) if is_count else None
-    return (str(more.get("device") or ""), str(model.get("name") or ""), size, str(tag) or None)
+    return (str(extra.get("device") or ""), str(model.get("name") or ""), size, str(tag) or None)
 
 
 def _measured(metric: dict[str, Any]) -> dict[str, Any]:
     """The cell of a metric: a column with its number, or the status."""
     name = metric.get("name")
     if name == "accuracy":
-        more = metric.get("extra_info")
-        values = more.get("benchmark_values") if isinstance(more, dict) else None
-        is_one = isinstance(values, list) and values and isinstance(values[0], str)
-        return {"status": values[0]} if is_one and values else {}
+        extra = metric.get("extra_info")
+        values = extra.get("benchmark_values") if isinstance(extra, dict) else None
+        is_status = isinstance(values, list) and values and isinstance(values[0], str)
+        return {"status": values[0]} if is_status and values else {}
     column = COMPILE_TIMES.get(str(name), name)
     values = metric.get("benchmark_values")
     numbers = [value for value in values if _is_number(value)] if isinstance(values, list) else []
@@ -235,34 +235,34 @@ HEAD = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class Brought:
+class Imported:
     """The content of an imported file: runs, or rows to show next to own results."""
 
     runs: TakenIn = field(default_factory=TakenIn)
     rows: Sequence[ImportedRow] = ()
 
 
-def bring(
+def import_any(
     data_dir: DataDir, file: Path, examples: Path | None = None, limits: Limits = USUAL
-) -> Brought:
+) -> Imported:
     """Imports a file; if it raises `ImportUnusable`, nothing was imported."""
-    brought = _brought(data_dir, file, examples, limits)
-    counts = {"runs": len(brought.runs.new_runs), "rows": len(brought.rows)}
+    imported_file = _import_any(data_dir, file, examples, limits)
+    counts = {"runs": len(imported_file.runs.new_runs), "rows": len(imported_file.rows)}
     log_action(data_dir.logs, "import", file.name, **counts)
-    return brought
+    return imported_file
 
 
-def _brought(data_dir: DataDir, file: Path, examples: Path | None, limits: Limits) -> Brought:
+def _import_any(data_dir: DataDir, file: Path, examples: Path | None, limits: Limits) -> Imported:
     with file.open("rb") as content:
         head = content.read(HEAD)
     try:
         if head.startswith(ARCHIVES) or head[TAR] == b"ustar":
-            return Brought(runs=take_in(data_dir, file, examples, limits))
+            return Imported(runs=take_in(data_dir, file, examples, limits))
         if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
             with tempfile.TemporaryDirectory() as folder:
                 archive = Path(folder, "runs.zip")
                 archive.write_bytes(archive_in_report(file))
-                return Brought(runs=take_in(data_dir, archive, examples, limits))
+                return Imported(runs=take_in(data_dir, archive, examples, limits))
     except ImportUnusable as error:
         raise ImportUnusable(f"{printable(file.name)} is not taken: {error}") from None
-    return Brought(rows=import_file(data_dir, file))
+    return Imported(rows=import_file(data_dir, file))

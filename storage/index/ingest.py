@@ -143,7 +143,7 @@ def _insert_lines(
 ) -> int:
     """Inserts lines of one kind, by run. A line that lacks a required field has no row."""
     shape = json.dumps({name: kind for name, (kind, _) in columns.items()})
-    fields = ", ".join(f"{_believed(name, kind)} AS {name}" for name, (kind, _) in columns.items())
+    fields = ", ".join(f"{_plausible(name, kind)} AS {name}" for name, (kind, _) in columns.items())
     required = [f"{name} IS NOT NULL" for name, (_, needed) in columns.items() if needed]
     # A window function first, so that the condition does not parse each line again.
     picked = " AND ".join(["row_number() OVER () > 0", *required])
@@ -184,7 +184,7 @@ def event_columns() -> dict[str, Columns]:
     return tables
 
 
-def _believed(name: str, kind: str) -> str:
+def _plausible(name: str, kind: str) -> str:
     """SQL for a field of a line, without implausible values. In a column of numbers, the texts
     "NaN", "Infinity" and "-Infinity" are numbers."""
     value = f"line.{name}"
@@ -205,7 +205,7 @@ def _believed(name: str, kind: str) -> str:
             f"CASE WHEN length({value}::VARCHAR) <= {MAX_JSON_CHARACTERS} "
             f"AND json_type({value}) = '{JSON_SHAPES[name]}' THEN {value} END"
         )
-    return f"list_filter({value}, one -> one IS NOT NULL)" if kind.endswith(")[]") else value
+    return f"list_filter({value}, entry -> entry IS NOT NULL)" if kind.endswith(")[]") else value
 
 
 def take_back(cursor: Cursor, run_ids: Sequence[str]) -> None:
@@ -294,10 +294,10 @@ def write_runs(
     data_folder: str = "",
 ) -> None:
     """Writes all results of a look except events; `revision`: the number of the write."""
-    out = [*seen.gone, *seen.restarted]
-    if out:
+    removed = [*seen.gone, *seen.restarted]
+    if removed:
         for table in EVENT_TABLES.values():
-            _delete(cursor, table, out)
+            _delete(cursor, table, removed)
     _delete(cursor, "runs", seen.gone)
     _insert(
         cursor,

@@ -403,7 +403,7 @@ SEARCHED = (
 def chosen(frame: pd.DataFrame, wanted: Filter) -> pd.DataFrame:
     """The rows of a catalog that match a filter, in its order, rows without a sort value last;
     raises ValueError for an invalid text."""
-    kept = frame[_mask(frame, wanted) & _all(frame, _facet_masks(frame, wanted).values())]
+    kept = frame[_mask(frame, wanted) & _all_of(frame, _facet_masks(frame, wanted).values())]
     return kept.sort_values(
         _sort_column(wanted.sort),
         ascending=not wanted.sort.startswith("-"),
@@ -417,7 +417,7 @@ def facet_counts(frame: pd.DataFrame, wanted: Filter) -> dict[str, Counter[str]]
     base, masks = _mask(frame, wanted), _facet_masks(frame, wanted)
     counts = {}
     for name in FACETS:
-        others = _all(frame, (mask for facet, mask in masks.items() if facet != name))
+        others = _all_of(frame, (mask for facet, mask in masks.items() if facet != name))
         cells = frame.loc[base & others, COLUMN_OF.get(name, name)]
         counts[name] = Counter(value for cell in cells for value in _values(cell))
     return counts
@@ -435,12 +435,12 @@ def _mask(frame: pd.DataFrame, wanted: Filter) -> Mask:
     mask = {"no": ~archived, "yes": np.ones(len(frame), dtype=bool), "only": archived}
     masks = [mask[wanted.archived]]
     masks += [_compared(frame, compared) for compared in wanted.terms.comparisons]
-    masks += [_having(frame, word) for word in wanted.terms.wanted]
-    masks += [~_having(frame, word) for word in wanted.terms.unwanted]
-    return _all(frame, masks)
+    masks += [_contains(frame, word) for word in wanted.terms.wanted]
+    masks += [~_contains(frame, word) for word in wanted.terms.unwanted]
+    return _all_of(frame, masks)
 
 
-def _having(frame: pd.DataFrame, word: str) -> Mask:
+def _contains(frame: pd.DataFrame, word: str) -> Mask:
     return np.array([word in text for text in frame["text"]], dtype=bool)
 
 
@@ -464,7 +464,7 @@ def _names(facet: str, cell: Any) -> tuple[str, ...]:
     return (*values, *map(format_verdict, values)) if facet in COMPUTED else values
 
 
-def _all(frame: pd.DataFrame, masks: Iterable[Mask]) -> Mask:
+def _all_of(frame: pd.DataFrame, masks: Iterable[Mask]) -> Mask:
     every: Mask = np.logical_and.reduce([np.ones(len(frame), dtype=bool), *masks])
     return every
 

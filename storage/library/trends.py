@@ -102,11 +102,11 @@ class Series:
         Several small steps add up; a level that has recovered is no regression.
         """
         first = len(self.points) - within
-        held = [level for level in self.levels if level.last >= first - 1]
-        now = held.pop()
+        recent = [level for level in self.levels if level.last >= first - 1]
+        present = recent.pop()
         steps = [
-            Step(index=now.first, before=level, after=now, p_value=self.steps[-1].p_value)
-            for level in held
+            Step(index=present.first, before=level, after=present, p_value=self.steps[-1].p_value)
+            for level in recent
         ]
         worst = max(steps, key=self.worsening, default=None)
         return worst if worst is not None and self.worsening(worst) > least else None
@@ -133,7 +133,7 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
     has_logarithm = (values > 0) & (values < math.inf)
     is_point = (rows["state"] == "finished") & rows["workload"].notna() & has_logarithm
     failed = rows[~is_point & (rows["state"] != "cancelled")]  # a cancelled run is no failure
-    on_any = failed["device"].map(REQUESTED_DEVICE.fullmatch).astype(bool)
+    on_any_device = failed["device"].map(REQUESTED_DEVICE.fullmatch).astype(bool)
     all_series = []
     grouped = rows[is_point].groupby(["workload", "device", "backend"], sort=False)
     for (workload, device, backend), of_series in grouped:
@@ -143,7 +143,7 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
             (failed["workload"] == workload)
             & (failed["backend"] == backend)
             & (failed.index > of_series.index[-1])
-            & (on_any | (failed["device"] == device))
+            & (on_any_device | (failed["device"] == device))
         ]
         failure = None if later.empty else _failure_of(later.iloc[-1])
         points = tuple(_point(row, quantity) for row in of_series.to_dict("records"))

@@ -21,7 +21,7 @@ from breakeven.storage.profile.findings import Case, CostFinding, findings, vari
 from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, load_profiles
 from breakeven.storage.statistics.intervals import half_width
 
-NOT_A_PERSONS = ("runner/worker/", "torch/")
+NOT_USERS_CODE = ("runner/worker/", "torch/")
 """Places of graph breaks that users cannot fix: the `loss.backward()` of Breakeven's own step, and
 breaks that torch itself requests."""
 
@@ -160,7 +160,7 @@ def _cases(
     frames = frames[frames["phase"] == "training"]
     breaks = queries.graph_breaks(store, experiment_id)
     breaks = breaks[(breaks["phase"] == "training") & (breaks["cause"] == "code")]
-    breaks = breaks[~breaks["location"].fillna("").str.startswith(NOT_A_PERSONS)]
+    breaks = breaks[~breaks["location"].fillna("").str.startswith(NOT_USERS_CODE)]
     workloads = queries.workloads(store, experiment_id).set_index("label")
     is_known = baseline is not None and baseline.is_known
     cases = []

@@ -37,7 +37,8 @@ Kind = Literal[
 ]
 MIN_SHARE = 0.02
 """Smallest share of a step that is reported."""
-MUCH = 0.10
+LARGE_SHARE = 0.10
+"""Share of a step from which a cost is reported that nearly every run has a little of."""
 SMALL_KERNEL_SECONDS = 5e-6
 """Approximate time to start a kernel; a shorter kernel takes longer to start than to run."""
 MANY_CALLS = 100
@@ -195,7 +196,7 @@ def tf32_off(case: Case) -> Iterator[CostFinding]:
         names.contains(r"sm(?:8|9|10|12)\d|cutlass_[89]0|nvjet|ampere_", regex=True).any()
     )
     is_exact = case.spec.training.precision == "float32" and case.spec.settings == "plain"
-    if is_exact and has_tensor_cores and case.share(seconds) >= MUCH:
+    if is_exact and has_tensor_cores and case.share(seconds) >= LARGE_SHARE:
         change = (("training.precision", "tf32"),)
         yield case.finding("tf32_off", seconds, Remedy(fields=change))
 
@@ -203,7 +204,7 @@ def tf32_off(case: Case) -> Iterator[CostFinding]:
 def device_idle(case: Case) -> Iterator[CostFinding]:
     """The device waits for the host."""
     idle = case.profile.idle_seconds
-    if not case.profile.works_by_itself or idle is None or case.share(idle) < MUCH:
+    if not case.profile.works_by_itself or idle is None or case.share(idle) < LARGE_SHARE:
         return
     remedy = None
     if case.is_compiled and not case.variant.captures_cuda_graphs:
@@ -221,7 +222,7 @@ def device_idle(case: Case) -> Iterator[CostFinding]:
 def underfilled(case: Case) -> Iterator[CostFinding]:
     """Kernels with fewer blocks than the device has multiprocessors."""
     seconds = float(case.profile.middle["underfilled_seconds"] or 0.0) * case.profile.scale
-    if case.profile.works_by_itself and case.share(seconds) >= MUCH:
+    if case.profile.works_by_itself and case.share(seconds) >= LARGE_SHARE:
         size = case.spec.training.batch_size
         change = (("training.batch_size", 2 * size),)
         known = size if case.spec.workload.is_specified else None
@@ -354,7 +355,7 @@ def small_kernels(case: Case) -> Iterator[CostFinding]:
         (sums["calls"] >= MANY_CALLS) & (sums["seconds"] < SMALL_KERNEL_SECONDS * sums["calls"])
     ]
     idle = case.profile.idle_share or 0.0
-    if small.empty or not case.profile.works_by_itself or idle < MUCH:
+    if small.empty or not case.profile.works_by_itself or idle < LARGE_SHARE:
         return
     worst = small.loc[small["calls"].idxmax()]
     launches = float(case.profile.middle["launches"])
@@ -383,8 +384,8 @@ def costly_kernel(case: Case) -> Iterator[CostFinding]:
     work_class = str(worst["work_class"])
     before = float(case.baseline.by_class[work_class])
     cost = float(worst["seconds"]) - before
-    others_say_it = ("fused", "optimizer", "attention_math")
-    if work_class not in others_say_it and case.share(cost) >= MUCH:
+    classes_of_other_findings = ("fused", "optimizer", "attention_math")
+    if work_class not in classes_of_other_findings and case.share(cost) >= LARGE_SHARE:
         yield case.finding(
             "costly_kernel",
             cost,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from breakeven.runner.texts import read_json
-from breakeven.storage.caches import always, memo, revision
+from breakeven.storage.caches import always, memo, remembered, revision
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 
@@ -88,10 +88,14 @@ def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
     return frozenset(name for (name,) in store.rows(query, [store.number_of(experiment_id)]))
 
 
-@memo(always)
 def _without_rows(store: Store, sql: str, *parameters: object) -> pd.DataFrame:
-    """The empty result of a query, with the types of its columns."""
-    return with_runs(store, "", store.columns(sql, [0, *parameters]))
+    """The empty result of a query, with the types of its columns: the same for all stores of a
+    kind."""
+
+    def ask() -> pd.DataFrame:
+        return with_runs(store, "", store.columns(sql, [0, *parameters]))
+
+    return remembered((type(store), sql, parameters), always, ask)
 
 
 def with_runs(

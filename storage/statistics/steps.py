@@ -99,12 +99,15 @@ def _welch_interval(after: Floats, before: Floats) -> tuple[float, float]:
     from scipy.special import stdtrit  # `scipy.stats` would take 60 MB of a server's memory.
 
     n, m = len(after), len(before)
-    after_square, before_square = after.var() * (n / (n - 1)) / n, before.var() * (m / (m - 1)) / m
-    freedom = (after_square + before_square) ** 2 / (
-        after_square**2 / (n - 1) + before_square**2 / (m - 1)
+    after_variance, before_variance = (
+        after.var() * (n / (n - 1)) / n,
+        before.var() * (m / (m - 1)) / m,
+    )
+    freedom = (after_variance + before_variance) ** 2 / (
+        after_variance**2 / (n - 1) + before_variance**2 / (m - 1)
     )
     tail = (1 - CONFIDENCE) / 2
-    error, difference = math.sqrt(after_square + before_square), after.mean() - before.mean()
+    error, difference = math.sqrt(after_variance + before_variance), after.mean() - before.mean()
     low, high = (float(stdtrit(freedom, p)) * error + difference for p in (tail, 1 - tail))
     return low, high
 
@@ -121,15 +124,15 @@ def _divide(values: tuple[float, ...]) -> tuple[tuple[Level, ...], tuple[Step, .
     """Divides with a cache, because pages repeat the call, and 400 values take one second."""
     logs = np.log(np.asarray(values, dtype=float))
     skipped = max(0, len(logs) - MAX_VALUES)
-    places = _split(logs[skipped:], skipped)
-    bounds = [skipped, *(index for index, _ in places), len(logs)]
+    splits = _split(logs[skipped:], skipped)
+    bounds = [skipped, *(index for index, _ in splits), len(logs)]
     levels = tuple(
         Level(first=first, last=last - 1, logs=tuple(map(float, logs[first:last])))
         for first, last in pairwise(bounds)
     )
     steps = tuple(
         Step(index=index, before=before, after=after, p_value=p_value)
-        for (index, p_value), (before, after) in zip(places, pairwise(levels), strict=True)
+        for (index, p_value), (before, after) in zip(splits, pairwise(levels), strict=True)
     )
     return levels, steps
 

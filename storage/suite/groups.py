@@ -76,13 +76,13 @@ def mean_ratio(ratios: Sequence[Ratio]) -> Ratio | None:
     middle, count = float(logs.mean()), len(ratios)
     if count < MIN_MODELS:
         return Ratio(median=math.exp(middle), low=None, high=None, p_value=None, n=count)
-    own = math.sqrt(math.fsum(_log_error(ratio) ** 2 for ratio in ratios)) / count
-    half = half_width(logs, own)
+    cell_error = math.sqrt(math.fsum(_log_error(ratio) ** 2 for ratio in ratios)) / count
+    half = half_width(logs, cell_error)
     return Ratio(
         median=math.exp(middle),
         low=math.exp(middle - half),
         high=math.exp(middle + half),
-        p_value=p_of_mean(logs, own),
+        p_value=p_of_mean(logs, cell_error),
         n=count,
     )
 
@@ -113,13 +113,13 @@ def _judged(
     mean: Ratio, row: Ratios, controls: Ratios, p_values: Sequence[float | None], index: int
 ) -> MeanSpeedup:
     left_out = [_without(model, row, controls, p_values, index) for model in row if len(row) > 1]
-    far = {omission.model: abs(math.log(omission.mean / mean.median)) for omission in left_out}
+    effects = {omission.model: abs(math.log(omission.mean / mean.median)) for omission in left_out}
     p_holm, verdict = _verdict(mean, row, controls, p_values, index)
     return MeanSpeedup(
         ratio=mean,
         p_holm=p_holm,
         verdict=verdict,
-        left_out=tuple(sorted(left_out, key=lambda omission: -far[omission.model])),
+        left_out=tuple(sorted(left_out, key=lambda omission: -effects[omission.model])),
     )
 
 
@@ -371,7 +371,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Against:
+class SuiteChanges:
     """A suite run, compared with an earlier one."""
 
     changes: tuple[Change, ...]
@@ -390,7 +390,7 @@ class Against:
         return tuple(change for change in self.changes if change.is_worse)
 
 
-def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> Against:
+def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> SuiteChanges:
     """Compares a suite run with an earlier one."""
     then = {outcome.cell: outcome for outcome in before}
     current = {outcome.cell: outcome for outcome in now}
@@ -400,7 +400,7 @@ def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> Against:
         if cell in then and outcome.is_over
     ]
     changes = [change for pair in pairs for change in _changes(*pair)]
-    return Against(
+    return SuiteChanges(
         changes=tuple(sorted(changes, key=lambda change: not change.is_worse)),
         only_before=tuple(cell for cell in then if cell not in current),
         only_now=tuple(cell for cell in current if cell not in then),

@@ -10,9 +10,9 @@ from breakeven.storage.comparison.latency import ColdWarm, why_silent
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import Ladder
 from breakeven.storage.compiling.two_runs import CompiledRun, compile_difference, phases
-from breakeven.storage.exchange.imports import Brought, ImportedRow
+from breakeven.storage.exchange.imports import Imported, ImportedRow
 from breakeven.storage.index.store import Store
-from breakeven.storage.investigation import NAMED, Investigation
+from breakeven.storage.investigation import COMPILER_CAUSES, Investigation
 from breakeven.storage.numbers.formats import DASH, format_seconds, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
@@ -170,11 +170,11 @@ OF_TRAINING = ("speedup (95 %)", "verdict", "break-even", "final loss", "accurac
 """Columns that are hidden in other scenarios if they are empty."""
 
 
-def brought_text(brought: Brought) -> str:
+def import_text(imported: Imported) -> str:
     """The result of an import: its rows, or a line for each experiment, run and omitted file."""
-    if brought.rows:
-        return _imported_table(brought.rows)
-    taken = brought.runs
+    if imported.rows:
+        return _imported_table(imported.rows)
+    taken = imported.runs
     lines = [f"experiment {experiment_id}" for experiment_id in taken.experiments]
     lines += [f"  new run {run_id}" for run_id in taken.new_runs]
     lines += [f"  run {run_id} was there already, the same" for run_id in taken.known_runs]
@@ -358,6 +358,6 @@ def investigation_report(store: Store, investigation: Investigation) -> str:
     for remedy in cause.remedies:
         command = cause.command(remedy)
         lines.append(f"to try {remedy_text(remedy)}: {printable(command, len(command))}")
-    if investigation.finding.cause in NAMED:
+    if investigation.finding.cause in COMPILER_CAUSES:
         lines += ["", has_issue(investigation.record.experiment_id, store.data_dir)]
     return "\n".join(lines)

@@ -7,9 +7,9 @@ from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.suite.groups import (
-    Against,
     Group,
     Outcome,
+    SuiteChanges,
     groups,
 )
 from breakeven.storage.terminal.layout import aligned_table
@@ -41,7 +41,7 @@ def suite_report(suite_run: str, outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*lines, "", *aligned_table(cells, NUM_TEXT_COLUMNS), "", *reasons]).rstrip()
 
 
-def against_report(earlier: str, compared: Against, conditions: str = "") -> str:
+def against_report(earlier: str, compared: SuiteChanges, conditions: str = "") -> str:
     """Numbers that became worse or better, and cells of only one of the suite runs; `conditions`
     are differences in conditions."""
     lines = [f"against {earlier}:"]
@@ -62,7 +62,7 @@ def against_report(earlier: str, compared: Against, conditions: str = "") -> str
     return "\n".join(lines)
 
 
-def exit_status(outcomes: Sequence[Outcome], compared: Against | None) -> int:
+def exit_status(outcomes: Sequence[Outcome], compared: SuiteChanges | None) -> int:
     """5 if a cell became worse, 3 if one failed, 1 if one is unknown or too imprecise to compare,
     else 0."""
     if compared is not None and compared.regressions:

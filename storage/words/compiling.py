@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
-from breakeven.storage.compiling.two_runs import DONE
+from breakeven.storage.compiling.two_runs import RESULT_KINDS
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, fill
@@ -27,7 +27,7 @@ def same_text(differences: Sequence[Differing]) -> str:
     """A sentence if nothing differs, or only the compiler's input; empty if its results differ."""
     if not differences:
         return NOTHING
-    return "" if any(row.kind in DONE for row in differences) else SAME_WORK
+    return "" if any(row.kind in RESULT_KINDS for row in differences) else SAME_WORK
 
 
 def ladder_rows(ladder: Ladder) -> list[list[str]]:

@@ -15,7 +15,7 @@ from breakeven.runner.texts import capital, duration, first_sentence, printable
 from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.investigation import NAMED, Investigation, Trial
+from breakeven.storage.investigation import COMPILER_CAUSES, Investigation, Trial
 from breakeven.storage.numbers.formats import DASH, count_of
 from breakeven.storage.profile.findings import Remedy
 from breakeven.storage.words.causes import KnownCause, changed
@@ -66,7 +66,7 @@ def headline(investigation: Investigation) -> str:
             f"{label} {_does(finding)} in the training, but in no single step alone. The smallest "
             f"part of the compiler with the fault is {_culprit(finding)}."
         )
-    if finding.cause in NAMED:
+    if finding.cause in COMPILER_CAUSES:
         return f"{capital(_culprit(finding))} {_does(finding)}."
     if finding.cause == "out of time":
         known = ""
@@ -117,7 +117,7 @@ def _about_tensor(finding: Finding) -> str:
 def certainty(investigation: Investigation) -> str:
     """How certain the named cause is, and why; empty without one."""
     finding = investigation.finding
-    if finding.cause not in NAMED:
+    if finding.cause not in COMPILER_CAUSES:
         return ""
     fails = sum(trial.outcome in HAVE_FAULT for trial in investigation.trials)
     doubts = []

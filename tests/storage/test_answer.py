@@ -16,6 +16,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.storage import commands
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import Plan, own_plan, plan
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.comparison.shortfall import Shortfall
@@ -123,7 +124,9 @@ def test_no_rounds_are_offered_to_runs_that_take_no_turns(
             run = Recording(folder.runs, label, spec).claim().start()
             run.blocks(seconds, falling_losses(80), 3.0 if label == "inductor" else 0.0)
             run.evaluation(0.8).end()
-        result = row_of(compared(folder), "inductor")
+        with Store.open(folder) as store:  # which keeps what it computed for the command
+            store.ingest_all()
+            result = row_of(compare(store, EXPERIMENT_ID), "inductor")
         assert (result.more_rounds is not None) is offers
         assert ("more round" in speed_reason(result)) is offers
         main(["show", EXPERIMENT_ID, "--data-folder", str(folder.path)])
@@ -188,16 +191,16 @@ def test_a_journal_in_which_dynamo_gave_up_on_everything_has_no_speed(data_dir: 
             )
         run.blocks([0.1 if label == "inductor" else 0.2] * 8, falling_losses(80))
         run.evaluation(0.8).end()
-    comparison = compared(data_dir)
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+        assert summarize(store, EXPERIMENT_ID).answer == "nothing compiled"
+        page = content(store, EXPERIMENT_ID).page
     idle = row_of(comparison, "inductor")
     numbers = (idle.speedup, idle.speed_verdict, idle.more_rounds, idle.break_even)
     assert numbers == (None, None, None, None)
     assert spoken(own_plan(comparison)) == (
         "Nothing was compiled: Dynamo gave up at train.py:15 (aten.bincount)."
     )
-    with Store.in_memory(data_dir) as store:
-        assert summarize(store, EXPERIMENT_ID).answer == "nothing compiled"
-        page = content(store, EXPERIMENT_ID).page
     assert page.is_bad and page.headline.startswith("Nothing was compiled")
     assert reasons(comparison, [Condition(name="slower")]) == [
         "inductor: slower: nothing was compiled, so there is no speed to compare"
@@ -274,21 +277,38 @@ def record_unknown(
         run.evaluation(accuracy if is_backend else 0.8).end()
 
 
-@pytest.mark.parametrize("name", FAILURES)
+KINDS: dict[str, dict[str, Any]] = {
+    "training": {},
+    "no control": {"controls": 0},
+    "confirmation": {"confirms": SECOND},
+}
+DIAGONAL = [*zip(FAILURES, KINDS, strict=True)]
+"""Each failure and each kind of experiment once; the other six cases are for the whole suite."""
+
+
 @pytest.mark.parametrize(
-    "changes", [{}, {"controls": 0}, {"confirms": SECOND}], ids=["", "no control", "confirmation"]
+    ("name", "kind"),
+    [
+        pytest.param(name, kind, marks=() if (name, kind) in DIAGONAL else pytest.mark.heavy)
+        for name in FAILURES
+        for kind in KINDS
+    ],
 )
 def test_a_backend_of_unknown_parity_that_ends_worse_is_nowhere_recommended(
     data_dir: DataDir,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
-    changes: dict[str, Any],
+    kind: str,
 ) -> None:
     monkeypatch.setattr(commands, "EXAMPLES", None)  # which take seconds to be taken in
     losses, accuracy = FAILURES[name]
-    record_unknown(data_dir.runs, losses, accuracy, **changes)
-    comparison = compared(data_dir)
+    record_unknown(data_dir.runs, losses, accuracy, **KINDS[kind])
+    with Store.open(data_dir) as store:  # which keeps what it computed for the command
+        store.ingest_all()
+        comparison = compare(store, EXPERIMENT_ID)
+        summary = summarize(store, EXPERIMENT_ID)
+        page = content(store, EXPERIMENT_ID).page
     backend = row_of(comparison, "inductor")
     assert backend.parity is not None and backend.parity.verdict == "unknown"
     assert backend.speed_verdict == "faster" and backend.is_wrong
@@ -297,10 +317,7 @@ def test_a_backend_of_unknown_parity_that_ends_worse_is_nowhere_recommended(
     assert planned.answer.kind == "nothing worked" and planned.choices[-1].label is None
     sentence = spoken(planned)
     assert "inductor cannot be trusted: its " in sentence and "not known" in sentence
-    with Store.in_memory(data_dir) as store:
-        summary = summarize(store, EXPERIMENT_ID)
-        assert (summary.leading, summary.answer) == (None, "nothing worked")
-        page = content(store, EXPERIMENT_ID).page
+    assert (summary.leading, summary.answer) == (None, "nothing worked")
     assert page.is_bad and "inductor" in page.headline
     gate = reasons(comparison, [Condition(name="slower")])
     assert any("its training is wrong" in reason for reason in gate)

@@ -9,7 +9,7 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.__main__ import main
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange.imports import bring, imported
+from breakeven.storage.exchange.imports import import_any, imported
 
 # As the harness writes it: without a tag, an older set of columns, a failed model filled with 0.
 HARNESS_PERFORMANCE = """\
@@ -100,7 +100,7 @@ def accuracy(status: Any) -> dict[str, Any]:
 
 
 def brought(data_dir: DataDir, records: Any) -> list[dict[str, Any]]:
-    bring(data_dir, file_of(data_dir, "some.json", json.dumps(records)))
+    import_any(data_dir, file_of(data_dir, "some.json", json.dumps(records)))
     frame, _ = imported(data_dir)
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
@@ -170,5 +170,5 @@ def test_other_files_are_refused_and_not_kept(data_dir: DataDir, case: str) -> N
     name, content, message = BAD[case]
     content = content if isinstance(content, bytes) else json.dumps(content)
     with pytest.raises(ImportUnusable, match=message):
-        bring(data_dir, file_of(data_dir, name, content))
+        import_any(data_dir, file_of(data_dir, name, content))
     assert imported(data_dir)[0].empty

@@ -25,8 +25,8 @@ from breakeven.storage.investigation import (
     fault_to_find,
     finished_investigation,
     load_investigation,
-    may_differ,
     next_experiment,
+    suspects,
 )
 from breakeven.storage.library.catalog import backend_rows, summaries
 from breakeven.storage.library.summary import Summary, summarize
@@ -59,9 +59,8 @@ def fault(folder: DataDir, run: str) -> Fault:
         return fault_of(store, run)
 
 
-def suspects(folder: DataDir) -> list[str]:
-    with Store.in_memory(folder) as store:
-        return [result.label for result in may_differ(store, compare(store, EXPERIMENT_ID))]
+def suspect_labels(store: Store) -> list[str]:
+    return [result.label for result in suspects(store, compare(store, EXPERIMENT_ID))]
 
 
 def investigation(folder: DataDir, **finding: Any) -> Investigation:
@@ -96,8 +95,10 @@ def test_a_failed_run_raises_at_the_first_missing_step(data_dir: DataDir) -> Non
 
 
 def test_a_run_with_broken_parity_differs_from_a_step_on(data_dir: DataDir) -> None:
-    assert fault(data_dir, record_broken(data_dir)) == Fault(kind="differs", step=0)
-    assert suspects(data_dir) == ["inductor"]
+    run = record_broken(data_dir)
+    with Store.in_memory(data_dir) as store:
+        assert fault_of(store, run) == Fault(kind="differs", step=0)
+        assert suspect_labels(store) == ["inductor"]
 
 
 @pytest.mark.parametrize("roles", [("baseline", "backend"), ("backend",)])
@@ -109,13 +110,13 @@ def test_a_loss_may_be_infinite_by_itself(roles: tuple[str, ...], data_dir: Data
             losses[7:] = [math.nan] * len(losses[7:])
         run = Recording(data_dir.runs, variant.label, SPEC).claim().start()
         run.blocks([0.2] * 4, losses).evaluation(0.8).end()
-    fault_of_run = fault(data_dir, f"{EXPERIMENT_ID}.inductor")
-    assert fault_of_run == Fault(kind="not finite" if "baseline" in roles else "differs", step=7)
+    run_id = f"{EXPERIMENT_ID}.inductor"
+    expected = Fault(kind="not finite" if "baseline" in roles else "differs", step=7)
     with Store.in_memory(data_dir) as store:
-        spec = next_experiment(store, f"{EXPERIMENT_ID}.inductor")
-        assert fault_to_find(store, f"{EXPERIMENT_ID}.inductor") == fault_of_run
+        assert fault_of(store, run_id) == fault_to_find(store, run_id) == expected
+        spec = next_experiment(store, run_id)
+        assert suspect_labels(store) == ["inductor"]
     assert (spec.investigation.problem, spec.investigation.step) == ("differs", 7)
-    assert suspects(data_dir) == ["inductor"]
 
 
 @pytest.mark.parametrize("wrong", ["training", "inference"])
@@ -127,17 +128,18 @@ def test_tensors_that_differ_are_a_fault_of_their_part(wrong: str, data_dir: Dat
             parts[wrong] = ("fail_accuracy", [other])
         correctness_journals.record(data_dir, label, parts)
     run = f"{EXPERIMENT_ID}.inductor"
-    fault_of_run = fault(data_dir, run)
-    assert (fault_of_run.kind, fault_of_run.part) == ("differs", wrong)
     with Store.in_memory(data_dir) as store:
+        fault_of_run = fault_of(store, run)
         assert next_experiment(store, run).is_inference == (wrong == "inference")
+    assert (fault_of_run.kind, fault_of_run.part) == ("differs", wrong)
 
 
 def test_without_a_compiler_or_a_fault_nothing_is_investigated(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, SPEC)
-    with pytest.raises(NoFault, match="there is nothing to investigate"):
-        fault(data_dir, f"{EXPERIMENT_ID}.inductor")
-    assert suspects(data_dir) == []
+    with Store.in_memory(data_dir) as store:
+        with pytest.raises(NoFault, match="there is nothing to investigate"):
+            fault_of(store, f"{EXPERIMENT_ID}.inductor")
+        assert suspect_labels(store) == []
     for failed, label, why in (
         (("baseline", "inductor"), "inductor", "the baseline, which has no compiler, failed"),
         (("inductor",), "control", "control has no compiler"),
@@ -152,8 +154,8 @@ def test_of_a_run_that_is_only_slow_the_stages_are_timed(data_dir: DataDir) -> N
     long = experiment_spec(120, 10, name="nightly")
     record_experiment(data_dir.runs, long, backend_seconds=0.4)
     run = f"{EXPERIMENT_ID}.inductor"
-    assert fault(data_dir, run) == Fault(kind="slow")
     with Store.in_memory(data_dir) as store:
+        assert fault_of(store, run) == Fault(kind="slow")
         spec = next_experiment(store, run, budget_seconds=60)
     stages = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
     assert (spec.backends[:4], spec.scenario, spec.name) == (
@@ -292,9 +294,10 @@ def test_a_baseline_of_another_environment_says_nothing_about_a_fault(data_dir: 
         run = Recording(data_dir.runs, variant.label, spec).claim().start()
         is_failed = variant.label in ("baseline@old", "inductor@new")
         run.block([0.1], [1.0]).end(RunState.FAILED if is_failed else RunState.FINISHED)
-    assert fault(data_dir, f"{EXPERIMENT_ID}.inductor@new").kind == "raises"
-    with pytest.raises(NoFault, match="baseline, which has no compiler, failed as well"):
-        fault(data_dir, f"{EXPERIMENT_ID}.inductor@old")
+    with Store.in_memory(data_dir) as store:
+        assert fault_of(store, f"{EXPERIMENT_ID}.inductor@new").kind == "raises"
+        with pytest.raises(NoFault, match="baseline, which has no compiler, failed as well"):
+            fault_of(store, f"{EXPERIMENT_ID}.inductor@old")
 
 
 def test_the_issue_has_pytorchs_form_and_nothing_private(usual: Investigation) -> None:
@@ -398,26 +401,31 @@ def test_damaged_folders_keep_no_cause_from_being_searched(data_dir: DataDir) ->
     assert main([*arguments, f"--output={file}"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("finding", "state", "status"),
-    [
-        ({"cause": "own code"}, RunState.FINISHED, 0),
-        ({"cause": "unstable"}, RunState.FINISHED, 4),
-        ({"cause": "not reproduced"}, RunState.FINISHED, 4),
-        ({"cause": "out of time"}, RunState.FINISHED, 1),
-        ({"cause": "searching"}, RunState.FINISHED, 1),
-        ({}, RunState.CANCELLED, 1),
-    ],
-)
+ENDS: dict[str, tuple[dict[str, str], RunState, int]] = {
+    "20261122-101501-123456-7f3a": ({"cause": "own code"}, RunState.FINISHED, 0),
+    "20261122-101502-123456-7f3a": ({"cause": "unstable"}, RunState.FINISHED, 4),
+    "20261122-101503-123456-7f3a": ({"cause": "not reproduced"}, RunState.FINISHED, 4),
+    "20261122-101504-123456-7f3a": ({"cause": "out of time"}, RunState.FINISHED, 1),
+    "20261122-101505-123456-7f3a": ({"cause": "searching"}, RunState.FINISHED, 1),
+    "20261122-101506-123456-7f3a": ({}, RunState.CANCELLED, 1),
+}
+"""Investigations by id: what they found, how they ended, and the exit status that says so."""
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
+    folder = DataDir(tmp_path_factory.mktemp("ended"))
+    for experiment_id, (finding, state, _) in ENDS.items():
+        record_investigation(folder, finding, state=state, id=experiment_id)
+    return folder
+
+
+@pytest.mark.parametrize("experiment_id", ENDS)
 def test_the_status_is_0_for_a_known_cause_1_for_a_search_cut_short_4_for_no_cause(
-    finding: dict[str, Any],
-    state: RunState,
-    status: int,
-    data_dir: DataDir,
-    capsys: pytest.CaptureFixture[str],
+    experiment_id: str, ended: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record_investigation(data_dir, finding, state=state)
-    assert main(["show", INVESTIGATION_ID, f"--data-folder={data_dir.path}"]) == status
+    _, state, status = ENDS[experiment_id]
+    assert main(["show", experiment_id, f"--data-folder={ended.path}"]) == status
     stopped = "The search ended early (stopped): stopped by a person."
     assert (stopped in capsys.readouterr().out) is (state is RunState.CANCELLED)
 
@@ -431,8 +439,8 @@ def test_an_investigation_is_found_by_its_run_and_measures_nothing(data_dir: Dat
         summary = summarize(store, INVESTIGATION_ID)
         assert summary == replace(Summary(), workload=summary.workload)
         assert set(backend_rows(store)["experiment_id"]) <= {EXPERIMENT_ID}
-    with Store.in_memory(data_dir) as store, pytest.raises(NoFault, match="an investigation"):
-        fault_of(store, f"{INVESTIGATION_ID}.inductor")
+        with pytest.raises(NoFault, match="an investigation"):
+            fault_of(store, f"{INVESTIGATION_ID}.inductor")
 
 
 AGAIN = [TRIALS[0], {**TRIALS[1], "outcome": "passes", "detail": None, "step": None}]

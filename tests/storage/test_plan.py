@@ -13,6 +13,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.answer import Answer
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import Plan, UnknownLength, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Choice, Comparison, Result
 from breakeven.storage.index.store import Store
@@ -167,7 +168,9 @@ def test_without_a_baseline_no_plan(data_dir: DataDir, capsys: pytest.CaptureFix
         run = Recording(data_dir.runs, label, spec).claim().start()
         run.blocks([0.1] * num_blocks, falling_losses(80))
         run.end(RunState.FAILED if label == "baseline" else RunState.FINISHED)
-    planned = plan(compared(data_dir), 80)
+    with Store.open(data_dir) as store:  # which keeps what it computed for the command
+        store.ingest_all()
+        planned = plan(compare(store, EXPERIMENT_ID), 80)
     assert (planned.totals, planned.choices, planned.best) == ({}, (), None)
     main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)])
     assert "plan for" not in capsys.readouterr().out
@@ -379,12 +382,11 @@ def test_a_candidate_that_a_search_ended_for_its_losses_is_not_advised(
         run.blocks([seconds] * num_blocks, falling_losses(10 * num_blocks), 0.0)
         cause = "wrong" if label == "inductor" else "searched"
         run.stop("it is over", cause=cause, target_width=0.02).end()
-    search = compared(data_dir)
-    planned = plan(search, 50_000)
+    with Store.in_memory(data_dir) as store:
+        planned = plan(compare(store, EXPERIMENT_ID), 50_000)
+        assert summarize(store, EXPERIMENT_ID).leading is None
     assert planned.totals["inductor"] < planned.totals["baseline"]
     assert planned.best is None
-    with Store.in_memory(data_dir) as store:
-        assert summarize(store, EXPERIMENT_ID).leading is None
     words = spoken(planned)
     assert words == (
         "Nothing worked: inductor cannot be trusted: its losses leave the band of equal trainings."

@@ -16,7 +16,7 @@ from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.errors import ImportUnusable, NotExportable
 from breakeven.storage.exchange import run_folders as reports
-from breakeven.storage.exchange.imports import bring
+from breakeven.storage.exchange.imports import import_any
 from breakeven.storage.exchange.run_folders import pack, take_in
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
@@ -198,7 +198,7 @@ def test_what_is_odd_is_refused_whole_and_leaves_nothing(
     change, said = BAD[case]
     other = changed(packed(recorded, tmp_path), change)
     with pytest.raises(ImportUnusable, match=said) as error:
-        bring(data_dir, other)
+        import_any(data_dir, other)
     assert str(error.value).startswith("changed.zip is not taken: ")
     assert str(data_dir.path) not in str(error.value), "no path of a folder that is gone"
     left = {path.name for path in data_dir.path.iterdir()} - {"library.lock"}
@@ -252,13 +252,13 @@ def page(archive: bytes, before: str = "") -> bytes:
 def test_a_report_has_its_runs(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     report.write_bytes(page(pack(recorded.runs.iterdir())))
-    assert bring(data_dir, report).runs.experiments == (EXPERIMENT_ID,)
+    assert import_any(data_dir, report).runs.experiments == (EXPERIMENT_ID,)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("../../outside", b"x")
     report.write_bytes(page(file.getvalue()))
     with pytest.raises(ImportUnusable, match="leads out of its folder"):
-        bring(data_dir, report)
+        import_any(data_dir, report)
     assert pack(data_dir.runs.iterdir()) == pack(recorded.runs.iterdir())
 
 
@@ -283,5 +283,5 @@ def test_changed_reports_are_refused(recorded: DataDir, data_dir: DataDir, tmp_p
         report = tmp_path / f"{name}.html"
         report.write_bytes(content)
         with pytest.raises(ImportUnusable, match=f"{name}.html is not taken"):
-            bring(data_dir, report)
+            import_any(data_dir, report)
     assert not data_dir.runs.exists()

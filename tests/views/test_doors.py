@@ -334,7 +334,7 @@ CHANGING = {
     "mkdir",
     "import_rows",
     "import_file",
-    "bring",
+    "import_any",
 }
 HARMLESS = {
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts

@@ -23,14 +23,14 @@ from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (
-    NAMED,
+    COMPILER_CAUSES,
     Fault,
     Investigation,
     fault_to_find,
     finished_investigation,
     load_investigation,
-    may_differ,
     next_experiment,
+    suspects,
 )
 from breakeven.storage.words.causes import remedy_text
 from breakeven.storage.words.investigation import (
@@ -117,7 +117,7 @@ def investigate(run_id: str) -> None:
 def offer(store: Store, comparison: Comparison) -> None:
     """For each backend that learned something else: a sentence and the buttons. A failed one has
     them at its error, a slow one on its own page."""
-    for result in may_differ(store, comparison):
+    for result in suspects(store, comparison):
         fault = fault_to_find(store, result.run_id)
         if fault is not None and fault.kind in ("differs", "not finite"):
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -139,7 +139,7 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     investigation = load_investigation(store, experiment_id)
     _show_answer(investigation)
     _show_links(store, investigation)
-    if investigation.finding.cause in NAMED:
+    if investigation.finding.cause in COMPILER_CAUSES:
         _show_issue(investigation)
         _show_program(investigation)
         with st.expander(

@@ -26,7 +26,7 @@ from breakeven.storage import queries
 from breakeven.storage.exchange.formats import suite_rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Against, Outcome, against, groups
+from breakeven.storage.suite.groups import Outcome, SuiteChanges, against, groups
 from breakeven.storage.words.suite import UNCLEAR, change_text, other_conditions
 from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.access import permissions
@@ -84,7 +84,7 @@ def show_answer(
     store: Store,
     run: pd.Series,
     run_outcomes: Sequence[Outcome],
-    compared: Against | None,
+    compared: SuiteChanges | None,
     earlier: str,
 ) -> None:
     """Shows the answer in one or two sentences, the progress of the run, and its machine."""
@@ -134,7 +134,7 @@ def show_summary(store: Store, run: pd.Series, run_outcomes: Sequence[Outcome]) 
     exchange.buttons(store, run["suite_run"])
 
 
-def show_changes(earlier: str, compared: Against, conditions: str) -> None:
+def show_changes(earlier: str, compared: SuiteChanges, conditions: str) -> None:
     """Shows cells that became worse or better, cells that only one run has, and different
     conditions of the two runs."""
     if conditions:

@@ -17,7 +17,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.storage.errors import ImportUnusable, StoreError
 from breakeven.storage.exchange.formats import FORMATS, NOTES, Row, next_to_imported, rows
-from breakeven.storage.exchange.imports import Brought, bring, imported
+from breakeven.storage.exchange.imports import Imported, import_any, imported
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.form import uploads
@@ -86,7 +86,7 @@ class ImportResult:
     """The result of importing one file."""
 
     name: str
-    brought: Brought = field(default_factory=Brought)
+    brought: Imported = field(default_factory=Imported)
     data_file: Path | None = None
     problem: str = ""
     """Why the file was refused; continues a sentence that begins with its name."""
@@ -138,7 +138,7 @@ def import_upload(folder: DataDir, name: str, content: bytes) -> ImportResult:
             file = Path(temporary, _plain_name(name))
             file.write_bytes(content)
             try:
-                return ImportResult(name, bring(folder, file, EXAMPLES))
+                return ImportResult(name, import_any(folder, file, EXAMPLES))
             except ImportUnusable as error:
                 problem = str(error).replace(f"{temporary}/", "").removeprefix(f"{file.name} ")
                 return ImportResult(name, problem=problem)

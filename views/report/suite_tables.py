@@ -15,7 +15,7 @@ from breakeven.storage.statistics.speedups import (
     speed_doubt,
     with_ends,
 )
-from breakeven.storage.suite.groups import MIN_MODELS, Against, Group, Outcome
+from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome, SuiteChanges
 from breakeven.storage.words.suite import compile_text, rests_on, share_text
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.answers import (
@@ -44,7 +44,9 @@ DOUBTS: dict[SpeedDoubt, Markdown] = {
 }
 
 
-def headline(rows: Sequence[Group], compared: Against | None = None, earlier: str = "") -> Markdown:
+def headline(
+    rows: Sequence[Group], compared: SuiteChanges | None = None, earlier: str = ""
+) -> Markdown:
     """The verdicts of the backends, the checks that did not pass, and what got worse."""
     sentences = [_speeds(rows), _checks(rows)]
     sentences += [] if compared is None else [_changes(compared, earlier)]
@@ -97,7 +99,7 @@ def _checks(rows: Sequence[Group]) -> Markdown:
     return f"{words.plural(failed, 'accuracy check')} did not pass." if failed else ""
 
 
-def _changes(compared: Against, earlier: str) -> Markdown:
+def _changes(compared: SuiteChanges, earlier: str) -> Markdown:
     """How many numbers clearly got worse, and how many cells cannot be judged."""
     worse = compared.regressions
     doubtful = sum(bool(change.doubts) for change in worse)

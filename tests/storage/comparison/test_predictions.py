@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from breakeven.storage.comparison.predictions import (
+    MAX_NUMBERS,
+    MAX_ROWS,
     PredictionFile,
     confusion,
     disagreements,
@@ -169,14 +171,14 @@ def lying(file: Path, numbers: int, says: int) -> PredictionFile:
 
 
 def test_a_kilobyte_that_becomes_gigabytes_is_refused(tmp_path: Path) -> None:
-    zeros = pa.array(np.zeros(3_000_000, np.int64))
+    zeros = pa.array(np.zeros(MAX_ROWS + 1, np.int64))
     rows = {"label": zeros, "prediction": zeros, "logits": pa.array([[0.0]]).take(zeros)}
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
-    lying(tmp_path / "numbers.parquet", 30_000_000, 30_000_000)
+    lying(tmp_path / "numbers.parquet", MAX_NUMBERS + 1, MAX_NUMBERS + 1)
     for name in ("rows", "numbers"):
-        with pytest.raises(PredictionsUnreadable, match=rf"has \d+,000,000 {name}, more than"):
+        with pytest.raises(PredictionsUnreadable, match=rf"has \d+,000,001 {name}, more than"):
             confusion(PredictionFile(tmp_path, f"{name}.parquet"))
-    assert confusion(lying(tmp_path / "lie.parquet", 30_000_000, 2)).shape == (2, 2)
+    assert confusion(lying(tmp_path / "lie.parquet", MAX_NUMBERS + 1, 2)).shape == (2, 2)
 
 
 def test_classes_that_nobody_could_look_at_make_no_table(tmp_path: Path) -> None:

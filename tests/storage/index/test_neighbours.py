@@ -46,6 +46,11 @@ def one_of_each(recording: Recording) -> None:
     recording.log.close()
 
 
+@pytest.fixture(scope="module")
+def plans_by_name(store: Store) -> dict[str, list[str]]:
+    return {name: plans(store, name) for name in OF_EXPERIMENT}
+
+
 def plans(store: Store, name: str) -> list[str]:
     """The plans of all queries that a function asks."""
     statements: list[tuple[str, Any]] = []
@@ -96,16 +101,19 @@ def scans(plan: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", OF_EXPERIMENT)
-def test_each_table_is_read_by_the_number_of_the_experiment(store: Store, name: str) -> None:
-    for plan in plans(store, name):
+def test_each_table_is_read_by_the_number_of_the_experiment(
+    plans_by_name: dict[str, list[str]], name: str
+) -> None:
+    for plan in plans_by_name[name]:
         for table, picked in scans(plan):
             assert "experiment=" in picked, f"{name} reads all rows of {table}"
 
 
-def test_a_query_that_reads_all_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = {
-        table for name in OF_EXPERIMENT for plan in plans(store, name) for table, _ in scans(plan)
-    }
+def test_a_query_that_reads_all_is_found(
+    store: Store, plans_by_name: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every_plan = [plan for plans_of_query in plans_by_name.values() for plan in plans_of_query]
+    read = {table for plan in every_plan for table, _ in scans(plan)}
     assert len(read) > 18
     monkeypatch.setattr(queries.runs, "IN_EXPERIMENT", "abs(experiment) = $1")
     filters = [picked for plan in plans(store, "losses") for _, picked in scans(plan)]

@@ -19,7 +19,7 @@ from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Against, Cell, Group, Outcome, against, groups
+from breakeven.storage.suite.groups import Cell, Group, Outcome, SuiteChanges, against, groups
 from breakeven.storage.terminal.suite import exit_status
 from breakeven.storage.words.suite import other_conditions
 from tests.helpers.suites import LOSSES, SuiteRecorder, spec
@@ -115,11 +115,11 @@ def test_cold_and_warm_compiling_of_cachebench(data_dir: DataDir, record: SuiteR
     assert group.outcomes[0].cold_seconds == pytest.approx(8.0)
 
 
-def changed(data_dir: DataDir) -> Against:
+def changed(data_dir: DataDir) -> SuiteChanges:
     return against(read(data_dir), read(data_dir, "before"))
 
 
-def kinds(changes: Against) -> list[tuple[str, str, bool]]:
+def kinds(changes: SuiteChanges) -> list[tuple[str, str, bool]]:
     return [(change.cell.model, change.kind, change.is_worse) for change in changes.changes]
 
 

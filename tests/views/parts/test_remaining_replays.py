@@ -19,6 +19,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.remaining import Costs, costs_of, remaining_seconds
 from breakeven.views.parts.progress import compiling_seconds
 
+pytestmark = pytest.mark.heavy  # replays of recorded experiments: seconds
+
 RECORDED = sorted(EXAMPLES.glob("*/*.baseline"))
 (SINCE_PROFILES_HAVE_A_BUDGET,) = EXAMPLES.glob("bert-base-reviews-h200/*.baseline")
 """Earlier ones were profiled three times as long as any is now, which nothing told beforehand."""

@@ -18,7 +18,7 @@ from breakeven.runner.protocol.records import Labels
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange import run_folders as reports
-from breakeven.storage.exchange.imports import bring
+from breakeven.storage.exchange.imports import import_any
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
 from breakeven.views.report import files
@@ -122,7 +122,7 @@ def test_a_report_is_imported_and_written_again_with_equal_data(
 ) -> None:
     other = DataDir(tmp_path / "other")
     (tmp_path / "came.html").write_text(page)
-    bring(other, tmp_path / "came.html")
+    import_any(other, tmp_path / "came.html")
     with Store.in_memory(other) as theirs:
         assert (
             content(theirs, EXPERIMENT_ID).page.headline
