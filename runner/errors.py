@@ -2,7 +2,7 @@
 
 Every message names the error, the value, and a remedy.
 
-`cause_of` reduces any exception's message to one line. Compilers wrap errors: Dynamo's exception
+`short_cause` reduces any exception's message to one line. Compilers wrap errors: Dynamo's exception
 contains the backend's, Inductor's the output of a C++ compiler, and both the traceback of another
 process.
 """
@@ -118,7 +118,7 @@ TRITON_PLACE = re.compile(r"at \d+:\d+:")
 """Begins Triton's `CompilationError`; lines of the kernel and the reason follow."""
 
 
-def cause_of(error: str, message: str) -> str:
+def short_cause(error: str, message: str) -> str:
     """`ValueError: no label 11`; `compiling failed: CppCompileError: x.cpp:7: error: no such file`.
 
     `error`: name of the exception's class, which the result omits for the runner's own errors.

@@ -77,7 +77,7 @@ def half_widths(
     }
 
 
-def broken_from(precision: Precision, num_controls: int) -> float:
+def broken_limit(precision: Precision, num_controls: int) -> float:
     """The number of half widths from which a difference is a fault."""
     by_one = TIMES_ONE_CONTROL / SAFETY_FACTORS[precision] if num_controls == 1 else 0.0
     return max(BROKEN_FROM, by_one)
@@ -93,4 +93,4 @@ def leaves_open(equals: Sequence[Losses], backend: Losses, precision: Precision)
     judged = [step for step in half if step in backend and half[step] > 0]
     ratios = (abs(backend[step] - baseline[step]) / half[step] for step in judged)
     highest = max(ratios, default=0.0)
-    return 1 < highest < broken_from(precision, len(controls))
+    return 1 < highest < broken_limit(precision, len(controls))

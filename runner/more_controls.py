@@ -92,7 +92,7 @@ def why_open(
     return None
 
 
-def judged_in(
+def judged_runs(
     spec: ExperimentSpec, environment: str | None, finished: Iterable[tuple[RunDir, Variant]]
 ) -> list[tuple[str, RunDir]]:
     """Roles and folders of the runs that baseline and controls of an environment judge: its own,

@@ -171,7 +171,7 @@ def holders(file: Path) -> list[int]:
     return [pid for pid in _pids() if _has_open(pid, wanted)]
 
 
-def state_of(pid: int) -> str:
+def process_state(pid: int) -> str:
     """State letter from proc(5): R, S, D, T (stopped), Z (zombie); empty if the process is gone."""
     try:
         return (TABLE / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
@@ -181,7 +181,7 @@ def state_of(pid: int) -> str:
 
 def is_running(pid: int) -> bool:
     """Whether the process exists and is no zombie."""
-    return state_of(pid) not in ("", "Z", "X")
+    return process_state(pid) not in ("", "Z", "X")
 
 
 def _has_open(pid: int, wanted: os.stat_result) -> bool:

@@ -95,7 +95,7 @@ def imported_modules(file: Path) -> set[str]:
     return names
 
 
-def room_of(module: str) -> str:
+def file_bytes(module: str) -> str:
     """The package that a module lies in; of what lies in none but a house, itself."""
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
     return module if package in HOUSES else package
@@ -179,8 +179,8 @@ def test_no_rooms_import_each_other_in_a_circle() -> None:
     edges: dict[str, set[str]] = defaultdict(set)
     for name, file in MODULES.items():
         for imported in imported_modules(file) & MODULES.keys():
-            if room_of(imported) != room_of(name):
-                edges[room_of(name)].add(room_of(imported))
+            if file_bytes(imported) != file_bytes(name):
+                edges[file_bytes(name)].add(file_bytes(imported))
     assert len(edges) > 40
     circle(edges)
 

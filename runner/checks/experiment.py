@@ -66,7 +66,7 @@ def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
         check_script(spec)
     elif machine is not None:
         _check_workload(spec, machine)
-    return machine is not None and settings_of(spec, execute=True) is None
+    return machine is not None and settings_to_check(spec, execute=True) is None
 
 
 def check_with_torch(spec: ExperimentSpec, data_dir: DataDir) -> None:
@@ -164,7 +164,7 @@ def check_settings(spec: ExperimentSpec, *, execute: bool = False) -> None:
     Optimizer, devices and backends must be known to this machine already (`Capabilities.check`).
     `execute`: whether to load backends that are named by path, which executes their code.
     """
-    settings = settings_of(spec, execute=execute)
+    settings = settings_to_check(spec, execute=execute)
     if settings is None:
         return
     refused = _first_refused(settings.to_json())
@@ -175,7 +175,7 @@ def check_settings(spec: ExperimentSpec, *, execute: bool = False) -> None:
         raise InvalidSpec(field, value, refused["rule"])
 
 
-def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpec | None:
+def settings_to_check(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpec | None:
     """An experiment with only the settings to check; None if all are defaults. Candidates of a
     search are not checked: if this torch does not know one, only that candidate fails."""
     training = spec.training

@@ -25,7 +25,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def remember(spec: ExperimentSpec, folders: Sequence[Path]) -> None:
     """Records that this account runs the code of a specification and allows these folders for it.
     Without a place for the record nothing is remembered."""
-    code = code_of(spec)
+    code = code_hashes(spec)
     allowed = sorted({str(folder.expanduser().resolve()) for folder in folders})
     if not code or not allowed or set(map(Path, allowed)) <= set(folders_for(spec)):
         return
@@ -43,7 +43,7 @@ def remember(spec: ExperimentSpec, folders: Sequence[Path]) -> None:
 def folders_for(spec: ExperimentSpec) -> list[Path]:
     """The folders that this account allowed in the latest command that named all code of the
     specification; empty if none did."""
-    code = code_of(spec)
+    code = code_hashes(spec)
     folders: list[Path] = []
     for line in _lines():
         with suppress(ValueError, KeyError, TypeError):  # a line may be torn
@@ -59,7 +59,7 @@ def record_file() -> Path:
     return Path(state) / "breakeven" / "own-code.jsonl"
 
 
-def code_of(spec: ExperimentSpec) -> set[str]:
+def code_hashes(spec: ExperimentSpec) -> set[str]:
     """A hash for each piece of code that the specification names: scripts with their folder and
     arguments, which may have secrets, files, backends by path, and Pythons."""
     folder = spec.script.folder and str(_resolved(spec.script.folder))

@@ -137,7 +137,7 @@ class _Driver:
         """Messages that were already logged."""
         self._heartbeat = Heartbeat(data_dir)
         self._worked_at: set[str] = set()
-        self._looking: list[threading.Thread] = []
+        self._trend_threads: list[threading.Thread] = []
 
     def work(self, linger: float | None) -> None:
         self._take_up()
@@ -146,7 +146,7 @@ class _Driver:
             self._heartbeat.beat()
             self._exits.write_owed()
             for placed in list(self._placed.values()):
-                self._look_after(placed)
+                self._update(placed)
             if time.monotonic() >= look_next:
                 self._start_waiting(self._engine.nodes())
                 look_next = time.monotonic() + QUEUE_SECONDS
@@ -157,7 +157,7 @@ class _Driver:
             elif linger is not None and time.monotonic() - idle_since >= linger:
                 break
             time.sleep(POLL_SECONDS)
-        for thread in self._looking:
+        for thread in self._trend_threads:
             thread.join()
         self._notifier.finish()
 
@@ -165,7 +165,7 @@ class _Driver:
         """Reads trends in a thread: this takes a while, and work may come meanwhile."""
         ended, self._worked_at = self._worked_at, set()
         thread = threading.Thread(target=self._notifier.trends_broke, args=(self._data_dir, ended))
-        self._looking = [*(look for look in self._looking if look.is_alive()), thread]
+        self._trend_threads = [*filter(threading.Thread.is_alive, self._trend_threads), thread]
         thread.start()
 
     def _take_up(self) -> None:
@@ -173,7 +173,9 @@ class _Driver:
         left = dict(self._engine.left_behind())
         for experiment in experiments(self._data_dir):
             job = left.pop(_key(experiment), None)
-            unfinished = [run for run in experiment.runs if not run.is_recorded and _is_mine(run)]
+            unfinished = [
+                run for run in experiment.runs if not run.is_recorded and _was_placed_here(run)
+            ]
             if job is not None and not all(run.is_recorded for run in experiment.runs):
                 say(f"{experiment.experiment_id}: continued")
                 self._place(
@@ -247,7 +249,7 @@ class _Driver:
             self._logged.add(text)
             say(text)
 
-    def _look_after(self, placed: _Placed) -> None:
+    def _update(self, placed: _Placed) -> None:
         experiment, key = placed.experiment, placed.experiment.experiment_id
         stopped = [
             run.run_id
@@ -371,7 +373,7 @@ def _key(experiment: Experiment) -> str:
     return f"{experiment.experiment_id}.{max(run.attempt for run in experiment.runs)}"
 
 
-def _is_mine(run: RunDir) -> bool:
+def _was_placed_here(run: RunDir) -> bool:
     """Whether a driver on this host placed the run."""
     with suppress(RunnerError):
         claim = run.read_claim()

@@ -28,7 +28,7 @@ from breakeven.runner.protocol.plain_files import open_inside, walk
 from breakeven.runner.protocol.records import Claim
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.supervision.exit_records import ExitRecords
-from breakeven.runner.supervision.supervisor import work_at
+from breakeven.runner.supervision.supervisor import run_experiment
 
 GROWING = ("events.jsonl", "output.log")
 KEPT_AT_HOME = (
@@ -301,7 +301,7 @@ class Host:
             machine = Machine(cpus=cpu_allowance().cpus)
             command = (sys.executable, *self.worker)
             # Home accepts no runs that it did not send.
-            work_at(
+            run_experiment(
                 self._data_dir,
                 experiment,
                 command,

@@ -28,7 +28,7 @@ from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.place import parse_cpus
 from breakeven.runner.supervision.exit_records import ExitRecords
-from breakeven.runner.supervision.supervisor import work_at
+from breakeven.runner.supervision.supervisor import run_experiment
 from breakeven.runner.texts import printable
 
 LOOK_SECONDS = 1.0
@@ -66,7 +66,7 @@ def work(
     named = cpus if spec.cpus is None else parse_cpus(spec.cpus)
     place = Place(devices=devices, cpus=named, exclusive=spec.exclusive)
     command = (sys.executable, *worker)
-    work_at(job.data_dir, experiment, command, ExitRecords(), place, Machine(cpus=cpus))
+    run_experiment(job.data_dir, experiment, command, ExitRecords(), place, Machine(cpus=cpus))
     job.over.touch()
 
 

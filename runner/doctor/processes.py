@@ -36,7 +36,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     if heartbeat.is_stopped:
         evidence = f"process {pids} is suspended and gave no sign for {silent}"
         return wrong(subject, evidence, f"`kill -CONT {pids}` continues it")
-    if heartbeat.is_still:
+    if heartbeat.is_hung:
         return wrong(subject, f"process {pids} holds the lock and gave no sign for {silent}", kill)
     if heartbeat.stuck:
         name, since = min(heartbeat.stuck.items(), key=lambda stuck: stuck[1])

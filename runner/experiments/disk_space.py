@@ -60,13 +60,13 @@ def size_of(folder: Path) -> int:
             with suppress(OSError):
                 status = os.lstat(Path(parent, name))
                 key = (status.st_dev, status.st_ino)
-                total += 0 if key in seen else room_of(status)
+                total += 0 if key in seen else file_bytes(status)
                 if status.st_nlink > 1:
                     seen.add(key)
     return total
 
 
-def room_of(file: os.stat_result) -> int:
+def file_bytes(file: os.stat_result) -> int:
     """Bytes that a file takes on the disk."""
     if not stat.S_ISREG(file.st_mode):
         return file.st_size

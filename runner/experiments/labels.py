@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from breakeven.runner.errors import RunnerError, UnknownExperiment
-from breakeven.runner.experiments.queue import find_experiment, folders_of, writing
+from breakeven.runner.experiments.queue import find_experiment, run_folders, writing
 from breakeven.runner.files import FileLock
 from breakeven.runner.logs import log_action
 from breakeven.runner.project import PACKAGE
@@ -52,7 +52,7 @@ def example_folders(experiment_id: str) -> list[RunDir]:
 
 
 def refuse_examples(data_dir: DataDir, experiment_id: str) -> None:
-    if not folders_of(data_dir, experiment_id) and example_folders(experiment_id):
+    if not run_folders(data_dir, experiment_id) and example_folders(experiment_id):
         raise UnknownExperiment(
             f"experiment {experiment_id!r} is an example that comes with Breakeven: it cannot be "
             f"labelled, archived or deleted. Copy its folders to {data_dir.runs} to have it as "

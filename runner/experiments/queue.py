@@ -281,7 +281,7 @@ def _by_experiment(run_dirs: Iterable[RunDir]) -> dict[str, list[RunDir]]:
 
 def find_experiment(data_dir: DataDir, experiment_id: str) -> Experiment:
     """The experiment with this id; raises `UnknownExperiment` if there is none."""
-    experiment = _experiment(experiment_id, folders_of(data_dir, experiment_id))
+    experiment = _experiment(experiment_id, run_folders(data_dir, experiment_id))
     if experiment is None:
         raise UnknownExperiment(
             f"no experiment {experiment_id!r} in {data_dir.runs}; "
@@ -290,7 +290,7 @@ def find_experiment(data_dir: DataDir, experiment_id: str) -> Experiment:
     return experiment
 
 
-def folders_of(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
+def run_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
     """The folders of an experiment, also damaged ones; no other folder is opened."""
     return [run for run in data_dir.run_dirs() if run.run_id.partition(".")[0] == experiment_id]
 

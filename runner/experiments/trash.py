@@ -8,7 +8,7 @@ from pathlib import Path
 
 from breakeven.runner.errors import RunnerError, UnknownExperiment
 from breakeven.runner.experiments.labels import locked, refuse_examples
-from breakeven.runner.experiments.queue import folders_of, writing
+from breakeven.runner.experiments.queue import run_folders, writing
 from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.data_dir import DataDir, run_dirs
 from breakeven.runner.protocol.plain_files import remove_tree
@@ -101,7 +101,7 @@ def empty_trash(data_dir: DataDir) -> int:
 def ended_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
     """The folders of an experiment that has ended; raises `UnknownExperiment`, or `RunnerError`
     while a run waits or works."""
-    runs = folders_of(data_dir, experiment_id)
+    runs = run_folders(data_dir, experiment_id)
     if not runs:
         raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
     active = [run.run_id.partition(".")[2] for run in runs if run.state.is_active]

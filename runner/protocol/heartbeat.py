@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from breakeven.runner.files import is_locked, write_atomically
-from breakeven.runner.processes import holders, state_of
+from breakeven.runner.processes import holders, process_state
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.texts import read_json
 
@@ -85,7 +85,7 @@ class HeartbeatReading:
     """Experiments whose thread is silent, and since when, in seconds since the epoch."""
 
     @property
-    def is_still(self) -> bool:
+    def is_hung(self) -> bool:
         """Whether the supervisor holds the lock but hangs."""
         silent = self.seconds_since_beat
         return self.is_alive and silent is not None and silent > STILL_SECONDS
@@ -93,7 +93,7 @@ class HeartbeatReading:
     @property
     def is_stopped(self) -> bool:
         """Whether the supervisor hangs because a signal stopped it (SIGSTOP, Ctrl-Z)."""
-        return self.is_still and any(state_of(pid) in ("T", "t") for pid in self.pids)
+        return self.is_hung and any(process_state(pid) in ("T", "t") for pid in self.pids)
 
 
 def read_heartbeat(data_dir: DataDir) -> HeartbeatReading:
@@ -106,7 +106,7 @@ def read_heartbeat(data_dir: DataDir) -> HeartbeatReading:
     heartbeat = HeartbeatReading(
         is_alive=alive, seconds_since_beat=silent, stuck=_read_stuck(data_dir) if alive else {}
     )
-    if not heartbeat.is_still and not heartbeat.stuck:
+    if not heartbeat.is_hung and not heartbeat.stuck:
         return heartbeat
     return replace(heartbeat, pids=tuple(holders(data_dir.supervisor_lock)))
 

@@ -122,7 +122,7 @@ class RunDir:
         """The run's specification; raises `InvalidSpec` or `InvalidRunFolder`, naming the file."""
         try:
             written = os.lstat(self.spec_file)
-            spec = _spec_at(self.path, written.st_mtime_ns, written.st_size, written.st_ino)
+            spec = _cached_spec(self.path, written.st_mtime_ns, written.st_size, written.st_ino)
         except InvalidSpec as error:
             field = f"{printable(self.spec_file)}: {error.field}"
             newer = NEWER if UNKNOWN_FIELD in error.rule else ""
@@ -407,7 +407,7 @@ class RunDir:
 
 
 @lru_cache(maxsize=2_000)
-def _spec_at(folder: Path, *version: int) -> RunSpec:
+def _cached_spec(folder: Path, *version: int) -> RunSpec:
     """Caches spec.json, which is written once but read at every look at the queue."""
     return RunSpec.from_json(read_document(folder, "spec.json"))
 

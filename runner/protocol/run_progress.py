@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from breakeven.runner.errors import RunnerError, cause_of
+from breakeven.runner.errors import RunnerError, short_cause
 from breakeven.runner.protocol.events import Order, read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
@@ -71,7 +71,7 @@ class RunProgress:
         """Median of the latest steps without compiling."""
         return median(self._recent_seconds) if self._recent_seconds else None
 
-    def begin_after(self, offset: int, last_seq: int) -> None:
+    def skip_to(self, offset: int, last_seq: int) -> None:
         """Skips the beginning of the journal, which was read elsewhere."""
         self._offset, self._order = offset, Order(last_seq)
 
@@ -140,7 +140,7 @@ class RunProgress:
 
     def _take_end(self, event: dict[str, Any]) -> None:
         if event["kind"] == "error":
-            self.error = cause_of(str(event.get("error")), str(event["message"]))
+            self.error = short_cause(str(event.get("error")), str(event["message"]))
         else:
             self.stopped = f"stopped after step {event['step']}: {event['reason']}"
 

@@ -48,7 +48,7 @@ from breakeven.runner.specs.workload import (
     ScriptSpec,
     Task,
     check_task,
-    known_as,
+    experiment_name,
 )
 
 __all__ = [
@@ -92,7 +92,7 @@ class ExperimentSpec(ExperimentFields):
             content = {**content, "controls": int(content["control"])}
             del content["control"]
         spec = super().from_dict(content, path)
-        name = known_as(spec.name, spec.model.source, spec.data.source)
+        name = experiment_name(spec.name, spec.model.source, spec.data.source)
         return spec if name == spec.name else replace(spec, name=name)
 
 

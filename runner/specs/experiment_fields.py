@@ -469,10 +469,8 @@ class ExperimentFields(PlaceSpec):
             for variant in self.possible_variants
             if variant.compile_effort and not variant.autotunes
         ]
-        companies = Counter(map(self.turn_group, plain))
-        return frozenset(
-            variant.label for variant in plain if companies[self.turn_group(variant)] > 1
-        )
+        sizes = Counter(map(self.turn_group, plain))
+        return frozenset(variant.label for variant in plain if sizes[self.turn_group(variant)] > 1)
 
     @property
     def evaluates(self) -> EvaluationPoint:

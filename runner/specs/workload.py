@@ -392,6 +392,6 @@ def usual_name(
     return ", ".join(words)[:LONGEST_NAME]
 
 
-def known_as(name: str, model: str, data: str) -> str:
+def experiment_name(name: str, model: str, data: str) -> str:
     """The name that the user gave, or else the default name."""
     return usual_name(model, data) if name in UNNAMED else name

@@ -57,7 +57,7 @@ class SuiteModel:
     def name(self) -> str:
         return self.source.partition(":")[2]
 
-    def optimizer_in(self, part: Part, scenario: ScenarioName, device: str) -> str | None:
+    def harness_optimizer(self, part: Part, scenario: ScenarioName, device: str) -> str | None:
         """The model's optimizer; None for the usual one."""
         if part != "training":
             return None
@@ -129,7 +129,7 @@ class Matrix:
                 own = self._values(model, precision, part, scenario, replaced)
                 under = _merged(own, _under(settings, scenario))
                 device = replaced.get("devices", ("cpu",))[0]
-                optimizer = model.optimizer_in(part, scenario, device)
+                optimizer = model.harness_optimizer(part, scenario, device)
                 if settings == "harness" and optimizer is not None:
                     under = _merged(under, {"training": {"optimizer": optimizer}})
                 yield ExperimentSpec.from_dict({**_merged(under, replaced), "suite_run": suite_run})

@@ -31,7 +31,7 @@ _ALLOCATED = re.compile(rf"Of the allocated memory {_SIZE} is allocated by PyTor
 _ON_HOST = re.compile(r"you tried to allocate (\d+) bytes")
 
 
-def lacks_what_another_holds(run: RunDir) -> str | None:
+def missing_exclusive_resource(run: RunDir) -> str | None:
     """`port` or `lock` if a failed run met a resource that only one process can hold, as its last
     error or the end of its output says; else None."""
     with suppress(RunnerError, OSError):

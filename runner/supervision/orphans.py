@@ -33,7 +33,7 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
     # the claim, and deleted runs.
     for folder in {member.run_folder for member in members(data_dir.runs)}:
         kill_members(folder)
-    companies: dict[object, Left] = {}
+    groups: dict[object, Left] = {}
     for run in data_dir.run_dirs():
         # A damaged folder must not stop the work on the others.
         try:
@@ -45,15 +45,15 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
             if claim is not None:
                 kill_abandoned(claim.process, str(run.path))
             spec = run.read_spec()
-            together = spec.experiment.turn_group(spec.variant)
-            companies.setdefault((spec.experiment_id, together), {})[run] = spec
+            key = spec.experiment.turn_group(spec.variant)
+            groups.setdefault((spec.experiment_id, key), {})[run] = spec
         except (RunnerError, OSError) as error:
             _record_failed(run, error, exits)
-    for left in companies.values():
-        _close_company(left, exits)
+    for left in groups.values():
+        _close_group(left, exits)
 
 
-def _close_company(left: Left, exits: ExitRecords) -> None:
+def _close_group(left: Left, exits: ExitRecords) -> None:
     """Closes or reopens the orphans among runs that are alive at the same time."""
     orphans = [run for run in left if run.claim_file.exists()]
     is_last = any(run.attempt >= MAX_ATTEMPTS for run in orphans)
@@ -85,11 +85,11 @@ def _close_company(left: Left, exits: ExitRecords) -> None:
 
 def _has_finished_fellow(run: RunDir, spec: RunSpec) -> bool:
     """Whether a run that took turns with this one has finished."""
-    company = spec.experiment.turn_group(spec.variant)
+    group = spec.experiment.turn_group(spec.variant)
     fellows = [
         RunDir(run.path.with_name(f"{spec.experiment_id}.{variant.label}"))
         for variant in spec.experiment.variants
-        if spec.experiment.turn_group(variant) == company
+        if spec.experiment.turn_group(variant) == group
     ]
     return any(fellow.state is RunState.FINISHED for fellow in fellows)
 

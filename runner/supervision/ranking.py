@@ -12,7 +12,7 @@ from functools import cache
 from statistics import fmean, median
 from typing import NamedTuple
 
-from breakeven.runner.loss_band import broken_from, half_widths
+from breakeven.runner.loss_band import broken_limit, half_widths
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.racer import Racer, step_ratios
@@ -194,7 +194,7 @@ class Ranking:
         if len(equals) < 2:
             return
         band = half_widths(equals[0], equals[1:], precision)
-        limit = broken_from(precision, len(equals) - 1)
+        limit = broken_limit(precision, len(equals) - 1)
         are_finite = all(math.isfinite(loss) for losses in equals for loss in losses.values())
         for racer in self.candidates:
             if racer.label in self.broken:

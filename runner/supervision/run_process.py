@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, cause_of
+from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, short_cause
 from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
 from breakeven.runner.machine.run_environment import (
     other_python_variables,
@@ -138,13 +138,13 @@ class RunProcess:
         self._is_working = True
 
     def stop(self, state: RunState, reason: str) -> None:
-        """Sends SIGTERM to the run; `look_after` kills the run later if it does not stop."""
+        """Sends SIGTERM to the run; `enforce_limits` kills the run later if it does not stop."""
         if self._stop is None:
             self._stop = (state, reason)
             self._kill_at = time.monotonic() + GRACE_SECONDS
             signal_group(self._process.pid, signal.SIGTERM)
 
-    def look_after(self) -> None:
+    def enforce_limits(self) -> None:
         """Stops a run that was cancelled or worked too long; kills a run that does not stop."""
         cut_output(self.run.output_file)
         self._count_time()
@@ -188,7 +188,7 @@ class RunProcess:
         elif state is RunState.FINISHED and not has_finished:
             state, reason = RunState.FAILED, LEFT_EARLY
         if state is RunState.FAILED:
-            reason = "; ".join(filter(None, [reason, self._what_it_missed()]))
+            reason = "; ".join(filter(None, [reason, self._missing_variable_hint()]))
         mask_output(self.run.output_file)
         exits.write(self.run, state, reason, returncode)
         return state, reason
@@ -200,11 +200,11 @@ class RunProcess:
                 if event["kind"] == "error":
                     name = str(event.get("error"))
                     self.has_not_loaded = name == NotLoaded.__name__
-                    cause = cause_of(name, str(event.get("message")))
+                    cause = short_cause(name, str(event.get("message")))
                     return cause if name in OWN_ERRORS else f"{cause}; output.log says where"
         return ""
 
-    def _what_it_missed(self) -> str:
+    def _missing_variable_hint(self) -> str:
         """A hint at a withheld variable that the end of its log names, if any."""
         with suppress(RunnerError, OSError):  # A damaged folder must not stop other runs.
             return variable_hint(self.run.log_tail(), withheld_names(os.environ))

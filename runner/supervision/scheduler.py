@@ -27,7 +27,7 @@ from breakeven.runner.files import lacks_room
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import Place
-from breakeven.runner.more_controls import judged_in, why_another_control
+from breakeven.runner.more_controls import judged_runs, why_another_control
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.events import each_event
@@ -38,7 +38,7 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.exit_records import (
     ExitRecords,
     lacks_memory_alone,
-    lacks_what_another_holds,
+    missing_exclusive_resource,
     say,
 )
 from breakeven.runner.supervision.run_process import Reserve, RunProcess
@@ -175,8 +175,8 @@ class Scheduler:
         groups: dict[object, list[RunDir]] = {}
         for run, variant in self._variants.items():
             if self._is_open(run):
-                company = self._experiment.spec.turn_group(variant)
-                groups.setdefault(company, []).append(run)
+                key = self._experiment.spec.turn_group(variant)
+                groups.setdefault(key, []).append(run)
         return list(groups.values())
 
     def _next_group(self, tried: Collection[RunDir]) -> list[RunDir] | None:
@@ -223,7 +223,7 @@ class Scheduler:
             decision = search.decide([process.run for process in self._processes])
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
-                last = decision.ending(search.label_of(process.run))
+                last = decision.ending(search.run_label(process.run))
                 # New candidates come first, and those that end make room for them.
                 if last is not None or not decision.joining:
                     self._pass_turn(
@@ -366,7 +366,7 @@ class Scheduler:
                 if key.data.is_gone:  # Otherwise the closed pipe would end each wait at once.
                     self._selector.unregister(key.fileobj)
             for process in self._processes:
-                process.look_after()
+                process.enforce_limits()
                 self._look_at_compiling(process)
             self._sign()
             self._start_and_collect()
@@ -416,7 +416,7 @@ class Scheduler:
             return None
         if state is RunState.OUT_OF_MEMORY:
             return None if lacks_memory_alone(run) else ALONE["memory"]
-        held = lacks_what_another_holds(run) if state is RunState.FAILED else None
+        held = missing_exclusive_resource(run) if state is RunState.FAILED else None
         return held and ALONE[held]
 
     @property
@@ -447,7 +447,7 @@ class Scheduler:
             ]
             try:
                 why = left and why_another_control(
-                    judged_in(spec, name, finished), spec.training.precision
+                    judged_runs(spec, name, finished), spec.training.precision
                 )
                 if why:
                     self._experiment = add_run(self._data_dir, self._experiment, left[0])

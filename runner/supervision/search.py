@@ -79,7 +79,7 @@ class Search:
         self._labels[run] = variant.label
         self._race.add(variant)
 
-    def label_of(self, run: RunDir) -> str:
+    def run_label(self, run: RunDir) -> str:
         """The run's name in decisions."""
         return self._labels[run]
 

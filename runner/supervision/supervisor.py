@@ -32,7 +32,7 @@ from breakeven.runner.supervision.scheduler import Scheduler
 from breakeven.runner.supervision.search import Search
 
 
-def work_at(
+def run_experiment(
     data_dir: DataDir,
     experiment: Experiment,
     command: Sequence[str],
@@ -45,7 +45,7 @@ def work_at(
     """Runs an experiment to its end. The calling thread and its processes use only the CPUs of the
     place from then on. `sign` is called often while the work proceeds.
     `takes_controls`: whether controls may be added to the experiment."""
-    search = _search_of(experiment) if experiment.spec.kind.has_candidates else None
+    search = _make_search(experiment) if experiment.spec.kind.has_candidates else None
     if search is not None:
         with suppress(OSError):  # Only a command that waits for the answer reads the file.
             experiment.runs[0].unconfirmed_file.touch()
@@ -69,7 +69,7 @@ def work_at(
         _confirm(search, data_dir, experiment)
 
 
-def _search_of(experiment: Experiment) -> Search:
+def _make_search(experiment: Experiment) -> Search:
     runs = dict(zip(experiment.runs, experiment.variants, strict=True))
     cpus = cpu_allowance().usable
     return Search(experiment.spec, runs, max(min(cpus, 2), cpus // CPUS_PER_COMPILER, 1))
@@ -110,7 +110,7 @@ def supervise(
         with lock:
             work.heartbeat.beat()
             close_orphans(data_dir, work.exits)
-            work.do()
+            work.run_queue()
         # Users who submitted while the lock was held relied on this supervisor.
         if not work.waiting() or not lock.acquire(LOCK_PATIENCE_SECONDS):
             # No measurement runs now, and the lock is free for the next supervisor.
@@ -155,7 +155,7 @@ class _QueueWorker:
         self._seen: tuple[object, ...] = ()
         self._look_next = 0.0
 
-    def do(self) -> None:
+    def run_queue(self) -> None:
         """Runs experiments until the queue stays empty for a while and all ends are recorded."""
         idle_since = time.monotonic()
         self._seen = ()
@@ -218,12 +218,12 @@ class _QueueWorker:
         self._at_work[key] = _AtWork(experiment=experiment, place=place, tried=tried)
         self.heartbeat.sign(key)
         threading.Thread(
-            target=self._work_at, args=(experiment, place), name=key, daemon=True
+            target=self._run_experiment, args=(experiment, place), name=key, daemon=True
         ).start()
 
-    def _work_at(self, experiment: Experiment, place: Place) -> None:
+    def _run_experiment(self, experiment: Experiment, place: Place) -> None:
         try:
-            work_at(
+            run_experiment(
                 self._data_dir,
                 experiment,
                 self._command,

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.loss_band import LEAD_STEPS, broken_from
+from breakeven.runner.loss_band import LEAD_STEPS, broken_limit
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
@@ -116,7 +116,7 @@ class EqualTrainings:
             self.precision,
             run.num_planned_steps,
             self.band,
-            broken_from(self.precision, len(self.controls)),
+            broken_limit(self.precision, len(self.controls)),
         )
         doubted = self._doubted(parity, run)
         outcomes = self._readings(doubted, run, by_band=doubted is parity)

@@ -25,7 +25,7 @@ from breakeven.runner.protocol.events import (
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.workload import known_as
+from breakeven.runner.specs.workload import experiment_name
 from breakeven.runner.texts import printable
 from breakeven.storage.index.lines import Lines, counting_lines
 
@@ -218,7 +218,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         **{name: getattr(spec.variant, name) for name in ("label", "role", "backend")},
         "origin": origin,
         "num_steps": spec.work.num_steps,
-        "name": known_as(experiment.name, experiment.model.source, experiment.data.source),
+        "name": experiment_name(experiment.name, experiment.model.source, experiment.data.source),
         "model": experiment.model.source,
         "data": experiment.data.source,
         "device": experiment.devices[0],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.errors import cause_of
+from breakeven.runner.errors import short_cause
 from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.run_progress import RunProgress
@@ -210,8 +210,8 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     `compiling_since` is the beginning of the present compilation of a running run, and
     `compiled_seconds` the time of the earlier ones: a run compiles one graph after the other.
     `last_loss` is None before the first step and for forward passes, which have no loss; NaN is a
-    loss that is not a number. If a run failed with an error, `reason` is its `cause_of`. `TAKEN_IN`
-    is the position in the journal up to which rows were ingested.
+    loss that is not a number. If a run failed with an error, `reason` is its `short_cause`.
+    `TAKEN_IN` is the position in the journal up to which rows were ingested.
     """
     frame = store.query(
         f"""
@@ -290,7 +290,7 @@ def _with_causes(frame: pd.DataFrame) -> pd.DataFrame:
         frame.index, frame.pop("error"), frame.pop("message"), strict=True
     ):
         if isinstance(error, str) and isinstance(message, str):
-            frame.loc[row, "reason"] = cause_of(error, message)
+            frame.loc[row, "reason"] = short_cause(error, message)
     return frame
 
 
@@ -353,7 +353,7 @@ def _present(
             steps_done=row["steps_done"],
             loss=row["last_loss"],
         )
-        run.begin_after(*place)
+        run.skip_to(*place)
         _following[key] = place, run
     run.update()
     moments = timestamp(pd.Series([run.phase_started, run.compiling_since], dtype=float))

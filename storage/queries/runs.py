@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, cause_of
+from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, short_cause
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
@@ -51,7 +51,7 @@ class RunError:
         """The whole message, after the class if the error was not raised on purpose; for a
         compiler's error the cause."""
         if self.name in OF_COMPILERS:
-            return cause_of(self.name, self.message)
+            return short_cause(self.name, self.message)
         name = "" if self.says_what_to_do else self.name
         return ": ".join(filter(None, (name, self.message.strip())))
 

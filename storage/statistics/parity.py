@@ -117,7 +117,7 @@ class Parity:
     """Whether a backend's losses and evaluations agree with those of equal trainings.
 
     `max_ratio_to_band` is the largest difference in loss over the band's half width: above 1 is
-    outside, at least `broken_from` is a fault. It is infinite if only the backend has a loss that
+    outside, at least `broken_limit` is a fault. It is infinite if only the backend has a loss that
     is not finite.
     """
 
@@ -167,14 +167,14 @@ def judge_losses(
     precision: Precision,
     num_steps: int,
     band: pd.DataFrame | None = None,
-    broken_from: float = BROKEN_FROM,
+    broken_limit: float = BROKEN_FROM,
 ) -> Parity:
     """Compares a backend's losses with the band; all of them must be finite. If losses are only
     slightly outside, parity is unknown.
 
     Losses are indexed by step; steps count if all runs did them, with finite losses of baseline and
     controls. `num_steps` is the planned number; `band` is the `loss_band` of the same baseline and
-    controls, if already computed; a difference of `broken_from` half widths is a fault.
+    controls, if already computed; a difference of `broken_limit` half widths is a fault.
     """
     equal = _finite(baseline)
     for control in controls:
@@ -200,7 +200,7 @@ def judge_losses(
         return replace(parity, findings=(ParityFinding(kind="inside band", figures=figures),))
     first = int(outside.min())
     at = {"first_step_outside": first, "max_ratio_to_band": highest}
-    if highest < broken_from:
+    if highest < broken_limit:
         hardly = ParityFinding(kind="hardly outside", figures=at)
         return replace(parity, verdict="unknown", findings=(hardly,))
     broken = ParityFinding(kind="outside band", figures=at)

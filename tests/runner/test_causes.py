@@ -2,7 +2,7 @@
 
 import pytest
 
-from breakeven.runner.errors import cause_of
+from breakeven.runner.errors import short_cause
 
 ADVICE = (
     "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace (please do this especially if "
@@ -149,9 +149,9 @@ NO_RULE = "backend='thunder' raised:\nNotImplementedError: no rule for aten.sin\
 def test_one_line_names_the_class_of_what_failed_and_why(
     error: str, message: str, cause: str
 ) -> None:
-    assert cause_of(error, message) == cause
+    assert short_cause(error, message) == cause
 
 
 @pytest.mark.parametrize("message", ["InductorError: " * 5000, "\n" * 5000, "at 1:1:" * 5000])
 def test_a_message_from_elsewhere_may_be_anything(message: str) -> None:
-    assert len(cause_of("InductorError", message)) <= 500
+    assert len(short_cause("InductorError", message)) <= 500

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.added_rounds import rounds_to_add
-from breakeven.runner.more_controls import judged_in, why_open
+from breakeven.runner.more_controls import judged_runs, why_open
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ACTIVE_RUNS, RunState
 from breakeven.runner.specs.scenario_fields import AddedRounds
@@ -92,7 +92,7 @@ def why_control(store: Store, experiment_id: str, label: str) -> str | None:
     }
     judged = [
         (role, by_run[run.path.name])
-        for role, run in judged_in(spec, variants[label].environment, earlier)
+        for role, run in judged_runs(spec, variants[label].environment, earlier)
         if run.path.name in by_run
     ]
     # The baseline comes first, as the runs are in the order of the variants.

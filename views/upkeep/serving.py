@@ -119,7 +119,7 @@ def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: boo
             f"{num_waiting} experiments wait, and no supervisor has run for "
             f"{duration(missing)}: `breakeven supervise` runs them"
         )
-    if heartbeat.is_still:
+    if heartbeat.is_hung:
         silent = duration(heartbeat.seconds_since_beat or 0.0)
         yield f"the supervisor gave no sign for {silent}; `breakeven doctor`"
     if heartbeat.stuck:

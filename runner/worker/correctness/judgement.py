@@ -61,7 +61,7 @@ def judge(
     adds to its keys: it is zero in exact arithmetic, so the baseline's error is larger than the
     tensor, and another order of summation gives other rounding.
     """
-    multiplier = multiplier_for(baseline, tolerance)
+    multiplier = allowed_multiple(baseline, tolerance)
     if result.shape != baseline.shape or result.dtype != baseline.dtype:
         return Judgement(
             max_difference=None, rmse=None, baseline_rmse=None, multiplier=multiplier, passed=False
@@ -91,7 +91,7 @@ def judge(
     )
 
 
-def multiplier_for(tensor: Tensor, tolerance: float) -> float:
+def allowed_multiple(tensor: Tensor, tolerance: float) -> float:
     """The largest allowed error of such a tensor, in multiples of the baseline's."""
     is_half = tensor.dtype in (torch.float16, torch.bfloat16)
     is_pointwise_kernel = tensor.ndim == 4 and tuple(tensor.shape[-2:]) == (1, 1)

@@ -53,13 +53,13 @@ class ExperimentProcesses:
                 return True
             arguments = _arguments(pid)
             if WORKER_MODULE in arguments:
-                return self._is_mine(arguments)
+                return self._belongs_to_experiment(arguments)
             if _is_tool(pid, arguments):
                 return True
             pid = _parent(pid)
         return False
 
-    def _is_mine(self, arguments: list[bytes]) -> bool:
+    def _belongs_to_experiment(self, arguments: list[bytes]) -> bool:
         folders = [argument.rpartition(b"/")[2] for argument in arguments]
         return any(folder.startswith(self._prefix) for folder in folders)
 

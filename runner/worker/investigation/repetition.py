@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from breakeven.runner.loss_band import LEAD_STEPS, Losses, broken_from, half_widths
+from breakeven.runner.loss_band import LEAD_STEPS, Losses, broken_limit, half_widths
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
@@ -41,7 +41,7 @@ class Repetition:
         the errors of the run."""
         half = self._half_widths(step)
         losses, _ = repeat_run(self._spec, "backend", backend, step + 1)
-        limit = broken_from(self._precision, num_controls=1)
+        limit = broken_limit(self._precision, num_controls=1)
         for judged in sorted(step for step in half if step in losses):
             distance = abs(losses[judged] - self._equals[0][judged])
             if not distance <= limit * half[judged]:  # not a number, too

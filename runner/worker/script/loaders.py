@@ -62,7 +62,7 @@ class LoaderClock:
 
 
 @contextmanager
-def loaders_with(workers: int, *, pinned: bool) -> Iterator[None]:
+def forced_loader_workers(workers: int, *, pinned: bool) -> Iterator[None]:
     """Each data loader of the script gets this number of processes (0: no change), and `pinned`
     memory. An iterable-style data set raises `WorkloadError` in the script."""
     make = DataLoader.__init__

@@ -82,7 +82,7 @@ def _numbers(value: Any) -> list[float]:
 
 
 @contextmanager
-def optimizers_in(
+def forced_optimizer_form(
     form: OptimizerForm | None, fixed: dict[str, str], on_made: Callable[[Optimizer], None]
 ) -> Iterator[None]:
     """Makes each optimizer in this form, as its arguments `foreach` and `fused` do; None leaves the

@@ -34,8 +34,8 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints, read_earlier
-from breakeven.runner.worker.script.loaders import loaders_with
-from breakeven.runner.worker.script.optimizers import optimizers_in
+from breakeven.runner.worker.script.loaders import forced_loader_workers
+from breakeven.runner.worker.script.optimizers import forced_optimizer_form
 from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.session import record_environment
@@ -259,8 +259,12 @@ def _execute(script: Path, context: RunContext, session: ScriptSession) -> None:
         with (
             explained(spec.variant),
             session.compiler.in_place_of_torch(),
-            optimizers_in(spec.variant.optimizer, session.workload.fixed, session.optimizers.add),
-            loaders_with(spec.variant.loader_workers, pinned=context.device.works_by_itself),
+            forced_optimizer_form(
+                spec.variant.optimizer, session.workload.fixed, session.optimizers.add
+            ),
+            forced_loader_workers(
+                spec.variant.loader_workers, pinned=context.device.works_by_itself
+            ),
             session.loaders.watching(),
             session.clock.replacing_time_functions(),
             after_import(TRAINERS, session),

@@ -233,7 +233,7 @@ class ScriptSession:
         """Whether no other library than this one trains."""
         return self._trainer in (None, name)
 
-    def trained_by(self, name: str, model: nn.Module | None, num_steps: int) -> None:
+    def begin_library_training(self, name: str, model: nn.Module | None, num_steps: int) -> None:
         """Notes that a library begins to train for `num_steps` steps, 0 if unknown. Compiles
         `model` unless the script has compiled anything."""
         if self._trainer != name:

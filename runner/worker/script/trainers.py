@@ -166,7 +166,7 @@ class _TransformersCallback:
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any
     ) -> None:
-        self._session.trained_by(TRANSFORMERS, model, state.max_steps)
+        self._session.begin_library_training(TRANSFORMERS, model, state.max_steps)
         self._size.clear()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
@@ -205,7 +205,9 @@ class _LightningCallback:
         if not self._session.has_compiled:
             pl_module.training_step = self._session.compile(pl_module.training_step, pl_module, {})
         steps = trainer.estimated_stepping_batches
-        self._session.trained_by(LIGHTNING, None, 0 if math.isinf(steps) else int(steps))
+        self._session.begin_library_training(
+            LIGHTNING, None, 0 if math.isinf(steps) else int(steps)
+        )
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
         """With manual optimization, a batch may have several losses, and returns none."""
@@ -291,7 +293,7 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
             return result
         # Of several optimizers, the first one ends the step.
         if stepping.setdefault("first", self) is self and not _script_uses_breakeven():
-            session.trained_by(ACCELERATE, None, 0)
+            session.begin_library_training(ACCELERATE, None, 0)
             session.step(*size.take())
         return result
 

@@ -125,7 +125,7 @@ class Checkpoints(Callback):
         self._values: dict[int, float | None] = {}
         """Value of the metric for each remaining checkpoint, by step."""
 
-    def save_from(self, source: Checkpointed) -> None:
+    def set_source(self, source: Checkpointed) -> None:
         """Sets the state to save, once all of it exists."""
         self._saved = source
 

@@ -107,7 +107,7 @@ class Trainer:
             context=context,
         )
         if checkpoints is not None:
-            checkpoints.save_from(self._checkpointed)
+            checkpoints.set_source(self._checkpointed)
         names, values = self._objective.names, self._state.values
         self._recorder = BlockRecorder(
             self._log, names, values, group, with_steps=not context.adds_rounds

@@ -179,7 +179,7 @@ def test_torchs_check_loads_a_backend_before_any_training_and_the_form_does_not(
 ) -> None:
     allow(monkeypatch, tmp_path)
     mistyped = spec_with(f"{package}.core:Compilr")
-    assert checks.settings_of(mistyped) is None
+    assert checks.settings_to_check(mistyped) is None
     assert not checks.check_at_once(mistyped, MACHINE)
     checks.check_settings(mistyped)
     right = replace(mistyped, backends=(f"{package}.core:Compiler",))

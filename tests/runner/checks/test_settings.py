@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.checks import experiment as settings_check
-from breakeven.runner.checks.experiment import check, check_settings, settings_of
+from breakeven.runner.checks.experiment import check, check_settings, settings_to_check
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
@@ -152,7 +152,7 @@ def test_an_inductor_option_is_asked_about_without_settings_of_breakeven(setting
     spec = spec_with() if setting[:12] != "optimize_ddp" else replace(spec_with(), nodes=2)
     if setting == "loader_workers=8":
         spec = replace(spec, task="script", model=script, data=DataSpec(source="script"))
-    settings = settings_of(replace(spec, backends=backends))
+    settings = settings_to_check(replace(spec, backends=backends))
     assert settings is not None
     tried = "inductor:coordinate_descent_tuning=true"
     assert settings.backends == (tried, f"{tried}+shape_padding=true")
@@ -167,15 +167,16 @@ def test_a_refused_backend_is_named_with_all_of_its_settings() -> None:
 
 def test_usual_settings_are_not_asked_about() -> None:
     assert (
-        settings_of(spec_with(("inductor", "inductor:mode=max-autotune"), optimizer="SGD")) is None
+        settings_to_check(spec_with(("inductor", "inductor:mode=max-autotune"), optimizer="SGD"))
+        is None
     )
-    assert settings_of(spec_with(batch_size=32, precision="bf16", clip_norm=1.0)) is None
+    assert settings_to_check(spec_with(batch_size=32, precision="bf16", clip_norm=1.0)) is None
     for other in (
         spec_with(("inductor:a=1",)),
         spec_with(warmup_steps=1),
         spec_with(losses=("MSELoss",)),
     ):
-        assert settings_of(other) is not None
+        assert settings_to_check(other) is not None
 
 
 def test_a_torch_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +187,7 @@ def test_a_torch_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -
 
 def test_candidates_of_the_table_wait_for_no_torch_and_others_are_checked() -> None:
     work = ExperimentSpec(name="x")
-    assert settings_of(search_spec(work, steps=1000)) is None
+    assert settings_to_check(search_spec(work, steps=1000)) is None
     mistyped = replace(work, backends=("inductor", "inductor:cpp_wraper=true"))
-    checked = settings_of(search_spec(mistyped, steps=1000, named=True))
+    checked = settings_to_check(search_spec(mistyped, steps=1000, named=True))
     assert checked.backends == ("inductor:cpp_wraper=true",)

@@ -123,7 +123,7 @@ def test_experiments_go_to_machines_and_come_home_whole_while_the_driver_is_told
     live = run_dirs(data_dir, keys[0])
     wait_until(lambda: bool(events(live["slow"], "block")))
     assert live["slow"].state is RunState.RUNNING, "as it is where it runs"
-    wait_until(lambda: read_heartbeat(data_dir).is_alive and not read_heartbeat(data_dir).is_still)
+    wait_until(lambda: read_heartbeat(data_dir).is_alive and not read_heartbeat(data_dir).is_hung)
     wait()
     assert {job.node for job in list(engine.jobs.values())[:2]} == {"one", "two"}
     for key in keys:

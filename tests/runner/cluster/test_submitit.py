@@ -130,7 +130,7 @@ def test_a_job_adds_no_control_which_home_would_refuse(
     from breakeven.runner.cluster import host, submitit_engine
 
     given: list[dict[str, object]] = []
-    monkeypatch.setattr(host, "work_at", lambda *args, **options: given.append(options))
+    monkeypatch.setattr(host, "run_experiment", lambda *args, **options: given.append(options))
     submitit_engine.work(str(data_dir.path), submit(data_dir, experiment("slow")))
     assert given == [{"takes_controls": False}]
     assert (data_dir.path / "over").exists()

@@ -21,7 +21,7 @@ from breakeven.runner.specs.training import (
     parse_parameter_group,
 )
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.specs.workload import known_as, usual_name
+from breakeven.runner.specs.workload import experiment_name, usual_name
 
 SCRIPT: dict[str, Any] = {
     "task": "script",
@@ -430,8 +430,10 @@ def test_what_a_script_cannot_be_asked_is_refused(changes: dict[str, Any], field
 )
 def test_what_has_no_name_is_called_after_what_it_trains(model: str, data: str, name: str) -> None:
     assert usual_name(model, data) == name
-    assert known_as("My script", model, data) == known_as("My data", model, data) == name
-    assert known_as("Mine", model, data) == "Mine"
+    assert (
+        experiment_name("My script", model, data) == experiment_name("My data", model, data) == name
+    )
+    assert experiment_name("Mine", model, data) == "Mine"
 
 
 def test_an_unnamed_experiment_says_what_tells_it_from_others() -> None:

@@ -11,7 +11,7 @@ from breakeven.runner import more_controls
 from breakeven.runner.commands.waiting import Storage, _watch
 from breakeven.runner.experiments.queue import experiments, find_experiment, listed, submit
 from breakeven.runner.loss_band import leaves_open
-from breakeven.runner.more_controls import distance, judged_in, strays
+from breakeven.runner.more_controls import distance, judged_runs, strays
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import SpeedSpec
@@ -202,7 +202,7 @@ def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
 def test_larger_batches_are_no_reason_for_another_control(data_dir: DataDir) -> None:
     spec = experiment("eager", "eager:batch_times=2", controls=1)
     runs = [(data_dir.run_dir(f"x.{variant.label}"), variant) for variant in spec.variants]
-    judged = [run.run_id for _, run in judged_in(spec, None, runs)]
+    judged = [run.run_id for _, run in judged_runs(spec, None, runs)]
     assert judged == ["x.baseline", "x.control", "x.eager"]
 
 
@@ -210,7 +210,7 @@ def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: Data
     spec = experiment("eager", controls=1, environments=("a=/a/python", "b=/b/python"))
     runs = [(data_dir.run_dir(f"x.{variant.label}"), variant) for variant in spec.variants]
     judged = {
-        name: [(role, run.run_id) for role, run in judged_in(spec, name, runs)] for name in "ab"
+        name: [(role, run.run_id) for role, run in judged_runs(spec, name, runs)] for name in "ab"
     }
     assert judged == {
         "a": [

@@ -289,8 +289,8 @@ def test_the_runs_of_an_experiment_and_their_children_are_family() -> None:
         assert ExperimentProcesses("e-1").includes(os.getpid())
         # That both descend from this process makes them its family; ask about the run alone.
         arguments = processes._arguments(worker.pid)
-        assert ExperimentProcesses("e-1")._is_mine(arguments)
-        assert not ExperimentProcesses("e-2")._is_mine(arguments)
+        assert ExperimentProcesses("e-1")._belongs_to_experiment(arguments)
+        assert not ExperimentProcesses("e-2")._belongs_to_experiment(arguments)
         assert not ExperimentProcesses("e-1").includes(os.getppid())
     finally:
         os.kill(child, 9)

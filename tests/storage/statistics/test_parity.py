@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from breakeven.runner.loss_band import broken_from, leaves_open
+from breakeven.runner.loss_band import broken_limit, leaves_open
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.statistics.outcomes import (
     Fall,
@@ -118,7 +118,7 @@ def test_a_correct_backend_in_bf16_is_not_broken_because_the_one_control_hardly_
     baseline, backend = losses["baseline"], losses["eager"]
     few, all_of_them = [losses["control"]], [losses["control"], losses["control-2"]]
     with_one_control = judge_losses(
-        baseline, few, backend, "bf16", 360, broken_from=broken_from("bf16", 1)
+        baseline, few, backend, "bf16", 360, broken_limit=broken_limit("bf16", 1)
     )
     assert (with_one_control.verdict, with_one_control.findings[0].kind) == (
         "unknown",
@@ -130,9 +130,9 @@ def test_a_correct_backend_in_bf16_is_not_broken_because_the_one_control_hardly_
     assert (with_two_controls.verdict, with_two_controls.last_step_in_band) == ("holds", 37)
     fault = backend.copy()
     fault[300] += 0.1  # the band is 4 x 0.0082 wide at most
-    assert judge_losses(baseline, few, fault, "bf16", 360, broken_from=5.0).verdict == "unknown"
+    assert judge_losses(baseline, few, fault, "bf16", 360, broken_limit=5.0).verdict == "unknown"
     fault[300] += 0.1
-    assert judge_losses(baseline, few, fault, "bf16", 360, broken_from=5.0).verdict == "broken"
+    assert judge_losses(baseline, few, fault, "bf16", 360, broken_limit=5.0).verdict == "broken"
 
 
 def test_a_correct_backend_some_steps_ahead_of_the_control_holds() -> None:

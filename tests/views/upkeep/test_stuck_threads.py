@@ -50,19 +50,19 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goes_on(
     folder: DataDir, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = RunProcess.look_after
+    real = RunProcess.enforce_limits
 
     def blocked(self: RunProcess) -> None:
         gate.wait()
         real(self)
 
-    monkeypatch.setattr(RunProcess, "look_after", blocked)
+    monkeypatch.setattr(RunProcess, "enforce_limits", blocked)
     experiment_id = submit(folder, SPEC)
     at_work = threading.Thread(target=supervisor.supervise, args=(folder, FAKE_WORKER))
     at_work.start()
     wait_until(lambda: bool(heartbeat.read_heartbeat(folder).stuck))
     beat = heartbeat.read_heartbeat(folder)
-    assert not beat.is_still and list(beat.stuck) == [experiment_id]
+    assert not beat.is_hung and list(beat.stuck) == [experiment_id]
     finding = processes.check_supervisor(folder)
     assert finding.health is Health.WRONG and experiment_id in finding.evidence
     assert "kill -9" in finding.remedy and "supervise" in finding.remedy
