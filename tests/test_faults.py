@@ -83,13 +83,15 @@ CHANGING = [fault for fault in LATE_FAULTS if fault != "late_half_dead"]
 lies among those of equal trainings."""
 HOLD_LATE = ("aot_eager", "own_numbers", *ROUNDING)
 """Of the correct ones those that compute otherwise than what is not compiled."""
+FROZEN_HEAD = "late_frozen_head"
+"""A last layer that stands still for the last quarter, too."""
 FEW = (f"other_order{FORWARD}", "late_stuck_batch")
 """Another rounding; of the faults one of the two that stray least."""
 
 
 @pytest.fixture(
     scope="module",
-    params=[FEW, pytest.param((*HOLD_LATE, *CHANGING), marks=pytest.mark.slow)],
+    params=[FEW, pytest.param((*HOLD_LATE, *CHANGING, FROZEN_HEAD), marks=pytest.mark.slow)],
     ids=["few", "all"],
 )
 def late(
@@ -117,3 +119,13 @@ def test_a_correct_backend_holds_beside_late_faults(late: dict[str, Result]) -> 
             continue
         assert parity.band_ended and parity.last_step_in_band is not None, backend
         assert parity.last_step_in_band < BEGINS, f"{backend}: the first instrument was blind"
+
+
+def test_a_fault_that_changes_no_outcome_is_said_to_be_checked_only_up_to_an_earlier_step(
+    late: dict[str, Result],
+) -> None:
+    if FROZEN_HEAD not in late:
+        pytest.skip("trained by the slow suite")
+    parity = parity_of(late, FROZEN_HEAD, "holds")
+    assert parity.band_ended and parity.last_step_in_band is not None
+    assert parity.last_step_in_band < BEGINS
