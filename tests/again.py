@@ -57,7 +57,7 @@ def record_file() -> Path:
 
 
 def why_not_repeated(failures: Failures) -> str:
-    """Why the run is red without another try; empty if the failed tests are to be repeated."""
+    """Why the run fails without a repetition; empty if the failed tests are to be repeated."""
     if not failures:
         return "pytest failed without a failed test"
     others = [test for test, may_repeat in failures.items() if not may_repeat]
@@ -69,8 +69,8 @@ def why_not_repeated(failures: Failures) -> str:
 
 
 def recorded(repeated: Sequence[str], path: Path) -> list[str]:
-    """Adds a run to the record; returns its repeated tests that an earlier one of the last
-    `NUM_RUNS` runs repeated, too."""
+    """Adds a run to the record; returns its repeated tests that one of the last `NUM_RUNS` runs
+    repeated, too."""
     lines = path.read_text().splitlines() if path.exists() else []
     before = lines[-(NUM_RUNS - 1) :]
     path.parent.mkdir(parents=True, exist_ok=True)

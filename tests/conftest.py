@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 # Two threads on two cores make an Inductor step ten times slower, and tests share the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
-# Whatever the tests start must never wait for a network.
+# Nothing that the tests start may wait for a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
-# What commands remember of their account is not the account's of whoever runs the tests.
+# What commands store for their account must not reach the account that runs the tests.
 STATE = tempfile.TemporaryDirectory(prefix="breakeven-state-")
 os.environ["XDG_STATE_HOME"] = STATE.name
-# In every empty cache torch compiles and loads a library to see whether the compiler knows the
-# CPU's instructions: a third of the processor time of a small training under Inductor.
+# With an empty cache, torch compiles and loads a library to test which instructions of the CPU the
+# compiler knows: a third of the processor time of a small training under Inductor.
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
-# Hundreds of processes import the same modules, which are compiled once.
+# Hundreds of processes import the same modules; their bytecode is compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -43,17 +43,17 @@ NOT_FAST = re.compile(
     r"|\bopened\b|AppTest",
     re.M,
 )
-"""What a test file says that has no fast test in it."""
+"""Words in a test file that make all of its tests slow."""
 LONGEST_SLEEP_SECONDS = 0.02
-"""Streamlit's own tests of pages look so often whether a page is done."""
+"""Seconds between two looks of Streamlit's page tests at a page."""
 ARGUMENTS = ["--no-sandbox", "--process-per-site"]
-"""A reader's pages of one server share a process, and what is compiled there."""
+"""All pages of a reader share a browser process, and the code compiled there."""
 CALM = """const calm = new CSSStyleSheet();
 calm.replaceSync('*, *::before, *::after {animation-iteration-count: 1 !important}');
 document.adoptedStyleSheets.push(calm);"""
-"""What says that a page loads moves once instead of without end: each frame takes the processor."""
+"""Stops endless animations of loading pages after one turn: each frame takes processor time."""
 FULL_LOOK_EVERY = 100
-"""Looks at what is younger between two full ones; Python's own are 10."""
+"""Collections of the younger objects between two full ones; Python's default is 10."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A full look of the garbage collector at torch and all files takes half a second: none at
-    what is there by now, and from now on fewer. Trainings collect between their blocks anyhow."""
+    """A full collection over torch and all files takes half a second: existing objects are exempt,
+    and full collections become rarer. Trainings collect between their blocks anyway."""
     gc.freeze()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, FULL_LOOK_EVERY)
@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if not item.get_closest_marker("heavy") and not item.get_closest_marker("browser")
         ]
         return
-    # Files of few long tests first: at the end the short ones fill both workers.
+    # Files with few long tests first: at the end the short ones fill both workers.
     long = {
         item.path
         for item in items
@@ -121,19 +121,19 @@ def _kept_fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture(autouse=True, scope="module")
 def _what_is_there_is_not_looked_through() -> Iterator[None]:
-    """The garbage collector looks only at what a file's own tests made: trainings have it look at
-    everything again, and half a gigabyte takes it longer than most tests take."""
+    """The garbage collector looks only at objects of the present file's tests: trainings make it
+    look at everything again, which takes longer for half a gigabyte than most tests take."""
     if gc.get_freeze_count():
-        gc.collect()  # only what the file before left
+        gc.collect()  # only the objects of the previous file
     gc.freeze()
     yield
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_folder_of_code_stays() -> Iterator[None]:
-    """What one file's trainings add to the path, among it a plugin of torch's, is not there for the
-    files that the same process runs afterwards; libraries may add what is theirs. Commands that
-    run in this process leave the folders that they allow in the environment."""
+    """Removes the path entries that trainings of one file added, among them a plugin of torch, for
+    later files of the same process; entries of libraries stay. Commands that run in this process
+    leave the folders that they allow in the environment."""
     before, allowed = list(sys.path), os.environ.get("BREAKEVEN_CODE")
     yield
     if allowed is None:
@@ -151,8 +151,8 @@ def data_dir(tmp_path: Path) -> Iterator[DataDir]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator["Browser"]:
-    """The Chromium of this machine, without a window; whoever waits in it is patient."""
-    from playwright.sync_api import expect, sync_playwright  # most tests do without
+    """The Chromium of this machine without a window; its default timeout is long."""
+    from playwright.sync_api import expect, sync_playwright  # most tests do not need it
 
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         path = shutil.which("chromium") or shutil.which("google-chrome")
@@ -173,8 +173,8 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture(scope="module")
 def reader(browser: "Browser", address: str) -> Iterator["BrowserContext"]:
-    """A reader of the file's dashboard, whose browser loads its scripts once: each test has a page
-    of its own, in the process that a page keeps which stays open."""
+    """A reader of the file's dashboard. The browser loads the scripts once: each test has its own
+    page in the process of a page that stays open."""
     context = browser.new_context()
     context.new_page().goto(f"{address}/_stcore/health")
     yield context
@@ -183,8 +183,8 @@ def reader(browser: "Browser", address: str) -> Iterator["BrowserContext"]:
 
 @pytest.fixture
 def fresh_torch() -> Iterator[None]:
-    """One thread, and a compiler that knows nothing: a run has its process to itself."""
-    from tests.helpers.loop import torch_afresh  # takes seconds, and most tests do without
+    """One thread, and a compiler without a cache: a run usually has its own process."""
+    from tests.helpers.loop import torch_afresh  # takes seconds, and most tests do not need it
 
     with torch_afresh():
         yield

@@ -1,4 +1,4 @@
-"""Tests that failed for want of patience are repeated by themselves, and nothing else is."""
+"""Tests that failed because they waited too long are repeated by themselves, and no others."""
 
 import json
 import os

@@ -36,11 +36,11 @@ RARELY = {
     "two supervisors at once",  # as in a folder with a strange name
     "a disk that is slow for a while",  # as one that is slow, then stop
 }
-"""Faults of which an alike fault, or the test named here, shows the same every day."""
+"""Faults that the tests above show every day, themselves or a similar fault."""
 
 
 def quick(rarely: bool) -> list[Fault]:
-    """Full disks need root, and have tests of their own."""
+    """Full disks need root, and have their own tests."""
     return [
         fault
         for fault in FAULTS
@@ -54,7 +54,7 @@ def trial(act: Break, number: int = 0) -> Trial:
 
 @pytest.mark.parametrize("rarely", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nothing_is_lost_doubled_or_left(rarely: bool) -> None:
-    """Several at a time, because each waits most of its time."""
+    """Several at a time, because each mostly waits."""
     trials = [Trial(fault=fault, number=0, seed=1, device="cpu") for fault in quick(rarely)]
     ends = list(outcomes(trials, 3, yes))
     assert len(ends) == len(trials) > 0
@@ -65,7 +65,7 @@ def test_trials_side_by_side_have_folders_and_sessions_of_their_own() -> None:
     both = FORK.Barrier(2)
 
     def meets(world: World, chance: random.Random) -> Outcome:
-        both.wait(PATIENCE_SECONDS)  # fails unless both are there at once
+        both.wait(PATIENCE_SECONDS)  # fails unless both exist at the same time
         return Outcome(problems=[str(world.data_dir.path), str(os.getsid(0))])
 
     problems = [
@@ -178,7 +178,7 @@ def test_the_judge_sees_a_line_that_is_gone_one_that_is_there_twice_and_a_step_c
     run.events_file.write_text("\n".join(lines[:-1]) + "\n")
     assert world.judge(before, Outcome()).lost == 1
     step = next(event for event in map(json.loads, lines) if event["kind"] == "step")
-    # A line of the journal, of which the index takes one, and a step under two numbers.
+    # A repeated line of the journal, of which the index takes one, and a step under two numbers.
     for again in (step, {**step, "seq": 10**6}):
         run.events_file.write_text("\n".join([*lines, json.dumps(again)]) + "\n")
         assert world.judge(before, Outcome()).doubled == 1

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md and ARCHITECTURE.md say of files is true."""
+"""What CONTRIBUTING.md and ARCHITECTURE.md say about files is true."""
 
 import ast
 import re

@@ -1,7 +1,5 @@
-"""Planted faults are called broken, and correct backends are not, in real trainings on the CPU.
-
-One seed; hundreds are in benchmarks/parity_trials.py and late_trials.py.
-"""
+"""Planted faults are called broken, and correct backends are not, in real trainings on the CPU. One
+seed; benchmarks/parity_trials.py and late_trials.py have hundreds."""
 
 from pathlib import Path
 
@@ -16,13 +14,13 @@ from tests.faults.trial import FIRST_EFFECTS, TORCHS_OWN, train_long_trial, trai
 pytestmark = pytest.mark.heavy
 
 CORRECT = ("eager", "aot_eager", "own_numbers")
-"""The last one draws random numbers of its own for dropout."""
+"""The last backend draws its own random numbers for dropout."""
 SOON = 20
 """Steps after its first effect within which a fault must show."""
 
 
 FORWARD = ":scope=forward"
-"""Compiles in a third of the time; a skipped update needs the whole step."""
+"""Compiles in a third of the time; a skipped update must compile the whole step."""
 DAILY = (
     f"own_numbers{FORWARD}",
     "skipped_update",
@@ -44,7 +42,7 @@ def judged(folder: Path) -> dict[str, Result]:
 def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Result]:
-    """One experiment of faults beside correct backends, by name."""
+    """One experiment with faulty and correct backends, by name."""
     folder = tmp_path_factory.mktemp("trial")
     train_trial(folder, "relu net", seed=1, backends=request.param)
     return judged(folder)
@@ -68,7 +66,7 @@ def test_a_correct_backend_holds_beside_the_faults(results: dict[str, Result]) -
 
 
 def test_a_loss_that_ends_lower_is_no_proof_of_parity(results: dict[str, Result]) -> None:
-    """Torch's own wrong relu learns faster here: a check of one side would praise it."""
+    """Torch's own wrong relu learns faster here: a one-sided check would approve it."""
     wrong, baseline = results[TORCHS_OWN], results["baseline"]
     assert wrong.measured.final_loss is not None and baseline.measured.final_loss is not None
     assert wrong.measured.final_loss < baseline.measured.final_loss
@@ -79,14 +77,14 @@ BEGINS, NUM_STEPS = 300, 400
 WINDOW = 30
 """More steps than a window of this training has."""
 CHANGING = [fault for fault in LATE_FAULTS if fault != "late_half_dead"]
-"""Half of the parameters that stand still for the last quarter change nothing here: the final loss
-lies among those of equal trainings."""
+"""If half of the parameters stand still in the last quarter, nothing changes here: the final loss
+is among those of equal trainings."""
 HOLD_LATE = ("aot_eager", "own_numbers", *ROUNDING)
 """Of the correct ones those that compute otherwise than what is not compiled."""
 FROZEN_HEAD = "late_frozen_head"
 """A last layer that stands still for the last quarter, too."""
 FEW = (f"other_order{FORWARD}", "late_stuck_batch")
-"""Another rounding; of the faults one of the two that stray least."""
+"""Another rounding, and one of the two faults with the smallest effect."""
 
 
 @pytest.fixture(
@@ -97,7 +95,7 @@ FEW = (f"other_order{FORWARD}", "late_stuck_batch")
 def late(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Result]:
-    """A training that rounding has driven apart long before the faults begin, by name."""
+    """Trainings that rounding has driven apart long before the faults begin, by name."""
     folder = tmp_path_factory.mktemp("late")
     train_long_trial(folder, "noisy net", 1, request.param, controls=1, fault_begins=BEGINS)
     return judged(folder)

@@ -39,8 +39,8 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.usefixtures("fresh_torch"),
 ]
-# Not texts: transformers itself waits for the device in every forward, to see whether a mask of
-# padding is all ones.
+# Not texts, because transformers itself waits for the device in every forward pass, to see whether
+# a padding mask is all ones.
 IMAGES: dict[str, Any] = {
     "task": "image_classification",
     "model": ModelSpec(source="builtin:vit-small"),
@@ -177,7 +177,7 @@ time.sleep(120)
 
 @contextmanager
 def stranger_on_the_device() -> Iterator[int]:
-    """A process that descends from nobody here and holds 1 GiB; gives its pid."""
+    """A process that is no descendant of ours and holds 1 GiB; gives its pid."""
     child = subprocess.Popen([sys.executable, "-c", STRANGER], stdout=subprocess.PIPE)
     assert child.stdout is not None
     pid = int(child.stdout.readline())
@@ -189,7 +189,7 @@ def stranger_on_the_device() -> Iterator[int]:
 
 
 def watched() -> NvidiaDriver:
-    """The device that torch uses, with something of this process on it."""
+    """The device of torch, with a tensor of this process on it."""
     torch.ones(1, device="cuda:0")
     return NvidiaDriver(torch.device("cuda:0"), ExperimentProcesses("x"))
 
@@ -282,7 +282,7 @@ def test_an_output_that_the_graphs_next_run_overwrites_is_the_cause() -> None:
 
 @pytest.fixture
 def little_memory() -> Iterator[None]:
-    """The process may use 768 MiB more of the device's memory than now."""
+    """Limits this process to 768 MiB more of the device's memory than it uses now."""
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     allowed = torch.cuda.memory_reserved() + 768 * 2**20
@@ -384,7 +384,7 @@ def test_each_advice_trains_what_the_training_without_a_compiler_learns(
 
 @needs_nvml
 def test_another_process_on_the_device_is_noticed() -> None:
-    """By its pid where the driver's pids mean something here; its memory in any case."""
+    """By its pid, if the driver's pids are those of this system; its memory in any case."""
     device = watched()
     before = {**device.end(), "processes": device.other_processes()}
     with stranger_on_the_device() as pid:

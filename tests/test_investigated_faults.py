@@ -1,4 +1,4 @@
-"""An investigation names the planted fault, and none that was not planted."""
+"""An investigation names the planted fault, and no fault that was not planted."""
 
 import sys
 from collections.abc import Callable
@@ -49,7 +49,7 @@ CHILDREN_IMPORT = f"{FAULTS.parents[1]}:{FAULTS}:{FAULTS / 'everywhere'}"
 
 @pytest.fixture(autouse=True)
 def backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials and programs are processes of their own, which find backends by name or by path."""
+    """Trials and programs are separate processes, which find backends by name or by path."""
     monkeypatch.setenv(CODE_VARIABLE, str(FAULTS))
     monkeypatch.setenv(late_faults.BEGINS, str(BEGINS))
     monkeypatch.setenv("PYTHONPATH", CHILDREN_IMPORT)
@@ -89,7 +89,7 @@ def investigate(
 
 
 def problem_of(fault: str) -> str:
-    """What a run with the planted fault does."""
+    """The kind of problem of a run with the planted fault."""
     raising = ("lowering", "compile_error", "runtime_error", "rejecting", "aborting", "late_error")
     return "raises" if any(word in fault for word in raising) else "differs"
 
@@ -138,7 +138,7 @@ def test_a_fault_of_a_stage_is_named_and_a_small_program_fails_by_itself(
     result = investigate(tmp_path, "inductor", problem=problem_of(fault))
     assert (result["cause"], result["compiler_stage"]) == ("stage", stage), result
     if stage != "Dynamo":
-        # An assertion on a GPU ends the process that could make the graph smaller.
+        # An assertion on a GPU ends the process that could reduce the graph.
         is_small = result["program"].count("\n") <= 80
         assert is_small or (DEVICE != "cpu" and fault == "relu_runtime_error")
         assert (result["program_fails"], result["program_passes"]) == (3, 2)
@@ -218,7 +218,7 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
             f"{COMPILERS}:wrong_in_blocks",
             {},
         ),
-        # The step as a whole cannot be `fullgraph`, so both settings go.
+        # The step as a whole cannot be `fullgraph`, so both settings are removed.
         (
             None,
             f"{COMPILERS}:wrong_in_blocks:fullgraph=true+scope=blocks",
@@ -247,7 +247,7 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
             f"{COMPILERS}:wrong_with_tf32",
             {},
         ),
-        # TF32 rounds without a compiler, too, but by less.
+        # TF32 also rounds without a compiler, but by less.
         (
             compiler_faults.coarse_device,
             f"{COMPILERS}:wrong_with_tf32:tf32=true",
@@ -350,7 +350,7 @@ def test_memory_that_autotuning_alone_needs_is_named(
 
 
 def test_memory_that_runs_out_behind_the_recorded_steps_of_a_block_is_found(tmp_path: Path):
-    """It runs out at step 6 of the first block of 10, of which no step was recorded."""
+    """The memory runs out at step 6 of the first block of 10, of which no step was recorded."""
     result = investigate(tmp_path, f"{COMPILERS}:late_greed", problem="memory")
     assert (result["cause"], result["compiler_stage"]) == ("backend", f"{COMPILERS}:late_greed")
 

@@ -91,7 +91,7 @@ def spec_of(model: str = "relu_net.py:ReluNet", backend: str = "eager", **change
 
 
 def causes(folder: Path, spec: ExperimentSpec) -> dict[str, KnownCause]:
-    """Trains every run as its worker and its supervisor do; what is known of those that failed."""
+    """Trains every run as its worker and its supervisor would; returns the failures."""
     data_dir = DataDir(folder)
     for variant in spec.variants:
         run_spec = RunSpec(experiment_id="failing", experiment=spec, variant=variant)
@@ -181,7 +181,7 @@ def test_without_a_cpp_compiler_that_is_the_cause(
 def test_without_triton_that_is_the_cause_although_torch_takes_its_frames_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inductor takes the CPU for a GPU, and raises where it begins to generate code for it."""
+    """Inductor takes the CPU for a GPU, and raises when it begins to generate code for it."""
     create = scheduler.Scheduler.create_backend
     monkeypatch.setattr(scheduler, "has_triton", lambda: False)
     monkeypatch.setattr(scheduler, "is_gpu", lambda kind: True)
@@ -461,7 +461,7 @@ def test_without_a_baseline_that_trained_no_cause_says_what_the_baseline_does(
 
 
 def recorded_causes(data_dir: DataDir, spec: ExperimentSpec, **errors: str) -> dict[str, str]:
-    """Kinds of causes; a run fails with its error in its first step, or without one never began."""
+    """Kinds of causes of a run that fails with its error in its first step, or that never began."""
     for variant in spec.variants:
         message = errors.get(variant.label.replace("@", "_"))
         run = Recording(data_dir.runs, variant.label, spec)
@@ -576,8 +576,8 @@ def test_a_process_that_loads_data_with_a_persons_code_is_not_taken_for_the_devi
     samples = iter(DataLoader(Hungry(), num_workers=1))
     with pytest.raises(RuntimeError) as raised:
         next(samples)
-    # Else the process lives as long as the error, and keeps open what it got from this one: a
-    # browser's pipes, too, so that the browser would never end.
+    # Otherwise the process lives as long as the error, and keeps inherited pipes open, also a
+    # browser's, so that the browser would never end.
     samples._shutdown_workers()
     event = describe_failure(raised.value)
     assert event["message"].startswith("Caught RuntimeError in DataLoader worker")
@@ -619,7 +619,7 @@ def test_a_person_who_raises_while_dynamo_traces_is_not_taken_for_a_compiler(
     of_torch = failure("ValueError: no label 11", traceback=f"{begin}{frame}    raise error\n")
     assert kind_and_remedies(of_torch) == ("unknown", LADDER)
     assert find_cause("inductor", replace(of_torch, traceback=traced)) is None
-    # An error of torch that a person's code wraps in an error of its own remains one of torch.
+    # An error of torch that a person's code wraps in its own error remains one of torch.
     wrapped = f"{begin}{frame}    raise error\n\n{traced}"
     assert kind_and_remedies(replace(of_torch, traceback=wrapped)) == ("unknown", LADDER)
 

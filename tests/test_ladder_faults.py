@@ -1,8 +1,6 @@
 """A fault planted in a stage of torch's compiler is found on the rung of that stage, in real
-trainings on the CPU.
-
-What is not faulty is trained once; of each fault its own rung, and mostly the one above, again.
-"""
+trainings on the CPU. Correct rungs are trained once; for each fault its own rung is trained again,
+and mostly the one above."""
 
 import shutil
 from dataclasses import replace
@@ -34,14 +32,14 @@ SPEC = replace(
     block_steps=4,
 )
 SOON_TRAINED_ABOVE = ("eager", "aot_eager", "inductor")
-"""Rungs whose neighbour above has the fault as well within seconds."""
+"""Rungs whose neighbour above shows the fault within seconds, too."""
 HIGHEST_CLEAN = "inductor"
 """Choosing among kernels would take minutes."""
 
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
-    """The ladder of compilers that are as torch has them."""
+    """The ladder of torch's unchanged compilers."""
     folder = DataDir(tmp_path_factory.mktemp("clean"))
     for label in (*BELOW, *RUNGS[: RUNGS.index(HIGHEST_CLEAN) + 1]):
         train(folder, label)
@@ -53,7 +51,7 @@ def train(folder: DataDir, label: str) -> None:
     run = folder.run_dir(f"{TRIAL}.{label}")
     shutil.rmtree(run.path, ignore_errors=True)
     state, reason = RunState.FINISHED, "all steps done"
-    # What an earlier test compiled rightly would hide the fault.
+    # A cached result of an earlier test would hide the fault.
     with torch._inductor.config.patch(force_disable_caches=True):
         try:
             train_run(folder, SPEC, label)
@@ -88,7 +86,7 @@ def test_a_planted_fault_is_found_on_the_rung_of_its_stage(
         if rung in SOON_TRAINED_ABOVE:
             train(folder, RUNGS[RUNGS.index(rung) + 1])
     ladder = ladder_of(folder)
-    # Of so small a network Dynamo's guards cost time as well, which is no fault.
+    # With so small a network Dynamo's guards also cost time, which is no fault.
     named = ladder.costliest if kind == "loses" else ladder.first(kind)
     assert named is not None and named.result.label == rung
     assert main(["explain", "--ladder", TRIAL, "--data-folder", str(tmp_path)]) == 0

@@ -1,5 +1,5 @@
-"""The product stays as small as was decided: commands, options, variables, make targets. The
-documents name options as the help does."""
+"""The product stays within its limits: numbers of commands, options, variables and make targets.
+Documents name options as the help does."""
 
 import argparse
 import contextlib
@@ -52,7 +52,7 @@ def test_there_are_few_make_targets_and_each_says_what_it_does() -> None:
 
 
 def variables_in(folder: Path) -> set[str]:
-    """Environment variables that people set: those that README or docs name."""
+    """Environment variables that people set: those in README or docs."""
     sources = [file.read_text() for file in folder.rglob("*.py")]
     named = {name for text in sources for name in VARIABLE.findall(text)}
     documents = [README, *(file.read_text() for file in (PROJECT_ROOT / "docs").rglob("*.md"))]

@@ -1,4 +1,4 @@
-"""The wheel, installed outside of the checkout, and scripts beside modules of their own."""
+"""The wheel, installed outside of the checkout, and scripts next to modules with our names."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ for step in range(60):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    # With the setuptools that torch brings: an environment to build in would ask the index for it.
+    # With the setuptools that torch brings: a build environment would request it from the index.
     command = [
         sys.executable,
         "-m",
@@ -68,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`breakeven` of an environment that has the wheel, and the libraries of the tests' own."""
+    """`breakeven` of an environment with the wheel and the libraries of the tests' environment."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     scheme = sysconfig.get_paths("venv", {"base": str(folder), "platbase": str(folder)})

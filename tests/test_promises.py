@@ -8,14 +8,14 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)`|`(test_\w+)`")
 
 
 def promises(document: str) -> list[str]:
-    """Rows of the tables, whose last column is of tests."""
+    """Rows of the tables; their last column names tests."""
     text = (PROJECT_ROOT / document).read_text()
     rows = [line for line in text.splitlines() if line.startswith("|")]
     return [row for row in rows if not re.match(r"\|(---|\s*(who|what|promise|attack)\s*\|)", row)]
 
 
 def unfounded(row: str) -> list[str]:
-    """What a row names that is not there; the whole row if it names nothing."""
+    """Missing files and tests of a row; the whole row if it names none."""
     missing, source, names_a_test = [], "", False
     for path, test in NAMED.findall(row):
         names_a_test = True

@@ -1,8 +1,6 @@
-"""Planted faults are caught in a person's own script, and correct backends are not called broken.
-
-As in `test_faults.py`, but for faults that a script gives no hold: it is judged without a rehearsal
-that takes its dropout out, and what updates the weights is not compiled.
-"""
+"""Planted faults are caught in a user's own script, and correct backends are not called broken. As
+in `test_faults.py`, but for the faults that a script cannot show: it is judged without a rehearsal
+without dropout, and the update of the weights is not compiled."""
 
 import os
 import sys
@@ -29,7 +27,7 @@ CORRECT = ("eager", "aot_eager")
 FAULTS = {name: step for name, step in FIRST_EFFECTS.items() if name != "skipped_update"} | {
     SCALED: 1
 }
-"""First step whose loss each changes; who skips an update of the weights must compile it."""
+"""The first step whose loss each fault changes; a fault that skips an update must compile it."""
 SOON = 20
 SPEC = ExperimentSpec(
     name="own script",
@@ -44,7 +42,7 @@ SPEC = ExperimentSpec(
 def trained(
     folder: Path, argument: str, backends: tuple[str, ...], spec: ExperimentSpec = SPEC
 ) -> dict[str, Result]:
-    """One experiment in this process, each run of which leaves argv, path and folder as found."""
+    """One experiment in this process; argv, path and folder are restored after each run."""
     spec = replace(spec, script=ScriptSpec(arguments=(argument,)), backends=backends)
     argv, path, here = sys.argv, sys.path[:], Path.cwd()
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER)}):
@@ -56,7 +54,7 @@ def trained(
 
 
 DAILY = ("aot_eager", "stale_batch", "wrong_epsilon", SCALED)
-"""Of the faults the one that begins last, the one that strays least, and that of scripts alone."""
+"""The fault that begins last, the one with the smallest effect, and the one of scripts alone."""
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ WRONG = (
     "relu_accuracy_error_TESTING_ONLY",
     f"{FAULTS / 'compiler_faults.py'}:wrong_relu",
 )
-"""Wrong gradients, weights, batches, functions and answers, some of them only later."""
+"""Wrong gradients, weights, batches, functions and answers; some of them begin later."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searched(folder: Path, capfd: pytest.CaptureFixture[str], *backends: str) -> str:
-    """What the command prints about a network on which every backend saves 4 ms a step."""
+    """The command's output for a network on which every backend saves 4 ms per step."""
     network = FAULTS / "relu_net.py"
     main(
         [

@@ -7,7 +7,7 @@ from breakeven.runner.project import PROJECT_ROOT
 
 LINE = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+?)(?: ;.*?)? \\$", re.M | re.I)
 STRONG = re.compile(r"\b(A?GPL|LGPL|GNU|SSPL|BUSL|Proprietary|Commercial)", re.I)
-"""What would oblige whoever passes Breakeven on."""
+"""Licences that oblige people who pass Breakeven on."""
 EXPLAINED = re.compile(r"^(nvidia-|cuda-)")
 """NVIDIA's libraries, which torch for CUDA needs, come under NVIDIA's own licence: they may be used
 and passed on with an application, and torch's own packages on PyPI ask for them."""
@@ -41,7 +41,7 @@ def test_no_licence_obliges_whoever_passes_breakeven_on() -> None:
     for name in entries():
         try:
             meta = distribution(name).metadata
-        except PackageNotFoundError:  # Of another system, or another python.
+        except PackageNotFoundError:  # Of another system or another Python.
             continue
         looked_at += 1
         said = [meta.get("License-Expression") or "", (meta.get("License") or "")[:80]]

@@ -1,4 +1,4 @@
-"""Histories that were played are kept: a later call goes on after them and tells of all."""
+"""Played histories are kept: a later call continues after them and reports all of them."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_a_call_goes_on_after_what_is_recorded_and_begins_nothing_without_time(
     assert ": 3 histories of seed kept, 0 of them" in play("--histories", "3")
     first = records.read_text()
     with records.open("a") as file:
-        file.write('{"seed": "kept", "fir')  # as a process that was killed leaves it
+        file.write('{"seed": "kept", "fir')  # as a killed process leaves it
     assert ": 5 histories of seed kept" in play("--histories", "5")
     assert records.read_text().startswith(first)
     assert [line["first"] for line in read_lines(records)] == [0, 3]

@@ -1,5 +1,5 @@
-"""Histories of the supervisor's protocol in a simulated system, a few of those that
-`python -m benchmarks.simulation` plays."""
+"""A few histories of the supervisor's protocol in a simulated system, of those that `python -m
+benchmarks.simulation` plays."""
 
 import ast
 import os
@@ -20,7 +20,7 @@ REAL = {
     "exit_records.py": {"os"},  # a position in a file
     "run_process.py": {"subprocess"},  # the type of a process
 }
-"""What the supervisor asks the real system for in a history, by module: files are real."""
+"""Calls of the supervisor to the real system in a history, by module: files are real."""
 SIMULATED = {
     "supervisor.py": {"threading", "queue", "time"},
     "scheduler.py": {"selectors", "threading", "time"},
@@ -46,12 +46,12 @@ SYSTEM = {
     "multiprocessing",
     "asyncio",
 }
-"""Modules through which code meets its system."""
+"""Modules through which code reaches its system."""
 
 
 @pytest.fixture(autouse=True)
 def no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No history has one, and waiting for the disk takes longer than all else."""
+    """No history has one, and waiting for the disk takes longer than everything else."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
@@ -115,7 +115,7 @@ def met(file: Path) -> set[str]:
 
 
 def test_whatever_the_supervisor_asks_its_system_for_is_simulated_or_named_here() -> None:
-    """A new module of the system in the supervisor's sources would make histories untrue."""
+    """With a new module of the system in the supervisor's sources, histories would be wrong."""
     shared = [PROJECT_ROOT / f"runner/protocol/{name}.py" for name in ("turns", "heartbeat")]
     for file in [*(PROJECT_ROOT / "runner/supervision").glob("*.py"), *shared]:
         known = REAL.get(file.name, set()) | SIMULATED.get(file.name, set())

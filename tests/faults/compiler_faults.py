@@ -61,7 +61,7 @@ def _injected(bug: str) -> Iterator[None]:
 
 @contextmanager
 def greedy_autotuning() -> Iterator[None]:
-    """The choice among kernels of a matrix product takes more memory than any machine has."""
+    """Choosing among kernels of a matrix product takes more memory than any machine has."""
     operator = aten.mm.default
     lower = lowering.lowerings[operator]
 
@@ -173,7 +173,7 @@ def aborting(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 def wrong_relu(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Computes gelu where relu is meant, in one graph of several."""
+    """Computes gelu instead of relu, in one graph of several."""
     for node in graph.graph.find_nodes(op="call_function", target=torch.relu):
         node.target = torch.nn.functional.gelu
     graph.recompile()
@@ -181,8 +181,8 @@ def wrong_relu(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 def wrong_from_the_13th_call(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Returns more than the graph computes once it was called 12 times, as no single graph that is
-    tried alone is."""
+    """Returns larger values than the graph computes after 12 calls; a single graph that is tried
+    alone is never called so often."""
     calls = itertools.count(1)
 
     def run(*arguments: Any) -> Any:
@@ -201,7 +201,7 @@ def rejecting(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 def wrong_with_symbols(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Computes something else where a size is a symbol."""
+    """Computes something else if a size is a symbol."""
     if not any(isinstance(tensor, torch.SymInt) for tensor in inputs):
         return graph.forward
     return lambda *arguments: tuple(_larger(tensor) for tensor in graph.forward(*arguments))
@@ -228,7 +228,7 @@ def wrong_foreach(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 def wrong_in_blocks(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Computes gelu where relu is meant, in a graph with a single layer norm."""
+    """Computes gelu instead of relu, in a graph with a single layer norm."""
     norms = graph.graph.find_nodes(op="call_function", target=torch.nn.functional.layer_norm)
     return wrong_relu(graph, inputs) if len(norms) == 1 else graph.forward
 
@@ -246,7 +246,7 @@ wrong_with_coarse_attention = _wrong_under(torch.backends.cuda.fp16_bf16_reducti
 
 @contextmanager
 def coarse_device() -> Iterator[None]:
-    """Every device has the switches for coarse products of a GPU."""
+    """Every device has the switches for reduced precision of a GPU."""
     names = ("allow_tf32", "reduce_math_attention")
     switches = {name: getattr(CudaDevice, name) for name in names}
     with mock.patch.multiple(Device, **switches):
@@ -255,7 +255,7 @@ def coarse_device() -> Iterator[None]:
 
 @contextmanager
 def wrong_relu_behind_another_error() -> Iterator[None]:
-    """Inductor computes relu wrongly, and the stage before has a fault of its own."""
+    """Inductor computes relu wrongly, and the stage before has another fault."""
 
     def rejects(*arguments: Any, **named: Any) -> Any:
         raise ValueError("planted: no backend of this kind today")

@@ -21,13 +21,13 @@ from tests.faults.late_faults import LATE_FAULTS, step_switch
 Run = Callable[..., Any]
 Backend = Callable[[GraphModule, list[Any]], Run]
 WRONG_LAYER = 2
-"""Place of the one dropout that is wrong where only one is."""
+"""Position of the only wrong dropout, if only one is wrong."""
 DROPOUTS = (torch.nn.functional.dropout, torch.dropout)
 P_ARGUMENTS: dict[Any, tuple[int, str]] = {
     **dict.fromkeys(DROPOUTS, (1, "p")),
     torch.nn.functional.scaled_dot_product_attention: (4, "dropout_p"),
 }
-"""Place and name of the argument that says how much is dropped."""
+"""Position and name of the argument with the share of dropped values."""
 
 
 def with_own_numbers(backend: Backend) -> Backend:
@@ -55,8 +55,8 @@ Change = Callable[[Node], None]
 
 
 def _changed(graph: GraphModule, change: Change, only: int | None = None) -> GraphModule:
-    """A copy whose dropouts were changed, all of them or the one at a place. A graph without any is
-    left alone: the optimizer's holds the weights themselves."""
+    """A copy with changed dropouts: all of them, or the one at a position. A graph without dropout
+    stays unchanged: the optimizer's graph holds the weights themselves."""
     if not any(map(_p_of, graph.graph.nodes)):
         return graph
     copy = deepcopy(graph)
@@ -69,7 +69,7 @@ def _changed(graph: GraphModule, change: Change, only: int | None = None) -> Gra
 
 
 def _p_of(node: Node) -> float:
-    """How much a node drops; 0 if it is no dropout."""
+    """The share that a node drops; 0 if it is no dropout."""
     if node.op != "call_function":
         return 0.0
     if node.target not in P_ARGUMENTS:
@@ -178,8 +178,8 @@ DROPOUT_FAULTS = (
     "dropout_late",
     "dropout_in_inference",
 )
-"""Everywhere from the first step on, but for the last three: in one dropout of several, from a
-step in the middle of training on, and in inference alone."""
+"""Wrong everywhere from the first step on, except the last three: in one dropout of several, from a
+step in the middle of training on, and in inference only."""
 OTHER_FAULTS = (
     "zeroed_gradients",
     "dead_layer",

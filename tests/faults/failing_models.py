@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 TOO_MUCH = 1 << 50
-"""Bytes that no machine has."""
+"""More bytes than any machine has."""
 
 
 class Branching(ReluNet):
-    """Goes on by what numbers a batch has."""
+    """Branches on the numbers of the batch."""
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         return super().forward(x if x.sum() > 0 else -x)

@@ -1,7 +1,5 @@
-"""Dynamo backends that train rightly and answer wrongly, each in another way.
-
-The loss that an inference graph computes stays right: only the logits that it puts out are wrong.
-"""
+"""Dynamo backends that train correctly and answer wrongly, each in a different way. The loss of an
+inference graph stays correct; only its logits are wrong."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +14,7 @@ When = Callable[[Tensor], bool]
 
 
 def _with_logits(wrong: Wrong, when: When = lambda labels: True) -> Callable[..., Run]:
-    """`wrong` is given logits (samples, ..., classes), `when` the labels of the batch."""
+    """`wrong` gets logits (samples, ..., classes), `when` the labels of the batch."""
 
     def backend(graph: GraphModule, inputs: list[Any]) -> Run:
         placeholders = graph.graph.find_nodes(op="placeholder")
@@ -52,12 +50,12 @@ def _is_filled_up(labels: Tensor) -> bool:
 
 
 def _nudged(logits: Tensor) -> Tensor:
-    """By less than it takes to answer otherwise, mostly."""
+    """Changes logits by less than most answers need to change."""
     return logits * 1.01
 
 
 def _of_last_call() -> Wrong:
-    """As where an output's memory is used again before its numbers were taken."""
+    """As if an output's memory was reused before its numbers were read."""
     last: list[Tensor] = []
 
     def wrong(logits: Tensor) -> Tensor:
@@ -68,8 +66,8 @@ def _of_last_call() -> Wrong:
 
 
 def stale_weights(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Keeps the weights of the first inference, as compilers do that take them for constants; the
-    loss is that of the weights as they are."""
+    """Keeps the weights of the first inference, like compilers that take them for constants; the
+    loss uses the real weights."""
     weights: dict[int, Tensor] = {}
     if not any("labels" in node.name for node in graph.graph.find_nodes(op="placeholder")):
         return graph.forward  # the optimizer's
@@ -92,7 +90,7 @@ def stale_weights(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 permuted_logits = _with_logits(lambda logits: logits.roll(1, -1))
-"""Every class's logit stands in the place of another one's."""
+"""The logits of the classes are exchanged."""
 one_wrong_sample = _with_logits(_in_sample(1, lambda logits: logits.roll(1, -1)))
 one_nudged_sample = _with_logits(_in_sample(2, _nudged))
 wrong_last_batch = _with_logits(lambda logits: logits.roll(1, -1), _is_filled_up)

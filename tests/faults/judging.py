@@ -1,4 +1,4 @@
-"""What the product's own comparison says of a trial that has been trained."""
+"""Judges a trained trial with the product's own comparison."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def judge_trial(folder: Path) -> Comparison:
 
 
 def parity_of(results: dict[str, Result], label: str, verdict: str) -> Parity:
-    """The parity of a run, which has to have that verdict."""
+    """The parity of a run, which must have that verdict."""
     parity = results[label].parity
     assert parity is not None, label
     assert parity.verdict == verdict, f"{label}: {parity_words(parity)}"

@@ -1,8 +1,6 @@
-"""Dynamo backends that are right at first and go wrong at the step that `BEGINS` names.
-
-Each does what eager does until then. Where a backend is one graph a step, as a forward and a
-backward are, calls of it count the steps.
-"""
+"""Dynamo backends that are correct at first and become wrong at the step that `BEGINS` names.
+Before that step each does what eager does. If a backend has one graph per step, such as a forward
+and a backward graph, its calls count the steps."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -19,11 +17,11 @@ BEGINS = "FAULT_BEGINS_AT_STEP"
 
 Run = Callable[..., Any]
 Wrong = Callable[[Sequence[Tensor]], list[Tensor]]
-"""What becomes of the gradients of a step, in their order."""
+"""Changes the gradients of a step, in their order."""
 
 
 def step_switch() -> Callable[[], bool]:
-    """Says at each call whether it is that of a step that goes wrong."""
+    """Returns at each call whether this is a wrong step."""
     begins = int(os.environ[BEGINS])
     num_calls = 0
 
@@ -64,7 +62,7 @@ def _with_gradients(wrong: Wrong) -> Callable[..., Any]:
 
 
 def _noisy(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """With a generator of its own: dropout draws what it drew before."""
+    """With its own generator: dropout draws the same numbers as before."""
     noise = torch.Generator(gradients[0].device).manual_seed(len(gradients))
     return [
         g + g.std(correction=0) * torch.randn(g.shape, generator=noise, device=g.device).to(g)
@@ -73,9 +71,9 @@ def _noisy(gradients: Sequence[Tensor]) -> list[Tensor]:
 
 
 late_negated_gradients = _with_gradients(lambda gradients: [-g for g in gradients])
-"""Climbs where it should descend."""
+"""Ascends instead of descending."""
 late_zeroed_gradients = _with_gradients(lambda gradients: [0 * g for g in gradients])
-"""Stands still, but for momentum and decay."""
+"""Stands still, except for momentum and decay."""
 late_half_dead = _with_gradients(
     lambda gradients: [0 * g if i % 2 else g for i, g in enumerate(gradients)]
 )
@@ -91,7 +89,7 @@ late_noisy_gradients = _with_gradients(_noisy)
 def _with_batch(
     wrong: Callable[[dict[int, Tensor], dict[int, Tensor]], dict[int, Tensor]], name: str
 ) -> Callable[..., Run]:
-    """`wrong` is given the named arguments of the first wrong step and of this one."""
+    """`wrong` gets the named arguments of the first wrong step and of the present one."""
 
     def backend(graph: GraphModule, inputs: list[Any]) -> Run:
         placeholders = graph.graph.find_nodes(op="placeholder")
@@ -117,11 +115,12 @@ late_shifted_labels = _with_batch(
 )
 """Each sample of a batch is given its neighbour's label."""
 late_stuck_batch = _with_batch(lambda first, now: first, "l_batch_")
-"""Trains on one batch for ever."""
+"""Trains on the same batch forever."""
 
 
 def _with_gradients_of(share: float) -> Callable[..., Run]:
-    """The loss is that of the whole batch, the gradients those of the mean over a part of it."""
+    """The loss is that of the whole batch; the gradients are those of the mean over a part of
+    it."""
 
     def backend(graph: GraphModule, inputs: list[Any]) -> Run:
         placeholders = graph.graph.find_nodes(op="placeholder")
@@ -150,7 +149,7 @@ late_quarter_batch = _with_gradients_of(1 / 4)
 late_half_batch = _with_gradients_of(1 / 2)
 late_most_of_batch = _with_gradients_of(15 / 16)
 WEAK_FAULTS = ("late_quarter_batch", "late_half_batch", "late_most_of_batch")
-"""What is known to pass (benchmarks/results/parity-trials.md)."""
+"""Faults that the check is known to miss (benchmarks/results/parity-trials.md)."""
 LATE_FAULTS = (
     "late_negated_gradients",
     "late_zeroed_gradients",

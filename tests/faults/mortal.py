@@ -26,13 +26,13 @@ CHANGING = (
 
 
 class Died(BaseException):
-    """As SIGKILL: nothing that would come after it happens."""
+    """Like SIGKILL: nothing that follows is executed."""
 
 
 @contextmanager
 def dying(after: int | None) -> Iterator[None]:
-    """The code inside dies before its call number `after` + 1 that changes a file, and changes none
-    from then on, whatever it would clean up; with None it lives. Does not hide `Died`."""
+    """The code inside dies before call `after` + 1 that changes a file, and changes none from then
+    on, even in clean-up code; with None it lives. Does not hide `Died`."""
     done = 0
 
     def count() -> None:

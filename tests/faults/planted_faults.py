@@ -1,9 +1,6 @@
-"""Dynamo backends with known faults. With this folder on PYTHONPATH torch finds them by name.
-
-Each does what eager does but for one thing, of the kind that compilers and those who write them get
-wrong. Placeholders are told apart by the names that Dynamo gives them, which say where a tensor
-comes from.
-"""
+"""Dynamo backends with known faults. With this folder on PYTHONPATH torch finds them by name. Each
+does what eager does except for one fault, of a kind that compilers and their authors make. Names
+that Dynamo gives distinguish placeholders; they tell where a tensor comes from."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -15,9 +12,10 @@ from torch.fx import GraphModule
 
 Run = Callable[..., Any]
 RARELY = 20
-"""Every so many steps, the first time at this one, a fault that comes now and then comes."""
+"""The period in steps of an intermittent fault, which first occurs at this step."""
 WRONG_EPSILON = 1e-3
-"""What another framework adds to a variance; BERT's is 1e-12, and torch's own default 1e-5."""
+"""The number that another framework adds to a variance; BERT's is 1e-12, and torch's default
+1e-5."""
 
 
 def _faithful(graph: GraphModule, inputs: list[Any]) -> Run:
@@ -36,7 +34,7 @@ def _zeroed(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 zeroed_gradients = aot_autograd(fw_compiler=_faithful, bw_compiler=_zeroed)
-"""Runs the model as it is, and tells the optimizer that nothing needs to change."""
+"""Runs the model as it is, and tells the optimizer that nothing has to change."""
 
 
 def _scaled(graph: GraphModule, inputs: list[Any]) -> Run:
@@ -50,11 +48,11 @@ def _scaled(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 scaled_gradients = aot_autograd(fw_compiler=_faithful, bw_compiler=_scaled)
-"""Makes every gradient 5 % too large, which Adam, dividing by their size, does not let show."""
+"""Makes every gradient 5 % too large; Adam, which divides by their size, hides it."""
 
 
 def negated_inference(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Right as long as gradients are wanted; otherwise every answer has the wrong sign."""
+    """Correct while gradients are computed; otherwise every answer has the wrong sign."""
 
     def run(*arguments: Any) -> Any:
         outputs = graph.forward(*arguments)
@@ -76,7 +74,7 @@ def dead_layer(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 def stale_batch(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Now and then trains on the batch before once more."""
+    """Trains now and then on the previous batch again."""
     fed = _places(graph, "l_batch_")
     before: list[Any] = []
     num_calls = 0
@@ -94,7 +92,7 @@ def stale_batch(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 def skipped_update(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Now and then leaves weights and the optimizer's state as they were."""
+    """Leaves weights and the optimizer's state unchanged now and then."""
     if not _places(graph, "param_groups"):
         return graph.forward
     state = [*graph.parameters(), *graph.buffers()]
@@ -116,8 +114,8 @@ def skipped_update(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 def silent_bfloat16(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Rounds the inputs of every linear layer to bfloat16, as a compiler does that takes a lower
-    precision for allowed."""
+    """Rounds the inputs of every linear layer to bfloat16, like a compiler that assumes a lower
+    precision is allowed."""
     for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
         with graph.graph.inserting_before(node):
             halves = [graph.graph.call_method("bfloat16", (given,)) for given in node.args[:2]]
@@ -136,13 +134,13 @@ def wrong_epsilon(graph: GraphModule, inputs: list[Any]) -> Run:
 
 
 def _places(graph: GraphModule, name: str) -> set[int]:
-    """Which of a graph's arguments have `name` in their own."""
+    """The arguments of a graph whose names contain `name`."""
     placeholders = graph.graph.find_nodes(op="placeholder")
     return {index for index, node in enumerate(placeholders) if name in node.name}
 
 
 def wrong_in_one_layer(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Makes what GELU gives in the second of the repeated blocks 5 % too large."""
+    """Makes the outputs of GELU 5 % too large in the second of the repeated blocks."""
     for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.gelu):
         if ".1." not in str(node.meta["nn_module_stack"]):
             continue

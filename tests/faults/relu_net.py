@@ -1,4 +1,4 @@
-"""A small network with layer norms, relu and dropout, and samples for it: where faults show."""
+"""A small network with layer norms, relu and dropout, which shows faults, and samples for it."""
 
 import random
 import time
@@ -49,7 +49,7 @@ class ScoredNet(ReluNet):
 
 
 class Waiting(ScoredNet):
-    """Waits wherever it is not compiled, so that every backend gains."""
+    """Waits if it is not compiled, so that every backend saves time."""
 
     def forward(self, x: Tensor, labels: Tensor) -> Scored:
         if not torch.compiler.is_compiling():
@@ -66,8 +66,8 @@ class DrawingNet(ScoredNet):
 
 
 def samples(wrong_labels: float = 0.0) -> dict[str, dict[str, Tensor]]:
-    """Points in space; which of four directions a point lies along most is its class, but for the
-    share of them whose label is any."""
+    """Points in space; the class of a point is the one of four directions along which it is
+    farthest; a share of the labels is random."""
     directions = torch.randn(WIDTH, NUM_CLASSES)
 
     def part(count: int) -> dict[str, Tensor]:
@@ -82,5 +82,5 @@ def samples(wrong_labels: float = 0.0) -> dict[str, dict[str, Tensor]]:
 
 
 def noisy_samples() -> dict[str, dict[str, Tensor]]:
-    """A quarter of the labels says nothing, so that the loss never comes near 0."""
+    """A quarter of the labels is random, so that the loss never comes near 0."""
     return samples(wrong_labels=0.25)

@@ -1,7 +1,5 @@
-"""Correct Dynamo backends that round otherwise than eager, forward and backward.
-
-They compute every product of matrices by another way of adding, and all else as eager does.
-"""
+"""Correct Dynamo backends that round differently from eager, forward and backward. They sum every
+matrix product in another order, and do everything else as eager does."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,9 +1,6 @@
-"""Faults planted in torch's own compiler, each in one stage, for as long as a context lasts.
-
-The backends stay torch's: what changes is Dynamo's graph, what AOTAutograd makes of it, a
-decomposition, a lowering of Inductor, or what autotuning chooses from. Whatever a stage does wrong,
-every rung above it does, too.
-"""
+"""Faults planted in torch's own compiler, each in one stage, while a context is open. The backends
+stay torch's: Dynamo's graph changes, or AOTAutograd's result, a decomposition, a lowering of
+Inductor, or the choices of autotuning. A fault of a stage affects every rung above it, too."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -42,7 +39,7 @@ def wrong_capture() -> Iterator[None]:
 
 @contextmanager
 def slow_aot() -> Iterator[None]:
-    """What AOTAutograd makes of a graph waits before each of its calls."""
+    """AOTAutograd's compiled graph waits before each of its calls."""
     make = common.aot_module_simplified
 
     def makes(*arguments: Any, **named: Any) -> Callable[..., Any]:
@@ -60,7 +57,7 @@ def slow_aot() -> Iterator[None]:
 
 @contextmanager
 def wrong_decomposition() -> Iterator[None]:
-    """The gradient of relu is decomposed into the gradient of nothing at all."""
+    """The gradient of relu is decomposed into the gradient of the identity."""
     select = compile_fx.select_decomp_table
 
     def selects(*arguments: Any) -> dict[Any, Any]:
@@ -107,4 +104,4 @@ FAULTS: dict[str, tuple[str, str, Callable[[], Any]]] = {
     "inductor": ("fails", "Inductor", missing_lowering),
     "inductor-max-autotune-no-cudagraphs": ("fails", "autotuning", failing_autotuning),
 }
-"""By the label of the lowest rung that has it: what is seen of it, its stage, what plants it."""
+"""By the label of the lowest rung with the fault: how it shows, its stage, and what plants it."""

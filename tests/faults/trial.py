@@ -1,8 +1,6 @@
-"""One seeded experiment of planted faults and correct backends, trained in this process.
-
-Each run writes the folder that a worker would write. Judging them is another module's
-(`judging.py`), because a machine with a GPU may lack what that needs.
-"""
+"""A seeded experiment of planted faults and correct backends, trained in this process. Each run
+writes the folder that a worker would write. `judging.py` judges them in a separate module, because
+a machine with a GPU may lack the packages for that."""
 
 import os
 from collections.abc import Iterator
@@ -40,9 +38,9 @@ from tests.helpers.loop import TurnsOnPaper, loaded_set_aside
 TRIAL = "trial"
 FOLDER = Path(__file__).resolve().parent
 TORCHS_OWN = "relu_accuracy_error_TESTING_ONLY"
-"""Adds 1 where relu is meant; shows only in a model with relu."""
+"""Adds 1 to the result of relu; shows only in a model with relu."""
 SCALED = "scaled_gradients"
-"""Shows only where the optimizer does not divide by the size of gradients, as Adam does."""
+"""Shows only if the optimizer does not divide by the size of gradients, as Adam does."""
 FIRST_EFFECTS = {
     "zeroed_gradients": 1,
     "dead_layer": 1,
@@ -199,7 +197,7 @@ def _train_all(folder: Path, spec: ExperimentSpec, variables: dict[str, str]) ->
 
 
 def train(data_dir: DataDir, spec: RunSpec) -> None:
-    """One run in this process, whose compiler knows nothing of earlier ones."""
+    """One run in this process, without compiled code of earlier runs."""
     torch._dynamo.reset()
     callback_handler.clear()
     run = data_dir.run_dir(spec.run_id)

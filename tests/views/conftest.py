@@ -21,21 +21,21 @@ def folder(tmp_path: Path) -> Iterator[DataDir]:
 
 @pytest.fixture(scope="module")
 def kept_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
-    """One for all tests of a file that only look at what was recorded there once."""
+    """One folder for all tests of a file that only read what was recorded there."""
     with shown(tmp_path_factory.mktemp("kept")) as data_dir:
         yield data_dir
 
 
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """The recorded examples, which take seconds to be taken in."""
+    """The recorded examples; importing them takes seconds."""
     with Store.in_memory(DataDir(tmp_path_factory.mktemp("examples")), EXAMPLES) as store:
         yield store
 
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], bytes]]:
-    """What each button would hand out, as the page offers it, by the button's key."""
+    """The content of each download button, by the button's key."""
     offered: dict[str, Callable[[], bytes]] = {}
 
     def button(label: str, data: Any, file_name: str, mime: str, key: str, **settings: Any) -> None:

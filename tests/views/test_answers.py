@@ -1,4 +1,4 @@
-"""Headlines say what the verdicts say: every verdict, mixtures, and what does not count."""
+"""Headlines agree with the verdicts: every verdict, mixtures, and results that do not count."""
 
 import itertools
 import math
@@ -144,7 +144,7 @@ def test_backends_of_which_none_is_faster(backends: list[Result], sentence: str)
             [rated("fast", 2.0, "faster"), result("slow", state=RunState.CANCELLED)],
             "**fast** trains at 2.00x",
         ),
-        # The fastest step need not take the least time.
+        # The backend with the fastest step need not take the least time.
         (
             [rated("a", 1.4, "faster"), rated("b", 1.2, "faster")],
             "**a** has the fastest step at 1.40x (1.30 to 1.50) the speed without a compiler",
@@ -170,7 +170,7 @@ def test_no_mixture_is_said_to_be_what_one_of_its_verdicts_denies() -> None:
 
 
 def test_a_baseline_that_did_not_finish_leaves_nothing_but_the_rounds_before() -> None:
-    # The answer says that there is nothing to compare with, once.
+    # The answer says once that there is no baseline to compare with.
     assert said(result("a", speed_verdict="unsure"), baseline=RunState.FAILED) == ""
     for verdict in ("faster", *NOT_FASTER):
         assert said(rated("a", 2.0, verdict), baseline=RunState.FAILED).startswith(

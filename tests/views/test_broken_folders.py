@@ -1,4 +1,4 @@
-"""Every page over run folders that are broken, and over journals that no run would write."""
+"""Every page with broken run folders, and with journals that no run would write."""
 
 import json
 import os
@@ -32,17 +32,18 @@ def record_two(folder: DataDir) -> None:
 
 
 def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
-    """For each field of each kind of event a row with each extreme in it, beside plain values."""
+    """For each field of each kind of event, a row with each extreme value in it, and normal values
+    otherwise."""
     tables = event_columns()
     rows = []
-    # A resumption takes back what stands above it.
+    # A resumption invalidates the rows above it.
     for kind, table in sorted(EVENT_TABLES.items(), key=lambda entry: entry[0] != "resumed"):
         columns = {name: kind_of for name, (kind_of, _) in tables[table].items()}
         plain = {
             name: {"BIGINT": 3, "DOUBLE": 0.5, "BOOLEAN": True, "VARCHAR": "a"}.get(type_)
             for name, type_ in columns.items()
         }
-        del columns["seq"]  # One that is too large would have the rows after it left out.
+        del columns["seq"]  # after a row that is too large, the index would leave out the others
         for name, type_ in columns.items():
             for value in EXTREMES.get(type_, ("x", 5, [], {}, [{}], [None])):
                 rows.append({"v": 1, "kind": kind, **plain, "seq": 10_000 + len(rows), name: value})
@@ -51,15 +52,15 @@ def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def extremes(kept_folder: DataDir) -> DataDir:
-    """One experiment as it was recorded, and one with a journal of extremes, of which some of each
-    kind are believed; both are compared."""
+    """An experiment as it was recorded, and one with a journal of extremes, some of which the index
+    accepts; both are compared."""
     record_two(kept_folder)
     with kept_folder.run_dir(EXTREME_RUN).events_file.open("a") as journal:
         journal.writelines(json.dumps(row) + "\n" for row in hostile_rows(kept_folder))
     with Store.in_memory(kept_folder) as store:
         for table in EVENT_TABLES.values():
             rows = store.query(f"SELECT count(*) AS n FROM {table} WHERE run_id = ?", [EXTREME_RUN])
-            # No extreme fits what the caches of each layer are counted in.
+            # The counters of the caches cannot hold any extreme.
             assert rows["n"].iloc[0] > 0 or table == "compile_caches", table
     compare_all(kept_folder)
     return kept_folder

@@ -158,7 +158,7 @@ def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
 
 
 def line_of(figure, label: str, measured: bool = False):
-    """The line of a run, or the one of what was measured of it."""
+    """The line of a run, or of its measurements."""
     return next(
         entry
         for entry in figure.data
@@ -256,7 +256,7 @@ def test_bars_on_the_axis_of_time_lie_from_start_to_end_in_the_row_of_their_run(
         "compiling": (["inductor"], [3.0], [5.0]),
     }
     assert list(bars_of)[-1] == "compiling", "it is drawn over the turn that it lies in"
-    # A colour is a run's; what it does is a pattern, which the legend shows in no run's colour.
+    # Colours mean runs; patterns mean activities, which the legend shows in no run's colour.
     looks = run_looks(["baseline", "inductor"])
     assert [list(bars.marker.color) for bars in periods] == [
         [looks[label].color] for label in ("inductor", "baseline", "inductor")
@@ -287,7 +287,7 @@ def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not(
 
 
 def test_the_line_of_what_compiled_nothing_follows_its_speedup():
-    """A control with quicker steps than the baseline, which rounds call slower all the same."""
+    """A control with faster steps than the baseline, which the rounds call slower nevertheless."""
     slower = Ratio(median=0.8, low=0.7, high=0.9, p_value=0.01, n=9)
     frame = series("seconds", baseline=[2.0] * 10, control=[1.9] * 10)
     figure = speed.saved(frame, [BASELINE, result("control", step_seconds=1.9, speedup=slower)])
@@ -326,7 +326,8 @@ def test_scores_are_drawn_only_if_runs_were_evaluated(data_dir: DataDir, evaluat
 def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
     example: Path, examples: Store
 ):
-    """The lines, read off as a reader does, against the object that the table is made of."""
+    """Reads values from the lines as a reader does, and compares them with the numbers of the
+    table."""
     (experiment_id,) = {path.name.partition(".")[0] for path in example.iterdir()}
     results = compare(examples, experiment_id).results
     times = queries.cumulative_times(examples, experiment_id)
@@ -499,7 +500,7 @@ def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
 
 
 def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart():
-    """Where a line has no room beside the bars its middle is left out: backends differ at the
+    """If a line has no room beside the bars, its middle is left out, because backends differ at the
     end."""
     written = {
         "baseline": "baseline",

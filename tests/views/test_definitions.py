@@ -1,4 +1,4 @@
-"""Every number on every page leads to its definition: the pages are walked and looked through."""
+"""Every number on every page links to its definition: the test visits all pages."""
 
 import json
 import re
@@ -39,7 +39,7 @@ QUANTITY = re.compile(
 TABS = ("Steps", "Scores", "Gradients", "Compiling", "Checkpoints", "Environment")
 OLDER = "20261101-093015-123456-7f3b"
 NAMES = {"Pid"}
-"""Columns whose digits name something and count nothing."""
+"""Columns whose digits are names and no counts."""
 SAID = ("markdown", "caption", "info", "warning", "error", "progress")
 
 
@@ -67,7 +67,7 @@ def is_frame(block: Any) -> bool:
 
 
 def are_numbers(values: Any) -> bool:
-    """Whether a column shows quantities, as numbers or written for people."""
+    """Whether a column shows quantities, as numbers or as formatted texts."""
     if isinstance(values, dict) or not len(values):  # Plotly's packed arrays
         return bool(values)
     column = pd.Series(list(values)).dropna()
@@ -114,7 +114,7 @@ def unexplained_axes(app: AppTest) -> list[str]:
 
 
 def unexplained_cells(app: AppTest) -> list[str]:
-    """Of tables in HTML: cells that begin with a digit, below a header that leads nowhere."""
+    """Cells of HTML tables that begin with a digit, below a header without a link."""
     missing = []
     for element in app.get("html"):
         html = element.proto.body
@@ -126,7 +126,7 @@ def unexplained_cells(app: AppTest) -> list[str]:
                 for header, cell in zip(headers, cells, strict=True)
                 if re.match(r"[<~]?\d", re.sub("<[^>]*>", "", cell)) and not LINK.search(header)
             ]
-        # The cards of the backends: a name and a number each.
+        # The cards of the backends, with a name and a number each.
         facts = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html)
         missing += [f"fact {fact}" for name, fact in facts if not LINK.search(name)]
     return missing
@@ -233,7 +233,7 @@ def test_every_number_of_a_running_experiment_leads_to_its_definition(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
     for least in ("SHORTEST_SHOWN", "SMALLEST_SHARE"):
-        monkeypatch.setattr(timeline, least, 0.0)  # says what the time went on, however short
+        monkeypatch.setattr(timeline, least, 0.0)  # an activity is shown however short it was
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label, experiment_spec(num_steps=40))
         run.claim(ProcessIdentity.from_pid(1)).start().blocks([0.1, 0.1], [1.0] * 20)

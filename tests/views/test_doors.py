@@ -1,4 +1,4 @@
-"""Who reaches the dashboard, and what people may do who do."""
+"""Who can reach the dashboard, and what these people may do."""
 
 import ast
 import base64
@@ -54,7 +54,7 @@ def say(folder: DataDir, **serving: object) -> None:
 
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """A dashboard that listens for others."""
+    """A dashboard that listens on all addresses."""
     before = config.get_option("server.address")
     config.set_option("server.address", "0.0.0.0")
     yield monkeypatch
@@ -62,7 +62,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 def ask(url: str, host: str | None, path: str = "/", **how: Any) -> str:
-    """The status of the answer to a request that says it is for `host`."""
+    """The status of the answer to a request whose `Host` is `host`."""
     return answered(url, host, path, **how).split(" ")[1]
 
 
@@ -134,7 +134,7 @@ def test_a_name_that_is_not_ours_is_refused_for_pages_files_and_websocket(local:
         "a b",
         "",
     ):
-        # A rebound name: browsers send it as origin, too, so both agree.
+        # A rebound name: browsers also send it as origin, so both agree.
         assert ask(local, host, STREAM, websocket=True, origin=f"http://{host}") in ("403", "400")
         for path in PATHS:
             assert ask(local, host, path) in ("403", "400"), (host, path)
@@ -154,9 +154,10 @@ SITES = "Sec-Fetch-Site: {}\r\nSec-Fetch-Mode: {}\r\nSec-Fetch-Dest: {}"
 
 
 def test_a_page_of_somebody_else_has_nothing_made_as_a_picture_or_a_frame(local: str) -> None:
-    """It sees whether that is there and how long it took, without an `Origin` that tells."""
+    """Such a page sees whether the address exists and how long it took, and sends no telling
+    `Origin`."""
     for path in (*PATHS, "/report/20261121-093015-123456-7f3a", "/healthz", "/media/a.png"):
-        for site in ("cross-site", "same-site"):  # The latter: another port of this machine.
+        for site in ("cross-site", "same-site"):  # The latter is another port of this machine.
             for mode, destination in (
                 ("no-cors", "image"),
                 ("no-cors", "script"),
@@ -245,8 +246,8 @@ def cookie_of(folder: DataDir) -> dict[str, str]:
 
 
 def provoked(url: str, cookies: dict[str, str]) -> tuple[list[str], list[str]]:
-    """What a page shows, as alerts and in tracebacks, after a message that no page of ours sends:
-    a selector that was pressed."""
+    """The alerts and tracebacks that a page shows after a forged message: a selector was
+    pressed."""
     with Page(url, cookies) as page:
         kinds = {element.WhichOneof("type"): element for element in page.ask("experiment")}
         shown = page.ask("experiment", pressed=kinds["selectbox"].selectbox.id)
@@ -257,7 +258,7 @@ def provoked(url: str, cookies: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def record(folder: DataDir) -> None:
-    """A run that is at work, so that there is something to stop."""
+    """An active run, so that there is something to stop."""
     keep(folder, MACHINE)
     me = ProcessIdentity.from_pid(os.getpid())
     Recording(folder.runs, "inductor", experiment_spec()).claim(me).start()
@@ -338,11 +339,11 @@ CHANGING = {
 }
 HARMLESS = {
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
-    ("resources.py", "look_at_machine"),  # asks torch what there is, once
-    ("serving.py", "problems_of_ingest"),  # takes in what journals gained, as every page does
-    ("health.py", "wrong"),  # looks at disk and processes, in a thread of its own
-    ("__main__.py", "main"),  # a command of whoever sits at this machine
-    ("pictures.py", "draw"),  # a picture, in a thread of its own
+    ("resources.py", "look_at_machine"),  # asks torch once for the machine's devices
+    ("serving.py", "problems_of_ingest"),  # ingests new rows of journals, as every page does
+    ("health.py", "wrong"),  # reads disk and processes, in its own thread
+    ("__main__.py", "main"),  # a command of a person at this machine
+    ("pictures.py", "draw"),  # a picture, in its own thread
 }
 
 
@@ -375,7 +376,7 @@ def test_every_action_of_a_page_asks_first_whether_it_is_allowed() -> None:
 def is_called_only_by(
     asking: list[ast.FunctionDef], function: ast.FunctionDef, functions: list[ast.FunctionDef]
 ) -> bool:
-    """Whether a private function is named nowhere in its file but where those call it."""
+    """Whether only these functions of its file name a private function, and all of them call it."""
     name = function.name
     naming = [
         other
@@ -465,7 +466,7 @@ def test_others_use_only_files_in_folders_that_were_named(
         with pytest.raises(InvalidSpec, match="must lie in a folder"):
             permissions.check_files(experiment_spec(model=ModelSpec(source=model)))
     permissions.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))
-    # Which scripts may run is said elsewhere, for everybody alike.
+    # Another check decides which scripts may run, for everybody.
     script = ModelSpec(source=f"script:{secret}/train.py")
     spec = experiment_spec(task="script", model=script, data=DataSpec(source="script"))
     permissions.check_files(spec)
@@ -503,7 +504,7 @@ def test_an_uploaded_file_is_kept_under_a_safe_name_once_if_it_is_data_and_not_t
 
 @pytest.fixture
 def uploaded_scripts_run(folder: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `serve.py` has it on a machine that serves nobody else."""
+    """As `serve.py` sets it on a machine that serves nobody else."""
     monkeypatch.setenv(CODE_VARIABLE, "/home/me/code")
     monkeypatch.setattr(sys, "platform", "linux")
     permissions.let_scripts_run()
@@ -606,7 +607,7 @@ def test_files_of_components_last_by_their_version_and_nothing_else_does(
 
 
 def test_no_page_has_streamlit_write_files_here(local: str) -> None:
-    """Streamlit refuses that where it opens no browser of its own, as we have it start."""
+    """Streamlit refuses this in headless mode, in which we start it."""
     first, message, answer = BackMsg(), BackMsg(), ForwardMsg()
     first.rerun_script.SetInParent()
     with Page(local, {}) as page:

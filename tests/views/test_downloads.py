@@ -1,4 +1,4 @@
-"""Files that leave a page hold all that was measured, whatever its charts leave out."""
+"""Downloaded files contain everything that was measured, even if charts leave some out."""
 
 import csv
 import io
@@ -155,7 +155,7 @@ def test_a_loss_that_diverged_reads_nan_in_every_file_and_what_is_missing_is_emp
 
 
 def test_no_page_offers_a_file_or_writes_a_table_but_here():
-    """So that what holds for the files of one page holds for those of all."""
+    """Then a check of the files of one page holds for all."""
     sources = [path for part in ("views", "storage") for path in (ROOT / part).rglob("*.py")]
     buttons = {path for path in sources if "download_button" in path.read_text()}
     written = {path for path in sources if ".to_csv(" in path.read_text()}
@@ -164,7 +164,7 @@ def test_no_page_offers_a_file_or_writes_a_table_but_here():
 
 
 UNIT = re.compile(r"^[\d.,]+( (ms|s|min \d+ s|%|[KMG]iB|steps?)|x)\b.*$|^\N{EN DASH}$")
-"""A number as it is written for people, or the dash of what is undefined."""
+"""A number as pages format it, or the dash of an undefined value."""
 
 
 def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDir, files):

@@ -1,4 +1,4 @@
-"""What the pointer shows in charts: numbers with few digits and their unit, and whole names."""
+"""What charts show on hover: numbers with few digits and their unit, and complete names."""
 
 import json
 import re
@@ -28,8 +28,7 @@ SHOWN = re.compile(r"%\{([xyz])(:[^}]+)?\}")
 
 
 def raw(figure: dict[str, Any]) -> list[str]:
-    """Traces whose text under the pointer has a number as it was computed, with all its digits, or
-    a name without its end."""
+    """Traces whose hover text has a number with all its computed digits, or a shortened name."""
     layout, faults = figure["layout"], []
     for trace in figure["data"]:
         if trace.get("hoverinfo") == "skip":

@@ -1,4 +1,5 @@
-"""Foreign text is shown as it is: the function that sees to it, and that nothing gets round it."""
+"""Foreign text is shown literally: by the function that makes it inert, which no source
+bypasses."""
 
 import json
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ def test_no_foreign_text_makes_a_browser_ask_a_stranger_or_lead_there(shown: Pag
         "[...document.querySelectorAll('a')].map(a => a.href.baseVal ?? a.href ?? '')"
         ".concat([...document.querySelectorAll('*')].map(e => e.getAttribute('xlink:href') ?? ''))"
     )
-    assert len(links) > len(TEXTS)  # our own are there
+    assert len(links) > len(TEXTS)  # our own texts are there
     assert not [link for link in links if HOST in link]
     made = "img[src*='stranger'], script[src*='stranger'], .katex, h1, h2, blockquote, del, em, hr"
     main = shown.locator("[data-testid=stMain]")

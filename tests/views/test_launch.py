@@ -1,4 +1,4 @@
-"""Launch's form: optional settings, options as text, variants of backends, and what is said."""
+"""The form of Launch: optional settings, options as text, variants of backends, and messages."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -78,7 +78,7 @@ def test_options_that_cannot_be_read_are_named(written: str, said: str):
 
 @pytest.fixture(autouse=True)
 def typing_into_selectboxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is typed reaches the page, as from a browser; the tester's knows options only."""
+    """Typed values reach the page, as from a browser; Streamlit's tester knows options only."""
 
     def state(box: Selectbox[str]) -> WidgetState:
         return WidgetState(id=box.id, string_value=box.value)
@@ -94,7 +94,7 @@ def asked_in_this_process() -> Iterator[None]:
 
 @pytest.fixture
 def shared(kept_folder: DataDir) -> DataDir:
-    """The folder of all tests that record nothing; what the machine has, is as before each time."""
+    """The folder of all tests that record nothing; the machine is reset before each test."""
     keep(kept_folder, replace(MACHINE, seen=visible_hardware()))
     return kept_folder
 
@@ -107,7 +107,7 @@ OF_HUB_TEXTS = {
     "data.test_split",
     "data.sequence_length",
 }
-"""Fields that a model and data of one's own do not have."""
+"""Fields that a user's own model and data do not have."""
 FIRST = (
     "scenario",
     "task",
@@ -117,7 +117,7 @@ FIRST = (
     "checkpoints.every",
     "stopping.patience",
 )
-"""Fields that let others be changed."""
+"""Fields that allow other fields to change."""
 
 
 def changed(spec: ExperimentSpec, values: dict[str, Any]) -> ExperimentSpec:
@@ -156,18 +156,18 @@ def test_every_field_of_the_form_reaches_the_experiment(
         if path not in FIRST:
             set_field(app, path, value)
     values["backends"] = (*usual, *debug)
-    values["training.epochs"] = 1  # The number of steps, set too, decides.
+    values["training.epochs"] = 1  # The number of steps is set, too, and decides.
     assert launched(app, shared) == changed(adjusted(PRESETS["quick"].spec, WITH_GPU), values)
 
 
 def fields_of(scenario: str) -> list[str]:
-    """What is asked of a scenario alone."""
+    """Fields that only one scenario has."""
     return [path for path in CHANGED if path.startswith(f"{scenario}.")]
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ExperimentSpec]:
-    """Has the preset `quick` begin with other values by path."""
+    """Makes the preset `quick` begin with other values, by path."""
 
     def begin(values: dict[str, Any]) -> ExperimentSpec:
         start = changed(PRESETS["quick"].spec, values)
@@ -232,7 +232,7 @@ def test_what_differs_from_the_preset_is_said_with_its_command_and_what_it_costs
 
 
 def marks(app: AppTest) -> int:
-    """How many fields are marked."""
+    """The number of marked fields."""
     return sum(entry.value == MARK for entry in app.caption)
 
 
@@ -320,7 +320,7 @@ def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
     assert labels == ["Text column"]
     spec = launched(app, shared)
     assert (spec.task, spec.model.source, spec.data.source) == ("ranking", "a", "hub/texts")
-    keep(shared, MACHINE)  # of before the task: what it said no longer holds
+    keep(shared, MACHINE)  # an error from before the change of the task, which no longer holds
     assert read_capabilities(shared) is None
 
 
@@ -339,7 +339,7 @@ def test_a_script_of_ones_own_is_launched_with_its_arguments(
     shared: DataDir, script: Path, monkeypatch: pytest.MonkeyPatch
 ):
     app = opened("launch", preset=PRESETS["script"].title)
-    assert not app.error  # nothing was asked for yet
+    assert not app.error  # nothing was entered yet
     app.text_input(key="script.script").set_value(str(script)).run()
     assert f"{script} may not run here" in text(app) + app.error[0].value
     monkeypatch.setenv(CODE_VARIABLE, str(script.parent))
@@ -460,7 +460,7 @@ def test_a_backend_can_be_typed_by_path_and_the_page_executes_none_of_its_code(
     app.button(key="launch").click().run()
     queued = list(experiments(shared))[-1]
     assert queued.spec.backends == ("loud.core:compile",)
-    assert queued.runs[0].is_unchecked  # the run that reads it has the code loaded first
+    assert queued.runs[0].is_unchecked  # the run that reads it has loaded the code before
 
 
 @pytest.mark.heavy
@@ -539,7 +539,7 @@ def questions(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("num_rows", "sizes", "batch"),
-    # Of 1,500 a fifth would be 300; of 7,600 the preset's 400 are fewer; of a million both are.
+    # Of 1,500 rows a fifth would be 300; of 7,600 the preset's 400 are fewer; as of a million.
     [
         (1_500, (1_200, 300), 32),
         (7_600, (7_200, 400), 32),
@@ -630,7 +630,7 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
     assert "· Name" not in said
     spec = launched(app, shared)
     assert (spec.data.text_column, spec.data.label_column) == ("question", "type")
-    # A fifth of 50 to evaluate on; four batches of 8 fit into the rest, and of 16 they do not.
+    # A fifth of 50 for evaluation; four batches of 8 fit into the rest, four of 16 do not.
     assert (spec.data.num_train_samples, spec.data.num_eval_samples) == (40, 10)
     assert (spec.training.batch_size, spec.num_steps) == (8, 240)
     assert spec.name == "bert-tiny on questions [1].csv, batch 8, aot_eager, inductor"

@@ -1,4 +1,4 @@
-"""Every page over an empty data folder, over recorded experiments, and over broken input."""
+"""Every page with an empty data folder, with recorded experiments, and with broken input."""
 
 import importlib
 import os
@@ -175,7 +175,7 @@ def test_what_happened_leads_from_the_verdict_to_the_failed_run(folder: DataDir)
 
 
 def test_a_failure_whose_cause_is_known_offers_launch_with_each_remedy(folder: DataDir):
-    """Nobody trains here: torch's message is that of a GPU."""
+    """Nothing is trained here: torch's message is that of a GPU."""
     backend, label = "inductor:mode=max-autotune", "inductor-max-autotune"
     training = TrainingSpec(batch_size=8, gradient_accumulation=2)
     spec = experiment_spec(name="autotunes", backends=(backend,), training=training)
@@ -208,7 +208,7 @@ def test_a_failure_whose_cause_is_known_offers_launch_with_each_remedy(folder: D
 def test_a_failed_run_is_shown_with_its_error_all_lines_but_of_a_compilers_and_its_log(
     folder: DataDir,
 ):
-    """The class of an error of our own is not named; its message is enough."""
+    """The class of our own errors is not shown; their message is enough."""
     message = "the device is gone\nlook at its cable"
     for number, (name, module, shown) in enumerate(
         (
@@ -384,7 +384,7 @@ def test_work_that_an_earlier_supervisor_left_gets_a_new_one(
 
 def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):
     store = resources.get_store()
-    # What Streamlit's watcher does to a changed module: drop it, import it again.
+    # Streamlit's watcher drops a changed module and imports it again.
     package, before = sys.modules["breakeven.views.shared"], resources
     del sys.modules["breakeven.views.shared.resources"]
     try:
@@ -393,7 +393,7 @@ def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):
         assert again.get_store() is store
     finally:
         sys.modules["breakeven.views.shared.resources"] = before
-        package.resources = before  # else pages that are imported later take the other one
+        package.resources = before  # otherwise pages that are imported later take the other module
 
 
 def test_the_outlook_has_a_place_for_the_time_left_from_the_start_and_says_who_loads_or_compiles():
@@ -442,7 +442,7 @@ def test_the_bar_goes_by_time_never_back_and_is_not_full_while_work_remains(
             assert shown_progress is not None and shown_progress.elapsed == pytest.approx(seconds)
             assert sum(shown_progress.phases.values()) == pytest.approx(seconds)
             shares.append(shown_progress.share)
-    # 10 of 40 s; 20 of 200 s would be less, so it stays; 60 of 80 s; all of it, but it goes on.
+    # 10 of 40 s; 20 of 200 s would be less, so it stays; 60 of 80 s; all of it, but it continues.
     assert shares == pytest.approx([0.25, 0.25, 0.75, 0.99])
 
 
@@ -493,7 +493,7 @@ def test_a_run_that_is_to_stop_says_so_until_it_has_stopped_and_its_time_never_g
     shown = text(app)
     assert words.PHASES["training"] not in shown and "stopping once it has compiled" in shown
     assert "stop_circle: stopping]" in shown, "so does the experiment"
-    # An exit record that the index has not read yet ends the time, not the next reading.
+    # An exit record that the index has not read yet ends the time, not the next read.
     for run in runs.values():
         run.log.close()
         run.run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))

@@ -1,4 +1,4 @@
-"""Every run is told from every other, on either background, by people of every colour vision."""
+"""Every run can be told from every other, on both backgrounds, by people with any colour vision."""
 
 import io
 import tomllib
@@ -42,18 +42,19 @@ from tests.helpers.colour_vision import VISIONS, contrast, difference, linear, s
 CONFIG = tomllib.loads((Path(__file__).parents[2] / ".streamlit" / "config.toml").read_text())
 BACKGROUNDS = [CONFIG["theme"][theme]["backgroundColor"] for theme in ("light", "dark")]
 USUAL = ("baseline", "eager", "aot_eager", "inductor", "cudagraphs")
-"""What nearly every experiment compares; told apart by colour alone."""
+"""What nearly every experiment compares; their colours alone distinguish them."""
 CLEAR = 12.0
-"""CIEDE2000 of colours that are told apart at a glance, as thin lines too; 2 is just noticeable."""
+"""CIEDE2000 of colours that people distinguish at a glance, also as thin lines; 2 is just
+noticeable."""
 
 
 def test_the_simulation_leaves_greys_alone_and_confuses_what_those_people_confuse():
-    # Of the test data that Sharma, Wu and Dalal publish with the formula.
+    # From the test data that Sharma, Wu and Dalal publish with the formula.
     seen = difference(np.array((50, 2.5, 0)), np.array((73, 25, -18)))
     assert seen == pytest.approx(27.1492, abs=1e-4)
     for vision, matrix in VISIONS.items():
         assert matrix @ linear("#808080") == pytest.approx(linear("#808080"), abs=1e-5), vision
-    # The colours of inductor and aot_eager until now; few people with deuteranopia told them apart.
+    # Former colours of inductor and aot_eager; few people with deuteranopia distinguish them.
     assert seen_difference("#2f7fe0", "#9b5de5", "usual") > CLEAR
     for vision in ("deuteranopia", "protanopia"):
         assert seen_difference("#2f7fe0", "#9b5de5", vision) < 5
@@ -75,8 +76,8 @@ def test_whoever_looks_alike_in_colour_differs_in_dash_and_marker(vision: str):
         if seen_difference(looks[first].color, looks[second].color, vision) < CLEAR
         and (looks[first].dash == looks[second].dash or looks[first].symbol == looks[second].symbol)
     ]
-    # Nobody else has dash and marker of a label that is not known; two such labels may share them,
-    # but then hardly ever look alike: `run_looks` parts those that have all three in common.
+    # No other label has the dash and marker of an unknown label; two unknown labels may share them,
+    # but rarely look alike: `run_looks` separates labels that share all three.
     assert not [pair for pair in alike if not all(name.startswith("other") for name in pair)]
     assert len(set(OTHERS)) == len(OTHERS)
 

@@ -1,5 +1,5 @@
-"""Run, Compare and Live show how a training went on, what it answered, and what it recorded; and
-Run's tabs about compiling and the device."""
+"""The pages of experiments and runs show how a training went, what it answered, and what it
+recorded; and the parts of a run about compiling and the device."""
 
 import os
 from dataclasses import replace
@@ -35,7 +35,7 @@ RICH, PLAIN, TERMS, NUMBERS, TORN = (f"2026112{day}-093015-123456-7f3a" for day 
 
 
 def record_others(folder: DataDir, experiment_id: str) -> None:
-    """Baseline and control, so that the experiment is whole."""
+    """Baseline and control, so that the experiment is complete."""
     for label in ("baseline", "control"):
         run = recording(folder, label, None, experiment_id).blocks([0.2] * 4, LOSSES)
         run.evaluation(0.8).end()
@@ -72,7 +72,7 @@ def recorded(kept_folder: DataDir) -> DataDir:
 
 
 def record_plain(folder: DataDir) -> None:
-    """Nothing was asked for; the script recorded nine values, and the run stopped early."""
+    """No evaluation was requested; the script recorded nine values, and the run stopped early."""
     run = recording(folder, "inductor", None, PLAIN).blocks([0.1] * 2, LOSSES[:20])
     for number in range(9):
         run.log.append("value", step=1, name=f"v{number}", value=1.0)
@@ -81,7 +81,7 @@ def record_plain(folder: DataDir) -> None:
 
 
 def record_terms(folder: DataDir) -> None:
-    """Two steps of a loss of two terms; the run was stopped and left no checkpoint."""
+    """Two steps with a loss of two terms; the run was stopped and left no checkpoint."""
     run = recording(folder, "inductor", None, TERMS)
     for step in range(2):
         run.log.append(
@@ -224,13 +224,13 @@ def test_where_the_data_folder_lies_is_told_to_those_alone_who_act(
         assert (f"{where}/runs/{run.run_id}/output.log" in shown) == may_act
         assert (f"the data folder/runs/{run.run_id}/output.log" in shown) != may_act
         run.output_file.unlink()
-        run.output_file.symlink_to("/etc/hostname")  # What cannot be read is named, too.
+        run.output_file.symlink_to("/etc/hostname")  # The error also names what cannot be read.
         (problem,) = [element.value for element in page(PLAIN, part="Log").error]
         assert (where in problem) == may_act and run.run_id in problem
 
 
 def stopped_experiment(folder: DataDir) -> None:
-    """Stopped on request after 20 of 40 steps; inductor alone left a checkpoint."""
+    """Stopped on request after 20 of 40 steps; only inductor left a checkpoint."""
     spec = experiment_spec(checkpoints=CheckpointSpec(every=20, unit="steps"))
     for label in ("baseline", "control", "inductor"):
         run = recording(folder, label, spec).blocks([0.1] * 2, LOSSES[:20])
@@ -452,7 +452,7 @@ def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:
     run.block([0.1] * 10, LOSSES[:10])
     run.device(**SAMPLE | {"throttle_reasons": ["power cap"], "processes": [OTHER]})
     clocks_alone = {name: SAMPLE[name] for name in ("sm_clock_mhz", "temperature_celsius")}
-    for _ in range(6):  # blocks without the time for a look at other processes
+    for _ in range(6):  # blocks without the time of a look at other processes
         run.block([0.1] * 10, LOSSES[:10])
         run.device(**clocks_alone, wall_seconds=1.0, throttle_reasons=["power cap"])
     said = without_links(text(opened("experiment", experiment=EXPERIMENT_ID)))

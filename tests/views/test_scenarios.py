@@ -1,5 +1,4 @@
-"""Scenarios on the pages: what is timed or checked is in plain view, what was not done stays
-away."""
+"""Pages of scenarios show what was timed or checked first, and leave out what was not done."""
 
 import os
 

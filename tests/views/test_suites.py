@@ -1,4 +1,4 @@
-"""The page of suites: from recorded experiments to what a reader sees."""
+"""The page of suites, from recorded experiments."""
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -93,7 +93,7 @@ def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None
     assert "1 number got worse since before." in said
     assert "speedups are 0.50x the earlier ones over 1 model: inconclusive" in said
     assert "Only the earlier run has 1 cell: Gone." in said
-    # Another suite run is not compared with what the one before was.
+    # Another suite run is not compared with the earlier one of the first.
     app.selectbox(key="chosen_suite_run").set_value("before").run()
     assert not app.exception and not app.warning
     assert "before" in app.query_params["suite_run"]

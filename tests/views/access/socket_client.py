@@ -1,4 +1,4 @@
-"""A page's websocket without a browser: says what a page would, and what no page would say."""
+"""The websocket of a page without a browser: sends what a page would send, and forged messages."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from tests.helpers.waiting import PATIENCE_SECONDS
 
 
 class Page:
-    """A connection to the dashboard at `address`, with cookies and an origin, or without."""
+    """A connection to the dashboard at `address`, with or without cookies and an origin."""
 
     def __init__(self, address: str, cookies: Mapping[str, str], origin: str | None = "") -> None:
         headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
@@ -35,7 +35,8 @@ class Page:
         self.ending.close()
 
     def ask(self, name: str, query: str = "", pressed: str = "") -> list[Any]:
-        """Runs a page, with a button pressed whether or not it was ever shown; its elements."""
+        """Runs a page, with a button pressed whether or not it was ever shown; returns its
+        elements."""
         message = BackMsg()
         if name in self.hashes:
             message.rerun_script.page_script_hash = self.hashes[name]
@@ -60,6 +61,6 @@ class Page:
 
 
 def buttons(elements: list[Any]) -> dict[str, str]:
-    """Their ids by what they say."""
+    """The ids of buttons by their labels."""
     buttons = [element.button for element in elements if element.WhichOneof("type") == "button"]
     return {button.label: button.id for button in buttons}

@@ -22,7 +22,7 @@ STREAM, UPLOAD = "/_stcore/stream", "/_stcore/upload_file/a/b"
 
 @contextmanager
 def connected(family: int, host: str, by: str | None = None) -> Iterator[dict[str, Any]]:
-    """A connection to this machine, as a request's scope has it; `by` another way to it."""
+    """A connection to this machine, as in a request's scope; `by`: another way to it."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket(family))
         server.bind((host, 0))
@@ -60,7 +60,7 @@ def test_a_connection_is_ours_or_anothers_whichever_way_it_comes(
 
 
 def test_who_hangs_up_at_once_is_not_taken_for_us() -> None:
-    """The kernel says of such a connection that it is root's."""
+    """The kernel lists root as the owner of such a connection."""
     with connected(*WAYS[0]) as scope:
         scope["socket"].close()
         assert is_other_account(scope)
@@ -99,7 +99,7 @@ def become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def passed_on(scope: dict[str, Any]) -> dict[str, str]:
-    """The headers that reach the dashboard; none where it is not reached."""
+    """The headers that reach the dashboard; none if the request does not reach it."""
     reached: dict[str, str] = {}
 
     async def behind(scope: Any, receive: Any, send: Any) -> None:

@@ -1,4 +1,5 @@
-"""Who opens the secret link acts from elsewhere; who has a token that is nearly right looks."""
+"""Whoever opens the secret link may act from elsewhere; whoever has a similar token may only
+look."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -163,12 +164,12 @@ def test_uploads_need_the_cookie_and_no_token_in_an_address_replaces_it(token: s
     assert requested(UPLOAD, method="PUT")[0] == 403
     assert requested(UPLOAD, f"token={token}", method="PUT")[0] == 403
     assert requested(UPLOAD, "", cookie, method="PUT")[0] == 200
-    # Two headers, of which one is forged, are no browser's.
+    # No browser sends two headers, one of them forged.
     assert requested(UPLOAD, "", cookie, ("cookie", "a=b"), method="PUT")[0] == 403
 
 
 def test_only_a_page_of_the_very_address_uses_the_cookie(token: str) -> None:
-    """Browsers add it to requests of pages of other ports of this host, too."""
+    """Browsers add it also to requests of pages of other ports of this host."""
     cookie = ("cookie", f"{secret_link.cookie_name(token)}={token}")
     for origin, status in (("http://10.1.2.3:8501", 200), ("http://10.1.2.3:9999", 403)):
         assert requested(UPLOAD, "", cookie, ("origin", origin), method="PUT")[0] == status

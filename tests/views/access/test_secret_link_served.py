@@ -63,14 +63,15 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A browser that has no cookies yet."""
+    """A browser without cookies."""
     context = browser.new_context()
     yield context.new_page()
     context.close()
 
 
 def takes_files(server: Server, cookie: dict[str, str]) -> bool:
-    """Whether an upload gets past the door; Streamlit refuses it later, as of no session."""
+    """Whether an upload passes the middleware; Streamlit refuses it later, because it has no
+    session."""
     headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookie.items())}
     address = f"{server.url}/_stcore/upload_file/a/b"
     request = urllib.request.Request(address, method="PUT", headers=headers)
@@ -105,7 +106,7 @@ def test_in_a_browser_the_link_opens_once_and_its_token_is_nowhere_afterwards(
     (cookie,) = cookies_of_links(page)
     assert (cookie["name"], cookie["value"]) == (*server.cookie, server.token)
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
-    # The one request that exchanged it, and none that followed.
+    # Only the request that exchanged the token has it, and none that followed.
     assert [url for url, _ in requests if server.token in url] == [server.link]
     assert not [referrer for _, referrer in requests if server.token in referrer]
     page.reload()
@@ -118,7 +119,7 @@ def test_in_a_browser_the_link_opens_once_and_its_token_is_nowhere_afterwards(
 
 
 def cookies_of_links(page: Page) -> list[Any]:
-    """Without Streamlit's own."""
+    """Cookies except Streamlit's own."""
     return [cookie for cookie in page.context.cookies() if cookie["name"].startswith("breakeven-")]
 
 
@@ -167,7 +168,7 @@ def test_a_viewer_cannot_act_by_forging_what_an_operators_page_says(
             looking.ask("experiment", EXPERIMENT, pressed=stop)
         assert not takes_files(server, cookie) and not cancel.exists()
     assert "stop" not in [line["message"] for line in read_log(server.data_dir.logs)]
-    # The same message, with the cookie: so it was the cookie that decided.
+    # The same message with the cookie is accepted, so the cookie decided.
     with Socket(server.url, server.cookie) as acting:
         acting.ask("experiment", EXPERIMENT)
         acting.ask("experiment", EXPERIMENT, pressed=stop)

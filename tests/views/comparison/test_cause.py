@@ -146,7 +146,7 @@ def test_a_search_that_was_stopped_resumes_on_its_page(folder: DataDir) -> None:
 def test_trials_show_while_the_search_goes_on_and_the_issue_waits_for_its_end(folder: DataDir):
     record_investigation(folder, {"cause": "searching", "program": None}, state=None)
     (run,) = map(RunDir, folder.runs.iterdir())
-    run.claim_file.unlink()  # The process of its claim is gone; so the run waits in the queue.
+    run.claim_file.unlink()  # The process of its claim is gone, so the run waits in the queue.
     app = opened(experiment=INVESTIGATION_ID)
     assert "The search goes on: 3 trials so far, and the cause is not known yet." in text(app)
     assert not app.code

@@ -16,7 +16,7 @@ def test_the_verdict_compares_the_environments_in_a_sentence(folder: DataDir) ->
         seconds = {"inductor@old": 0.1, "inductor@new": 0.08}.get(label, 0.2)
         losses = [loss + 1e-5 * label.startswith("control") for loss in falling_losses(80)]
         Recording(folder.runs, label, spec).claim().start().blocks([seconds] * 8, losses).end()
-    tabs = every_tab(experiment=EXPERIMENT_ID)  # none of which fails
+    tabs = every_tab(experiment=EXPERIMENT_ID)  # no backend fails
     said = text(tabs[0]).replace("\u2060", "")  # which keeps an address from becoming a link
     assert "new trains this at 1.25x" in said and "Nothing is lost with new." in said
     assert [line for line in said.splitlines() if line.startswith("| ")] == [

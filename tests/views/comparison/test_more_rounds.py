@@ -1,4 +1,5 @@
-"""The buttons that time an inconclusive experiment further, and measure a recorded number again."""
+"""The buttons that add rounds to an inconclusive experiment, and that measure a recorded number
+again."""
 
 from dataclasses import replace
 from importlib.metadata import version
@@ -28,7 +29,7 @@ BUTTON = f"add-rounds-{EXPERIMENT_ID}"
 def record(
     folder: DataDir, spec: ExperimentSpec, backend: list[float], experiment_id: str = EXPERIMENT_ID
 ) -> None:
-    """Seconds a step of `inductor` in eight blocks, where all others take 0.1 s."""
+    """Step times of `inductor` in eight blocks; all other runs take 0.1 s."""
     for variant in spec.variants:
         recording = Recording(folder.runs, variant.label, spec, experiment_id).claim()
         recording.start(environment=ENVIRONMENT)
@@ -43,9 +44,9 @@ def offered(experiment_id: str = EXPERIMENT_ID) -> bool:
 
 SPEC = experiment_spec(num_steps=80, backends=("inductor",))
 RESTLESS = [0.1, 0.08, 0.13, 0.09, 0.08, 0.12, 0.09, 0.08]
-"""Faster by chance, perhaps: some 50 more rounds would decide."""
+"""Perhaps faster by chance: some 50 more rounds would decide."""
 EQUAL = [0.1, 0.08, 0.13, 0.1, 0.08, 0.13, 0.1, 0.08]
-"""The median is the baseline's: ten times the rounds would not decide."""
+"""The median equals the baseline's: ten times the rounds would not decide."""
 
 
 def test_the_button_of_an_inconclusive_experiment_starts_its_runs_again(folder: DataDir):

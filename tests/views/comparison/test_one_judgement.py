@@ -1,4 +1,4 @@
-"""What is said of speed and break-even is one judgement, whichever table or chart shows it."""
+"""Every table and chart shows the same judgement of speed and break-even."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.helpers.pages import opened, text, without_links
 
 SECOND = "20261122-000000-000000-aaaa"
 NUM_BLOCKS = 12
-# What disturbs every third block of the control makes a noise floor of a fifth.
+# A disturbance of every third block of the control makes a noise floor of a fifth.
 NOISY = [0.1, 0.1, 0.12] * (NUM_BLOCKS // 3)
 
 
@@ -45,12 +45,12 @@ def record(runs: Path, experiment_id: str, step_seconds: float) -> None:
         run = Recording(runs, label, spec, experiment_id).claim()
         run.start(environment=ON_CUDA)
         run.blocks(seconds, losses, 3.0 if label == "inductor" else 0.0)
-        if label == "inductor":  # Another process was on its device, which marks its times.
+        if label == "inductor":  # Another process was on its device, so its times have a mark.
             run.device(**SAMPLE | {"processes": [OTHER]})
         run.evaluation(0.8).end()
 
 
-# All rounds agree, yet no farther than equal runs differ here: 5 % slower, 5 % faster.
+# All rounds agree, but differ no more than equal runs do here: 5 % slower, 5 % faster.
 @pytest.mark.parametrize("step_seconds", [0.105, 0.095])
 def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
     data_dir: DataDir, step_seconds: float
@@ -93,14 +93,14 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
     for draw in (speed.saved, speed.cumulative):
         names = [entry.name for entry in draw(times, comparison.results).data]
         assert "inductor: inconclusive" in names and "inductor pays off" not in names
-    # Side by side: the verdict and the mark of the doubt stand beside the speedup, as on Compare.
+    # Side by side, the verdict and the mark of the warning are beside the speedup, as on Compare.
     assert speeds.count(">inconclusive<") >= 2 and speeds.count('class="doubt"') == 2
     assert ", inconclusive" in line(said_on_sides, "inductor")
     assert f"A: `breakeven show {EXPERIMENT_ID}` warns of its numbers" in said_on_sides
 
 
 def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_dir: DataDir):
-    """A backend that is faster than all others, until it fails late."""
+    """A backend is faster than all others until it fails late."""
     spec = experiment_spec(num_steps=200, block_steps=10, backends=("inductor", "aot_eager"))
     losses = falling_losses(spec.num_steps)
     for label, seconds, num_blocks in (
@@ -180,7 +180,7 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
     best: str | None,
     said: str,
 ) -> None:
-    monkeypatch.setattr(commands, "EXAMPLES", None)  # which take seconds to be taken in
+    monkeypatch.setattr(commands, "EXAMPLES", None)  # importing them takes seconds
     app = opened(
         experiment=EXPERIMENT_ID, **({} if num_steps is None else {"plan": str(num_steps)})
     )
@@ -214,7 +214,7 @@ def line(text: str, start: str) -> str:
 
 
 def test_an_emptied_length_shows_the_best_backend_of_each_length(raced: DataDir) -> None:
-    """Not the plan for the experiment's own 80 steps, which the first visit shows."""
+    """The plan is not for the experiment's own 80 steps, as at the first visit."""
     app = opened(experiment=EXPERIMENT_ID)
     assert "for 80 steps" in without_links(text(app))
     (length,) = (field for field in app.text_input if field.label == "Length of the training")

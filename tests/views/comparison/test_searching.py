@@ -27,7 +27,7 @@ LOSSES = [1.0 - 0.01 * step for step in range(80)]
 
 
 def searched(folder: DataDir) -> ExperimentSpec:
-    """A search in which inductor was twice as fast, and the fused optimizer no gain."""
+    """A search in which inductor was twice as fast and the fused optimizer saved nothing."""
     training = experiment_spec(num_steps=80)
     spec = search_spec(
         replace(training, backends=("inductor", "none:optimizer=fused")), steps=12_345, named=True
@@ -61,7 +61,7 @@ def test_launch_searches_for_the_planned_length_among_all_candidates(folder: Dat
     assert [variant.label for variant in queued.variants] == ["baseline", "control"]
     keep(folder, WITH_GPU)
     app = opened("launch", **{"quick.device": "cuda:0", "quick.precision": "bf16"})
-    # It offers coarser rounding by the precision of the training.
+    # Which coarser rounding the form offers depends on the precision of the training.
     assert app.toggle(key="search-precision").label == "Allow half-precision sums in attention"
     app.toggle(key="search-precision").set_value(True).run()
     app.button(key="search").click().run()
@@ -155,7 +155,7 @@ def test_a_candidate_that_the_search_ends_while_it_compiles_leaves_the_search_fi
     shown = text(opened(experiment=EXPERIMENT_ID))
     assert "Compiled into fused kernels." in shown and "Ended: compiling took too long." in shown
     assert "inductor was stopped" not in shown and "inductor did not finish" not in shown
-    # A folder with a dropped candidate alone hides no other experiment.
+    # A folder that contains only a dropped candidate hides no other experiment.
     for label in ("baseline", "control"):
         shutil.rmtree(folder.run_dir(f"{EXPERIMENT_ID}.{label}").path)
     record_experiment(folder.runs, experiment_spec(num_steps=20), CONFIRMATION)

@@ -22,7 +22,7 @@ SLOW = {"name": "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "op": "aten::bmm", "phase
 
 
 def record(data_dir: DataDir, experiment_id: str = EXPERIMENT_ID, profiles: int = 3) -> None:
-    """bf16 on CUDA: 100 ms of which 60 are products, to 80 ms of which 30 are in float32."""
+    """bf16 on CUDA: from 100 ms with 60 of products to 80 ms with 30 of them in float32."""
     spec = experiment_spec(num_steps=80)
     spec = ExperimentSpec.from_dict(
         json.loads(spec.to_json().replace('"precision": "float32"', '"precision": "bf16"'))
@@ -69,7 +69,7 @@ def test_compare_and_a_report_say_why_a_remedy_can_be_measured_and_a_run_has_eve
 
 def record_profiles(data_dir: DataDir, kernels: dict[str, list[float]]) -> Explanation:
     """Runs of a CPU with steps of 100 ms, profiled with one kernel each of so many seconds; 0.3 is
-    longer than any step, and without a number a run has no profile."""
+    longer than any step, and a run without a number has no profile."""
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label, experiment_spec(num_steps=80)).claim()
         run.start(environment={"device_type": "cpu"}).blocks([0.1] * 8, [1.0] * 80)
@@ -129,7 +129,7 @@ def test_why_is_no_empty_heading_where_the_baseline_has_no_profile(folder: DataD
 def test_the_bars_of_a_waterfall_lead_from_step_to_step_and_those_of_runs_are_as_long_as_theirs(
     data_dir: DataDir,
 ) -> None:
-    """100 ms, -15 in bf16, +30 in float32, and idle 40 to 5: -35. 80 ms."""
+    """100 ms, -15 in bf16, +30 in float32, and idle from 40 to 5: -35. Sum: 80 ms."""
     record(data_dir)
     with Store.in_memory(data_dir) as store:
         explanation = explain(store, EXPERIMENT_ID)

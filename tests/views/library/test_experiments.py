@@ -1,5 +1,5 @@
-"""Experiments: the list, its filters in the address, what can be done with rows that are ticked;
-the menu of an experiment's page."""
+"""Experiments: the list, its filters in the address, actions on ticked rows, and the menu of an
+experiment's page."""
 
 import importlib
 from dataclasses import replace
@@ -29,7 +29,7 @@ OTHER = "20261121-093016-123456-7f3b"
 
 
 def record(folder: DataDir, first: str = "First of all", second: str = "Second") -> DataDir:
-    """Two experiments that are over."""
+    """Two finished experiments."""
     for name, experiment_id in ((first, EXPERIMENT_ID), (second, OTHER)):
         record_experiment(folder.runs, experiment_spec(name=name), experiment_id)
     return folder
@@ -48,7 +48,7 @@ def unchanged(kept_folder: DataDir) -> DataDir:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A page that is imported only now would take the patched function for good.
+    # Otherwise a page that is imported later would keep the patched function.
     for page in ("library.suites", "form.presets"):
         importlib.import_module(f"breakeven.views.{page}")
     monkeypatch.setattr(actions, "check", lambda spec, machine: None)
@@ -62,7 +62,7 @@ def ticked(*experiment_ids: str) -> AppTest:
     """The page with these rows ticked."""
     app = opened("experiments")
     app.session_state[table.PICKED] = list(experiment_ids)
-    # Rows are ticked by where they stand, in a table that begins with what was ticked before.
+    # Rows are ticked by their positions, in a table that begins with the rows ticked before.
     app.query_params["columns"] = [*table.USUAL, "id"]
     app.run()
     assert not app.exception
@@ -145,7 +145,7 @@ def test_freeing_space_removes_checkpoints_says_how_much_and_leaves_the_rest(lis
     run = find_experiment(listed, EXPERIMENT_ID).runs[0]
     run.checkpoints.mkdir(parents=True)
     (run.checkpoints / "step-10.pt").write_bytes(b"x" * 2**20)
-    compute(resources.get_store(), 100.0)  # as a look does that follows the page
+    compute(resources.get_store(), 100.0)  # as the next look of the page does
     app = ticked(EXPERIMENT_ID)
     labels = {button.key: button.label for button in app.button}
     assert labels["free-checkpoints"] == "Remove checkpoints (1.0 MiB)"
@@ -164,7 +164,7 @@ def test_who_may_only_look_is_offered_nothing_that_changes_the_list(
 def test_a_search_that_is_longer_than_any_is_not_made(
     unchanged: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
-    """Half a million words in one had been looked for in every experiment for minutes."""
+    """Half a million words in a search were searched in every experiment for minutes."""
     app = opened("experiments", q="no-such-word " * 39)  # 507 characters
     assert names(app) == ["Second", "First of all"]
     assert "a search has at most 500 characters, so the search is ignored." in text(app)
@@ -175,7 +175,8 @@ def test_a_search_that_is_longer_than_any_is_not_made(
 
 
 def test_an_interval_is_drawn_against_one_on_a_logarithmic_axis():
-    """60 is the middle of 120; with a reach of log 2, 2 lies 53 to its right, 0.5 to its left."""
+    """60 is the middle of 120; with a reach of log 2, 2 is 53 to its right, 0.5 is 53 to its
+    left."""
     reach = table.reach([0.5, 2.0, None, 1.1])
     drawn = table.interval(1.0, 2.0**0.5, 2.0, "faster", reach)
     assert drawn is not None and drawn.startswith("data:image/svg+xml,")
@@ -185,7 +186,7 @@ def test_an_interval_is_drawn_against_one_on_a_logarithmic_axis():
 
 
 def fail(folder: DataDir, error: str | None, message: str, state=RunState.FAILED) -> AppTest:
-    """The form of an experiment that ended so."""
+    """The form of an experiment that ended in this way."""
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label).claim().start()
         if error is not None:

@@ -1,4 +1,4 @@
-"""Matrix, Trends and Devices as a reader gets them."""
+"""Matrix, Trends and Devices as readers see them."""
 
 import socket
 from dataclasses import replace
@@ -30,7 +30,7 @@ def test_a_worse_level_is_told_first_and_nothing_called_well_above_a_backend_tha
     assert "**inductor** since" in said and "2026-11-09" in said
     assert "torch 2.12.0 to 2.13.0" in said
     assert "experiment=20261109-093015-123456-7f3a" in said, "its first experiment is a click away"
-    # Eight nights with the torch before, of which no step can be told, and eleven.
+    # Eight nights with the previous torch, too few to detect a step, and eleven.
     before = {"torch": "2.12.0"}
     assert "Too few experiments to detect a change" in trends(**before)
     for day in (13, 14, 15):

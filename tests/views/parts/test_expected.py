@@ -1,4 +1,4 @@
-"""What a page is going to need is drawn out of sight before the page is read."""
+"""The page draws parts that it will need out of sight before anybody reads it."""
 
 from pathlib import Path
 
@@ -19,6 +19,6 @@ def test_a_part_of_each_kind_that_stands_beside_charts_is_there_first_out_of_sig
     style = (VIEWS / "shared/style.css").read_text()
     rule = style.partition(":has(> .st-key-expected),")[2]
     assert rule.partition("}")[0].split() == [".st-key-loading-charts", "{", "display:", "none;"]
-    # Later the server is done by the time that they are there.
+    # If drawn later, the server would be done before them.
     page = (VIEWS / "experiment.py").read_text()
     assert page.partition("def main() -> None:\n")[2].split()[0] == "expect_parts()"

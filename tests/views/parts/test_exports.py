@@ -1,5 +1,5 @@
-"""What leaves a page says what it shows, under a name that says it too, in the size and colours of
-where it goes, and nothing covers it."""
+"""Exported figures and files tell what they show, also in their names, have the size and colours of
+their purpose, and nothing covers them."""
 
 import asyncio
 import re
@@ -158,9 +158,9 @@ def test_one_browser_draws_figures_each_in_its_format_where_an_event_loop_runs_a
         kinds = ({}, {"width": 400}, {"format": "svg"}, {"format": "pdf"})
         return pictures.draw([(FIGURE, PNG | kind) for kind in kinds])
 
-    with ThreadPoolExecutor(1) as thread:  # Playwright's loop runs in this one.
+    with ThreadPoolExecutor(1) as thread:  # Playwright's loop runs in this thread.
         first, second, vectors, paper = thread.submit(asyncio.run, ask()).result()
-    # Width and height stand behind the signature and the head of the first chunk.
+    # Width and height follow the signature and the head of the first chunk.
     assert [struct.unpack(">II", picture[16:24]) for picture in (first, second)] == [
         (600, 400),
         (800, 400),

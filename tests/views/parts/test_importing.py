@@ -1,4 +1,4 @@
-"""What is brought in on a page: by those who may, whatever it is called, whatever it holds."""
+"""Imports on a page: only by people who may act, whatever the name and the content."""
 
 import io
 import zipfile

@@ -1,4 +1,5 @@
-"""The time left that pages show, at moments of recorded experiments, against what was left."""
+"""The remaining time that pages show, at moments of recorded experiments, against the time that
+really remained."""
 
 import json
 import os
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.heavy  # replays of recorded experiments: seconds
 
 RECORDED = sorted(EXAMPLES.glob("*/*.baseline"))
 (SINCE_PROFILES_HAVE_A_BUDGET,) = EXAMPLES.glob("bert-base-reviews-h200/*.baseline")
-"""Earlier ones were profiled three times as long as any is now, which nothing told beforehand."""
+"""Earlier experiments were profiled three times as long as any is now, and no record announced
+it."""
 MOMENTS = (0.25, 0.5, 0.875)
 """Shares of an experiment's time, from the first claim to the last end."""
 MOST = 1.5
@@ -51,7 +53,8 @@ def leave_what_was_there(run: Path, at: float, to: Path) -> None:
 
 
 def shown_over_true(baseline: Path, folder: Path, earlier: list[Costs]) -> Mapping[float, float]:
-    """By the moment, the seconds shown over those that were left; none where none are shown."""
+    """The ratio of shown to real remaining seconds, by moment; moments without a shown time are
+    left out."""
     experiment_id = baseline.name.removesuffix(".baseline")
     runs = sorted(baseline.parent.iterdir())
     begun, ended = min(times(run)[0] for run in runs), max(times(run)[1] for run in runs)

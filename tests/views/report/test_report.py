@@ -1,5 +1,5 @@
-"""What leaves of a whole experiment: an archive of all its files, and a report in one file, which
-opens without a network, presents itself, and is imported again."""
+"""Exports of a whole experiment: an archive of all its files, and a report in one file, which opens
+without a network, presents itself, and can be imported."""
 
 import io
 import re
@@ -37,7 +37,7 @@ NAME = "race-20261121-7f3a"
 
 @pytest.fixture(autouse=True, scope="module")
 def _packed_once() -> Iterator[None]:
-    """To pack Plotly's program takes a third of the time of a report."""
+    """Packing plotly.js takes a third of the time of a report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_packed", cache(files._packed))
         yield
@@ -89,7 +89,7 @@ def test_figures_are_in_the_archive_as_pictures(race: Store) -> None:
 
 
 def record_scenario(data_dir: DataDir, scenario: str, experiment_id: str = EXPERIMENT_ID) -> None:
-    """Twenty steps of each run; where caches are compared, 8 s of compiling cold and 2 s warm."""
+    """Twenty steps of each run; if caches are compared, compiling takes 8 s cold and 2 s warm."""
     spec = experiment_spec(num_steps=20, scenario=scenario)
     for variant in spec.variants:
         run = Recording(data_dir.runs, variant.label, spec, experiment_id).claim().start()
@@ -134,7 +134,7 @@ def test_a_report_is_imported_and_written_again_with_equal_data(
 
 
 def screens(page: str) -> list[str]:
-    """What is in each screen of a presentation, and what follows up to the next."""
+    """The content of each screen of a presentation, and what follows up to the next screen."""
     return re.split(r'<(?:section|figure) class="[^"]*\bscreen"', page)[1:]
 
 
@@ -220,8 +220,8 @@ def test_a_report_of_a_suite_run_begins_with_what_it_comes_to(data_dir: DataDir)
 
 @pytest.fixture(scope="module")
 def shown(browser: Browser, page: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A report opened from the disk, without a network, on a projector; each test finds it as the
-    one before left it."""
+    """A report opened from the disk, without a network, on a projector; each test continues where
+    the previous one ended."""
     file = tmp_path_factory.mktemp("written") / "report.html"
     file.write_text(page)
     context = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True)

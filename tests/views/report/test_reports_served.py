@@ -1,4 +1,5 @@
-"""Reports at their addresses: for many, for those who leave, and for what is not there."""
+"""Reports at their addresses: for many readers, for readers who leave, and for missing
+experiments."""
 
 import asyncio
 import threading
@@ -31,7 +32,7 @@ def store(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]
 
 
 class Request:
-    """A request for a report, and what comes of it."""
+    """A request for a report, and its answer."""
 
     def __init__(self, requested: str, client: str = "10.0.0.1") -> None:
         self.scope = {
@@ -77,8 +78,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Gate:
-    """In place of what makes a report: waits at each experiment until it is opened, and says which
-    were come to."""
+    """Replaces the function that makes a report: waits at each experiment until the gate opens, and
+    records the reached experiments."""
 
     def __init__(self) -> None:
         self.came: list[str] = []
@@ -159,7 +160,7 @@ def test_the_making_of_a_report_is_left_before_each_experiment_is_looked_at_or_w
 
 
 def test_a_long_report_holds_up_no_short_one(store: Store, gate: Gate) -> None:
-    """Of two long ones the second follows the first."""
+    """Of two long reports, the second follows the first."""
     first, second = Request(",".join(IDS)), Request(",".join(IDS[::-1]), "10.0.0.2")
     short = Request(EXPERIMENT_ID, "10.0.0.3")
 

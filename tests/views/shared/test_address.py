@@ -1,4 +1,4 @@
-"""Widgets whose values stand in the address."""
+"""Widgets whose values are in the address."""
 
 from streamlit.testing.v1 import AppTest
 
@@ -13,7 +13,7 @@ def page() -> None:
 
 
 def visit(app: AppTest, *models: str) -> tuple[list[str], str | None]:
-    """What the widget of the page shows, and its key; then another page is visited."""
+    """The value and the key of the page's widget; then another page is visited."""
     app.query_params["model"] = list(models)
     app.run()
     shown, key = app.multiselect[0].value, app.multiselect[0].key
@@ -83,7 +83,7 @@ def test_an_address_from_before_a_choice_does_not_undo_the_choice_and_a_later_ad
     app.selectbox[0].select("older").run()
     assert app.query_params["suite_run"] == "older"
     app.query_params.update({"suite_run": "newer", "against": "of the newer one"})
-    app.run()  # As by a part of the page that runs by itself.
+    app.run()  # As a part of the page that runs by itself would.
     assert app.selectbox[0].value == "older"
     assert app.query_params == {"suite_run": "older"}
     app.session_state["chosen_suite_run_replaced"] = ("newer", 0.0)  # long ago

@@ -1,4 +1,5 @@
-"""What pages share: the machine, and looks at the run folders that take a small part of a core."""
+"""State that pages share: the machine, and reads of the run folders that take a small part of a
+core."""
 
 import time
 from concurrent.futures import Future
@@ -23,7 +24,7 @@ ONE_GPU = ("gpu proc/driver/nvidia/gpus/0000:01:00.0",)
 
 @pytest.fixture
 def probed(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> list[DataDir]:
-    """How often torch was asked."""
+    """The folders of the requests to torch."""
     folders: list[DataDir] = []
 
     def probe(folder: DataDir) -> Capabilities:
@@ -58,7 +59,7 @@ def test_a_running_dashboard_asks_anew_when_a_gpu_was_added_and_in_vain_once(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """The time of day and the CPU time, as a test sets them."""
+    """Wall time and CPU time, as a test sets them."""
     now = {"monotonic": 1000.0, "thread_time": 0.0}
     monkeypatch.setattr(time, "monotonic", lambda: now["monotonic"])
     monkeypatch.setattr(time, "thread_time", lambda: now["thread_time"])
@@ -66,7 +67,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 def looked(store: Store, clock: dict[str, float], *, after: float) -> bool:
-    """Whether a new run is taken in so many seconds later; to draw it takes 0.12 s of a core."""
+    """Whether a new run is ingested so many seconds later; drawing it takes 0.12 s of a core."""
     clock["monotonic"] += after
     number = sum(1 for _ in store.data_dir.run_dirs())
     Recording(store.data_dir.runs, "baseline", experiment_id=f"20261122-000000-000000-{number:04}")

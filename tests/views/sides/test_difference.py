@@ -1,4 +1,4 @@
-"""Side by side: the page of experiments held against each other."""
+"""Side by side: the page that compares experiments."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ IDS = [f"2026112{day}-093015-123456-7f3a" for day in range(10)]
 
 @pytest.fixture(scope="module")
 def recorded(kept_folder: DataDir) -> DataDir:
-    """Two alike, and one of another model."""
+    """Two equal experiments, and one with another model."""
     spec = experiment_spec(num_steps=80)
     for experiment_id in IDS[:2]:
         record_experiment(kept_folder.runs, spec, experiment_id)
@@ -40,7 +40,7 @@ def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
     drawn = charts(app)
     assert '"name":"A"' in drawn and '"name":"B"' in drawn
     assert "Loss of baseline" in said
-    # What was put away can still be held against others.
+    # Archived experiments can still be compared.
     change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
     for chosen, shown in (("inductor", "inductor"), ("nonsense", "baseline")):
         assert f"Loss of {shown}" in text(beside(*IDS[:2], losses_of=chosen))
@@ -66,7 +66,7 @@ def test_fewer_than_two_or_more_than_eight_break_nothing(folder: DataDir):
 
 
 def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
-    """Equal step times with one batch: the second device brings nothing."""
+    """Equal step times with one batch: the second device saves nothing."""
     on_gpu = {"device_name": "Test GPU"}
     for experiment_id, devices in zip(IDS[:3], (["0"], ["0", "1"], ["0", "1"]), strict=True):
         spec = experiment_spec(num_steps=80, devices=tuple(f"cuda:{number}" for number in devices))

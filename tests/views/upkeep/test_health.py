@@ -1,4 +1,4 @@
-"""`/healthz` tells the truth, also when it is bad."""
+"""`/healthz` reports the true state, also if it is bad."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def test_every_number_of_a_made_folder_is_what_counting_it_by_hand_gives(
     pause(folder)
     state.look()
     seen = state.look()
-    # Two runs of each of three experiments wait; the second one is held, which is no waiting.
+    # Two runs of each of three experiments are queued; the second experiment is held.
     assert seen.runs == {"finished": 3, "running": 1, "failed": 1, "queued": 6}
     assert seen.experiments_waiting == 2 and not seen.supervisor_alive
 

@@ -1,4 +1,5 @@
-"""What a server does when it starts: what the first page needs is there before a reader is."""
+"""What a server does when it starts: everything that the first page needs is ready before a reader
+comes."""
 
 import os
 import subprocess
@@ -37,8 +38,8 @@ def refuse(*_: object) -> None:
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the server rested, without doing so: the clock is put forward instead. It is theirs
-    alone: threads that other tests left behind sleep as ever."""
+    """The server's rests; the clock is put forward instead of sleeping. Other threads sleep as
+    usual."""
     rests: list[float] = []
     clock = SimpleNamespace(sleep=rests.append, monotonic=lambda: time.monotonic() + sum(rests))
     monkeypatch.setattr(startup, "time", clock)
@@ -67,7 +68,7 @@ def test_a_reader_puts_it_off(folder: DataDir, slept: list[float], monkeypatch: 
 
     def rest(seconds: float) -> None:
         slept.append(seconds)
-        if len(slept) == 1:  # Somebody comes while it waits, once.
+        if len(slept) == 1:  # A reader comes once while it waits.
             get_store()
         else:
             raise StoreUnusable("enough was seen")
@@ -109,7 +110,7 @@ assert not {"torch", "transformers", "datasets"} & set(sys.modules)
 def test_what_the_first_page_needs_not_is_not_imported_before_it_and_torch_not_even_then(
     folder: DataDir,
 ) -> None:
-    """Each takes as long as a tenth of all that a reader waits for."""
+    """Importing each of them would take a tenth of the time for which a reader waits."""
     record_experiment(folder.runs)
     modules = printed(FIRST_PAGE).split()
     assert not {"scipy.special", "scipy.stats", "kaleido", "torch"} & {*modules}

@@ -1,4 +1,4 @@
-"""A thread that hangs in a process that goes on is told, by the doctor and by the probes."""
+"""The doctor and the probes report a thread that hangs in a process that continues."""
 
 import json
 import threading
@@ -35,7 +35,7 @@ SPEC = ExperimentSpec(
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """What blocked threads wait for; opened in the end."""
+    """The event that blocked threads wait for; set at the end."""
     monkeypatch.setattr(heartbeat, "THREAD_STUCK_SECONDS", 0.5)
     monkeypatch.setattr(processes, "STUCK_SECONDS", 0.5)
     monkeypatch.setattr(state, "STUCK_SECONDS", 0.5)

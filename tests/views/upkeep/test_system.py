@@ -1,4 +1,4 @@
-"""The page System, and the line above all pages while something is wrong."""
+"""The page Machine, and the line above all pages while something is wrong."""
 
 from collections.abc import Iterator
 
@@ -100,9 +100,9 @@ def test_what_is_wrong_stands_above_every_page_only_once_it_lasts(
             answer.result()
         return [finding.subject for finding in watch.wrong(folder)]
 
-    assert after(0.0) == [] and len(looks) == 3  # the first page has the machine to itself
+    assert after(0.0) == [] and len(looks) == 3  # no other check runs before the first page
     assert after(5.0) == [] and len(looks) == 2  # just now
-    assert after(10.0) == [] and len(looks) == 2  # nobody looks again so soon
+    assert after(10.0) == [] and len(looks) == 2  # the next check is not due yet
     assert after(30.0) == ["Supervisor"]
     assert after(30.0) == []
     monkeypatch.setattr(strip, "watching", watch)
