@@ -9,7 +9,7 @@
         optimizer.step()
         breakeven.step(loss, samples=len(batch))
 
-Under `breakeven script train.py` the script runs once for each backend, and these functions
+Under `breakeven run train.py` the script runs once for each backend, and these functions
 measure it. Run by itself, the script works as before: `compile` is `torch.compile`, and the other
 functions do almost nothing (docs/own-training.md).
 """

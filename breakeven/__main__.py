@@ -6,7 +6,7 @@ Each part is imported on first use: a GPU machine may have neither DuckDB nor St
 import sys
 from importlib.util import find_spec
 
-from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED, ends_quietly
+from breakeven.runner.commands.entry import ends_quietly, reads_database
 
 NEEDS_DUCKDB = (
     "`breakeven {0}` needs duckdb, which is not installed here: install duckdb, or copy the run "
@@ -24,10 +24,9 @@ def main() -> int:
         serve()
         return 0
     arguments = sys.argv[1:]
-    command = arguments[0]
-    if command in STORED and NEEDS_NO_DATABASE not in arguments:
+    if reads_database(arguments):
         if find_spec("duckdb") is None:
-            sys.stderr.write(f"{NEEDS_DUCKDB.format(command)}.\n")
+            sys.stderr.write(f"{NEEDS_DUCKDB.format(arguments[0])}.\n")
             return BAD_INPUT
         from breakeven.storage.__main__ import main as read
 

@@ -9,7 +9,6 @@ Of the other commands: 0, or 2 for bad input.
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from breakeven.runner.arguments.conditions import add_fail_if
@@ -17,13 +16,17 @@ from breakeven.runner.arguments.filters import add_list_options
 from breakeven.runner.arguments.lengths import add_plan
 from breakeven.runner.commands.entry import (
     FROM_INPUT,
+    IMPORT,
+    IMPORT_TEXT,
     NEEDS_NO_DATABASE,
     PLAN_INVESTIGATION,
-    STORED,
+    Add,
+    actions_of,
+    adder,
     ends_quietly,
 )
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.protocol.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import commands
 from breakeven.storage.commands import BAD_INPUT
 from breakeven.storage.errors import StoreError
@@ -32,10 +35,10 @@ from breakeven.storage.terminal import trend as trend_report
 
 TEAM_ACTIONS = {
     "status": "what the store holds, and who feeds it",
-    "ingest": "take in the run folders that are here; with --watch until it is stopped",
-    "upkeep": "turn rows into files, many files into one, drop earlier states; daily",
+    "ingest": "take in the run folders of this machine",
+    "upkeep": "write rows to files, merge small files, drop earlier states; once a day",
     "rebuild": "delete the rows of this data folder, and take it in again",
-    "reset": "forget all; machines take their folders in again (needs --yes)",
+    "reset": "forget all; machines take in their run folders again (needs --yes)",
 }
 
 
@@ -61,79 +64,84 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands with their options; `execute` of what it parses runs the command."""
-    command_line = argparse.ArgumentParser(prog="breakeven")
-    kinds = command_line.add_subparsers(required=True, metavar="COMMAND")
+    all_commands = argparse.ArgumentParser(prog="breakeven")
+    add = adder(all_commands.add_subparsers(required=True, metavar="COMMAND"))
+    _add_results(add)
+    _add_lists(add)
+    _add_export(add)
+    action = actions_of(add("data"), "data", required=True)
+    bring = action(IMPORT[1], commands.import_files, IMPORT_TEXT, "FILE...")
+    bring.add_argument("files", type=Path, nargs="+", metavar="FILE", help="file to read")
+    _add_team(add)
+    _add_inner_commands(add)
+    return all_commands
 
-    def add(name: str, execute: Callable[..., int], text: str = "") -> argparse.ArgumentParser:
-        text = text or STORED[name]
-        command = kinds.add_parser(name, help=text, description=text)
-        command.set_defaults(execute=execute)
-        where = f"where runs are kept {DEFAULT_TEXT}"
-        command.add_argument("--data-folder", type=Path, default=default_data_folder(), help=where)
-        return command
 
-    showing = add("show", commands.show)
-    showing.add_argument("experiment", metavar="ID", help="of an experiment or of a suite run")
-    showing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
+def _add_results(add: Add) -> None:
+    """Commands on one experiment: `show` and `explain`."""
+    show = add("show", commands.show, operands="ID")
+    show.add_argument("experiment", metavar="ID", help="of an experiment or of a suite run")
+    show.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
     text = "of an investigation, or with a slower backend: print the text of an issue for PyTorch"
-    showing.add_argument("--issue", action="store_true", help=text)
+    show.add_argument("--issue", action="store_true", help=text)
     text = "of a script: print only the change that `git apply` makes, as the plan recommends"
-    showing.add_argument("--diff", action="store_true", help=text)
-    add_plan(showing)
-    explaining = add("explain", commands.print_explanation)
-    explaining.add_argument("experiment", metavar="EXPERIMENT", help="its id, as `list` has it")
+    show.add_argument("--diff", action="store_true", help=text)
+    add_plan(show)
+    add_fail_if(show)
+    explain = add("explain", commands.print_explanation, operands="EXPERIMENT")
+    explain.add_argument("experiment", metavar="EXPERIMENT", help="its id, as in `list`")
     text = "of a `compare --ladder`: name the stage that fails, computes wrongly or loses time"
-    explaining.add_argument("--ladder", action="store_true", help=text)
-    for command in (showing, explaining):
+    explain.add_argument("--ladder", action="store_true", help=text)
+    for command in (show, explain):
         command.add_argument("--json", action="store_true", help="print JSON (docs/suites.md)")
-    add_fail_if(showing)
-    exporting = add("export", commands.export)
-    text = "ids of experiments or of suite runs; for a format of PyTorch one"
-    exporting.add_argument("experiments", nargs="+", metavar="EXPERIMENT", help=text)
-    exporting.add_argument(
+
+
+def _add_lists(add: Add) -> None:
+    """Commands on several experiments: `list`, `trend` and `diff`."""
+    listing = add("list", commands.print_list, operands="[WORD...]")
+    text = "print the states of the runs of all experiments; takes no filter"
+    listing.add_argument(NEEDS_NO_DATABASE, action="store_true", help=text)
+    trend = add("trend", commands.print_trend, operands="[WORD...]")
+    for command in (listing, trend):
+        add_list_options(command)
+    trend_report.add_trend_options(trend)
+    diff = add("diff", commands.print_difference, operands="EXPERIMENT... | RUN RUN")
+    text = "ids of experiments, of which the first is compared with the others; or two runs, "
+    text += "EXPERIMENT.LABEL, as their folders are named"
+    diff.add_argument("sides", nargs="+", metavar="EXPERIMENT|RUN", help=text)
+
+
+def _add_export(add: Add) -> None:
+    export = add("export", commands.export, operands="-o FILE EXPERIMENT...")
+    text = "ids of experiments or of suite runs; one for a format of PyTorch"
+    export.add_argument("experiments", nargs="+", metavar="EXPERIMENT", help=text)
+    export.add_argument(
         "--format",
         choices=[commands.HTML, *FORMATS],
         default=commands.HTML,
         help="a whole report (the default), or a format of PyTorch's benchmarks",
     )
-    exporting.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="a report must end in .html",
-    )
-    listing = add("list", commands.print_list)
-    listing.add_argument(
-        NEEDS_NO_DATABASE,
-        action="store_true",
-        help="how the runs of all experiments stand; takes no filter",
-    )
-    telling = add("trend", commands.print_trend)
-    for command in (listing, telling):
-        add_list_options(command)
-    trend_report.add_trend_options(telling)
-    text = "ids of experiments; or two runs, EXPERIMENT.LABEL, as their folders are named"
-    add("diff", commands.print_difference).add_argument(
-        "sides", nargs="+", metavar="EXPERIMENT|RUN", help=text
-    )
-    importing = add("import", commands.import_files)
-    importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    _add_inner_commands(add)
-    team = add("team", commands.work_on_team_store)
-    actions = "; ".join(f"{name}: {text}" for name, text in TEAM_ACTIONS.items())
-    team.add_argument("action", choices=list(TEAM_ACTIONS), help=actions)
-    team.add_argument("--watch", action="store_true", help="of ingest: go on")
-    days = "of upkeep: how long earlier states stay (default: 7, longer than a backup takes)"
-    team.add_argument("--days", type=float, default=7.0, help=days)
-    team.add_argument("--yes", action="store_true", help="of reset: really")
-    return command_line
+    text = "file to write; a report must end in .html"
+    export.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=text)
 
 
-def _add_inner_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+def _add_team(add: Add) -> None:
+    action = actions_of(add("team"), "team", required=True)
+    for name, text in TEAM_ACTIONS.items():
+        command = action(name, commands.work_on_team_store, text)
+        command.set_defaults(action=name)
+        if name == "ingest":
+            command.add_argument("--watch", action="store_true", help="go on until it is stopped")
+        elif name == "upkeep":
+            text = "how long earlier states stay (default: 7, longer than a backup takes)"
+            command.add_argument("--days", type=float, default=7.0, metavar="N", help=text)
+        elif name == "reset":
+            command.add_argument("--yes", action="store_true", help="really forget all")
+
+
+def _add_inner_commands(add: Add) -> None:
     """Commands for the runner alone, which may not open the database."""
-    text = "write the experiment that `breakeven investigate` queues"
+    text = "write the experiment of `breakeven investigate`"
     planning = add(PLAN_INVESTIGATION, commands.plan_investigation, text)
     planning.add_argument("run")
     planning.add_argument("--budget", type=float, required=True)

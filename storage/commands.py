@@ -230,7 +230,9 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
         return ""
     if why := why_no_rounds(comparison.spec):
         return f"no rounds can be added: {why}. {instead(comparison.spec, run)}"
-    return f"to time it further: breakeven add-rounds {comparison.experiment_id}{data_dir.option}"
+    return (
+        f"to time it further: breakeven resume {comparison.experiment_id} --rounds{data_dir.option}"
+    )
 
 
 def _use_lines(planned: Plan, comparison: Comparison, store: Store) -> str:

@@ -135,11 +135,11 @@ def test_a_script_beside_modules_that_are_named_like_breakevens_own_runs(
     keep(data_dir, replace(MACHINE, python=str(program.with_name("python"))))
     command = [
         program,
-        "script",
-        "train.py",
+        "run",
         "--backends=",
         "--controls=0",
         f"--data-folder={data_dir.path}",
+        "train.py",
     ]
     done = subprocess.run(
         command, cwd=project, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}

@@ -3,7 +3,7 @@
 Nothing is changed; what an evaluation found is only known where the script says it.
 
 python accelerate_loop.py --epochs 2        as ever
-breakeven script examples/scripts/accelerate_loop.py --backends inductor -- --epochs 2
+breakeven run --backends inductor examples/scripts/accelerate_loop.py --epochs 2
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Lightning's Trainer fits a curve. Nothing is changed.
 
 python lightning_module.py --epochs 2       as ever
-breakeven script examples/scripts/lightning_module.py --backends inductor -- --epochs 2
+breakeven run --backends inductor examples/scripts/lightning_module.py --epochs 2
 """
 
 import argparse

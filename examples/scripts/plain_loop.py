@@ -1,7 +1,7 @@
 """A plain training loop: a small network learns to tell points of a spiral apart.
 
 python plain_loop.py --epochs 2          as ever
-breakeven script examples/scripts/plain_loop.py --backends inductor -- --epochs 2
+breakeven run --backends inductor examples/scripts/plain_loop.py --epochs 2
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """transformers.Trainer teaches a small BERT which of two words comes first. Nothing is changed.
 
 python trainer.py --steps 40                as ever
-breakeven script examples/scripts/trainer.py --backends inductor -- --steps 40
+breakeven run --backends inductor examples/scripts/trainer.py --steps 40
 """
 
 import argparse

@@ -132,13 +132,9 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
 
 def add_facets(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `read_facets` reads."""
+    filters = parser.add_argument_group("filters, each as often as needed")
     for name, text in FACETS.items():
-        parser.add_argument(
-            f"--{name}",
-            action="append",
-            metavar="VALUE",
-            help=f"{text}; can be given several times",
-        )
+        filters.add_argument(f"--{name}", action="append", metavar="VALUE", help=text)
 
 
 def read_facets(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:

@@ -164,12 +164,16 @@ def written(field: Field, value: Any, flag: str | None = None) -> list[str]:
 
 def add_script_options(parser: argparse.ArgumentParser) -> None:
     """Adds the script and the options of `SCRIPT_FIELDS`."""
-    parser.usage = "breakeven script FILE [options] [-- ARGUMENT ...]"
-    parser.add_argument("script", metavar="FILE", help="the script, as `python FILE` would run it")
-    parser.epilog = (
-        "The script gets the arguments after --; relative paths of existing files become absolute."
-    )
+    add_script(parser, "the script, as `python FILE` would run it", is_required=True)
     add_field_options(parser, SCRIPT_FIELDS, SCRIPT_FLAGS)
+
+
+def add_script(parser: argparse.ArgumentParser, text: str, *, is_required: bool) -> None:
+    """Adds a script with its own arguments, which are all words after it."""
+    parser.add_argument("script", nargs=None if is_required else "?", metavar="FILE", help=text)
+    text = "arguments of the script: all that follows it; relative paths of existing files become "
+    text += "absolute"
+    parser.add_argument("script_arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help=text)
 
 
 def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentSpec:
@@ -206,22 +210,23 @@ def write_script(spec: ExperimentSpec) -> list[str]:
     """The arguments of the command that makes the same experiment; defaults are left out."""
     assert spec.model.script is not None
     flags = {path: SCRIPT_FLAGS.get(path) for path in SCRIPT_FIELDS}
-    arguments = ["--", *spec.script.arguments] if spec.script.arguments else []
-    return [spec.model.script, *write_spec(spec, flags), *arguments]
+    # argparse takes the first `--` after the script for its own.
+    dashes = ["--"] if spec.script.arguments[:1] == ("--",) else []
+    return [*write_spec(spec, flags), spec.model.script, *dashes, *spec.script.arguments]
 
 
 COMMAND = "breakeven compare"
 
 
 def command_line(spec: ExperimentSpec, between: str = " \\\n  ") -> str:
-    """`breakeven compare ...`, for a script `breakeven script ...`, with every option that differs
+    """`breakeven compare ...`, for a script `breakeven run ...`, with every option that differs
     from its default.
 
     The command cannot allow the user's own code: the machine that runs it must.
     """
     words = [COMMAND, *map(shlex.quote, write_spec(spec))]
     if spec.workload.is_own_program:
-        words = ["breakeven script", *map(shlex.quote, write_script(spec))]
+        words = ["breakeven run", *map(shlex.quote, write_script(spec))]
     return between.join(words)
 
 

@@ -53,7 +53,7 @@ QUEUE_SECONDS = 2.0
 """Interval between two reads of the queue."""
 OVER_SEVERAL = (
     "a run on several machines does not work with --ray or --slurm; queue it without --ray "
-    "or --slurm, and run `breakeven supervise --join` on the others (docs/devices.md)"
+    "or --slurm, and run `breakeven queue start --join` on the others (docs/devices.md)"
 )
 
 

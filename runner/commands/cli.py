@@ -7,23 +7,22 @@ finish; 2 bad input; 3 a backend or an environment breaks parity; 4 parity could
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
+from breakeven.runner.commands.data import add_data_command
 from breakeven.runner.commands.doctor import add_doctor_options, examine_machine
-from breakeven.runner.commands.entry import BAD_INPUT, STORED
-from breakeven.runner.commands.library import add_library_commands
+from breakeven.runner.commands.entry import BAD_INPUT, COMMANDS, STORED, adder
 from breakeven.runner.commands.link import add_token_options, print_link
+from breakeven.runner.commands.list_runs import add_list_of_runs
+from breakeven.runner.commands.queue import add_queue_command
 from breakeven.runner.commands.searches import add_search_commands
 from breakeven.runner.commands.start import add_start_commands
 from breakeven.runner.errors import NotWritable, RunnerError
-from breakeven.runner.protocol.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
+from breakeven.runner.protocol.data_dir import DataDir
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    ours, theirs = split_at_dashes(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(ours)
-    options.script_arguments = theirs
+    options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     try:
         status: int = options.execute(DataDir(options.data_folder), options)
         return status
@@ -33,40 +32,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        sys.stderr.write(f"{NotWritable(Path(options.data_folder), error)}\n")
+        sys.stderr.write(f"{NotWritable(options.data_folder, error)}\n")
         return BAD_INPUT
-
-
-def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words before and after `--`, which argparse would mix up."""
-    words = list(arguments)
-    place = words.index("--") if "--" in words else len(words)
-    return words[:place], words[place + 1 :]
 
 
 def parser() -> argparse.ArgumentParser:
     """All commands with their options; `execute` of the parsed options runs the command."""
-    whole = argparse.ArgumentParser(
-        prog="breakeven", description="Without a command, breakeven serves the dashboard."
+    all_commands = argparse.ArgumentParser(
+        prog="breakeven",
+        usage="breakeven [COMMAND ...]",
+        description=_overview(),
+        epilog="`breakeven COMMAND --help` describes a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = whole.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(name: str, execute: Callable[..., int], text: str) -> argparse.ArgumentParser:
-        usage = f"breakeven {name} [options]"
-        command = commands.add_parser(name, help=text, description=text, usage=usage)
-        command.set_defaults(execute=execute)
-        where = f"folder of all runs {DEFAULT_TEXT}"
-        command.add_argument("--data-folder", default=default_data_folder(), help=where)
-        return command
-
+    commands = all_commands.add_subparsers(
+        required=True, prog="breakeven", metavar="COMMAND", help=argparse.SUPPRESS
+    )
+    add = adder(commands)
     add_start_commands(add)
     add_search_commands(add)
-    add_library_commands(add)
-    for name, text in STORED.items():
+    add_list_of_runs(add)
+    for name in STORED:
         if name not in commands.choices:
-            commands.add_parser(name, help=text)
-    text = "find what is wrong with machine, installation and data folder, and name remedies"
-    add_doctor_options(add("doctor", examine_machine, text))
-    text = "print the secret link, with which people act on the dashboard from elsewhere"
-    add_token_options(add("token", print_link, text))
-    return whole
+            add(name)
+    add_queue_command(add)
+    add_data_command(add)
+    add_doctor_options(add("doctor", examine_machine))
+    add_token_options(add("token", print_link))
+    return all_commands
+
+
+def _overview() -> str:
+    """All commands by what people want, a line each."""
+    lines = ["Without a command, breakeven serves the dashboard."]
+    for purpose, texts in COMMANDS.items():
+        lines += ["", f"{purpose}:", *(f"  {name:<12} {text}" for name, text in texts.items())]
+    return "\n".join(lines)

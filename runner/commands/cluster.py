@@ -1,4 +1,4 @@
-"""Options of `supervise` for several machines: the queue on a cluster (`--ray`, `--slurm`), and
+"""Options of `queue start` for several machines: the queue on a cluster (`--ray`, `--slurm`), and
 this machine in runs of several machines (`--join`)."""
 
 import argparse

@@ -1,26 +1,52 @@
-"""Start and end of every command: which package runs it, and closed pipes."""
+"""All commands with their texts, and what every command does at its start and end."""
 
 import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
+from pathlib import Path
+from typing import Protocol
 
-Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
-"""Adds a command: its name, the function that runs it, and its text."""
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.protocol.data_dir import DEFAULT_TEXT, default_data_folder
+from breakeven.runner.texts import printable
+
 BAD_INPUT = 2
-STORED = {
-    "list": "search, filter and sort experiments and their results; or list the states of runs",
-    "show": "print the result of an experiment or a suite run",
-    "explain": "explain why each backend is faster or slower, or name the compiler stage at fault",
-    "diff": "compare the first experiment with others, or the compiler's work in two runs",
-    "trend": "show a number of the same training over time, and its lasting changes",
-    "export": "write experiments as an HTML report, or in a format of PyTorch's benchmarks",
-    "import": "read reports, archives of run folders, and results of PyTorch's benchmarks",
-    "team": "maintain the store that a team shares (docs/operating.md)",
+COMMANDS = {
+    "measure": {
+        "run": "compare backends on a training script of your own",
+        "compare": "compare backends on a model and data that options name",
+        "tune": "find the fastest way to train for a planned length",
+        "investigate": "find why a run failed, learns something else, or is slower",
+    },
+    "read": {
+        "list": "search, filter and sort experiments; list the states of runs",
+        "show": "print the result of an experiment or of a suite run",
+        "explain": "explain why each backend is faster or slower",
+        "diff": "print what differs between experiments, or between two runs",
+        "trend": "print a number of the same training over time",
+        "export": "write a report in HTML, or a format of PyTorch's benchmarks",
+    },
+    "wait in the queue": {
+        "queue": "add experiments, start, order, hold, pause and cancel them",
+        "resume": "continue stopped runs from their checkpoints, or add rounds",
+    },
+    "maintain": {
+        "data": "label, delete, restore, clean and import experiments",
+        "team": "maintain the store that a team shares",
+        "doctor": "find what is wrong with machine, installation and data folder",
+        "token": "print the secret link, with which people act from elsewhere",
+    },
 }
-"""Commands that `storage/` runs; `--help` of the runner lists them, too."""
+"""The text of each command, by what people want."""
+TEXTS = {name: text for group in COMMANDS.values() for name, text in group.items()}
+STORED = ("list", "show", "explain", "diff", "trend", "export", "team")
+"""Commands that `storage/` runs."""
+IMPORT = ("data", "import")
+IMPORT_TEXT = "read reports, archives of run folders, and results of PyTorch's benchmarks"
+"""The one action of `data` that `storage/` runs."""
 NEEDS_NO_DATABASE = "--runs"
 """With this option `list` reads the run folders alone."""
 FROM_INPUT = "-"
@@ -30,10 +56,82 @@ PLAN_INVESTIGATION = "plan-investigation"
 """A command of `storage/` for `investigate` alone, which needs the verdicts on a run."""
 
 
+def reads_database(words: Sequence[str]) -> bool:
+    """Whether `storage/` runs the command of these words."""
+    stored = words[0] in STORED or tuple(words[:2]) == IMPORT
+    return stored and NEEDS_NO_DATABASE not in words
+
+
+class Add(Protocol):
+    """Adds a command with `--data-folder`: its name, the function that runs it (without one,
+    `storage/` or an action of the command does), its text, and what its usage names after the
+    options."""
+
+    def __call__(
+        self,
+        name: str,
+        execute: Callable[..., int] | None = None,
+        text: str = "",
+        operands: str = "",
+    ) -> argparse.ArgumentParser: ...
+
+
+def adder(
+    parsers: "argparse._SubParsersAction[argparse.ArgumentParser]", parent: str = "breakeven"
+) -> Add:
+    """Adds commands to `parsers`, which belong to the command `parent`."""
+    is_inner = " " in parent
+
+    def add(
+        name: str,
+        execute: Callable[..., int] | None = None,
+        text: str = "",
+        operands: str = "",
+    ) -> argparse.ArgumentParser:
+        text = text or TEXTS[name]
+        usage = " ".join(filter(None, [parent, name, "[options]", operands]))
+        command = parsers.add_parser(name, help=text, description=text, usage=usage)
+        if execute is not None:
+            command.set_defaults(execute=execute)
+        command.add_argument(
+            "--data-folder",
+            type=Path,
+            # The default of an inner command would replace what was given before its name.
+            default=argparse.SUPPRESS if is_inner else default_data_folder(),
+            metavar="FOLDER",
+            help=f"folder of all runs {DEFAULT_TEXT}",
+        )
+        return command
+
+    return add
+
+
+def actions_of(command: argparse.ArgumentParser, name: str, *, required: bool) -> Add:
+    """Adds actions to the command of this name: `breakeven queue add`."""
+    command.usage = f"breakeven {name} {'ACTION' if required else '[ACTION]'} [options]"
+    parsers = command.add_subparsers(
+        required=required, prog=f"breakeven {name}", metavar="ACTION", title="actions"
+    )
+    return adder(parsers, f"breakeven {name}")
+
+
 def tell(text: str) -> None:
     """Prints a line of a command's answer."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def for_all(names: Sequence[str], act: Callable[[str], str]) -> int:
+    """Calls `act` for each name, such as an experiment's id, and prints its answer or error.
+    Returns 2 if one call failed."""
+    status = 0
+    for name in names:
+        try:
+            tell(f"{name}: {act(name)}")
+        except RunnerError as error:
+            sys.stderr.write(f"{printable(name)}: {error}\n")
+            status = BAD_INPUT
+    return status
 
 
 def ends_quietly(main: Callable[[], int]) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from breakeven.runner.arguments.lengths import Length, add_plan
-from breakeven.runner.arguments.options import add_spec_options, checked
+from breakeven.runner.arguments.options import add_script, add_spec_options, checked
 from breakeven.runner.commands.entry import PLAN_INVESTIGATION, Add, tell
 from breakeven.runner.commands.start import add_allow_code, allow_code_again, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
@@ -29,17 +29,10 @@ SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 def add_search_commands(add: Add) -> None:
     """Adds the commands."""
-    command = add(
-        "tune",
-        _tune,
-        "find the fastest way to train a model, or with a script of your "
-        "own, for a planned length: try compilers and settings, end losing ones, confirm "
-        "the best",
-    )
-    command.usage = "breakeven tune [FILE] [options] [-- ARGUMENT ...]"
-    text = "a training script of your own, as for `script`; then only options that `script` has, "
-    text += "too, and `--set` for `script.folder` and `script.steps`"
-    command.add_argument("script", nargs="?", metavar="FILE", help=text)
+    command = add("tune", _tune, operands="[FILE [ARGUMENT...]]")
+    text = "a training script of your own; then only options that `run` has, too, and --set for "
+    text += "`script.folder` and `script.steps`"
+    add_script(command, text, is_required=False)
     add_allow_code(command)
     add_plan(command)
     text = "time limit of the search, such as 90s, 30m or 2h (default: 30m); the steps of the "
@@ -49,12 +42,7 @@ def add_search_commands(add: Add) -> None:
     text += "larger batches, which are another training"
     command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
     add_spec_options(command)
-    command = add(
-        "investigate",
-        _investigate,
-        "find the cause of a run that failed, learned "
-        "something else than the baseline, or is slower",
-    )
+    command = add("investigate", _investigate, operands="RUN")
     text = "the run, EXPERIMENT.LABEL, as its folder is named"
     command.add_argument("run", metavar="RUN", help=text)
     text = "time for the search, such as 90s, 30m or 2h; for a run that is only slow, time for "
@@ -67,10 +55,10 @@ def add_search_commands(add: Add) -> None:
 
 def read_budget(text: str) -> float:
     """Reads seconds; raises `ValueError`."""
-    found = _BUDGET.fullmatch(text.strip().lower())
-    if not found:
+    amount = _BUDGET.fullmatch(text.strip().lower())
+    if not amount:
         raise ValueError(f"{text!r} is not a time: write a number with s, m or h, such as 30m")
-    return float(found[1]) * SECONDS[found[2]]
+    return float(amount[1]) * SECONDS[amount[2]]
 
 
 def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -94,7 +82,11 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = run_through(data_dir, spec, storage)
     status = storage.run("show", [experiment.experiment_id])
     training = next(
-        (one for one in experiments(data_dir) if one.spec.confirms == experiment.experiment_id),
+        (
+            other
+            for other in experiments(data_dir)
+            if other.spec.confirms == experiment.experiment_id
+        ),
         None,
     )
     if training is None:

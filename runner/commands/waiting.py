@@ -113,7 +113,7 @@ def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
     first = find_experiment(data_dir, others[0])
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     named = f"{first.experiment_id} ({printable(first.spec.name)}){more}"
-    end = f"`breakeven cancel {first.experiment_id}{option}` ends it"
+    end = f"`breakeven queue cancel {first.experiment_id}{option}` ends it"
     if any(one.experiment_id == first.experiment_id for one in running):
         return [f"Waits for {named}, running in the same data folder: {end}."]
     return [

@@ -26,7 +26,7 @@ def check_disk(data_dir: DataDir) -> Iterator[Finding]:
     yield _room(
         "Disk",
         folder,
-        "`breakeven clean --budget 20GB` removes the trash, then "
+        "`breakeven data clean --budget 20GB` removes the trash, then "
         "old checkpoints, then artifacts; results stay",
     )
     if os.stat(temporary).st_dev != os.stat(folder).st_dev:

@@ -31,7 +31,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     """Checks whether a supervisor runs the queue and does not hang."""
     subject, heartbeat = "Supervisor", read_heartbeat(data_dir)
     pids = " ".join(map(str, heartbeat.pids)) or "PID"
-    kill = f"`kill -9 {pids}`, then `breakeven supervise`: runs resume from checkpoints"
+    kill = f"`kill -9 {pids}`, then `breakeven queue start`: runs resume from checkpoints"
     silent = duration(heartbeat.seconds_since_beat or 0.0)
     if heartbeat.is_stopped:
         evidence = f"process {pids} is suspended and gave no sign for {silent}"
@@ -53,7 +53,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
         return ok(subject, f"running; {counted}")
     if queued:
         evidence = f"{counted}, and no supervisor runs: {_some(queued)}"
-        return wrong(subject, evidence, "`breakeven supervise` runs the queue")
+        return wrong(subject, evidence, "`breakeven queue start` runs the queue")
     return ok(subject, "none runs, and no experiment waits")
 
 
@@ -101,7 +101,7 @@ def _close(data_dir: DataDir, lost: Collection[RunDir]) -> str:
     with lock:
         close_orphans(data_dir, ExitRecords())
     again = sum(run.state is RunState.QUEUED for run in lost)
-    waits = "; `breakeven supervise` runs the queue" if again else ""
+    waits = "; `breakeven queue start` runs the queue" if again else ""
     return f"{len(lost) - again} recorded as ended, {again} queued again{waits}"
 
 

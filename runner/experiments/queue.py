@@ -374,7 +374,7 @@ def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:
         if is_locked(data_dir.supervisor_lock):
             return None
         data_dir.make()
-        command = [sys.executable, "-m", "breakeven", "supervise", "--data-folder"]
+        command = [sys.executable, "-m", "breakeven", "queue", "start", "--data-folder"]
         return start_in_own_session(
             [*command, str(data_dir.path)], data_dir.supervisor_log, os.environ
         )

@@ -108,7 +108,7 @@ def ended_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
     if active:
         raise RunnerError(
             f"experiment {experiment_id!r} has not ended: {', '.join(active)} waits or runs. Stop "
-            f"it first (`breakeven cancel {experiment_id}`)"
+            f"it first (`breakeven queue cancel {experiment_id}`)"
         )
     return runs
 

@@ -118,7 +118,7 @@ def make(data_dir: DataDir, name: str, requirements: str) -> UvEnvironment:
         raise RunnerError(
             f"the environment {name} is there already, made from other requirements "
             f"({', '.join(there.requirements.split())}); choose another name, or remove it: "
-            f"`breakeven clean --environments {name}`"
+            f"`breakeven data clean --environments {name}`"
         )
     uv = _uv()
     data_dir.make()

@@ -2,7 +2,7 @@
 folder.
 
     RUN.json            address of the run's first machine          its process there
-    EXPERIMENT.N.seat   which machine is number N                   `supervise --join` there
+    EXPERIMENT.N.seat   which machine is number N                   `queue start --join` there
     RUN.N.here          number N is about to begin                  the run's process there
     RUN.N.failed        why number N failed                         the run's process there
 

@@ -77,7 +77,7 @@ class PlaceSpec(Spec):
             "Machines",
             "--nnodes",
             help="Number of machines that every run uses, each with these devices. On every "
-            "machine except the first, run `breakeven supervise --join` with the same "
+            "machine except the first, run `breakeven queue start --join` with the same "
             "data folder (docs/devices.md).",
         ),
     ] = 1

@@ -183,7 +183,7 @@ def test_whatever_changes_the_queue_or_the_library_is_a_line_of_the_log(data_dir
     queue_order.pause(data_dir, paused=False)
     change_labels(data_dir, first, lambda old: old.tagged(["mine", "fast"]))
     change_labels(data_dir, first, lambda old: replace(old, tags=()))
-    assert main(["cancel", f"--data-folder={data_dir.path}", first]) == 0
+    assert main(["queue", "cancel", f"--data-folder={data_dir.path}", first]) == 0
     assert actions(data_dir) == [
         ("start", first),
         ("start", second),

@@ -46,7 +46,7 @@ def test_files_of_the_harness_are_read_and_replaced_by_none(
 ) -> None:
     def status(name: str, content: str) -> int:
         file = file_of(data_dir, name, content)
-        return main(["import", str(file), "--data-folder", str(data_dir.path)])
+        return main(["data", "import", str(file), "--data-folder", str(data_dir.path)])
 
     for _ in range(2):
         assert status("inductor.csv", HARNESS_PERFORMANCE) == 0

@@ -46,7 +46,7 @@ from tests.helpers.pages import cards, opened, opened_run, text, without_links
         ("experiments", {"view": "Matrix"}, ("No experiment yet",)),
         ("experiments", {"view": "Trends"}, ("No experiment yet",)),
         ("experiments", {"view": "Side by side"}, ("Choose two experiments or more",)),
-        ("experiments", {"view": "Suites"}, ("No suite was run here yet", "breakeven suite")),
+        ("experiments", {"view": "Suites"}, ("No suite was run here yet", "breakeven queue suite")),
         ("machine", {"tab": "Queue"}, ("Nothing is running.",)),
         ("launch", {}, ("What will run", "breakeven compare")),
         ("definitions", {}, ("Each heading is the name of a number",)),
@@ -541,7 +541,9 @@ def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
         recording.block([0.5] * 10, [1.0] * 10).end()
     app = opened(experiment=EXPERIMENT_ID)
     assert "saved 75.0 % of the compile time of **inductor**: 2.00 s instead of 8.00 s" in text(app)
-    assert "No interval is claimed from 1 repeat: it takes 6 (`--repeats 6`)." in text(app)
+    assert "No interval is claimed from 1 repeat: it takes 6 (`--set cache.repeats=6`)." in text(
+        app
+    )
     table, pays_off, caches = (entry.value for entry in app.dataframe)
     # 0.2 s saved per step: 8 s are earned in 40 steps, 2 s in 10.
     for cache, steps in (("cold", 40), ("warm", 10)):

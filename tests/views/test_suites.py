@@ -48,7 +48,7 @@ def test_a_suite_is_queued_from_launch_and_its_run_is_shown(folder: DataDir) -> 
     app.multiselect(key="suite-backends").set_value(usual).run()
     (queue,) = (button for button in app.button if button.label == "Queue 4 experiments")
     command = "\n".join(code.value for code in app.code)
-    assert "breakeven suite huggingface --models=BertForMaskedLM" in command
+    assert "breakeven queue suite huggingface --models=BertForMaskedLM" in command
     queue.click().run()
     assert not app.exception and not app.error
     queued = [experiment.spec for experiment in experiments(folder)]

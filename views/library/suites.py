@@ -48,7 +48,7 @@ EMPTY = """\
 #### No suite was run here yet
 
 A suite runs many models of PyTorch's benchmarks under every backend, checks their numbers and
-times them. `breakeven suite` does the same.
+times them. `breakeven queue suite` does the same.
 """
 
 
@@ -366,4 +366,6 @@ def _command(matrix: Matrix, backends: list[str], device: str) -> str:
     if matrix.models == matrix.suite.choose(()):
         parts = parts[1:]
     parts += [f"--shrink={matrix.shrink}"] if matrix.shrink > 1 else []
-    return shlex.join(["breakeven", "suite", matrix.suite.name, *parts, f"--device={device}"])
+    return shlex.join(
+        ["breakeven", "queue", "suite", matrix.suite.name, *parts, f"--device={device}"]
+    )

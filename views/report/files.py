@@ -2,8 +2,8 @@
 server.
 
 Everything is inside: sentences and tables as HTML, figures and plotly.js packed, and the run
-folders, which `breakeven import` extracts again. Its scripts carry a nonce that foreign text cannot
-know; the page allows no other scripts and loads nothing from elsewhere.
+folders, which `breakeven data import` extracts again. Its scripts carry a nonce that foreign text
+cannot know; the page allows no other scripts and loads nothing from elsewhere.
 """
 
 import base64
@@ -153,7 +153,7 @@ def _definitions(anchors: Iterable[str]) -> Html:
 def _end() -> Html:
     return (
         '<footer class="quiet"><p>Written by Breakeven. This file contains all that it shows and '
-        "loads nothing from the network. <code>breakeven import FILE</code>, or Import on the "
+        "loads nothing from the network. <code>breakeven data import FILE</code>, or Import on the "
         "dashboard, imports its runs again. Charts are drawn by plotly.js, Copyright Plotly, "
         "Inc., under the MIT license.</p></footer>"
     )

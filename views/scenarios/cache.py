@@ -133,8 +133,8 @@ def certainty(pairs: Sequence[ColdWarm]) -> Markdown:
         return order
     repeats = linked("repeats", words.plural(fewest, "repeat"))
     return (
-        f"No interval is claimed from {repeats}: it takes {MIN_PAIRS} (`--repeats {MIN_PAIRS}`). "
-        f"{order}"
+        f"No interval is claimed from {repeats}: it takes {MIN_PAIRS} "
+        f"(`--set cache.repeats={MIN_PAIRS}`). {order}"
     )
 
 

@@ -239,7 +239,7 @@ def _is_shown(entry: dict[str, Any], least: str) -> bool:
 
 
 HOW = (
-    "`--environment NAME=REQUIREMENTS` of `breakeven compare` and `breakeven script` makes an "
+    "`--environment NAME=REQUIREMENTS` of `breakeven compare` and `breakeven run` makes an "
     "environment. Each backend then runs in every environment of the experiment."
 )
 

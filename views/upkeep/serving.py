@@ -117,7 +117,7 @@ def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: boo
     if missing > STARTING_SECONDS:
         yield (
             f"{num_waiting} experiments wait, and no supervisor has run for "
-            f"{duration(missing)}: `breakeven supervise` runs them"
+            f"{duration(missing)}: `breakeven queue start` runs them"
         )
     if heartbeat.is_hung:
         silent = duration(heartbeat.seconds_since_beat or 0.0)

@@ -209,7 +209,7 @@ def _with_others(run: RunDir, spec: RunSpec, listener: RankListener) -> RankFail
             came = 1 + meetings.num_here(run.run_id)
             message = (
                 f"{came} of {meeting.nodes} machines were there within {COMING_SECONDS:g} s: have "
-                "`breakeven supervise --join` run on the others, with the same data folder"
+                "`breakeven queue start --join` run on the others, with the same data folder"
             )
             fields = {"error": "MachinesMissing", "message": message}
             return RankFailure(0, WorkerExit.FAILED, fields)

@@ -46,7 +46,7 @@ def paths_of(kind: type, prefix: str = "") -> list[str]:
 
 
 def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
-    # Set by the commands `suite`, `tune` and `investigate` and by the supervisor alone.
+    # Set by the commands `queue suite`, `tune` and `investigate` and by the supervisor alone.
     by_commands = {"suite_run", "fallback_of", "confirms", "investigates"}
     parts = ("tune.", "investigation.")
     expected = {path for path in paths_of(ExperimentSpec) if not path.startswith(parts)}
@@ -74,7 +74,7 @@ def test_an_experiment_that_names_no_device_is_queued_for_the_first_gpu_or_else_
     machine: Capabilities, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(DataDir(tmp_path), machine)
-    assert cli.main(["submit", f"--data-folder={tmp_path}", "--backends=inductor"]) == 0
+    assert cli.main(["queue", "add", f"--data-folder={tmp_path}", "--backends=inductor"]) == 0
     spec = find_experiment(DataDir(tmp_path), capsys.readouterr().out.strip()).spec
     assert spec.devices == (device,)
     assert spec.name.endswith("inductor" if device == "cpu" else "inductor, cuda:0")

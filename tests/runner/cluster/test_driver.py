@@ -234,7 +234,7 @@ def test_a_run_over_several_machines_is_refused_with_words(data_dir: DataDir) ->
     assert drive(data_dir, LocalEngine("one", "two"), linger=0.5)
     assert set(states(data_dir, key).values()) == {RunState.FAILED}
     for run in run_dirs(data_dir, key).values():
-        assert "run `breakeven supervise --join` on the others" in str(run.status.reason)
+        assert "run `breakeven queue start --join` on the others" in str(run.status.reason)
 
 
 def test_what_did_not_fit_is_repeated_run_by_run_once(data_dir: DataDir) -> None:

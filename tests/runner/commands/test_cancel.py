@@ -1,4 +1,4 @@
-"""`cancel` stops many experiments at once, by ids and by a filter."""
+"""`queue cancel` stops many experiments at once, by ids and by a filter."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def cancelled(data_dir: DataDir, ids: list[str]) -> list[str]:
 
 
 def cancel(data_dir: DataDir, *arguments: str) -> int:
-    return main(["cancel", *arguments, "--data-folder", str(data_dir.path)])
+    return main(["queue", "cancel", *arguments, "--data-folder", str(data_dir.path)])
 
 
 def test_many_ids_are_stopped_an_unknown_one_hinders_none_and_no_choice_stops_nothing(

@@ -131,11 +131,11 @@ def fresh(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("command", "argument", "message"),
     [
-        ("submit", "--backends=indcutor", "backends = 'indcutor'"),
-        ("submit", "--optimizer=Adamm", "training.optimizer = 'Adamm'"),
-        ("submit", "--device=cuda:7", "devices = 'cuda:7'"),
-        ("submit", "--data=nowhere/x.csv", "data.source = 'nowhere/x.csv': no such file"),
-        ("submit", "--batch-size=5000", "training.batch_size = 5000"),
+        ("queue add", "--backends=indcutor", "backends = 'indcutor'"),
+        ("queue add", "--optimizer=Adamm", "training.optimizer = 'Adamm'"),
+        ("queue add", "--device=cuda:7", "devices = 'cuda:7'"),
+        ("queue add", "--data=nowhere/x.csv", "data.source = 'nowhere/x.csv': no such file"),
+        ("queue add", "--batch-size=5000", "training.batch_size = 5000"),
         ("compare", "--fail-if=slower-than:old>2%", "an environment; the experiment has none"),
         ("compare", f"--callback={FAULTS / 'relu_net.py'}:Hook", f"BREAKEVEN_CODE={FAULTS}"),
     ],
@@ -143,7 +143,7 @@ def fresh(tmp_path: Path) -> Path:
 def test_bad_input_is_refused_with_the_value_at_fault_before_anything_starts(
     fresh: Path, capsys: pytest.CaptureFixture[str], command: str, argument: str, message: str
 ) -> None:
-    assert main([command, argument, f"--data-folder={fresh}"]) == 2
+    assert main([*command.split(), argument, f"--data-folder={fresh}"]) == 2
     assert message in capsys.readouterr().err
     assert not list(DataDir(fresh).runs.glob("*"))
 
@@ -164,7 +164,7 @@ def test_folders_cannot_be_allowed_to_a_supervisor_that_is_at_work(
     monkeypatch.setattr(start, "LINGER_SECONDS", -2.0)  # It waits 2 s longer than that.
     with FileLock(DataDir(fresh).supervisor_lock) as lock:
         assert lock.try_acquire()
-        asked = ["supervise", f"--allow-code={fresh}", f"--data-folder={fresh}"]
+        asked = ["queue", "start", f"--allow-code={fresh}", f"--data-folder={fresh}"]
         assert main(asked) == 2
     assert "with the allowed folders of its start" in capsys.readouterr().err
 

@@ -173,14 +173,14 @@ def test_environments_are_made_kept_listed_and_removed(
     assert resolved(data_dir, [f"tiny={small_package}"]) == [text]  # kept
     assert capfd.readouterr().err == ""
     folder = f"--data-folder={data_dir.path}"
-    assert main(["clean", "--environments", folder]) == 0
+    assert main(["data", "clean", "--environments", folder]) == 0
     assert re.fullmatch(r"tiny: [\d.]+ MB  tiny-torch==1.0\n", capfd.readouterr().out)
 
     experiment = submit(data_dir, ExperimentSpec(name="x", environments=(text,)))
-    assert main(["clean", "--environments", "tiny", folder]) == 2
+    assert main(["data", "clean", "--environments", "tiny", folder]) == 2
     assert f"{experiment}.baseline@tiny has not ended and needs it" in capfd.readouterr().err
     shutil.rmtree(data_dir.runs)
-    assert main(["clean", "--environments", "tiny", folder]) == 0
+    assert main(["data", "clean", "--environments", "tiny", folder]) == 0
     assert uv_environments(data_dir) == [] and not Path(python).exists()
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from breakeven.runner.commands import cli
-from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED
+from breakeven.runner.commands.entry import reads_database
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.storage import __main__ as stored
 
@@ -97,7 +97,7 @@ def of_documents() -> Iterator[Printed]:
 
 def commands_in(text: str) -> list[str]:
     quoted = QUOTED.findall(text)
-    return [" ".join(one.split()) for one in (*quoted, *BARE.findall(QUOTED.sub("", text)))]
+    return [" ".join(text.split()) for text in (*quoted, *BARE.findall(QUOTED.sub("", text)))]
 
 
 @cache
@@ -116,15 +116,18 @@ def unreadable(command: str) -> str:
         else word
         for word in words
     ]
-    ours, _ = cli.split_at_dashes(words)
-    if not ours or ours[0] in ("--help", VALUE, "{0}"):  # a command that only a run knows
+    if not words or words[0] in (
+        "--help",
+        "COMMAND",
+        VALUE,
+        "{0}",
+    ):  # a command that only a run knows
         return ""
-    reads_database = ours[0] in STORED and NEEDS_NO_DATABASE not in ours
-    reader = parsers()[reads_database]
+    reader = parsers()[reads_database(words)]
     said = StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):
-            reader.parse_args(ours)
+            reader.parse_args(words)
     except SystemExit as end:
         return said.getvalue().strip().splitlines()[-1] if end.code else ""
     return ""
@@ -132,8 +135,9 @@ def unreadable(command: str) -> str:
 
 def is_whole(command: str, why: str) -> bool:
     """Whether a command is meant to be typed as it stands: a sentence that names a command, as
-    `breakeven compare` does, leaves out what the reader has to choose."""
-    return "arguments are required" not in why or len(command.split()) > 2
+    `breakeven queue suite` does, leaves out what the reader has to choose."""
+    has_action = command.split()[1] in ("queue", "data", "team")
+    return "arguments are required" not in why or len(command.split()) > 2 + has_action
 
 
 @pytest.mark.parametrize("printed", [of_sources, of_documents], ids=["sources", "documents"])
@@ -141,9 +145,9 @@ def test_every_printed_command_can_be_read(printed: type[Iterator[Printed]]) -> 
     commands = sorted({*printed()})
     assert len(commands) > 20
     faults = {
-        f"{one.file}: {one.command}": why
-        for one in commands
-        if (why := unreadable(one.command)) and is_whole(one.command, why)
+        f"{printed_command.file}: {printed_command.command}": why
+        for printed_command in commands
+        if (why := unreadable(printed_command.command)) and is_whole(printed_command.command, why)
     }
     assert not faults
 
@@ -154,7 +158,7 @@ def test_every_printed_command_can_be_read(printed: type[Iterator[Printed]]) -> 
         "breakeven investigat 7",
         "breakeven resume 7 --no-such-option",
         "breakeven show 7 8",
-        "breakeven add-rounds --backends=7",
+        "breakeven resume --rounds --backends=7",
         "breakeven queue next 7 8",
         "breakeven tune --budget=much",
     ],

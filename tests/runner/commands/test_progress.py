@@ -308,9 +308,9 @@ def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(data_di
     here = f" --data-folder={data_dir.path}"
     assert ahead(earlier) == []
     assert ahead() == [
-        f"Waits for {earlier} (earlier), queued earlier in the same data folder: `breakeven cancel "
-        f"{earlier}{here}` ends it, `breakeven queue next {mine}{here}` starts this experiment "
-        "first."
+        f"Waits for {earlier} (earlier), queued earlier in the same data folder: `breakeven queue "
+        f"cancel {earlier}{here}` ends it, `breakeven queue next {mine}{here}` starts this "
+        "experiment first."
     ]
     queue_order.move(data_dir, mine)
     assert ahead() == []
@@ -318,7 +318,7 @@ def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(data_di
     find_experiment(data_dir, earlier).runs[0].write_claim(claim)
     assert ahead() == [
         f"Waits for {earlier} (earlier), running in the same data folder: "
-        f"`breakeven cancel {earlier}{here}` ends it."
+        f"`breakeven queue cancel {earlier}{here}` ends it."
     ]
     queue_order.hold(data_dir, mine)
     assert f"`breakeven queue release {mine}{here}`" in ahead()[0]

@@ -33,9 +33,9 @@ def queued(data_dir: DataDir, *words: str) -> list[Experiment]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("submit",),
-        ("submit", "--backends=inductor:mode=max-autotune"),
-        ("suite", "huggingface", *MODELS),
+        ("queue", "add"),
+        ("queue", "add", "--backends=inductor:mode=max-autotune"),
+        ("queue", "suite", "huggingface", *MODELS),
     ],
 )
 def test_what_torch_was_never_called_for_is_queued_at_once_and_checked_by_the_baseline(
@@ -51,8 +51,8 @@ def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_t
     data_dir.make()
     keep(data_dir, MACHINE)
     usual, other = (
-        queued(data_dir, "submit"),
-        ("submit", "--set=training.optimizer_options=eps=1e-7"),
+        queued(data_dir, "queue", "add"),
+        ("queue", "add", "--set=training.optimizer_options=eps=1e-7"),
     )
     assert [one.runs[0].is_unchecked for one in usual] == [False]
     assert [one.runs[0].is_unchecked for one in queued(data_dir, *other)] == [False, True]
@@ -70,7 +70,7 @@ def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_t
 def test_what_looks_mistyped_is_refused_before_torch_is_called(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str], option: str, said: str
 ) -> None:
-    assert cli.main(["submit", option, f"--data-folder={data_dir.path}"]) == 2
+    assert cli.main(["queue", "add", option, f"--data-folder={data_dir.path}"]) == 2
     assert said in capsys.readouterr().err
     assert not list(experiments(data_dir))
 
@@ -78,7 +78,7 @@ def test_what_looks_mistyped_is_refused_before_torch_is_called(
 def test_a_backend_of_ones_own_and_a_copy_of_a_waiting_experiment_are_checked_as_well(
     data_dir: DataDir,
 ) -> None:
-    (one,) = queued(data_dir, "submit", "--backends=zzzz")
+    (one,) = queued(data_dir, "queue", "add", "--backends=zzzz")
     assert (
         cli.main(["queue", "duplicate", one.experiment_id, f"--data-folder={data_dir.path}"]) == 0
     )

@@ -29,7 +29,7 @@ def test_a_folder_that_only_an_option_named_is_named_in_the_suggestions(
     keep(data_dir, replace(MACHINE, backends=(*MACHINE.backends, "crash")))
     folder = shlex.quote(str(data_dir.path))
     options = f"--backends=crash --steps=40 --set=more_controls=0 --data-folder={folder}"
-    typed(f"breakeven script {script} {options}", supervised_here)
+    typed(f"breakeven run {options} {script}", supervised_here)
     (command,) = commands_in(capfd.readouterr().out)
     assert command.endswith(f".crash --data-folder={folder}")
     assert typed(command, supervised_here) != 2
@@ -61,7 +61,7 @@ def test_each_suggestion_about_a_script_runs_after_the_command_that_named_it(
     script: Path, supervised_here: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = f"--backends={','.join(BACKENDS)} --set=more_controls=0 --steps=60 --block-steps=10"
-    typed(f"breakeven script {script} {options}", supervised_here)
+    typed(f"breakeven run {options} {script}", supervised_here)
     suggested = commands_in(capfd.readouterr().out)
     assert {command.split()[1] for command in suggested} >= {"investigate"}, suggested
     for command in suggested:
@@ -74,7 +74,7 @@ def test_a_foreign_run_of_the_same_file_with_other_arguments_runs_nothing(
     script: Path, supervised_here: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = "--backends=crash --set=more_controls=0 --steps=40"
-    typed(f"breakeven script {script} {options}", supervised_here)
+    typed(f"breakeven run {options} {script}", supervised_here)
     data_dir = DataDir(script.parents[1] / "foreign")
     shutil.copytree(script.parents[1] / "data" / "runs", data_dir.runs)
     keep(data_dir, replace(MACHINE, backends=(*MACHINE.backends, *BACKENDS)))

@@ -169,7 +169,7 @@ def test_a_script_that_ends_before_its_search_is_named_as_the_reason(
     script.write_text("import breakeven")
     keep(DataDir(tmp_path), MACHINE)
     options = [f"--data-folder={tmp_path}", f"--set=script.steps={steps}", "--block-steps=2"]
-    assert main(["tune", str(script), *options, "--device=cpu", "--backends=eager"]) == 0
+    assert main(["tune", *options, "--device=cpu", "--backends=eager", str(script)]) == 0
     shown = capfd.readouterr().out
     assert (UNCONFIRMED in shown, TOO_SHORT in shown) == (not is_short, is_short)
     assert (f"its limit is {steps} steps: --set script.steps=N" in shown) == is_short

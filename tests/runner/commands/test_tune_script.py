@@ -58,7 +58,6 @@ def tuned(folder: Path, when_fused: str, capfd: pytest.CaptureFixture[str]) -> t
     main(
         [
             "tune",
-            str(script),
             f"--data-folder={folder / 'data'}",
             "--plan=20000 steps",
             "--budget=90s",
@@ -67,6 +66,7 @@ def tuned(folder: Path, when_fused: str, capfd: pytest.CaptureFixture[str]) -> t
             "--device=cpu",
             "--profile-steps=0",
             "--cpu-threads=1",
+            str(script),
         ]
     )
     return capfd.readouterr().out, script

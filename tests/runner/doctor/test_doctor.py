@@ -183,7 +183,7 @@ def test_what_waits_without_a_supervisor_is_wrong_unless_the_queue_is_paused(
     submit(data_dir, ExperimentSpec(name="waits"))
     finding = check_supervisor(data_dir)
     assert finding.health is Health.WRONG and "1 experiment waiting" in finding.evidence
-    assert "`breakeven supervise`" in finding.remedy and finding.repair is None
+    assert "`breakeven queue start`" in finding.remedy and finding.repair is None
     assert main(["queue", "pause", f"--data-folder={data_dir.path}"]) == 0
     assert check_supervisor(data_dir).health is Health.OK
 

@@ -72,13 +72,13 @@ def test_results_what_waits_and_what_could_go_on_stay(
         if file.is_file() and ("artifacts" not in file.parts or "093010" in str(file))
     }
     size = disk_space.size_of(store.path)
-    assert main(["clean", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
+    assert main(["data", "clean", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
     assert disk_space.size_of(store.path) == size and "would be removed" in capsys.readouterr().out
-    assert main(["clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
+    assert main(["data", "clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert {file: file.read_bytes() for file in kept} == kept
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
     assert not trash.deleted_experiments(store)
-    assert main(["clean", "--budget=1GB", f"--data-folder={store.path}"]) == 0
+    assert main(["data", "clean", "--budget=1GB", f"--data-folder={store.path}"]) == 0
 
 
 def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
@@ -104,7 +104,7 @@ def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
         experiment_spec().variants
     )
     assert not [line for line in whats(store, 0) if oldest in line]
-    assert main(["clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
+    assert main(["data", "clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
     assert stands() == before
 

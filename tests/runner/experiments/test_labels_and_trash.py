@@ -206,22 +206,28 @@ def test_every_experiment_that_is_named_is_acted_on_and_a_refusal_shows_in_the_s
     recorded: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record_experiment(recorded.runs, experiment_id=OTHER)
-    assert command(recorded, "label", EXPERIMENT_ID, OTHER, "--tag=a", "--tag=b", "--name=N") == 0
-    assert command(recorded, "label", EXPERIMENT_ID, "--untag=a", "--notes=**why**", "--name=") == 0
+    assert (
+        command(recorded, "data", "label", EXPERIMENT_ID, OTHER, "--tag=a", "--tag=b", "--name=N")
+        == 0
+    )
+    assert (
+        command(recorded, "data", "label", EXPERIMENT_ID, "--untag=a", "--notes=**why**", "--name=")
+        == 0
+    )
     first = find_experiment(recorded, EXPERIMENT_ID).runs[0].read_labels()
     assert first == Labels(tags=("b",), notes="**why**")
     assert find_experiment(recorded, OTHER).runs[0].read_labels().name == "N"
-    assert command(recorded, "label", OTHER, "--archive") == 0
+    assert command(recorded, "data", "label", OTHER, "--archive") == 0
     assert find_experiment(recorded, OTHER).runs[0].read_labels().archived
-    assert command(recorded, "label", OTHER, "--no-archive") == 0
+    assert command(recorded, "data", "label", OTHER, "--no-archive") == 0
     assert not find_experiment(recorded, OTHER).runs[0].read_labels().archived
-    assert command(recorded, "delete", "nonsense", OTHER) == 2
+    assert command(recorded, "data", "delete", "nonsense", OTHER) == 2
     assert "nonsense" in capsys.readouterr().err
-    assert command(recorded, "delete", "--undo") == 0
+    assert command(recorded, "data", "restore") == 0
     assert f"{OTHER}  deleted" in capsys.readouterr().out
-    assert command(recorded, "delete", "--undo", OTHER) == 0
-    assert command(recorded, "clean", OTHER) == 0
-    assert command(recorded, "clean", "--trash") == 0
-    assert command(recorded, "clean") == 2 and command(recorded, "delete") == 2
-    assert command(recorded, "clean", OTHER, "--trash") == 2
+    assert command(recorded, "data", "restore", OTHER) == 0
+    assert command(recorded, "data", "clean", OTHER) == 0
+    assert command(recorded, "data", "clean", "--trash") == 0
+    assert command(recorded, "data", "clean") == 2
+    assert command(recorded, "data", "clean", OTHER, "--trash") == 2
     assert find_experiment(recorded, OTHER)

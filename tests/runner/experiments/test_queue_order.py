@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from breakeven.runner.commands import cli, library
+from breakeven.runner.commands import cli, queue
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments import queue_order
 from breakeven.runner.experiments.queue import find_experiment, submit
@@ -102,7 +102,7 @@ def test_the_command_line_does_the_same_and_prints_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[DataDir] = []
-    monkeypatch.setattr(library, "ensure_supervisor", started.append)
+    monkeypatch.setattr(queue, "ensure_supervisor", started.append)
 
     def command(*arguments: str) -> str:
         assert cli.main(["queue", *arguments, f"--data-folder={data_dir.path}"]) == 0
@@ -119,7 +119,10 @@ def test_the_command_line_does_the_same_and_prints_the_queue(
     assert command("down", c).startswith(f"1. {a}  a\n2. {c}  c\n")
     assert command("up", c).startswith(f"1. {c}  c\n")
     assert command("duplicate", b).count("  b\n") == 2
-    assert cli.main(["queue", "next", f"--data-folder={data_dir.path}"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["queue", "next", f"--data-folder={data_dir.path}"])
+    assert cli.main(["queue", f"--data-folder={data_dir.path}", "list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4, "of the folder that was named"
     assert cli.main(["queue", "next", "nonsense", f"--data-folder={data_dir.path}"]) == 2
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.commands import cli
-from breakeven.runner.commands.start import read_cells
+from breakeven.runner.commands.suites import read_cells
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import experiments, find_experiment, submit
 from breakeven.runner.files import FileLock
@@ -28,7 +28,7 @@ NAMED = "BertForMaskedLM,GPT2ForSequenceClassification"
 
 
 def cells(*arguments: str, suite: str = "huggingface", run: str = "r") -> list[ExperimentSpec]:
-    options = cli.parser().parse_args(["suite", suite, f"--run={run}", *arguments])
+    options = cli.parser().parse_args(["queue", "suite", suite, f"--run={run}", *arguments])
     return read_cells(options)[1]
 
 
@@ -215,6 +215,7 @@ def data_dir(tmp_path: Path) -> DataDir:
 def command(data_dir: DataDir, *arguments: str) -> int:
     return cli.main(
         [
+            "queue",
             "suite",
             "huggingface",
             f"--data-folder={data_dir.path}",
@@ -238,7 +239,7 @@ def test_asking_again_queues_only_what_is_missing_or_failed(
     assert command(data_dir, f"--models={NAMED}") == 0
     bert, gpt = [line.split()[0] for line in capsys.readouterr().out.splitlines()[:2]]
     assert command(data_dir, f"--models={NAMED}") == 0
-    waits = f"; `breakeven supervise --data-folder={data_dir.path}` runs the queue"
+    waits = f"; `breakeven queue start --data-folder={data_dir.path}` runs the queue"
     assert capsys.readouterr().out == f"suite run nightly: 0 of 2 experiments queued{waits}\n"
     vanished = find_experiment(data_dir, gpt).runs[0]
     vanished.write_claim(replace(Claim.by(GONE), supervisor=GONE))
@@ -276,7 +277,7 @@ def test_nothing_is_queued_whose_package_is_not_installed(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = f"--data-folder={data_dir.path}"
-    assert cli.main(["suite", "timm", folder, "--backends=eager"]) == cli.BAD_INPUT
+    assert cli.main(["queue", "suite", "timm", folder, "--backends=eager"]) == cli.BAD_INPUT
     said = capsys.readouterr().err
     assert "needs the package timm, which is not installed here: pip install timm" in said
     assert list(experiments(data_dir)) == []

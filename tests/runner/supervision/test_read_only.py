@@ -66,7 +66,11 @@ def test_commands_on_a_read_only_data_folder_answer_or_say_so_in_a_sentence(
 ) -> None:
     freeze(disk)
     place = ("--data-folder", str(disk.path))
-    for arguments in (("supervise",), ("cancel", waiting(disk)), ("submit", "--name=x")):
+    for arguments in (
+        ("queue", "start"),
+        ("queue", "cancel", waiting(disk)),
+        ("queue", "add", "--name=x"),
+    ):
         assert main([*arguments, *place]) == 2
         refused = capsys.readouterr().err
         assert "cannot be written: Read-only file system. Make " in refused

@@ -63,7 +63,7 @@ def test_sigkill_of_the_supervisor_ends_a_compilation_with_all_its_children(
     assert {run.state for run in runs} == {RunState.LOST}
     for run, steps in zip(runs, written, strict=True):
         assert kinds(run).count("step") >= steps
-    command = [sys.executable, "-m", "breakeven", "cancel", experiment_id]
+    command = [sys.executable, "-m", "breakeven", "queue", "cancel", experiment_id]
     subprocess.run([*command, f"--data-folder={data_dir.path}"], cwd=PROJECT_ROOT, check=True)
     ensure_supervisor(data_dir)
     wait_until(lambda: all(run.exit_file.exists() for run in runs))

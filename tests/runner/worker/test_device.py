@@ -471,7 +471,7 @@ def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) ->
     ("arguments", "is_own"),
     [
         (["/usr/bin/streamlit", "run", "dashboard.py", "--server.port", "8501"], True),
-        (["-m", "breakeven", "supervise"], True),
+        (["-m", "breakeven", "queue", "start"], True),
         (["-m", "breakeven.storage", "compare", "x"], True),
         (["streamlit", "run", "/elsewhere/dashboard.py"], False),
         (["-m", "runners"], False),

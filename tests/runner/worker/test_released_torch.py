@@ -149,12 +149,12 @@ def test_a_script_trains(python: Path, tmp_path: Path, capfd: pytest.CaptureFixt
     data_dir = DataDir(tmp_path / "data")
     status = main(
         [
-            "script",
-            str(script),
+            "run",
             f"--environment=released={python}",
             "--cpu-threads=1",
             "--backends=eager,inductor",
             f"--data-folder={data_dir.path}",
+            str(script),
         ]
     )
     printed = capfd.readouterr().out

@@ -65,7 +65,7 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     assert not beat.is_hung and list(beat.stuck) == [experiment_id]
     finding = processes.check_supervisor(folder)
     assert finding.health is Health.WRONG and experiment_id in finding.evidence
-    assert "kill -9" in finding.remedy and "supervise" in finding.remedy
+    assert "kill -9" in finding.remedy and "queue start" in finding.remedy
     seen = state.look()
     assert "1 of the active experiments had no supervision for" in seen.problems[0]
     gate.set()

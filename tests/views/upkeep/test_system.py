@@ -17,7 +17,7 @@ WRONG = Finding(
     subject="Supervisor",
     health=Health.WRONG,
     evidence="2 experiments wait <b>",
-    remedy="`breakeven supervise`",
+    remedy="`breakeven queue start`",
 )
 
 

@@ -49,7 +49,8 @@ def other_machine(data_dir: DataDir) -> Iterator[None]:
         sys.executable,
         "-m",
         "breakeven",
-        "supervise",
+        "queue",
+        "start",
         "--join",
         "--data-folder",
         str(data_dir.path),
@@ -79,7 +80,7 @@ def test_what_is_missing_is_said_when_nobody_comes(
     listener.close()
     assert failure is not None and failure.status == WorkerExit.FAILED
     assert "1 of 2 machines were there within 0.2 s" in failure.fields["message"]
-    assert "breakeven supervise --join" in failure.fields["message"]
+    assert "breakeven queue start --join" in failure.fields["message"]
     assert list(Meetings(data_dir).all()) == []
 
 
