@@ -25,6 +25,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.warnings import MissingRuns
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.compiling.two_runs import code_difference, kept_of, load_compiled
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
@@ -78,7 +79,6 @@ from breakeven.storage.words.issues import has_issue, slow_issue, slower
 from breakeven.storage.words.plan import answer_words, plan_details
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.storage.words.suite import other_conditions
-from breakeven.storage.words.warnings import caution_words
 
 EXAMPLES = PACKAGE / "examples"
 HTML = "html"
@@ -115,9 +115,9 @@ def print_checks(store: Store, options: argparse.Namespace) -> int:
     spent = spent_words(elapsed(store, options.experiment)[0])
     made = checks(store, options.experiment, comparison.spec)
     missing = [
-        f"warning: {caution_words(warning)}"
+        f"warning: {warning.words()}"
         for warning in comparison.warnings
-        if warning.kind == "missing runs"
+        if isinstance(warning, MissingRuns)
     ]
     shown = [correctness_report(comparison.spec, made), *missing, spent]
     text = "\n\n".join(filter(None, shown))

@@ -37,7 +37,7 @@ NUMBERS = {
     "compile": "compile latency of the best backend, in seconds",
     "steps": "break-even of the best backend, in steps",
     "duration": "duration in seconds",
-    "doubts": "number of warnings",
+    "warnings": "number of warnings",
     "mb": "size on disk, in MB",
 }
 """Numbers that a search can compare: `speedup>1.2`."""

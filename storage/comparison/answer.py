@@ -10,6 +10,7 @@ from typing import Literal
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import duration
 from breakeven.storage.comparison.results import Comparison, Result, Standings
+from breakeven.storage.comparison.warnings import CompilerGaveUp, CompilesThroughout
 from breakeven.storage.statistics.speedups import BreakEven, SpeedDoubt, speed_doubt
 
 AnswerKind = Literal["use", "do not compile", "not decided", "nothing compiled", "nothing worked"]
@@ -274,32 +275,22 @@ def _given_up_by(comparison: Comparison, results: Sequence[Result]) -> tuple[Giv
     labels = {result.label for result in results}
     return tuple(
         GivenUp(
-            label=label,
-            place=function["place"],
-            operator=function["operator"],
-            function=function["name"],
-            is_all=bool(facts["is_all"]),
+            label=warning.run,
+            place=function.place,
+            operator=function.operator,
+            function=function.name,
+            is_all=warning.is_all,
         )
         for warning in comparison.warnings
-        if warning.kind == "given up"
-        for label, facts in warning.runs.items()
-        if label in labels
-        for function in facts["functions"][:1]
+        if isinstance(warning, CompilerGaveUp) and warning.run in labels
+        for function in warning.functions[:1]
     )
 
 
 def _compiled_throughout(comparison: Comparison) -> set[str]:
     """Labels of runs that compiled until their end, and took longer than the baseline so."""
-    facts_by_run = {
-        label: facts
-        for warning in comparison.warnings
-        if warning.kind == "compiles throughout"
-        for label, facts in warning.runs.items()
-    }
     return {
-        label
-        for label, facts in facts_by_run.items()
-        if facts["compiled_step_seconds"]
-        and facts["baseline_step_seconds"]
-        and facts["compiled_step_seconds"] > facts["baseline_step_seconds"]
+        warning.run
+        for warning in comparison.warnings
+        if isinstance(warning, CompilesThroughout) and warning.is_slow
     }

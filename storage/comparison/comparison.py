@@ -6,7 +6,6 @@ on, the comparison covers their present data; once all have ended, `storage.resu
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
@@ -16,9 +15,13 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
-from breakeven.storage.comparison.caution import Caution, Kind
-from breakeven.storage.comparison.cautions import cautions, missing_runs, notes
-from breakeven.storage.comparison.device_doubts import device_doubts
+from breakeven.storage.comparison.device_warnings import (
+    DISTURBANCES,
+    Disturbed,
+    OtherProcess,
+    disturbances,
+    find_device_warnings,
+)
 from breakeven.storage.comparison.energy import EnergySaving, energy_savings
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.loading import load_evidence, pool
@@ -53,6 +56,16 @@ from breakeven.storage.comparison.run_parity import (
     no_band,
 )
 from breakeven.storage.comparison.shortfall import Shortfall, find_shortfall
+from breakeven.storage.comparison.warnings import (
+    ComparisonWarning,
+    GivenUpFunction,
+    LatencyMeasuredOnce,
+    Measured,
+    UnequalWork,
+    classes_of_warnings,
+    find_missing,
+    find_warnings,
+)
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.outcomes import Reading, loss_excess
 from breakeven.storage.statistics.parity import (
@@ -89,8 +102,12 @@ KINDS = (
     ParityFinding,
     Reading,
     Shortfall,
-    Caution,
     RunState,
+    *classes_of_warnings(),
+    GivenUpFunction,
+    UnequalWork,
+    *DISTURBANCES,
+    OtherProcess,
 )
 
 
@@ -143,13 +160,10 @@ def judge(
     first = next(with_baseline, None)
     return StoredComparison(
         results=results,
-        warnings=_each_once(
-            [
-                *missing_runs(spec, processes),
-                *(warning for part in parts for warning in part.warnings),
-            ]
+        warnings=(
+            *find_missing(spec, processes),
+            *_distinct(warning for part in parts for warning in part.warnings),
         ),
-        notes=_each_once(caution for part in parts for caution in part.notes),
         noise_floor=floor,
         across=beside_first,
         choices=choices(spec, with_parity_across(results, beside_first)),
@@ -157,10 +171,10 @@ def judge(
     )
 
 
-def _each_once(cautions: Iterable[Caution]) -> tuple[Caution, ...]:
-    distinct: list[Caution] = []
-    distinct += (caution for caution in cautions if caution not in distinct)
-    return tuple(distinct)
+def _distinct(warnings: Iterable[ComparisonWarning]) -> list[ComparisonWarning]:
+    distinct: list[ComparisonWarning] = []
+    distinct += (warning for warning in warnings if warning not in distinct)
+    return distinct
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +184,7 @@ class _Raced:
     run: Evidence
     timing: Timing
     speedup: Ratio | None
-    doubts: tuple[Caution, ...]
+    disturbed: tuple[Disturbed, ...]
 
     @property
     def p_value(self) -> float | None:
@@ -204,11 +218,16 @@ def _compare_environment(
     corrected = holm([entrant.p_value for entrant in raced])
     results = [judge.result(*judged) for judged in zip(raced, corrected, strict=True)]
     speedups = [entrant.speedup for entrant in raced]
-    doubts = [entrant.doubts for entrant in raced]
+    disturbed = [entrant.disturbed for entrant in raced]
     return StoredComparison(
         results=tuple(results),
-        warnings=cautions(spec, processes, runs, speedups, floor, doubts),
-        notes=(*notes(spec, processes, runs, speedups), *_doubts_of_break_even(results)),
+        warnings=(
+            *find_warnings(Measured(spec, processes, runs, speedups, floor)),
+            *find_device_warnings(spec, runs, disturbed),
+            *LatencyMeasuredOnce.find_in(
+                result.label for result in results if result.has_single_latency
+            ),
+        ),
         noise_floor=floor,
         band=no_band() if equals is None else equals.band,
     )
@@ -227,7 +246,7 @@ def _race(
         run=run,
         timing=timing,
         speedup=None if compares_nothing else speedup_of(timing.rounds),
-        doubts=device_doubts(run, baseline),
+        disturbed=disturbances(run, baseline),
     )
 
 
@@ -271,7 +290,7 @@ class _Judge:
             ended_as_wrong=run.ended_as_wrong,
             shortfall=self._shortfall(run, parity),
             is_uncompiled=run.is_idle,
-            device_doubts=raced.doubts,
+            device_warnings=raced.disturbed,
         )
 
     def _parity(self, run: Evidence) -> tuple[Parity | None, float | None]:
@@ -332,15 +351,6 @@ class _Judge:
         if self.baseline is None or run.role == "baseline" or run.batch_times > 1:
             return None
         return loss_excess(self.baseline.losses, run.losses)
-
-
-def _doubts_of_break_even(results: Sequence[Result]) -> list[Caution]:
-    """Doubts that the intervals leave out, each once, with the runs concerned."""
-    runs_by_kind: dict[Kind, dict[str, Mapping[str, Any]]] = {}
-    for result in results:
-        for doubt in result.break_even_doubts:
-            runs_by_kind.setdefault(doubt.kind, {}).update(doubt.runs)
-    return [Caution(kind=kind, runs=runs) for kind, runs in runs_by_kind.items()]
 
 
 def across(

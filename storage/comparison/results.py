@@ -14,12 +14,13 @@ from breakeven.runner.experiments.added_rounds import why_no_rounds
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
-from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.device_warnings import Disturbed
 from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.pairs import Timing
 from breakeven.storage.comparison.run_numbers import CapturedGraphs, RunNumbers
 from breakeven.storage.comparison.shortfall import Shortfall
+from breakeven.storage.comparison.warnings import ComparisonWarning, EndedEarly, MissingRuns
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.outcomes import LossCheck, check_loss
@@ -78,7 +79,7 @@ class Result:
     is_uncompiled: bool = False
     """Whether the compiler compiled nothing, so that there is nothing to compare: its speed and
     break-even are None."""
-    device_doubts: tuple[Caution, ...] = ()
+    device_warnings: tuple[Disturbed, ...] = ()
     """Disturbances of the device while this run was timed; also in `Comparison.warnings`."""
 
     @property
@@ -110,13 +111,11 @@ class Result:
         return None if self.break_even is None else self.break_even.verdict
 
     @property
-    def break_even_doubts(self) -> tuple[Caution, ...]:
-        """Doubts that the interval of the break-even does not include."""
+    def has_single_latency(self) -> bool:
+        """Whether the interval of its break-even lacks the variation of compile latencies."""
         even = self.break_even
-        if even is None or even.low is None or even.verdict != "reached":
-            return ()
-        once = Caution(kind="latency measured once", runs={self.label: {}})
-        return (once,) if even.num_latencies == 1 else ()
+        is_reached = even is not None and even.low is not None and even.verdict == "reached"
+        return even is not None and is_reached and even.num_latencies == 1
 
     def text(self, name: str) -> str:
         """A number of METRICS as text for tables; an unsure break-even is "inconclusive"."""
@@ -177,10 +176,8 @@ class StoredComparison:
     """The stored part of a comparison; the rest is computed faster than it is read."""
 
     results: tuple[Result, ...]
-    warnings: tuple[Caution, ...]
-    """Facts that cast doubt on the numbers."""
-    notes: tuple[Caution, ...]
-    """Unexpected facts about the workload that hold for all runs."""
+    warnings: tuple[ComparisonWarning, ...]
+    """Facts that cast doubt on the numbers or explain them, the gravest of each severity first."""
     noise_floor: float | None
     across: tuple[Across, ...] = ()
     """The runs of each further environment beside the same runs of the first one."""
@@ -199,6 +196,16 @@ class Comparison(StoredComparison):
     spec: ExperimentSpec
     baseline: str
     """Label of the baseline run."""
+
+    @property
+    def serious_warnings(self) -> list[ComparisonWarning]:
+        """Warnings that cast doubt on the numbers."""
+        return [warning for warning in self.warnings if warning.severity == "serious"]
+
+    @property
+    def minor_warnings(self) -> list[ComparisonWarning]:
+        """Warnings that explain the numbers."""
+        return [warning for warning in self.warnings if warning.severity == "minor"]
 
     def result_of(self, label: str) -> Result:
         """The result with this label, or the one that includes the run with this label."""
@@ -260,19 +267,17 @@ class Comparison(StoredComparison):
         return [
             label
             for warning in self.warnings
-            if warning.kind == "missing runs"
-            for label in warning.runs
+            if isinstance(warning, MissingRuns)
+            for label in warning.labels
         ]
 
     def why_ended(self, label: str) -> str | None:
         """Why a run, or the first of its repeats that did so, ended early; None if unknown."""
         members = self.spec.repeats_by_label.get(label, ())
         ended = (
-            facts["reason"]
+            warning.reason
             for warning in self.warnings
-            if warning.kind == "ended early"
-            for member, facts in warning.runs.items()
-            if member in members
+            if isinstance(warning, EndedEarly) and warning.run in members
         )
         return next(ended, None)
 

@@ -226,7 +226,7 @@ def _row(experiment: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
         if SCENARIOS[experiment["scenario"]].has_candidates or not summary
         else summary.parity,
         "losses": list(summary.losses) if summary else None,
-        "doubts": summary.num_doubts if summary else None,
+        "warnings": summary.num_warnings if summary else None,
     }
 
 
@@ -295,7 +295,7 @@ COLUMNS = [
     "break_even_steps",
     "break_even_verdict",
     "losses",
-    "doubts",
+    "warnings",
     "tags",
     "notes",
     "archived",
@@ -370,7 +370,7 @@ NUMBER_OF = {
     "compile": ("compile_seconds", 1.0),
     "steps": ("break_even_steps", 1.0),
     "duration": ("duration", 1.0),
-    "doubts": ("doubts", 1.0),
+    "warnings": ("warnings", 1.0),
     "mb": ("total_bytes", 1e-6),
 }
 """Column and factor of each number that a filter text can compare."""

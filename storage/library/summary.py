@@ -96,7 +96,7 @@ class Summary:
     """Label of the backend that the headline names; None if no backend is surely faster."""
     answer: str | None = None
     """The kind of the plan's answer for its own length, with the backend to use: `use inductor`."""
-    num_doubts: int = 0
+    num_warnings: int = 0
     """Number of warnings of the comparison."""
     problem: str | None = None
     """Why the comparison failed; then all numbers are unknown."""
@@ -152,7 +152,7 @@ def _of_runs(store: Store, experiment_id: str) -> Summary:
     leading, answer = planned.leading, planned.answer
     summary = Summary(
         backends=tuple(backends),
-        num_doubts=len(comparison.warnings),
+        num_warnings=len(comparison.serious_warnings),
         leading=leading.label if leading else None,
         answer=None
         if answer is None

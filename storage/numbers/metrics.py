@@ -299,7 +299,7 @@ _RECORDED = (
     Metric("over_first", "Quotient of speedups", format_ratio, "x"),
     Metric("scaling_efficiency", "Scaling efficiency", format_share),
     Metric("over_below", "Over the previous stage", format_ratio, "x"),
-    Metric("cautions", "Warnings and notes", format_text),
+    Metric("warnings", "Warnings", format_text),
     Metric("facts", "Facts"),
 )
 

@@ -14,7 +14,7 @@ A template has slots, figures and options:
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
@@ -23,6 +23,8 @@ from typing import Any
 from breakeven.storage.numbers.formats import format_text, format_verdict
 from breakeven.storage.numbers.metrics import NUMBERS
 
+MAX_NAMED = 3
+"""Largest number of functions, operations or processes in one sentence."""
 MAX_SHORT = 90
 TOKEN = re.compile(r"\{(\w+)(?::([^{}]+))?\}|\]\((\w+)\)|([\[<>])")
 
@@ -78,9 +80,9 @@ def prepared(template: str, facts: Facts, prepare: Prepare | None) -> Sentence:
 def joined(words: Iterable[Words], separator: str = "") -> Sentence:
     """One sentence of several."""
     parts: list[str | Figure] = []
-    for number, one in enumerate(words):
+    for number, word in enumerate(words):
         between = [separator] if number else []
-        for part in (*between, *(one.parts if isinstance(one, Sentence) else (one,))):
+        for part in (*between, *(word.parts if isinstance(word, Sentence) else (word,))):
             if isinstance(part, str) and parts and isinstance(parts[-1], str):
                 parts[-1] += part
             elif isinstance(part, Figure) or part:
@@ -88,9 +90,25 @@ def joined(words: Iterable[Words], separator: str = "") -> Sentence:
     return Sentence(tuple(parts))
 
 
+def say(*words: Words) -> Sentence:
+    """The sentence of these words, without a space between them."""
+    return joined(words)
+
+
+def first_few(words: Sequence[Words]) -> Sentence:
+    """The first few of several words, and the number of the others."""
+    more = f" and {len(words) - MAX_NAMED} more" if len(words) > MAX_NAMED else ""
+    return say(joined(words[:MAX_NAMED], ", "), more)
+
+
+def recorded_clause(text: str) -> Words:
+    """What a run wrote, without the full stop."""
+    return recorded(text.rstrip("."))
+
+
 def recorded(text: str) -> Words:
     """What a run wrote, in which no number has a definition of its own."""
-    return Figure("cautions", text) if any(map(str.isdigit, text)) else text
+    return Figure("warnings", text) if any(map(str.isdigit, text)) else text
 
 
 def short(text: Words) -> str:

@@ -107,7 +107,7 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
             compile_seconds=result.measured.compile_seconds,
             memory_ratio=_memory_ratio(baseline, result),
             speed_failure=failure,
-            doubts=result.device_doubts,
+            warnings=result.device_warnings,
         )
 
 

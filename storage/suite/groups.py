@@ -17,8 +17,8 @@ import numpy as np
 
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.variants import Settings
-from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import PASS
+from breakeven.storage.comparison.device_warnings import Disturbed
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import half_width, p_of_mean
 from breakeven.storage.statistics.speedups import (
@@ -197,7 +197,7 @@ class Outcome:
     warm_seconds: float | None = None
     speed_failure: str | None = None
     """Why a requested speed is missing."""
-    doubts: tuple[Caution, ...] = ()
+    warnings: tuple[Disturbed, ...] = ()
     """Disturbances of the device while the cell was timed."""
 
     @property
@@ -366,7 +366,7 @@ class Change:
     is_worse: bool
     before: str
     now: str
-    doubts: tuple[Caution, ...]
+    warnings: tuple[Disturbed, ...]
     """Disturbances of the device in either run, which may be the cause instead."""
 
 
@@ -435,9 +435,14 @@ def _changes(now: Outcome, before: Outcome) -> Iterator[Change]:
         judgement = judge(now, before)
         if judgement is not None:
             is_worse, was, is_now = judgement
-            doubts = () if kind == "accuracy" else (*now.doubts, *before.doubts)
+            warnings = () if kind == "accuracy" else (*now.warnings, *before.warnings)
             yield Change(
-                cell=now.cell, kind=kind, is_worse=is_worse, before=was, now=is_now, doubts=doubts
+                cell=now.cell,
+                kind=kind,
+                is_worse=is_worse,
+                before=was,
+                now=is_now,
+                warnings=warnings,
             )
 
 

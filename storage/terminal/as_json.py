@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.plan import Plan, own_plan
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
+from breakeven.storage.comparison.warnings import ComparisonWarning
 from breakeven.storage.investigation import Investigation
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
@@ -32,7 +32,6 @@ from breakeven.storage.words.findings import (
 from breakeven.storage.words.investigation import facts, issue
 from breakeven.storage.words.parity import parity_words
 from breakeven.storage.words.plan import answer_words
-from breakeven.storage.words.warnings import caution_words
 
 INFINITE, NAN, NEVER = "infinite", "nan", "never"
 """Texts for numbers that JSON lacks; an infinite break-even is `NEVER`."""
@@ -57,8 +56,7 @@ def comparison_json(
             _run(result, row) | {"reason": comparison.why_ended(result.label)}
             for result, row in zip(comparison.results, rows, strict=True)
         ],
-        "warnings": [_caution(warning) for warning in comparison.warnings],
-        "notes": [_caution(note) for note in comparison.notes],
+        "warnings": [_warning(warning) for warning in comparison.warnings],
         "causes": [
             {
                 "run": cause.label,
@@ -149,7 +147,7 @@ def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
         "energy": plain(result.energy, NEVER),
         "parity": parity and {**_fields(parity), "words": str(parity_words(parity))},
         "shortfall": result.shortfall,
-        "device_doubts": [_caution(doubt) for doubt in result.device_doubts],
+        "device_warnings": [_warning(warning) for warning in result.device_warnings],
     }
 
 
@@ -165,8 +163,8 @@ def _plan(planned: Plan) -> dict[str, Any]:
     }
 
 
-def _caution(caution: Caution) -> dict[str, Any]:
-    return {**_fields(caution), "words": str(caution_words(caution))}
+def _warning(warning: ComparisonWarning) -> dict[str, Any]:
+    return {"kind": warning.kind, **_fields(warning), "words": str(warning.words())}
 
 
 def _profile(profile: Profile) -> dict[str, Any]:

@@ -65,7 +65,6 @@ from breakeven.storage.words.side_by_side import (
     scaling_rows,
     wrong_trainings,
 )
-from breakeven.storage.words.warnings import caution_words
 
 Cell = Callable[[Result], str]
 
@@ -102,8 +101,8 @@ def report(comparison: Comparison, answer: str = "") -> str:
         for result in comparison.results
         if result.parity is not None
     ]
-    lines += [f"warning: {caution_words(warning)}" for warning in comparison.warnings]
-    lines += [f"note: {caution_words(note)}" for note in comparison.notes]
+    lines += [f"warning: {warning.words()}" for warning in comparison.serious_warnings]
+    lines += [f"minor warning: {warning.words()}" for warning in comparison.minor_warnings]
     return "\n".join(lines)
 
 
@@ -302,7 +301,7 @@ def difference_report(
         rows = number_rows(sides, name)
         if len(rows) > 1:
             lines += ["", METRICS[name].title, *aligned_table(rows, 1)]
-    lines += ["", *obstacles(sides), *wrong_trainings(sides), *_doubts(sides)]
+    lines += ["", *obstacles(sides), *wrong_trainings(sides), *_warnings(sides)]
     rows_that_differ = differing(sides)
     if rows_that_differ:
         header = ["what differs", *(side.letter for side in sides)]
@@ -316,13 +315,13 @@ def difference_report(
     return "\n".join(lines)
 
 
-def _doubts(sides: Sequence[Side]) -> list[str]:
+def _warnings(sides: Sequence[Side]) -> list[str]:
     """The number of warnings of each side, and the command that shows them."""
     return [
         f"{side.letter}: `breakeven show {side.experiment_id}` warns of its numbers "
-        f"({len(side.comparison.warnings)})."
+        f"({len(side.comparison.serious_warnings)})."
         for side in sides
-        if side.comparison.warnings
+        if side.comparison.serious_warnings
     ]
 
 

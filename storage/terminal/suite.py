@@ -51,7 +51,7 @@ def against_report(earlier: str, compared: SuiteChanges, conditions: str = "") -
         lines.append(f"{', '.join(row)}: {change_text(mean)}")
     lines += [
         f"{'WORSE' if change.is_worse else 'better'}  {', '.join(change.cell)}: {change.kind}: "
-        f"{change.before} before, {change.now} now{DOUBTFUL if change.doubts else ''}"
+        f"{change.before} before, {change.now} now{DOUBTFUL if change.warnings else ''}"
         for change in compared.changes
     ]
     if not compared.changes:

@@ -5,6 +5,7 @@ import pandas as pd
 
 from breakeven.runner.arguments.options import FIELDS, written
 from breakeven.runner.protocol.states import RunState
+from breakeven.storage.comparison.warnings import ENDED
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared, short
 from breakeven.storage.profile.classes import CLASSES
@@ -13,7 +14,6 @@ from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
 from breakeven.storage.profile.guards import guard_in
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.words.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
-from breakeven.storage.words.warnings import ENDED
 
 MAX_PARTS = 3
 """Number of classes named on each side of a bridge."""

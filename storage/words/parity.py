@@ -8,6 +8,7 @@ import math
 from breakeven.runner.loss_band import LEAD_STEPS
 from breakeven.runner.texts import duration
 from breakeven.storage.comparison.results import Result
+from breakeven.storage.comparison.warnings import ending_words
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import (
@@ -28,7 +29,6 @@ from breakeven.storage.statistics.parity import (
     learned_less,
 )
 from breakeven.storage.statistics.random_numbers import DropoutFault
-from breakeven.storage.words.warnings import ending_words
 
 READ: dict[Quantity, str] = {"loss": "loss", "evaluation loss": "eval_loss", "accuracy": "accuracy"}
 """Names of the quantities in METRICS."""
@@ -364,6 +364,6 @@ PREPARE: dict[FindingKind, Prepare] = {
     "answers wrong": _answers_wrong,
     "ended early": lambda facts: {
         "is_own": facts["role"] == "backend",
-        "ending": ending_words(facts),
+        "ending": ending_words(facts["state"], facts["steps_done"], facts["num_steps"]),
     },
 }

@@ -10,13 +10,13 @@ from breakeven.runner.texts import capital, duration, listed
 from breakeven.storage.comparison.answer import Answer, AnswerKind, Sameness
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result
+from breakeven.storage.comparison.warnings import LatencyMeasuredOnce
 from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, fill
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
 from breakeven.storage.words.parity import outcome_of_batches, wrong_words
-from breakeven.storage.words.warnings import caution_words
 
 _steps = METRICS["break_even_steps"].format
 
@@ -44,7 +44,8 @@ def break_even_reason(result: Result) -> str:
     if result.speed_verdict == "same":
         return "The speed counts as the baseline's, so compiling never pays off."
     if break_even is None or break_even.verdict != "unsure":
-        return " ".join(str(caution_words(doubt)) for doubt in result.break_even_doubts)
+        once = LatencyMeasuredOnce.find_in([result.label] if result.has_single_latency else [])
+        return " ".join(str(warning.words()) for warning in once)
     reason = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
     if break_even.steps_if_real is None:
         return f"{reason}; as measured, a step saves nothing."

@@ -14,7 +14,6 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict
-from breakeven.storage.words.warnings import caution_words, doubt_words
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 
 ROLES = {"baseline": "baseline", "control": "control"}
@@ -29,7 +28,7 @@ def result(label: str, **values: object) -> Result:
         "role": role,
         "state": "finished",
         "metrics": {},
-        "device_doubts": (),
+        "device_warnings": (),
         "batch_times": 1,
         **values,
     }
@@ -108,12 +107,12 @@ def row_of(comparison: Comparison, label: str) -> Result:
 
 
 def warnings_of(comparison: Comparison) -> tuple[str, ...]:
-    return tuple(str(caution_words(caution)) for caution in comparison.warnings)
+    return tuple(str(warning.words()) for warning in comparison.serious_warnings)
 
 
-def notes_of(comparison: Comparison) -> tuple[str, ...]:
-    return tuple(str(caution_words(caution)) for caution in comparison.notes)
+def minor_warnings_of(comparison: Comparison) -> tuple[str, ...]:
+    return tuple(str(warning.words()) for warning in comparison.minor_warnings)
 
 
-def doubts_of(result: Result) -> tuple[str, ...]:
-    return tuple(str(doubt_words(doubt)) for doubt in result.device_doubts)
+def device_warnings_of(result: Result) -> tuple[str, ...]:
+    return tuple(str(warning.sentence_without_runs()) for warning in result.device_warnings)

@@ -15,11 +15,11 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage import commands
 from breakeven.storage.__main__ import main
-from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import Plan, own_plan, plan
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.comparison.shortfall import Shortfall
+from breakeven.storage.comparison.warnings import CompilerGaveUp, GivenUpFunction
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.side_by_side.ratios import differences
@@ -135,13 +135,16 @@ def test_no_rounds_are_offered_to_runs_that_take_no_turns(
         assert ("its runs do not take turns, so that it has no rounds" in said) is not offers
 
 
-GAVE_UP = {"name": "forward", "place": "train.py:15", "operator": "aten.bincount", "is_part": False}
+GIVEN_UP = GivenUpFunction(
+    name="forward", place="train.py:15", operator="aten.bincount", is_part=False
+)
 
 
-def gave_up(*labels: str, is_all: bool, **facts: Any) -> tuple[Caution, ...]:
-    figures = {"functions": [GAVE_UP | facts], "reason": "x"}
+def gave_up(*labels: str, is_all: bool, **facts: Any) -> tuple[CompilerGaveUp, ...]:
+    functions = (replace(GIVEN_UP, **facts),)
     return tuple(
-        Caution(kind="given up", runs={label: {**figures, "is_all": is_all}}) for label in labels
+        CompilerGaveUp(run=label, functions=functions, reason="x", is_all=is_all)
+        for label in labels
     )
 
 

@@ -5,7 +5,6 @@ from typing import Any, get_args
 import pytest
 
 from breakeven.runner.protocol.states import RunState
-from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill, joined
 from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.profile.findings import Kind as ProfileKind
@@ -14,10 +13,6 @@ from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFindi
 from breakeven.storage.statistics.random_numbers import DropoutFault
 from breakeven.storage.words.findings import finding_words
 from breakeven.storage.words.parity import parity_words
-from breakeven.storage.words.warnings import caution_words
-from breakeven.views.shared.links import sentence
-
-NOISY = Caution(kind="noisy", figures={"noise_floor": 0.0314})
 
 
 def test_a_figure_is_written_as_its_number_is_everywhere() -> None:
@@ -66,126 +61,7 @@ def test_a_slot_takes_its_type_alone(template: str, values: tuple[object, ...]) 
             fill(template, n=value)
 
 
-def test_a_page_links_the_figures_of_a_caution_and_nothing_else() -> None:
-    noisy = caution_words(NOISY)
-    assert "differ by up to [3.1 %](definitions#noise_floor), and" in sentence(noisy)
-    assert "differ by up to 3.1 %, and" in str(noisy)
-    foreign = Caution(
-        kind="ended early",
-        runs={
-            "[5 s](x)": {
-                "state": "failed",
-                "reason": None,
-                "steps_done": 3,
-                "num_steps": 40,
-                "role": "backend",
-            }
-        },
-    )
-    page = sentence(caution_words(foreign))
-    assert page.startswith("&#91;5 s&#93;(x) failed at [step 3 of 40](")
-    assert page.count("](") == 1
-
-
-def test_a_recorded_text_with_numbers_leads_as_a_whole_to_what_notes_are() -> None:
-    notes = [Caution(kind="note", figures={"text": text}) for text in ("It left 3 out.", "Off.")]
-    assert [sentence(caution_words(note)) for note in notes] == [
-        "[It left 3 out.](definitions#cautions)",
-        "Off.",
-    ]
-
-
-def caution(kind: Kind, facts: dict[str, Any] | None = None, **figures: Any) -> Caution:
-    return Caution(kind=kind, runs={} if facts is None else {"a": facts}, figures=figures)
-
-
 DONE = {"steps_done": 3, "num_steps": 40}
-SEEN = {"num_seen": 2, "num_looked": 12}
-OTHERS = ({"name": None, "pid": 7, "memory_bytes": 2**31},)
-ALL_CAUTIONS = [
-    caution("missing runs", {}, lacks_baseline=True),
-    caution(
-        "ended early",
-        {
-            "state": RunState.FAILED,
-            "reason": "Killed by 9",
-            "role": "backend",
-            "num_rounds": 8,
-            **DONE,
-        },
-    ),
-    caution("loss not finite", {"step": 7}),
-    caution("not over", {"state": RunState.RUNNING, **DONE}),
-    caution("different lengths", {"num_steps": 30}, clock_reads=["train.py:7"]),
-    caution("stopped", {"step": 7, "num_steps": 40, "reason": "no better"}),
-    caution("resumed", {"steps": (7,), "has_compiled": True, "moves": ((7, 1, 2),)}),
-    caution("repeated lines", {"num_lines": 1}),
-    caution("missing lines", {"num_lines": 1200}),
-    caution("different setting", {"value": "x" * 70}, setting="host"),
-    caution(
-        "different sizes", {"num_rounds": 2, "of": "tokens", "size": 9.5, "baseline_size": 8.0}
-    ),
-    caution("fallback", experiment_id="20261122"),
-    caution("sequential"),
-    caution("compiled together"),
-    caution(
-        "no control",
-        state=RunState.QUEUED,
-        was_asked_for=True,
-        is_inference=False,
-        environment=None,
-    ),
-    NOISY,
-    caution("few rounds", {"num_rounds": 3}),
-    caution("nothing compiled", {}, is_script=True),
-    caution(
-        "given up",
-        {
-            "functions": [{"name": "f", "place": "a.py:3", "is_part": True}],
-            "reason": "Unsupported.",
-            "is_all": True,
-        },
-    ),
-    caution(
-        "compiles throughout",
-        {
-            "is_code": True,
-            "num_compiled_steps": 30,
-            "steps_done": 40,
-            "compiled_step_seconds": 0.5,
-            "baseline_step_seconds": None,
-        },
-    ),
-    caution("operations unknown", names=["a::b"]),
-    caution("answers not compared", {"error": ""}),
-    caution("measuring ended", num_rounds=[8, 9], repeats=3, reason="time is over"),
-    caution("candidates ended", {"reason": "60 rounds show no gain over inductor"}),
-    caution("search ended", num_tried=7, reason="no candidate is left"),
-    caution("confirms", experiment_id="20261125"),
-    caution("wide intervals", {"width": 0.05}, target_width=0.02, repeats=1),
-    caution("single repeats", {}, repeats=3),
-    caution("latency measured once", {}),
-    caution("rounds not added", {}, reason="the model is another one"),
-    caution("rounds added", {}, num_added=20, num_rounds=50),
-    caution("note", text="It left 3 out."),
-    caution("strangers unknown"),
-    caution("warmed up", begin=30.0, end=55.5),
-    caution("throttled", {**SEEN, "held_back": ["heat"]}, processes=()),
-    caution("shared device", {**SEEN, "was_before": False}, processes=OTHERS),
-    caution("shared CPU", {"others_cpu_share": 0.4, "num_cpus": 2}, processes=OTHERS),
-    caution("stolen CPU", {"stolen_cpu_share": 0.4}, processes=()),
-    caution("CPU quota", SEEN, processes=()),
-    caution(
-        "other clock", {"sm_clock_mhz": 900.0, "baseline": 1000.0, "change": -0.1}, processes=()
-    ),
-    caution(
-        "other frequency",
-        {"cpu_frequency_mhz": 9.0, "baseline": 10.0, "change": -0.1},
-        processes=(),
-    ),
-    caution("many threads", {"num_threads": 8, "num_cpus": 2}, processes=()),
-]
-
 READING = Reading(
     quantity="loss",
     first_step=100,
@@ -293,13 +169,6 @@ PROFILE_FINDINGS: dict[ProfileKind, dict[str, Any]] = {
     "optimizer_compiled_long": {"optimizer_seconds": 190.0, "rest_seconds": 40.0},
     "copied_each_step": {"calls": 9.0, "waits": True},
 }
-
-
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_every_kind_of_caution_has_a_message_with_all_slots_filled(kind: Kind) -> None:
-    (caution,) = (caution for caution in ALL_CAUTIONS if caution.kind == kind)
-    words = str(caution_words(caution))
-    assert words.endswith(".") and not set(words) & set("{}<>")
 
 
 @pytest.mark.parametrize("kind", get_args(FindingKind))

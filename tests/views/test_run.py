@@ -414,8 +414,8 @@ def test_a_run_and_its_comparison_show_the_device_over_the_steps_and_mark_their_
     bodies = [entry.proto.body for entry in app.get("html")]
     (board,) = [body for body in bodies if body.startswith('<div class="leaderboard"')]
     rows = {name: board.split(name)[1].split("</tr>")[0] for name in ("baseline", "inductor")}
-    assert rows["baseline"].count('class="doubt"') == 0
-    assert rows["inductor"].count('class="doubt"') == 2, "beside speedup and step time"
+    assert rows["baseline"].count('class="warning"') == 0
+    assert rows["inductor"].count('class="warning"') == 2, "beside speedup and step time"
     assert "in 3 of 3 steady blocks (power cap)" in rows["inductor"]
     warning = opened(experiment=EXPERIMENT_ID).warning[0].value
     assert "The device throttled its clocks: inductor in 3 of 3" in warning

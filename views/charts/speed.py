@@ -42,7 +42,7 @@ def speedups(
     """A dot and its interval per run, with a line at 1 and the control's noise; rings show the
     medians of several processes.
 
-    `ratios`: label, process, round, speedup, of `storage.comparison.rounds`.
+    `ratios`: label, process, round, speedup, of `storage.comparison.pairs`.
     """
     figure = go.Figure()
     shown = [result for result in results if result.speedup is not None]

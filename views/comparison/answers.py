@@ -202,7 +202,7 @@ def _pays(best: Result, planned: Plan, spec: ExperimentSpec) -> Markdown:
 
 
 def _parity_of(best: Result) -> Markdown:
-    """The sentence about the backend's parity; the warnings have the reasons (`doubts`)."""
+    """The sentence about the backend's parity; the warnings have the reasons (`parity_reasons`)."""
     parity = best.parity
     if parity is None:
         return "Whether it learns the same thing was not tested."
@@ -272,15 +272,15 @@ VERDICT_CLASSES = {
 """CSS class in views/shared/style.css, which has the colours of the theme."""
 
 
-NO_DOUBT = ("holds", *get_args(EarlyEnd))
+NEEDS_NO_REASON = ("holds", *get_args(EarlyEnd))
 
 
-def doubts(results: Sequence[Result]) -> list[Markdown]:
+def parity_reasons(results: Sequence[Result]) -> list[Markdown]:
     """Reasons behind parity verdicts, each once, after its runs; none for runs that match or ended
     early."""
     labels: dict[Sentence, list[str]] = {}
     for result in results:
-        if result.parity is not None and result.parity.verdict not in NO_DOUBT:
+        if result.parity is not None and result.parity.verdict not in NEEDS_NO_REASON:
             labels.setdefault(parity_words(result.parity), []).append(result.label)
     parity = linked("parity", "parity")
     return [

@@ -17,7 +17,6 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.profiles import collectives, ranks_of
 from breakeven.storage.queries import RunRecord
-from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.charts import bars
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import over_steps as run_charts
@@ -346,10 +345,10 @@ QUOTA = "quota used up"
 
 
 def show_device(store: Store, run: pd.Series, record: RunRecord) -> None:
-    """The run page's tab: doubts about this run's times, the samples, other processes."""
+    """The run page's tab: warnings about this run's times, the samples, other processes."""
     samples = of_run(queries.device_samples(store, record.experiment_id), run)
-    if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
-        sentences = "  \n".join(sentence(doubt_words(doubt)) for doubt in doubts)
+    if warnings := compare(store, record.experiment_id).result_of(run["label"]).device_warnings:
+        sentences = "  \n".join(sentence(warning.sentence_without_runs()) for warning in warnings)
         st.warning(sentences, icon=":material/info:")
     _show_ranks_of(store, record.experiment_id, str(run["label"]))
     for fact in [*threads(record.environment), *record.environment.get("notes", [])]:

@@ -20,6 +20,7 @@ from breakeven.runner.specs.follow_ups import BUDGET_SECONDS, DATA_FILE
 from breakeven.storage import queries
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.warnings import SearchEnded
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (
@@ -302,7 +303,8 @@ def show_search(store: Store, comparison: Comparison) -> None:
     confirmations = listed[listed["confirms"] == comparison.experiment_id]
     if confirmations.empty:
         ended = next(
-            (note.figures["reason"] for note in comparison.notes if note.kind == "search ended"), ""
+            (warning.reason for warning in comparison.warnings if isinstance(warning, SearchEnded)),
+            "",
         )
         why = f" The search ended because {inert(ended)}." if ended else ""
         baseline = of_role(comparison.results, "baseline")

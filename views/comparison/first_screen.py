@@ -28,6 +28,7 @@ from breakeven.storage.comparison.plan import (
     steps_of,
 )
 from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.warnings import CandidatesEnded
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
@@ -280,13 +281,13 @@ def _settings(comparison: Comparison, result: Result) -> Html:
     if not (spec.kind.has_candidates or spec.confirms or (backend and ":" in backend)):
         return ""
     ended = (
-        note.runs[result.label]
-        for note in comparison.notes
-        if note.kind == "candidates ended" and result.label in note.runs
+        warning.reasons[result.label]
+        for warning in comparison.warnings
+        if isinstance(warning, CandidatesEnded) and result.label in warning.reasons
     )
     parts = [
         setting_words(variant),
-        *(f"ended: {str(note['reason']).rstrip('.')}" for note in ended),
+        *(f"ended: {reason.rstrip('.')}" for reason in ended),
     ]
     return "".join(f"<p>{inert(capital(part))}.</p>" for part in parts if part)
 

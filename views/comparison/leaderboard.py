@@ -1,4 +1,4 @@
-"""The table at the top of a comparison: one row per run, doubts next to each number.
+"""The table at the top of a comparison: one row per run, warnings next to each number.
 
 Plain HTML: readers can select the text and have it read aloud. Each header shows the number's
 definition on hover and links to the full text. The colours follow the theme because they inherit
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenarios.base import Scenario
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
-from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.device_warnings import Disturbed
 from breakeven.storage.comparison.results import SCORES, Result
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
@@ -19,7 +19,6 @@ from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.storage.words.plan import break_even_reason, break_even_text, speed_reason
-from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison.answers import VERDICT_CLASSES
 from breakeven.views.shared import words
@@ -133,7 +132,7 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
 
 
 def cell(name: str) -> HtmlCell:
-    """Writes the metric `name` of a run with its verdict and doubts, as in every table of pages."""
+    """Writes the metric `name` of a run with verdict and warnings, as in all tables of pages."""
     return CELLS.get(name) or _plain(name)
 
 
@@ -151,20 +150,20 @@ def _plain(name: str) -> HtmlCell:
     return lambda result: inert(result.text(name))
 
 
-def _doubted(cell: HtmlCell) -> HtmlCell:
-    """The cell, marked if the device gave reason for doubt; the reason shows on hover."""
+def _with_warnings(cell: HtmlCell) -> HtmlCell:
+    """The cell, marked if there are warnings about the device, which shows on hover."""
 
     def marked(result: Result) -> Html:
         text = cell(result)
-        return text if text == DASH else doubt_mark(result.device_doubts) + text
+        return text if text == DASH else warning_mark(result.device_warnings) + text
 
     return marked
 
 
-def doubt_mark(doubts: Sequence[Caution]) -> Html:
-    """The mark before a doubtful number, with the reasons on hover; empty without doubts."""
-    reasons = inert("\n".join(str(doubt_words(doubt)) for doubt in doubts))
-    return f'<abbr class="doubt" title="{reasons}">\N{WARNING SIGN}</abbr> ' if doubts else ""
+def warning_mark(warnings: Sequence[Disturbed]) -> Html:
+    """The mark before a number, with the warnings on hover; empty without one."""
+    reasons = inert("\n".join(str(warning.sentence_without_runs()) for warning in warnings))
+    return f'<abbr class="warning" title="{reasons}">\N{WARNING SIGN}</abbr> ' if warnings else ""
 
 
 def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> Html:
@@ -204,8 +203,8 @@ def with_interval(text: str) -> Html:
 
 CELLS: dict[str, HtmlCell] = {
     "speed_verdict": lambda result: _verdict(result.speed_verdict, reason=speed_reason(result)),
-    "speedup": _doubted(lambda result: with_interval(ratio_text(result.speedup))),
-    "step_seconds": _doubted(_plain("step_seconds")),
+    "speedup": _with_warnings(lambda result: with_interval(ratio_text(result.speedup))),
+    "step_seconds": _with_warnings(_plain("step_seconds")),
     "parity": _parity,
     "break_even_steps": _break_even,
 }

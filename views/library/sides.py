@@ -140,7 +140,7 @@ def _title(side: Side) -> Html:
 
 
 def _speed(result: Result | None) -> Html:
-    """The speedup as Compare shows it, with its doubts, its verdict, and the state of an unfinished
+    """The speedup as Compare shows it, with warnings, its verdict, and the state of an unfinished
     run."""
     if result is None or result.speedup is None:
         return DASH if result is None else cell("speed_verdict")(result)
@@ -270,8 +270,8 @@ def show_who(sides: Sequence[Side]) -> None:
             )
         version = f", torch {inert(torch)}" if torch else ""
         count = len(side.comparison.warnings)
-        doubts = f", {words.plural(count, 'warning')} in its verdict" if count else ""
-        column.caption(f"{words.moment(side.submitted)}, {inert(device)}{version}{doubts}")
+        warnings = f", {words.plural(count, 'warning')} in its verdict" if count else ""
+        column.caption(f"{words.moment(side.submitted)}, {inert(device)}{version}{warnings}")
 
 
 def show_all(store: Store, sides: Sequence[Side]) -> None:

@@ -28,7 +28,6 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Outcome, SuiteChanges, against, groups
 from breakeven.storage.words.suite import UNCLEAR, change_text, other_conditions
-from breakeven.storage.words.warnings import doubt_words
 from breakeven.views.access import permissions
 from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.charts.across_experiments import heat_map
@@ -149,13 +148,15 @@ def show_changes(earlier: str, compared: SuiteChanges, conditions: str) -> None:
                 "change": "worse" if change.is_worse else "better",
                 "before": change.before,
                 "now": change.now,
-                "doubt": " ".join(str(doubt_words(doubt)) for doubt in change.doubts),
+                "warnings": " ".join(
+                    str(warning.sentence_without_runs()) for warning in change.warnings
+                ),
             }
             for change in compared.changes
         ]
     )
-    if not any(change.doubts for change in compared.changes):
-        table = table.drop(columns="doubt", errors="ignore")
+    if not any(change.warnings for change in compared.changes):
+        table = table.drop(columns="warnings", errors="ignore")
     show_table(
         f"Worse or better than {inert(earlier)}",
         table,
@@ -212,7 +213,7 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 CPU_SHRINK = 16
 """Default without a GPU: the suites' own sizes take hours on a CPU."""
 MANY = 200
-"""Number of experiments from which the form advises caution."""
+"""Number of experiments from which the form warns."""
 
 
 def show_form() -> None:

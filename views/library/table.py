@@ -150,7 +150,7 @@ COLUMNS = {
     ),
     "duration": _number("Duration", "duration", "%.1f min", "elapsed_seconds", 1 / 60),
     "tags": Column("Tags", lambda row: list(row["tags"]), config=st.column_config.ListColumn),
-    "doubts": _number("Doubts", "doubts", "%d", "cautions"),
+    "warnings": _number("Warnings", "warnings", "%d", "warnings"),
     "disk": _number("On disk", "total_bytes", "%.1f MB", "disk_bytes", 1e-6),
     "checkpoints": _number("Checkpoints", "checkpoint_bytes", "%.1f MB", "disk_bytes", 1e-6),
     "artifacts": _number("Other artifacts", "artifact_bytes", "%.1f MB", "disk_bytes", 1e-6),
@@ -332,7 +332,7 @@ SORT_TITLES = {
     "compile": "Compile latency",
     "steps": "Break-even",
     "duration": "Duration",
-    "doubts": "Doubts",
+    "warnings": "Warnings",
     "mb": "Size on disk",
 }
 ARCHIVED_TITLES: dict[Archived, str] = {

@@ -13,7 +13,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
 from breakeven.storage.caches import always, memo
-from breakeven.storage.comparison.device_doubts import SHARED_CPU
+from breakeven.storage.comparison.device_warnings import SHARED_CPU
 from breakeven.storage.compiling.timeline import PhaseTimes
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS

@@ -167,7 +167,7 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
     )
     screen = "screen" if presents else ""
     names = PRESENTED if experiment.spec.kind.has_speedups else [card.name for card in page.cards]
-    doubts, reasons = listed(page.doubts), listed(page.why)
+    warnings, reasons = listed(page.warnings), listed(page.why)
     what_to_do = html(advice(experiment.comparison))
     body: Html = "".join(
         [
@@ -179,9 +179,9 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
             linked_here(page.leaderboard),
             "</section>",
             quiet(page.captions),
-            f'<section class="{screen}"><h2>What to keep in mind</h2><aside class="doubts">{doubts}'
-            "</aside></section>"
-            if doubts
+            f'<section class="{screen}"><h2>What to keep in mind</h2>'
+            f'<aside class="warnings">{warnings}</aside></section>'
+            if warnings
             else "",
             f"<h2>Why</h2>{reasons}" if reasons else "",
             charts(anchor, page.cards, names if presents else ()),

@@ -96,7 +96,8 @@ def _tables(experiment: Content) -> Iterator[File]:
 
 
 REPORT_HELP = (
-    "Answer, table, interactive charts, doubts, settings and the command to run it again. The HTML "
+    "Answer, table, interactive charts, warnings, settings and the command to run it again. The "
+    "HTML "
     "needs no network, starts a presentation with the key P, and can be imported again: it has the "
     "runs, with the names, paths and logs of the machine that they ran on. For a PDF, open the "
     "report and print it."

@@ -27,10 +27,10 @@ from breakeven.views.comparison.answers import (
     reasons,
 )
 from breakeven.views.comparison.leaderboard import (
-    doubt_mark,
     heading,
     table,
     verdict_word,
+    warning_mark,
     with_interval,
 )
 from breakeven.views.shared import words
@@ -102,7 +102,7 @@ def _checks(rows: Sequence[Group]) -> Markdown:
 def _changes(compared: SuiteChanges, earlier: str) -> Markdown:
     """How many numbers clearly got worse, and how many cells cannot be judged."""
     worse = compared.regressions
-    doubtful = sum(bool(change.doubts) for change in worse)
+    doubtful = sum(bool(change.warnings) for change in worse)
     text = (
         f"{words.plural(len(worse), 'number')} got worse" if worse else "Nothing got clearly worse"
     )
@@ -275,7 +275,7 @@ def _speedup(outcome: Outcome) -> Html:
             outcome, "speed", verdict_word("failed", "bad", outcome.speed_failure)
         )
     text = with_interval(ratio_text(outcome.speedup))
-    return doubt_mark(outcome.doubts) + _to_experiment(outcome, "speed", text)
+    return warning_mark(outcome.warnings) + _to_experiment(outcome, "speed", text)
 
 
 def _verdict(outcome: Outcome) -> Html:

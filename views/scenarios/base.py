@@ -35,7 +35,7 @@ class Page:
     """What stands behind the headline."""
     leaderboard: Html = ""
     captions: Sequence[Markdown] = ()
-    doubts: Sequence[Markdown] = ()
+    warnings: Sequence[Markdown] = ()
     why: Sequence[Markdown] = ()
     """Why each backend is faster or slower, and findings about lost time."""
     tables: Sequence[Table] = ()

@@ -5,13 +5,17 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.protocol.states import ExperimentState, RunState
+from breakeven.runner.protocol.states import ExperimentState
 from breakeven.runner.specs.candidates import untried
 from breakeven.storage import queries
-from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import Plan, own_plan
 from breakeven.storage.comparison.results import Across, Comparison, Result
+from breakeven.storage.comparison.warnings import (
+    CandidatesEnded,
+    ComparisonWarning,
+    EndedEarly,
+)
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
@@ -27,7 +31,6 @@ from breakeven.storage.words.environments import (
     version_words,
 )
 from breakeven.storage.words.parity import parity_text, parity_words
-from breakeven.storage.words.warnings import caution_words
 from breakeven.views.comparison import (
     answers,
     cards,
@@ -75,7 +78,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     cause.offer(store, comparison)
     cause.show_search(store, comparison)
     show_first_screen(store, experiment, comparison, planned)
-    show_doubts(comparison)
+    show_warnings(comparison)
     if not comparison.spec.kind.has_candidates:  # Cards say why candidates ended.
         running.show_stops(store, experiment_id)
 
@@ -88,7 +91,7 @@ def show_answer_so_far(store: Store, experiment: pd.Series) -> None:
     st.markdown(f"### {answers.headline(comparison, planned)}")
     show_environments(comparison)
     show_first_screen(store, experiment, comparison, planned)
-    show_doubts(comparison)
+    show_warnings(comparison)
 
 
 def show_answer(comparison: Comparison, planned: Plan, *, heading: bool = True) -> None:
@@ -138,35 +141,33 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
     planned = own_plan(comparison)
     show_answer(comparison, planned, heading=False)
     st.html(cards_html(comparison, planned))
-    show_doubts(comparison)
+    show_warnings(comparison)
 
 
-def show_doubts(comparison: Comparison) -> None:
+def show_warnings(comparison: Comparison) -> None:
     """Noise, and everything that a reader must know before believing the verdicts."""
-    notes = " ".join(
-        sentence(caution_words(note))
-        for note in comparison.notes
-        if note.kind != "candidates ended"
+    minor = " ".join(
+        sentence(warning.words())
+        for warning in comparison.minor_warnings
+        if not isinstance(warning, CandidatesEnded)
     )
     if comparison.spec.kind.has_candidates:
-        notes = f"{notes} {inert(untried(comparison.spec))}"
-    st.caption("  \n".join(filter(None, [answers.noise_text(comparison), notes])))
-    warnings = [
-        sentence(caution_words(warning))
-        for warning in comparison.warnings
+        minor = f"{minor} {inert(untried(comparison.spec))}"
+    st.caption("  \n".join(filter(None, [answers.noise_text(comparison), minor])))
+    serious = [
+        sentence(warning.words())
+        for warning in comparison.serious_warnings
         if not _is_failure(warning)
     ]
-    doubts = [*warnings, *answers.doubts(comparison.results)]
-    if doubts:
-        listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
+    texts = [*serious, *answers.parity_reasons(comparison.results)]
+    if texts:
+        listed = texts if len(texts) == 1 else [f"- {text}" for text in texts]
         st.warning("\n".join(listed), icon=":material/info:")
 
 
-def _is_failure(warning: Caution) -> bool:
+def _is_failure(warning: ComparisonWarning) -> bool:
     """Whether it tells of failed runs, whose errors stand above."""
-    return warning.kind == "ended early" and all(
-        RunState(facts["state"]).is_failed for facts in warning.runs.values()
-    )
+    return isinstance(warning, EndedEarly) and warning.state.is_failed
 
 
 def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
@@ -220,9 +221,9 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
 
 
 def report(store: Store, comparison: Comparison) -> Page:
-    """The answer and its evidence, the leaderboard, doubts, and all charts."""
-    notes = [sentence(caution_words(note)) for note in comparison.notes]
-    warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
+    """The answer and its evidence, the leaderboard, warnings, and all charts."""
+    minor = [sentence(warning.words()) for warning in comparison.minor_warnings]
+    serious = [sentence(warning.words()) for warning in comparison.serious_warnings]
     behind = answers.statistics_table(comparison)
     numbers = answers.statistics(comparison).reset_index()
     climbed = find_ladder(store, comparison.experiment_id)
@@ -249,10 +250,10 @@ def report(store: Store, comparison: Comparison) -> Page:
         captions=[
             *map(inert, environment_lines(comparison.across)),
             answers.noise_text(comparison),
-            *notes,
+            *minor,
             *down,
         ],
-        doubts=[*warnings, *answers.doubts(comparison.results)],
+        warnings=[*serious, *answers.parity_reasons(comparison.results)],
         tables=[] if behind.empty else [sure],
         cards=[*why.ladder_cards(climbed), *reasons, *all_cards(store, comparison)],
     )

@@ -30,6 +30,7 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.session import run_session
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.loading import load_evidence, pool
+from breakeven.storage.comparison.warnings import RoundsAdded
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
@@ -140,14 +141,12 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
     assert facts(data_dir, experiment) == known
     with Store.in_memory(data_dir) as store:
         runs = pool(*load_evidence(store, experiment.experiment_id))
-        notes = compare(store, experiment.experiment_id).notes
+        warnings = compare(store, experiment.experiment_id).warnings
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
     assert counts.keys() == {"baseline", "eager-forward"}
     assert all(len(sizes) == 2 and min(sizes) >= 6 for sizes in counts.values())
-    assert (
-        next(warning.figures["num_added"] for warning in notes if warning.kind == "rounds added")
-        >= 6
-    )
+    (added,) = (warning for warning in warnings if isinstance(warning, RoundsAdded))
+    assert added.num_added >= 6
 
     # Its weights are the same, and it does twice the work.
     net.write_text(NET.replace("self.layer(x)", "self.layer(x) + 0 * self.layer(x)"))

@@ -17,6 +17,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import SpeedSpec
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.warnings import FewRounds
 from breakeven.storage.index.store import Store
 from tests.helpers import fake_worker
 from tests.helpers.journals import Recording
@@ -181,8 +182,8 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
     with Store.in_memory(data_dir) as store:
         compared = compare(store, experiment_id)
     assert [result.label for result in compared.results] == list(runs)
-    few = [warning for warning in compared.warnings if warning.kind == "few rounds"]
-    assert not any("control-2" in warning.runs for warning in few), "it was timed beside nothing"
+    few = [warning for warning in compared.warnings if isinstance(warning, FewRounds)]
+    assert not any("control-2" in warning.num_rounds for warning in few), "it was timed alone"
     assert [variant.perturbation_seed for variant in grown.variants] == [0, 0, 0, 1, 2]
 
 

@@ -31,7 +31,7 @@ from breakeven.runner.worker.device.rapl import PackageEnergy
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
-from tests.helpers.comparisons import doubts_of, warnings_of
+from tests.helpers.comparisons import device_warnings_of, warnings_of
 from tests.helpers.loop import NET, experiment, of_kind, run
 from tests.helpers.waiting import wait_until
 
@@ -439,7 +439,7 @@ def test_there_is_no_sample_of_a_device_without_its_clocks(
 
 
 @needs_proc
-def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) -> None:
+def test_a_busy_process_beside_a_run_makes_the_warning_appear(tmp_path: Path) -> None:
     """As many of them as half the CPUs: they take about half of the time, far above a tenth."""
     data_dir = DataDir(tmp_path / "data")
     spec = experiment(backends=(), controls=0)
@@ -463,7 +463,7 @@ def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) ->
     said = "Other processes took CPU time while steady blocks ran: baseline "
     assert any(warning.startswith(said) for warning in warnings_of(comparison))
     (baseline,) = comparison.results
-    assert any(doubt.startswith("Other processes") for doubt in doubts_of(baseline))
+    assert any(warning.startswith("Other processes") for warning in device_warnings_of(baseline))
 
 
 @needs_proc

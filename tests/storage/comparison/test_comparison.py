@@ -22,7 +22,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.report import correctness_report, explain_report, report
 from breakeven.storage.words.plan import break_even_reason, speed_reason
-from tests.helpers.comparisons import compared, notes_of, warnings_of
+from tests.helpers.comparisons import compared, minor_warnings_of, warnings_of
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (
     EXPERIMENT_ID,
@@ -289,19 +289,19 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     inductor.end(RunState.FAILED, "exit status 1")
     Recording(data_dir.runs, "eager", spec)
     comparison = compared(data_dir)
-    assert notes_of(comparison) == ("Dropout is off.",)
-    assert [warning.kind for warning in comparison.warnings] == [
-        "loss not finite",
+    assert minor_warnings_of(comparison) == ("Dropout is off.",)
+    assert [warning.kind for warning in comparison.serious_warnings] == [
         "ended early",
-        "not over",
+        "loss not finite",
+        "unfinished",
         *["different setting"] * 3,
         "fallback",
         "sequential",
         "few rounds",
-        "note",
+        "recorded",
     ]
     warnings = warnings_of(comparison)
-    assert warnings[1] == "inductor failed before its first step: exit status 1."
+    assert warnings[0] == "inductor failed before its first step: exit status 1."
     assert warnings[2].endswith("are preliminary: eager (queued, 0 of 40 steps).")
     assert warnings[3].startswith(
         "The runs differ in TORCH_LOGS: not set (baseline, control), +dynamo"
@@ -309,7 +309,7 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     assert warnings[4].endswith("version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).")
     assert warnings[8].endswith("there is no interval: control (3). Train for more steps.")
     printed = report(comparison).splitlines()
-    assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
+    assert printed[-2:] == ["warning: inductor: memory is more.", "minor warning: Dropout is off."]
 
 
 def test_a_terminal_obeys_no_name_and_shows_it_on_one_line(data_dir: DataDir) -> None:
@@ -377,7 +377,7 @@ def test_compiling_that_was_timed_once_is_said_beside_its_break_even(finished: C
         "the uncertainty of the saving, but not the variation of compile "
         "latencies."
     )
-    assert said in notes_of(finished) and f"note: {said}" in report(finished)
+    assert said in minor_warnings_of(finished) and f"minor warning: {said}" in report(finished)
     assert said == break_even_reason(finished.result_of("inductor"))
 
 

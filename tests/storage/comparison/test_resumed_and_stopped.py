@@ -9,7 +9,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, TrainingSpec
 from breakeven.storage.comparison.run_numbers import peak_flops
 from breakeven.storage.terminal.report import report
-from tests.helpers.comparisons import compared, notes_of, warnings_of
+from tests.helpers.comparisons import compared, minor_warnings_of, warnings_of
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 SPEC = experiment_spec(num_steps=80)
@@ -78,19 +78,21 @@ def test_runs_that_all_stopped_at_one_step_are_noted(data_dir: DataDir) -> None:
     for label in labels:
         record(data_dir, label).blocks([0.1] * 4, LOSSES).stop(said).end()
     comparison = compared(data_dir)
-    assert notes_of(comparison) == tuple(
+    assert minor_warnings_of(comparison) == tuple(
         f"{stopped} stopped at step 40 of 80: {said}." for stopped in labels
     )
     assert not any("stopped" in warning for warning in warnings_of(comparison))
-    assert "note: baseline stopped at step 40 of 80: loss has" in report(comparison)
+    assert "minor warning: baseline stopped at step 40 of 80: loss has" in report(comparison)
 
 
-def test_runs_that_stopped_at_different_steps_are_compared_with_caution(data_dir: DataDir) -> None:
+def test_runs_that_stopped_at_different_steps_are_compared_with_a_warning(
+    data_dir: DataDir,
+) -> None:
     record(data_dir, "baseline").blocks([0.1] * 4, LOSSES).stop("good enough.").end()
     record(data_dir, "control").blocks([0.1] * 2, LOSSES).end(RunState.FAILED, "exit status 1")
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).end()
     comparison = compared(data_dir)
-    assert notes_of(comparison) == ()
+    assert minor_warnings_of(comparison) == ()
     # The length of a run that failed is no choice.
     assert warnings_of(comparison)[:3] == (
         "control failed at step 20 of 80: exit status 1.",

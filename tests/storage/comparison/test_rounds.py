@@ -10,6 +10,7 @@ from breakeven.runner.specs.scenario_fields import SpeedSpec
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.loading import load_evidence, pool
 from breakeven.storage.comparison.pairs import KEYS, pair
+from breakeven.storage.comparison.warnings import RoundsAdded
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -108,8 +109,8 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
     assert inductor.n == 18
     assert inductor.low == pytest.approx(0.93, abs=0.01)
     assert inductor.high == pytest.approx(6.81, abs=0.01)
-    notes = [note.figures for note in comparison.notes if note.kind == "rounds added"]
-    assert notes == [{"num_added": 12, "num_rounds": 18}]
+    (added,) = (warning for warning in comparison.warnings if isinstance(warning, RoundsAdded))
+    assert (added.num_added, added.num_rounds) == (12, 18)
     assert row_of(comparison, "inductor").value("final_loss") == pytest.approx(1.0, abs=0.3)
 
 

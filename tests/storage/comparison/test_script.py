@@ -8,8 +8,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.storage.terminal.report import report
 from breakeven.storage.words.parity import parity_words
-from breakeven.storage.words.warnings import caution_words
-from tests.helpers.comparisons import compared, warnings_of
+from tests.helpers.comparisons import compared, minor_warnings_of, warnings_of
 from tests.helpers.journals import Recording, falling_losses
 
 pytestmark = pytest.mark.heavy
@@ -239,7 +238,7 @@ def test_operations_that_nobody_counts_are_named_and_long_notes_cut(data_dir: Da
     assert parity[0] == "holds"
     comparison = compared(data_dir)
     assert report(comparison).startswith("mine: train.py, cpu\n")
-    long, operations = (str(caution_words(note)) for note in comparison.notes)
+    long, operations = minor_warnings_of(comparison)
     assert len(long) == 300 and long.endswith("y ...")
     assert "there is no FLOP formula for lstm, \\u202eevil" in operations
     assert warnings_of(comparison) == ()

@@ -19,7 +19,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import paired_ratio
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import report
-from tests.helpers.comparisons import compared, notes_of, row_of, warnings_of
+from tests.helpers.comparisons import compared, minor_warnings_of, row_of, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID
 from tests.helpers.speed_journals import (
     ENOUGH,
@@ -45,7 +45,7 @@ def test_warm_up_counts_for_nothing_but_compile_latency(data_dir: DataDir) -> No
     assert eager.measured.compile_seconds == pytest.approx(3.1)
     assert eager.break_even.steps == pytest.approx(31)
     assert warnings_of(comparison) == ()
-    assert f"Measuring ended after 8 rounds: {ENOUGH}." in notes_of(comparison)
+    assert f"Measuring ended after 8 rounds: {ENOUGH}." in minor_warnings_of(comparison)
     assert comparison.noise_floor == 0.0
 
 
@@ -147,7 +147,7 @@ def test_a_spent_budget_is_told_without_the_widths_of_that_moment(
     """Without figures the reason stays."""
     record_speed(data_dir, "baseline", speed_spec(), 0.2, reason=SPENT, ending=ending)
     said = "the budget of 9 rounds is spent" if ending == TOO_WIDE else SPENT
-    assert f"Measuring ended after 8 rounds: {said}." in notes_of(compared(data_dir))
+    assert f"Measuring ended after 8 rounds: {said}." in minor_warnings_of(compared(data_dir))
     assert Ending(**TOO_WIDE).reason == SPENT
 
 

@@ -20,6 +20,7 @@ from breakeven.runner.worker.event_log import TAIL_BYTES, EventLog
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.warnings import MissingLines, RepeatedLines
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.run_folders import pack, take_in
 from breakeven.storage.index import folders
@@ -29,7 +30,6 @@ from breakeven.storage.team.feed import Feed
 from breakeven.storage.team.lake import Lake
 from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.report import report
-from breakeven.storage.words.warnings import caution_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.team.stores import sqlite_store
 
@@ -78,25 +78,22 @@ def rewritten(run: RunDir, change: Callable[[Lines], Lines]) -> int:
 
 
 def numbers(comparison: Comparison) -> tuple[str, ...]:
-    """Every number and verdict, and all cautions but that of repeated lines."""
-    other_warnings = [
-        warning for warning in comparison.warnings if warning.kind != "repeated lines"
-    ]
+    """Every number and verdict, and all warnings but that of repeated lines."""
+    others = [warning for warning in comparison.warnings if not isinstance(warning, RepeatedLines)]
     return (
         repr(comparison.results),
-        repr(other_warnings),
-        repr(comparison.notes),
+        repr(others),
         repr(comparison.noise_floor),
     )
 
 
-def doubts(comparison: Comparison) -> dict[str, int]:
+def repeated_lines(comparison: Comparison) -> dict[str, int]:
     """By run, the number of lines that are told to be left out."""
     return {
-        label: facts["num_lines"]
+        label: num_lines
         for warning in comparison.warnings
-        if warning.kind == "repeated lines"
-        for label, facts in warning.runs.items()
+        if isinstance(warning, RepeatedLines)
+        for label, num_lines in warning.num_lines.items()
     }
 
 
@@ -107,7 +104,7 @@ def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[str
     record_experiment(data_dir.runs, experiment_spec(num_steps=120, backends=BACKENDS))
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
-    assert not doubts(comparison)
+    assert not repeated_lines(comparison)
     return data_dir.runs, numbers(comparison)
 
 
@@ -129,11 +126,11 @@ def test_repeated_lines_count_once(data_dir: DataDir, clean: tuple[str, ...]) ->
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
         assert numbers(comparison) == clean
-        assert doubts(comparison) == gained
+        assert repeated_lines(comparison) == gained
         (words,) = [
-            str(caution_words(warning))
+            str(warning.words())
             for warning in comparison.warnings
-            if warning.kind == "repeated lines"
+            if isinstance(warning, RepeatedLines)
         ]
         assert words in report(comparison)
         assert words in comparison_json(comparison)
@@ -267,11 +264,9 @@ def test_lines_that_a_journal_lost_are_told(
         rewritten(data_dir.run_dir(f"{EXPERIMENT_ID}.{label}"), lose)
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
-    (warning,) = (
-        candidate for candidate in comparison.warnings if candidate.kind == "missing lines"
-    )
-    assert warning.runs == {label: {"num_lines": 30} for label in LOST}
-    assert "lack lines that the runs wrote" in str(caution_words(warning))
+    (missing,) = (warning for warning in comparison.warnings if isinstance(warning, MissingLines))
+    assert missing.num_lines == dict.fromkeys(LOST, 30)
+    assert "lack lines that the runs wrote" in str(missing.words())
     assert "30 lines of inductor" in report(comparison)
     journals = check_journals(data_dir)
     assert journals.health is Health.DOUBTFUL

@@ -14,7 +14,7 @@ from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.statistics.parity import FIGURES, Parity, judge_inference
 from breakeven.storage.words.parity import parity_words
-from tests.helpers.comparisons import compared, notes_of
+from tests.helpers.comparisons import compared, minor_warnings_of
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy
@@ -169,7 +169,7 @@ def test_a_run_has_the_numbers_of_its_uncompiled_evaluation(judged: Comparison) 
 
 
 def test_where_answers_were_not_compared_a_note_says_so(judged: Comparison) -> None:
-    (note,) = (text for text in notes_of(judged) if text.startswith("Answers"))
+    (note,) = (text for text in minor_warnings_of(judged) if text.startswith("Answers"))
     assert note == (
         "Answers of the compiled model were not compared with those of the same weights without a "
         "compiler: inductor-case_0, inductor-case_1, inductor-case_2, inductor-case_3 "
@@ -189,7 +189,7 @@ def test_a_note_says_that_scripts_evaluate_by_themselves(data_dir: DataDir) -> N
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim().start(num_steps=80)
         run.blocks([0.1] * 8, LOSSES).evaluation(0.8, split="validation", compiled=False).end()
-    (note,) = (text for text in notes_of(compared(data_dir)) if text.startswith("Answers"))
+    (note,) = (text for text in minor_warnings_of(compared(data_dir)) if text.startswith("Answers"))
     assert "compiler: inductor. Their parity does not cover inference" in note
 
 

@@ -169,10 +169,10 @@ def test_each_regression_is_named(data_dir: DataDir, record: SuiteRecorder) -> N
 def test_a_change_says_if_the_device_was_disturbed_in_either_run() -> None:
     cell = Cell("Model", "float32", "training", "inductor")
     calm = Outcome(cell=cell, experiments={}, is_over=True, status="pass", compile_seconds=4.0)
-    busy = replace(calm, status="fail_accuracy", compile_seconds=9.0, doubts=("it was hot",))
+    busy = replace(calm, status="fail_accuracy", compile_seconds=9.0, warnings=("it was hot",))
     for now, before in ((busy, calm), (calm, busy)):
-        doubts = {change.kind: change.doubts for change in against([now], [before]).changes}
-        assert doubts == {"compile": ("it was hot",), "accuracy": ()}
+        warnings = {change.kind: change.warnings for change in against([now], [before]).changes}
+        assert warnings == {"compile": ("it was hot",), "accuracy": ()}
 
 
 def printed(

@@ -94,7 +94,7 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         names = [entry.name for entry in draw(times, comparison.results).data]
         assert "inductor: inconclusive" in names and "inductor pays off" not in names
     # Side by side, the verdict and the mark of the warning are beside the speedup, as on Compare.
-    assert speeds.count(">inconclusive<") >= 2 and speeds.count('class="doubt"') == 2
+    assert speeds.count(">inconclusive<") >= 2 and speeds.count('class="warning"') == 2
     assert ", inconclusive" in line(said_on_sides, "inductor")
     assert f"A: `breakeven show {EXPERIMENT_ID}` warns of its numbers" in said_on_sides
 

@@ -13,7 +13,7 @@ from breakeven.runner.specs.place import Parallel
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
-from tests.helpers.comparisons import compared, doubts_of, notes_of, warnings_of
+from tests.helpers.comparisons import compared, device_warnings_of, minor_warnings_of, warnings_of
 from tests.helpers.device_journals import SAMPLE
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
@@ -83,8 +83,8 @@ def test_a_calm_cpu_raises_no_doubt(tmp_path: Path) -> None:
     samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_CPU))
     comparison = compared(record(tmp_path, CPU, samples))
     (warning,) = warnings_of(comparison)
-    assert "no control" in warning and notes_of(comparison) == ()
-    assert all(doubts_of(result) == () for result in comparison.results)
+    assert "no control" in warning and minor_warnings_of(comparison) == ()
+    assert all(device_warnings_of(result) == () for result in comparison.results)
 
 
 @pytest.mark.parametrize(("parallel", "energy"), [("no", 3.0), ("ddp", None)])
@@ -128,7 +128,7 @@ def test_throttling_counts_at_the_end_of_a_block_and_within_it(tmp_path: Path) -
     comparison = compared(record(tmp_path, CUDA, samples))
     in_blocks = "in 2 of 10 steady blocks (power cap, thermal slowdown)."
     assert warnings_that_begin(comparison, f"The device throttled its clocks: inductor {in_blocks}")
-    assert [doubts_of(result) for result in comparison.results] == [
+    assert [device_warnings_of(result) for result in comparison.results] == [
         (),
         (f"The device throttled its clocks: {in_blocks}",),
     ]
@@ -221,8 +221,8 @@ def test_what_no_number_of_a_gpu_rests_on_is_not_mentioned(tmp_path: Path) -> No
     samples = {"baseline": always(**CALM_GPU), **dict(zip(labels, seen, strict=True))}
     comparison = compared(record(tmp_path, CUDA, samples, spec=spec))
     (warning,) = warnings_of(comparison)
-    assert "no control" in warning and notes_of(comparison) == ()
-    assert all(doubts_of(result) == () for result in comparison.results)
+    assert "no control" in warning and minor_warnings_of(comparison) == ()
+    assert all(device_warnings_of(result) == () for result in comparison.results)
 
 
 def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_warming_up_is_a_note_or_a_warning_in_sequence(tmp_path: Path) -> None:
     samples = dict.fromkeys(("baseline", "inductor"), warming)
     by_turns = compared(record(tmp_path / "turns", CUDA, samples))
     assert not warnings_that_begin(by_turns, said)
-    assert any(note.startswith(said) for note in notes_of(by_turns))
+    assert any(note.startswith(said) for note in minor_warnings_of(by_turns))
     spec = replace(SPEC, schedule="sequential")
     alone = compared(record(tmp_path / "alone", CUDA, samples, spec=spec))
     assert warnings_that_begin(alone, said)
@@ -264,7 +264,7 @@ def test_what_could_not_be_recorded_is_noted_once(tmp_path: Path) -> None:
     data_dir = record(tmp_path, environment, dict.fromkeys(("baseline", "inductor"), unknown))
     comparison = compared(data_dir)
     assert not warnings_that_begin(comparison, "Other processes")
-    strangers, clocks = sorted(notes_of(comparison), reverse=True)
+    strangers, clocks = sorted(minor_warnings_of(comparison), reverse=True)
     assert strangers.startswith("It is not known whether other processes used the device")
     assert clocks == "Clocks were not recorded: why not."
     with Store.in_memory(data_dir) as store:
