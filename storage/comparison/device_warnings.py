@@ -80,14 +80,13 @@ class Disturbed(ComparisonWarning):
 
     @property
     def kind(self) -> str:
-        return self._any.kind
+        return self._any().kind
 
-    @property
     def _any(self) -> Disturbance:
         return next(iter(self.runs.values()))
 
     def remedy(self) -> str:
-        return self._any.remedy
+        return self._any().remedy
 
     def sentence(self) -> Sentence:
         """Names runs with the same observation together."""
@@ -102,7 +101,7 @@ class Disturbed(ComparisonWarning):
     def _with_seen(self, seen: Iterable[Sentence]) -> Sentence:
         others = [process.words() for process in self.processes]
         processes = ("; seen: ", first_few(others)) if others else ()
-        return say(f"{self._any.title}: ", joined(seen, ", "), *processes, ".")
+        return say(f"{self._any().title}: ", joined(seen, ", "), *processes, ".")
 
     def _runs_by_seen(self) -> dict[Sentence, list[str]]:
         groups: dict[Sentence, list[str]] = {}

@@ -9,7 +9,7 @@ from breakeven.runner.texts import duration
 from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.sentences import Figure, Sentence, fill
+from breakeven.storage.numbers.sentences import Figure, Sentence, say
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.plan import (
     break_even_in_full,
@@ -53,11 +53,12 @@ def starts_words(pairs: Sequence[ColdWarm], num_steps: int | None) -> Iterator[S
     for pair in pairs:
         if num_steps is not None and (totals := pair.totals(num_steps)):
             first, later, base = (Figure("planned_seconds", duration(total)) for total in totals)
-            yield fill(
-                "{backend}: {first} at the first start, {later} at later ones with filled "
-                "caches, {base} without a compiler.",
-                backend=pair.backend,
-                first=first,
-                later=later,
-                base=base,
+            yield say(
+                f"{pair.backend}: ",
+                first,
+                " at the first start, ",
+                later,
+                " at later ones with filled caches, ",
+                base,
+                " without a compiler.",
             )

@@ -7,7 +7,7 @@ from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
 from breakeven.storage.compiling.two_runs import RESULT_KINDS
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.sentences import Sentence, fill
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, say
 from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.parity import parity_text, parity_words
@@ -79,75 +79,48 @@ def findings(ladder: Ladder) -> list[Sentence]:
     if costliest is not None and costliest is not ladder.first("loses"):
         sentences.append(_loses(ladder, "Stage that costs most", costliest))
     if not sentences:
-        sentences = [
-            fill(
-                "No stage fails<{is_timed:!} or computes wrong numbers><{is_timed:?}, "
-                "computes wrong numbers or is slower>.",
-                is_timed=ladder.is_timed,
-            )
-        ]
-    unsure = [
-        rung_result.result.label for rung_result in ladder.rungs if rung_result.verdict == "unsure"
-    ]
-    if unsure:
+        others = ", computes wrong numbers or is slower"
         sentences.append(
-            fill(
-                "Not distinguishable from the previous stage: {labels}. More rounds would help.",
-                labels=unsure,
-            )
+            say(f"No stage fails{others if ladder.is_timed else ' or computes wrong numbers'}.")
+        )
+    unsure = [rung.result.label for rung in ladder.rungs if rung.verdict == "unsure"]
+    if unsure:
+        labels = ", ".join(unsure)
+        sentences.append(
+            say(f"Not distinguishable from the previous stage: {labels}. More rounds would help.")
         )
     if ladder.missing:
-        sentences.append(
-            fill(
-                "Stages that this experiment leaves out: {stages}.",
-                stages=[rung.stage for rung in ladder.missing],
-            )
-        )
+        stages = ", ".join(rung.stage for rung in ladder.missing)
+        sentences.append(say(f"Stages that this experiment leaves out: {stages}."))
     return sentences
 
 
 def _fails(rung: RungResult) -> Sentence:
     reason = (rung.reason or "")[:LONGEST_REASON].rstrip(".")
-    return fill(
-        "First stage that fails: {label} ({stage})<: {reason}>.",
-        label=rung.result.label,
-        stage=rung.rung.stage,
-        reason=reason,
-    )
+    why = f": {reason}" if reason else ""
+    return say(f"First stage that fails: {rung.result.label} ({rung.rung.stage}){why}.")
 
 
 def _differs(rung: RungResult) -> Sentence:
     parity = rung.result.parity
-    is_checked = parity is None or rung.failed_checks
-    why = (
-        (rung.reason or "")[:LONGEST_REASON]
-        if parity is None or is_checked
-        else parity_words(parity)
-    )
-    return fill(
-        "First stage with wrong numbers: {label} ({stage}): {why}.",
-        label=rung.result.label,
-        stage=rung.rung.stage,
-        why=why,
+    why: Words = (rung.reason or "")[:LONGEST_REASON]
+    if parity is not None and not rung.failed_checks:
+        why = parity_words(parity)
+    return say(
+        f"First stage with wrong numbers: {rung.result.label} ({rung.rung.stage}): ", why, "."
     )
 
 
 def _loses(ladder: Ladder, title: str, rung: RungResult) -> Sentence:
     ratio, better = rung.over_below, ladder.made_up_by(rung)
     assert ratio is not None and ratio.low and ratio.high
-    return fill(
-        "{title}: {label} ({stage}). A step takes {seconds:step_seconds} more than with {below}, "
-        "which is [{times:.2f}x ({low:.2f} to {high:.2f})](over_below) as fast.< {better} makes up "
-        "for this.>",
-        title=title,
-        label=rung.result.label,
-        stage=rung.rung.stage,
-        below=rung.below,
-        seconds=-(rung.seconds_gained or 0.0),
-        better=better.result.label if better else "",
-        times=1 / ratio.median,
-        low=1 / ratio.high,
-        high=1 / ratio.low,
+    times = f"{1 / ratio.median:.2f}x ({1 / ratio.high:.2f} to {1 / ratio.low:.2f})"
+    return say(
+        f"{title}: {rung.result.label} ({rung.rung.stage}). A step takes ",
+        figure("step_seconds", -(rung.seconds_gained or 0.0)),
+        f" more than with {rung.below}, which is ",
+        Figure("over_below", times),
+        f" as fast.{f' {better.result.label} makes up for this.' if better else ''}",
     )
 
 

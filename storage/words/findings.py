@@ -1,20 +1,25 @@
 """Texts of profiles: why a run is faster or slower than the baseline, and one message for each kind
 of finding, with its evidence and its remedy."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import pandas as pd
 
 from breakeven.runner.arguments.options import FIELDS, written
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.comparison.warnings import ENDED
 from breakeven.storage.numbers.formats import format_seconds
-from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared, short
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, say, short
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
 from breakeven.storage.profile.guards import guard_in
-from breakeven.storage.profile.profiles import IDLE, Profile
+from breakeven.storage.profile.profiles import IDLE, Misfit, Profile
 from breakeven.storage.words.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
 
+Facts = Mapping[str, Any]
+"""The facts of a finding."""
 MAX_PARTS = 3
 """Number of classes named on each side of a bridge."""
 WORTH_NAMING = 0.02
@@ -40,67 +45,66 @@ def bridge_words(bridge: Bridge, own: OwnSpeedup | None) -> Sentence:
     """Why a step of a run takes more or less time than the baseline's."""
     spent = bridge.parts[bridge.parts["difference"] > 0].nlargest(MAX_PARTS, "difference")
     saved = bridge.parts[bridge.parts["difference"] < 0].nsmallest(MAX_PARTS, "difference")
-    return fill(
-        "{step:step_seconds} a step, {difference:profile_seconds} {change} than the baseline."
-        "< Saved: {saved}.>< Added: {spent}.>< {own}>",
-        step=bridge.run.step_seconds,
-        difference=abs(bridge.difference),
-        change="more" if bridge.difference > 0 else "less",
-        saved=_parts(saved, bridge),
-        spent=_parts(spent, bridge),
-        own=own_words(bridge, own) if own else "",
+    return say(
+        figure("step_seconds", bridge.run.step_seconds),
+        " a step, ",
+        figure("profile_seconds", abs(bridge.difference)),
+        f" {'more' if bridge.difference > 0 else 'less'} than the baseline.",
+        *_listed_parts("Saved", saved, bridge),
+        *_listed_parts("Added", spent, bridge),
+        *((" ", own_words(bridge, own)) if own else ()),
     )
 
 
-def _parts(parts: pd.DataFrame, bridge: Bridge) -> list[Sentence]:
+def _listed_parts(title: str, parts: pd.DataFrame, bridge: Bridge) -> tuple[Words, ...]:
+    """Nothing where no part is worth naming."""
     least = WORTH_NAMING * (bridge.baseline.step_seconds or 0.0)
-    return [
-        fill(
-            "{seconds:profile_seconds} in “{title}”",
-            seconds=abs(row.difference),
-            title=class_title(row.work_class, works_by_itself=bridge.run.works_by_itself),
+    named = [
+        say(
+            figure("profile_seconds", abs(row.difference)),
+            f" in “{class_title(row.work_class, works_by_itself=bridge.run.works_by_itself)}”",
         )
         for row in parts[parts["difference"].abs() >= least].itertuples()
     ]
+    return (f" {title}: ", joined(named, ", "), ".") if named else ()
 
 
 def own_words(bridge: Bridge, own: OwnSpeedup) -> Sentence:
     """The speedup of the device's busy time, and whether the whole speedup depends on the host."""
     share = max(bridge.baseline.idle_share or 0.0, bridge.run.idle_share or 0.0)
-    return fill(
-        "GPU-busy-time speedup: [{ratio:.2f}x<{has_interval:?} ({low:.2f} to {high:.2f})>]"
-        "(own_speedup), <{is_host_bound:!}and the device rarely waits for the host>"
-        "<{is_host_bound:?}the same on any host; the speedup of the whole step depends on how fast "
-        "this host starts kernels>.",
-        ratio=own.ratio,
-        low=own.low,
-        high=own.high,
-        has_interval=own.low is not None,
-        is_host_bound=share >= HOST_BOUND,
-    )
+    interval = "" if own.low is None else f" ({own.low:.2f} to {own.high:.2f})"
+    host = "and the device rarely waits for the host"
+    if share >= HOST_BOUND:
+        host = (
+            "the same on any host; the speedup of the whole step depends on how fast this host "
+            "starts kernels"
+        )
+    speedup = Figure("own_speedup", f"{own.ratio:.2f}x{interval}")
+    return say("GPU-busy-time speedup: ", speedup, f", {host}.")
 
 
 def profile_words(profile: Profile) -> Sentence:
     """The cost of profiling a run, or why it has no profile, or why the profile is withheld."""
     if profile.misfit is not None:
-        parts, step = profile.misfit.seconds, profile.misfit.step_seconds
-        return fill(MISFITS[profile.misfit.kind], run=profile.label, parts=parts, step=step)
+        return say(f"{profile.label}: the profile is withheld, because ", *_misfit(profile.misfit))
     if not profile.is_known:
         why = "; ".join(profile.failures) or _why_not(profile)
-        return fill("{run} has no profile: {why}.", run=profile.label, why=why)
+        return say(f"{profile.label} has no profile: {why}.")
     unknown = profile.unknown_kernels
-    return fill(
-        "{run}: profiling took {cost:profile_cost_seconds}, in no step time; "
-        "{unknown:unknown_share} unclassified<: {kernels}<, and {more:d} more>>.<{is_scaled:?} "
-        "A step took {step:profile_seconds} while it was profiled; its parts are scaled to the "
-        "timed step.>",
-        run=profile.label,
-        cost=profile.cost_seconds,
-        unknown=profile.unknown_share,
-        kernels=", ".join(map(short, unknown[:MAX_UNKNOWN])) or None,
-        more=max(0, len(unknown) - MAX_UNKNOWN) or None,
-        step=float(profile.middle["seconds"]),
-        is_scaled=not profile.works_by_itself,
+    more = f", and {len(unknown) - MAX_UNKNOWN} more" if len(unknown) > MAX_UNKNOWN else ""
+    kernels = f": {', '.join(map(short, unknown[:MAX_UNKNOWN]))}{more}" if len(unknown) else ""
+    scaled: tuple[Words, ...] = ()
+    if not profile.works_by_itself:
+        step = figure("profile_seconds", float(profile.middle["seconds"]))
+        rest = " while it was profiled; its parts are scaled to the timed step."
+        scaled = (" A step took ", step, rest)
+    return say(
+        f"{profile.label}: profiling took ",
+        figure("profile_cost_seconds", profile.cost_seconds),
+        ", in no step time; ",
+        figure("unknown_share", profile.unknown_share),
+        f" unclassified{kernels}.",
+        *scaled,
     )
 
 
@@ -111,42 +115,41 @@ def _why_not(profile: Profile) -> str:
     return "it was off, or the run too short" if state.is_final else "the timed steps come first"
 
 
-MISFITS = {
-    "times": "{run}: the profile is withheld, because it has times that no step can take.",
-    "sum": "{run}: the profile is withheld, because its parts come to {parts:profile_seconds} "
-    "where {step:profile_seconds} were measured; run it again where nothing else runs.",
-    "pace": "{run}: the profile is withheld, because steps took {parts:profile_seconds} while they "
-    "were profiled and {step:profile_seconds} before; run it again where nothing else runs.",
-}
+def _misfit(misfit: Misfit) -> tuple[Words, ...]:
+    if misfit.kind == "times":
+        return ("it has times that no step can take.",)
+    parts = figure("profile_seconds", misfit.seconds)
+    step = figure("profile_seconds", misfit.step_seconds)
+    again = "; run it again where nothing else runs."
+    if misfit.kind == "sum":
+        return ("its parts come to ", parts, " where ", step, f" were measured{again}")
+    between = " while they were profiled and "
+    return ("steps took ", parts, between, step, f" before{again}")
 
 
 def finding_words(finding: CostFinding) -> Sentence:
     """A finding with its evidence, and other runs that have the same."""
-    evidence, _ = MESSAGES[finding.kind]
-    others = [
-        fill(
-            "{run}<{is_known:?} ({seconds:profile_seconds})>",
-            run=label,
-            seconds=seconds,
-            is_known=seconds is not None,
+    saving: tuple[Words, ...] = ()
+    if finding.seconds is not None and finding.share is not None:
+        bound = "at least" if finding.kind in OPEN_ENDED else "up to"
+        saving = (
+            f" Potential saving: {bound} ",
+            figure("profile_seconds", finding.seconds),
+            " a step, ",
+            figure("profile_share", finding.share),
+            ".",
         )
+    others = [
+        label if seconds is None else say(f"{label} (", figure("profile_seconds", seconds), ")")
         for label, seconds in finding.also
     ]
-    return fill(
-        "{evidence}<{has_cost:?} Potential saving: {bound} {seconds:profile_seconds} a step, "
-        "{share:profile_share}.>< Also in {others}.>",
-        evidence=prepared(evidence, finding.facts, PREPARE.get(finding.kind)),
-        has_cost=finding.seconds is not None and finding.share is not None,
-        bound="at least" if finding.kind in OPEN_ENDED else "up to",
-        seconds=finding.seconds,
-        share=finding.share,
-        others=others,
-    )
+    also = (" Also in ", joined(others, ", "), ".") if others else ()
+    return say(EVIDENCE[finding.kind](finding.facts), *saving, *also)
 
 
 def remedy_words(finding: CostFinding) -> str:
     """Advice on a finding, and the remedy to measure, if there is one."""
-    remedy, (_, advice) = finding.remedy, MESSAGES[finding.kind]
+    remedy, advice = finding.remedy, ADVICE.get(finding.kind, "")
     if finding.kind in ("given_up", "graph_breaks"):
         reason = finding.facts["reason"]
         advice = about_break(reason) + (LOOP if IN_LOOP in reason else "")
@@ -162,115 +165,191 @@ def remedy_option(remedy: Remedy) -> str:
     return " ".join(text for path, value in remedy.fields for text in written(FIELDS[path], value))
 
 
-MESSAGES: dict[Kind, tuple[str, str]] = {
-    "attention_unfused": (
-        "attention left the fused kernel. The baseline spends {fused_seconds:profile_seconds} in "
-        "this kernel; here attention is a softmax of {softmax_seconds:profile_seconds} between "
-        "matrix products of {product_seconds:profile_seconds}<, {float32_seconds:profile_seconds} "
-        "of them in float32 without tensor cores>.",
-        "Allow half-precision sums in attention, write the mask so that a fused kernel accepts it, "
-        "or keep the compiler out of attention.",
-    ),
-    "float32_products": (
-        "matrix products run in float32, without tensor cores, although {precision} was requested "
-        "(longest: {kernel:short}).",
-        "Allow half-precision sums in unfused attention, or find the code that leaves autocast.",
-    ),
-    "tf32_off": (
-        "matrix products in float32 leave the device's tensor cores unused: TF32 is off.",
-        "Allow TF32, which rounds inputs to 10 bits.",
-    ),
-    "device_idle": (
-        "the device waits: in each step [{launches:,.0f} kernels or graphs](launches) are started, "
-        "and <{replays_graphs:?}the graph is replayed, so the rest lies outside it>"
-        "<{replays_graphs:!}the host starts kernels more slowly than the device runs them>.",
-        "Replay CUDA graphs, make batches larger, or take a faster host.",
-    ),
-    "underfilled": (
-        "some kernels have fewer blocks than the device has processors: at <{batch_size:!}this "
-        "batch size><a batch size of {batch_size:d}> part of the device is unused.",
-        "Make batches larger.",
-    ),
-    "given_up": (
-        "<{functions} runs><{has_none:?}a function runs> without a compiler: Dynamo gave up at "
-        "{lines}< ({operators})>.",
-        "",
-    ),
-    "graph_breaks": (
-        "the graph breaks at {lines} ({operators}), and each part is entered from Python<: "
-        "{between_seconds:profile_seconds} of a step lie between the parts>.",
-        "",
-    ),
-    "recompiled": (
-        "{function} was compiled [<{is_once:?}once><{is_once:!}{times:d} times>](recompiles) more, "
-        "for {total_seconds:compile_seconds}, because {what} changed ({guard:short})"
-        "<{is_over:?}, until Dynamo's limit; from then on it runs without a compiler>.",
-        "",
-    ),
-    "random_as_eager": (
-        "separate kernels draw random numbers, as without a compiler, so that losses agree.",
-        "Let the compiler draw them within its own kernels; losses then differ by chance.",
-    ),
-    "padding": (
-        "{padding_share:profile_share} of the tokens are padding, which is computed like the rest.",
-        "Sort samples by length, or pack them.",
-    ),
-    "small_kernels": (
-        "{op} is started [{calls:,.0f}](kernel_calls) times a step< in the {phase}> for "
-        "{kernel_seconds:profile_seconds} of work in all: starting it takes longer than running "
-        "it.",
-        "Compile that part, fuse it, or do it in one call over all tensors.",
-    ),
-    "costly_kernel": (
-        "one generated kernel, {kernel:short}, takes {kernel_seconds:profile_seconds}; on all of "
-        "{title} the baseline spends {baseline_seconds:profile_seconds}.",
-        "Report it with this profile; until then keep the operator out of the graph.",
-    ),
-    "fell_back": (
-        "{op} runs in no fused code: its own kernel, {kernel:short}, takes "
-        "{kernel_seconds:profile_seconds}.",
-        "The compiler generates no code for some operators, or not for their types, such as sums "
-        "over repeated indices in bf16: compute that part in float32, or write it another way.",
-    ),
-    "optimizer_unfused": (
-        "the optimizer updates the weights in [{kernels:,.0f} kernels](kernel_calls) a step, not "
-        "in one.",
-        "Ask for the optimizer's fused form.",
-    ),
-    "optimizer_compiled_long": (
-        "the optimizer took {optimizer_seconds:compile_seconds} to compile, all else "
-        "{rest_seconds:compile_seconds}: without compiling the optimizer, training starts that "
-        "much sooner.",
-        "Compile only the forward pass, and compare step times.",
-    ),
-    "copied_each_step": (
-        "copies between host and device in each step: [{calls:,.0f}](kernel_calls)"
-        "<{waits:?}; the host waits for each copy that it reads>.",
-        "Keep data on the device, and read losses less often.",
-    ),
+def _seconds(facts: Facts, name: str) -> Figure:
+    return figure("profile_seconds", facts[name])
+
+
+def _compile_seconds(facts: Facts, name: str) -> Figure:
+    return figure("compile_seconds", facts[name])
+
+
+def _lines(facts: Facts) -> str:
+    return ", ".join(facts["lines"]) or "lines that are not known"
+
+
+def _attention_unfused(facts: Facts) -> Sentence:
+    exact: tuple[Words, ...] = ()
+    if facts["float32_seconds"]:
+        exact = (
+            ", ",
+            _seconds(facts, "float32_seconds"),
+            " of them in float32 without tensor cores",
+        )
+    return say(
+        "attention left the fused kernel. The baseline spends ",
+        _seconds(facts, "fused_seconds"),
+        " in this kernel; here attention is a softmax of ",
+        _seconds(facts, "softmax_seconds"),
+        " between matrix products of ",
+        _seconds(facts, "product_seconds"),
+        *exact,
+        ".",
+    )
+
+
+def _float32_products(facts: Facts) -> Sentence:
+    return say(
+        "matrix products run in float32, without tensor cores, although "
+        f"{facts['precision']} was requested (longest: {short(facts['kernel'])})."
+    )
+
+
+def _tf32_off(facts: Facts) -> Sentence:
+    return say("matrix products in float32 leave the device's tensor cores unused: TF32 is off.")
+
+
+def _device_idle(facts: Facts) -> Sentence:
+    why = "the host starts kernels more slowly than the device runs them"
+    if facts["replays_graphs"]:
+        why = "the graph is replayed, so the rest lies outside it"
+    started = Figure("launches", f"{facts['launches']:,.0f} kernels or graphs")
+    return say("the device waits: in each step ", started, f" are started, and {why}.")
+
+
+def _underfilled(facts: Facts) -> Sentence:
+    size = facts["batch_size"]
+    batch = f"a batch size of {size}" if size else "this batch size"
+    return say(
+        f"some kernels have fewer blocks than the device has processors: at {batch} part of the "
+        "device is unused."
+    )
+
+
+def _given_up(facts: Facts) -> Sentence:
+    functions = ", ".join(facts["functions"]) or "a function"
+    operators = ", ".join(facts["operators"]) or short(facts["reason"])
+    where = f"{_lines(facts)} ({operators})"
+    return say(f"{functions} runs without a compiler: Dynamo gave up at {where}.")
+
+
+def _graph_breaks(facts: Facts) -> Sentence:
+    operators = ", ".join(facts["operators"]) or short(facts["reason"])
+    between: tuple[Words, ...] = ()
+    if facts["between_seconds"]:
+        between = (": ", _seconds(facts, "between_seconds"), " of a step lie between the parts")
+    breaks = f"the graph breaks at {_lines(facts)} ({operators})"
+    return say(f"{breaks}, and each part is entered from Python", *between, ".")
+
+
+def _recompiled(facts: Facts) -> Sentence:
+    times, reason = facts["times"], facts["reason"]
+    limit = ", until Dynamo's limit; from then on it runs without a compiler"
+    return say(
+        f"{facts['function']} was compiled ",
+        Figure("recompiles", "once" if times == 1 else f"{times} times"),
+        " more, for ",
+        _compile_seconds(facts, "total_seconds"),
+        f", because {about_guard(reason)[0]} changed ({short(guard_in(reason))})",
+        f"{limit if facts['is_over'] else ''}.",
+    )
+
+
+def _random_as_eager(facts: Facts) -> Sentence:
+    return say("separate kernels draw random numbers, as without a compiler, so that losses agree.")
+
+
+def _padding(facts: Facts) -> Sentence:
+    share = figure("profile_share", facts["padding_share"])
+    return say(share, " of the tokens are padding, which is computed like the rest.")
+
+
+def _small_kernels(facts: Facts) -> Sentence:
+    phase = "" if pd.isna(facts["phase"]) else f" in the {facts['phase']}"
+    return say(
+        f"{facts['op']} is started ",
+        Figure("kernel_calls", f"{facts['calls']:,.0f}"),
+        f" times a step{phase} for ",
+        _seconds(facts, "kernel_seconds"),
+        " of work in all: starting it takes longer than running it.",
+    )
+
+
+def _costly_kernel(facts: Facts) -> Sentence:
+    return say(
+        f"one generated kernel, {short(facts['kernel'])}, takes ",
+        _seconds(facts, "kernel_seconds"),
+        f"; on all of {CLASSES[facts['work_class']]} the baseline spends ",
+        _seconds(facts, "baseline_seconds"),
+        ".",
+    )
+
+
+def _fell_back(facts: Facts) -> Sentence:
+    operator = facts["op"] or "an operator"
+    own = f"{operator} runs in no fused code: its own kernel, {short(facts['kernel'])}, takes "
+    return say(own, _seconds(facts, "kernel_seconds"), ".")
+
+
+def _optimizer_unfused(facts: Facts) -> Sentence:
+    kernels = Figure("kernel_calls", f"{facts['kernels']:,.0f} kernels")
+    return say("the optimizer updates the weights in ", kernels, " a step, not in one.")
+
+
+def _optimizer_compiled_long(facts: Facts) -> Sentence:
+    return say(
+        "the optimizer took ",
+        _compile_seconds(facts, "optimizer_seconds"),
+        " to compile, all else ",
+        _compile_seconds(facts, "rest_seconds"),
+        ": without compiling the optimizer, training starts that much sooner.",
+    )
+
+
+def _copied_each_step(facts: Facts) -> Sentence:
+    calls = Figure("kernel_calls", f"{facts['calls']:,.0f}")
+    waits = "; the host waits for each copy that it reads" if facts["waits"] else ""
+    return say("copies between host and device in each step: ", calls, f"{waits}.")
+
+
+EVIDENCE: dict[Kind, Callable[[Facts], Sentence]] = {
+    "attention_unfused": _attention_unfused,
+    "float32_products": _float32_products,
+    "tf32_off": _tf32_off,
+    "device_idle": _device_idle,
+    "underfilled": _underfilled,
+    "given_up": _given_up,
+    "graph_breaks": _graph_breaks,
+    "recompiled": _recompiled,
+    "random_as_eager": _random_as_eager,
+    "padding": _padding,
+    "small_kernels": _small_kernels,
+    "costly_kernel": _costly_kernel,
+    "fell_back": _fell_back,
+    "optimizer_unfused": _optimizer_unfused,
+    "optimizer_compiled_long": _optimizer_compiled_long,
+    "copied_each_step": _copied_each_step,
 }
-"""For each kind, a template of the evidence and the advice. Slots are the finding's facts and the
-values that `PREPARE` adds."""
-PREPARE: dict[Kind, Prepare] = {
-    "given_up": lambda facts: {
-        "lines": facts["lines"] or "lines that are not known",
-        "functions": facts["functions"] or None,
-        "has_none": not facts["functions"],
-        "operators": facts["operators"] or [short(facts["reason"])],
-    },
-    "graph_breaks": lambda facts: {
-        "lines": facts["lines"] or "lines that are not known",
-        "operators": facts["operators"] or [short(facts["reason"])],
-    },
-    "recompiled": lambda facts: {
-        "is_once": facts["times"] == 1,
-        "what": about_guard(facts["reason"])[0],
-        "guard": guard_in(facts["reason"]),
-    },
-    "small_kernels": lambda facts: {"phase": "" if pd.isna(facts["phase"]) else facts["phase"]},
-    "costly_kernel": lambda facts: {"title": CLASSES[facts["work_class"]]},
-    "fell_back": lambda facts: {"op": facts["op"] or "an operator"},
+"""For each kind, the sentence of its evidence."""
+ADVICE: dict[Kind, str] = {
+    "attention_unfused": "Allow half-precision sums in attention, write the mask so that a fused "
+    "kernel accepts it, or keep the compiler out of attention.",
+    "float32_products": "Allow half-precision sums in unfused attention, or find the code that "
+    "leaves autocast.",
+    "tf32_off": "Allow TF32, which rounds inputs to 10 bits.",
+    "device_idle": "Replay CUDA graphs, make batches larger, or take a faster host.",
+    "underfilled": "Make batches larger.",
+    "random_as_eager": "Let the compiler draw them within its own kernels; losses then differ by "
+    "chance.",
+    "padding": "Sort samples by length, or pack them.",
+    "small_kernels": "Compile that part, fuse it, or do it in one call over all tensors.",
+    "costly_kernel": "Report it with this profile; until then keep the operator out of the graph.",
+    "fell_back": "The compiler generates no code for some operators, or not for their types, such "
+    "as sums over repeated indices in bf16: compute that part in float32, or write it another way.",
+    "optimizer_unfused": "Ask for the optimizer's fused form.",
+    "optimizer_compiled_long": "Compile only the forward pass, and compare step times.",
+    "copied_each_step": "Keep data on the device, and read losses less often.",
 }
+"""What helps; of other kinds it depends on the reason (`remedy_words`)."""
 
 
 def waterfall_rows(bridge: Bridge) -> pd.DataFrame:

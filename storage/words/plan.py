@@ -1,19 +1,18 @@
 """Texts of break-evens, of inconclusive speeds, and of the answer for a planned length."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any
 
 from breakeven.runner.settings import Prices
 from breakeven.runner.texts import capital, duration, listed
-from breakeven.storage.comparison.answer import Answer, AnswerKind, Sameness
+from breakeven.storage.comparison.answer import Answer, AnswerKind
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result
 from breakeven.storage.comparison.warnings import LatencyMeasuredOnce
 from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.sentences import Figure, Sentence, fill
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, joined, say
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
 from breakeven.storage.words.parity import outcome_of_batches, wrong_words
@@ -59,10 +58,10 @@ def speed_reason(result: Result) -> str:
         return ""
     if result.speedup is None or result.speedup.low is None:
         return f"Fewer than {MIN_PAIRS} rounds were paired with the baseline."
-    return f"The speedup of {_doubted_speedup(result)}."
+    return f"The speedup of {_unsure_speedup(result)}."
 
 
-def _doubted_speedup(result: Result) -> str:
+def _unsure_speedup(result: Result) -> str:
     """`1.02x (0.98 to 1.04) may be chance; no difference above 4 % is visible`."""
     text = f"{ratio_text(result.speedup)} {doubt_of_saving(result)}"
     if result.more_rounds:
@@ -107,67 +106,116 @@ def answer_words(planned: Plan) -> Sentence:
     answer = planned.answer
     if answer is None:
         return Sentence()
-    return fill(TEMPLATES[answer.kind], **_slots(planned, answer))
+    if answer.kind == "nothing compiled":
+        why = _part_given_up(answer) or "the compiler captured nothing of the training"
+        return say(f"Nothing was compiled: {why}.")
+    if answer.kind == "nothing worked":
+        return say("Nothing worked: ", _failures(planned, answer), ".")
+    part = _part_given_up(answer)
+    return say(*ANSWERS[answer.kind](planned, answer), f"; {part}" if part else "", ".")
 
 
-TEMPLATES: dict[AnswerKind, str] = {
-    "use": "<{is_any:?}{lengths}><{is_any:!}Use {label}{length}: {mine} instead of {base}, "
-    "compiling included>; {sameness}<; {part}>.",
-    "do not compile": "Do not compile{length}: <{is_equal:?}{label} takes practically as long, "
-    "{mine} with and "
-    "without it><{is_equal:!}<{has_times:?}{base} without a compiler, {mine} with "
-    "{label}><{has_times:!}no backend is faster>><; {part}>.",
-    "not decided": "Not decided{length}: <{has_times:?}<{is_equal:?}{label} takes practically "
-    "as long, {mine} "
-    "with and without it><{is_equal:!}<{is_probable:?}probably use {label}, {mine} instead of "
-    "{base}, compiling included><{is_probable:!}probably do not compile, {base} instead of "
-    "{mine} with {label}>>, but >{doubt}<; {doubted_sameness}><; {part}>.",
-    "nothing compiled": "Nothing was compiled: <{part:?}{part}><{part:!}the compiler captured "
-    "nothing of the "
-    "training>.",
-    "nothing worked": "Nothing worked: {failures}.",
+def _use(planned: Plan, answer: Answer) -> tuple[Words, ...]:
+    sameness = _sameness(planned, answer)
+    if planned.num_steps is None:
+        lengths = other_lengths(planned).rstrip(".") or f"Use {answer.backend}"
+        return (lengths, f"; {sameness}")
+    own, base = _times(planned, answer)
+    length = _planned_length(planned)
+    included = f", compiling included; {sameness}"
+    return (f"Use {answer.backend}", length, ": ", own, " instead of ", base, included)
+
+
+def _do_not_compile(planned: Plan, answer: Answer) -> tuple[Words, ...]:
+    own, base = _times(planned, answer)
+    begin = ("Do not compile", _planned_length(planned), ": ")
+    if answer.is_equal:
+        return (*begin, *_as_long(answer, own))
+    if own and base:
+        return (*begin, base, " without a compiler, ", own, f" with {answer.backend}")
+    return (*begin, "no backend is faster")
+
+
+def _not_decided(planned: Plan, answer: Answer) -> tuple[Words, ...]:
+    sameness = "" if answer.sameness == "same" else _sameness(planned, answer)
+    return (
+        "Not decided",
+        _planned_length(planned),
+        ": ",
+        *_likely(planned, answer),
+        _undecided(planned, answer),
+        f"; {sameness}" if sameness else "",
+    )
+
+
+def _likely(planned: Plan, answer: Answer) -> tuple[Words, ...]:
+    """What is probably the answer, if times are known."""
+    own, base = _times(planned, answer)
+    if not own or not base:
+        return ()
+    if answer.is_equal:
+        return (*_as_long(answer, own), ", but ")
+    if answer.probable == answer.backend:
+        use = f"probably use {answer.backend}, "
+        return (use, own, " instead of ", base, ", compiling included, but ")
+    with_backend = f" with {answer.backend}, but "
+    return ("probably do not compile, ", base, " instead of ", own, with_backend)
+
+
+def _as_long(answer: Answer, time: Words) -> tuple[Words, ...]:
+    return (f"{answer.backend} takes practically as long, ", time, " with and without it")
+
+
+ANSWERS: dict[AnswerKind, Callable[[Plan, Answer], tuple[Words, ...]]] = {
+    "use": _use,
+    "do not compile": _do_not_compile,
+    "not decided": _not_decided,
 }
-LEARNS: dict[Sameness, str] = {
-    "same": "{it} learns the same thing",
-    "unknown": "whether {it} learns the same is not known",
-    "not tested": "whether {it} learns the same was not tested",
-    "answers not tested": "whether {it} gives the same answers was not tested",
-    "nothing learned": "whether {it} learns the same cannot be tested, as nothing was learned",
-    "another training": "{it} makes another training, with larger batches",
-}
 
 
-def _slots(planned: Plan, answer: Answer) -> dict[str, Any]:
-    mine, base = planned.totals.get(answer.backend or ""), planned.baseline_seconds
-    count = planned.num_steps
-    it = "it" if count is not None or not answer.backend else answer.backend
-    sameness = LEARNS[answer.sameness].format(it=it) if answer.sameness else ""
-    return {
-        "label": answer.backend or "",
-        "length": ""
-        if count is None
-        else fill(" for [{steps}](num_steps)", steps=count_of(count, "step")),
-        "is_any": count is None,
-        "lengths": other_lengths(planned).rstrip(".") or f"Use {answer.backend}",
-        "has_times": mine is not None and base is not None,
-        "mine": "" if mine is None else Figure("planned_seconds", duration(mine)),
-        "base": "" if base is None else Figure("planned_seconds", duration(base)),
-        "is_equal": answer.is_equal,
-        "is_probable": answer.probable == answer.backend,
-        "sameness": sameness,
-        "doubted_sameness": "" if answer.sameness == "same" else sameness,
-        "doubt": _doubt(planned, answer),
-        "part": _part_given_up(answer),
-        "failures": _failures(planned, answer),
-    }
+def _planned_length(planned: Plan) -> Sentence:
+    """` for 100 steps`; empty without a planned length."""
+    if planned.num_steps is None:
+        return Sentence()
+    return say(" for ", Figure("num_steps", count_of(planned.num_steps, "step")))
 
 
-def _doubt(planned: Plan, answer: Answer) -> str:
+def _times(planned: Plan, answer: Answer) -> tuple[Words, Words]:
+    """The planned time with the backend and without a compiler; both empty unless both are
+    known."""
+    own, base = planned.totals.get(answer.backend or ""), planned.baseline_seconds
+    if own is None or base is None:
+        return "", ""
+    name = "planned_seconds"
+    return Figure(name, duration(own)), Figure(name, duration(base))
+
+
+def _sameness(planned: Plan, answer: Answer) -> str:
+    """Whether the backend learns the same; empty if nothing is to be said of it."""
+    names_backend = planned.num_steps is None and answer.backend
+    subject = answer.backend if names_backend else "it"
+    match answer.sameness:
+        case "same":
+            return f"{subject} learns the same thing"
+        case "unknown":
+            return f"whether {subject} learns the same is not known"
+        case "not tested":
+            return f"whether {subject} learns the same was not tested"
+        case "answers not tested":
+            return f"whether {subject} gives the same answers was not tested"
+        case "nothing learned":
+            return f"whether {subject} learns the same cannot be tested, as nothing was learned"
+        case "another training":
+            return f"{subject} makes another training, with larger batches"
+    return ""
+
+
+def _undecided(planned: Plan, answer: Answer) -> str:
     """Why nothing is decided, and what would decide it."""
     result = planned.subject
     match answer.reason:
         case "chance" | "noise" if result is not None:
-            text = f"the speedup of {_doubted_speedup(result)}"
+            text = f"the speedup of {_unsure_speedup(result)}"
             return f"{text}; a quieter machine would decide" if answer.reason == "noise" else text
         case "break-even" if result is not None and result.break_even is not None:
             return _open_break_even(result.break_even)
@@ -207,17 +255,16 @@ def _part_given_up(answer: Answer) -> str:
 
 def _failures(planned: Plan, answer: Answer) -> Sentence:
     """The backends that failed or train wrong; the reason where it is only one."""
-    failed = listed(answer.failed) if answer.failed else ""
-    wrong = listed(answer.wrong) if answer.wrong else ""
-    is_one = len(answer.wrong) == 1 and planned.subject is not None
-    why = wrong_words(planned.subject) if is_one and planned.subject else ""
-    return fill(
-        "<{failed} did not finish><{both:?}, and ><{wrong} cannot be trusted<: {why}>>",
-        failed=failed,
-        wrong=wrong,
-        why=why,
-        both=bool(failed and wrong),
-    )
+    parts: list[Words] = []
+    if answer.failed:
+        parts.append(f"{listed(answer.failed)} did not finish")
+    if answer.wrong:
+        parts.append(f"{listed(answer.wrong)} cannot be trusted")
+    words = joined(parts, ", and ")
+    if len(answer.wrong) == 1 and planned.subject is not None:
+        why = wrong_words(planned.subject)
+        words = say(words, ": ", why) if why.parts else words
+    return words
 
 
 def plan_details(planned: Plan, prices: Prices) -> str:
@@ -229,7 +276,7 @@ def plan_details(planned: Plan, prices: Prices) -> str:
         return ""
     is_decided = planned.answer.kind != "not decided" and planned.baseline_seconds is not None
     costs = _costs(planned, prices) if is_decided else ()
-    parts = (*_another_training(planned), *_doubts(planned), *costs)
+    parts = (*_another_training(planned), *_unsure(planned), *costs)
     return " ".join([*(f"{part}." for part in parts), other_lengths(planned)]).strip()
 
 
@@ -244,7 +291,7 @@ def _another_training(planned: Plan) -> Iterator[str]:
     )
 
 
-def _doubts(planned: Plan) -> Iterator[str]:
+def _unsure(planned: Plan) -> Iterator[str]:
     """Why another backend may take less: the number of steps from which the next one takes less may
     be before or after the planned length, or its speed is inconclusive."""
     for earlier, change in planned.unsure_changes:

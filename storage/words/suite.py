@@ -6,7 +6,7 @@ import pandas as pd
 
 from breakeven.storage.numbers.formats import DASH, count_of, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.sentences import Sentence, Words, fill, joined
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, say
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.suite.groups import (
     HIDDEN_SLOWDOWN,
@@ -41,18 +41,16 @@ def rests_on(mean: MeanSpeedup | None) -> Sentence:
         return Sentence()
     most, verdict = mean.left_out[0], format_verdict(mean.verdict)
     if mean.deciding and mean.ratio.low is not None and most.verdict is not None:
-        return fill("{verdict}, but {others}", verdict=verdict, others=_deciding(mean))
-    begin = "{verdict}, whichever model is left out"
+        return say(f"{verdict}, but ", _deciding(mean))
+    begin = f"{verdict}, whichever model is left out"
     if mean.ratio.low is None:
         begin = f"no interval, which takes {MIN_MODELS} models"
     elif most.verdict is None:
-        begin = "{verdict}; {count:d} models are too few to leave one out"
-    return fill(
-        f"{begin}; {{model}} moves the mean most, which is {{mean:geomean_speedup}} without it",
-        verdict=verdict,
-        count=mean.ratio.n,
-        model=most.model,
-        mean=most.mean,
+        begin = f"{verdict}; {mean.ratio.n} models are too few to leave one out"
+    return say(
+        f"{begin}; {most.model} moves the mean most, which is ",
+        figure("geomean_speedup", most.mean),
+        " without it",
     )
 
 
@@ -60,15 +58,10 @@ def _deciding(mean: MeanSpeedup) -> Sentence:
     """The verdicts without single models: `inconclusive without T5Small (1.04x)`."""
     without: dict[str, list[Sentence]] = {}
     for decision in mean.deciding:
-        named = fill("{model} ({mean:geomean_speedup})", model=decision.model, mean=decision.mean)
+        named = say(f"{decision.model} (", figure("geomean_speedup", decision.mean), ")")
         without.setdefault(format_verdict(decision.verdict), []).append(named)
-    return joined(
-        (
-            fill("{verdict} without {models}", verdict=verdict, models=either(models))
-            for verdict, models in without.items()
-        ),
-        " and ",
-    )
+    words = (say(f"{verdict} without ", either(models)) for verdict, models in without.items())
+    return joined(words, " and ")
 
 
 def either(names: Sequence[Words]) -> Sentence:
@@ -84,11 +77,12 @@ def change_text(mean: MeanSpeedup) -> Sentence:
     """`speedups are 0.93x (0.90 to 0.96) the earlier ones over 12 models: slower`, and the deciding
     models."""
     rest = rests_on(mean)
-    return fill(
-        "speedups are [{ratio}](suite_change) the earlier ones over {models}: {rest}",
-        ratio=ratio_text(mean.ratio),
-        models=count_of(mean.ratio.n, "model"),
-        rest=rest if rest.parts else format_verdict(mean.verdict),
+    ratio = Figure("suite_change", ratio_text(mean.ratio))
+    return say(
+        "speedups are ",
+        ratio,
+        f" the earlier ones over {count_of(mean.ratio.n, 'model')}: ",
+        rest if rest.parts else format_verdict(mean.verdict),
     )
 
 

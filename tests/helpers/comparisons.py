@@ -89,7 +89,6 @@ def comparison(*results: Result, scenario: str = "train") -> Comparison:
         baseline="baseline",
         results=results,
         warnings=(),
-        notes=(),
         noise_floor=0.01,
         choices=choices(spec, results, ()),
     )

@@ -1,11 +1,11 @@
-"""Sentences from templates: slots have types, and every kind of fact has a message."""
+"""Sentences have figures, and every kind of finding has a sentence."""
 
 from typing import Any, get_args
 
 import pytest
 
 from breakeven.runner.protocol.states import RunState
-from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill, joined
+from breakeven.storage.numbers.sentences import Figure, Sentence, figure, first_few, joined, say
 from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.profile.findings import Kind as ProfileKind
 from breakeven.storage.statistics.outcomes import Reading
@@ -17,48 +17,26 @@ from breakeven.storage.words.parity import parity_words
 
 def test_a_figure_is_written_as_its_number_is_everywhere() -> None:
     assert figure("noise_floor", 0.0314) == Figure("noise_floor", "3.1 %")
-    assert fill("{noise:noise_floor}", noise=0.0314) == Sentence((Figure("noise_floor", "3.1 %"),))
+
+
+@pytest.mark.parametrize("value", ["3", True, [3], object()])
+def test_a_figure_of_a_number_takes_numbers_alone(value: object) -> None:
+    with pytest.raises(TypeError):
+        figure("step_seconds", value)
 
 
 def test_adjacent_texts_become_one() -> None:
     """So that nothing foreign is split where it would be read in two halves."""
     speed = Figure("speedup", "1.50x")
-    inner = fill("{run} is at {speed}", run="a {b} <[", speed=speed)
+    inner = say("a {b} <[", " is at ", speed)
     assert inner == Sentence(("a {b} <[ is at ", speed))
-    assert fill("({inner}), {rest}", inner=inner, rest="c") == Sentence(
-        ("(a {b} <[ is at ", speed, "), c")
-    )
+    assert say("(", inner, "), ", "c") == Sentence(("(a {b} <[ is at ", speed, "), c"))
     assert joined(["a", speed, "", "b"], ", ").parts == ("a, ", speed, ", , b")
 
 
-@pytest.mark.parametrize(
-    ("template", "slots", "words"),
-    [
-        ("{runs} ({n:,})", {"runs": ["a", "b"], "n": 1200}, "a, b (1,200)"),
-        ("by {share:+.1%}", {"share": 0.05}, "by +5.0 %"),
-        ("ended<: {why:recorded}>.", {"why": "Killed."}, "ended: Killed."),
-        ("ended<: {why:recorded}>.", {"why": None}, "ended."),
-        ("[step {at:d}< of {all:d}>](step)", {"at": 3, "all": 0}, "step 3"),
-        ("<{old:?}from {at:d} on><{old:!}now>", {"old": True, "at": 0}, "from 0 on"),
-        ("<{old:?}from {at:d} on><{old:!}now>", {"old": False, "at": 0}, "now"),
-    ],
-)
-def test_options_and_formats(template: str, slots: dict[str, Any], words: str) -> None:
-    assert str(fill(template, **slots)) == words
-
-
-@pytest.mark.parametrize(
-    ("template", "values"),
-    [
-        ("{n}", (None, 3, True, [3], object())),
-        ("{n:d}", ("3", True, [3], object())),
-        ("{n:step_seconds}", ("3", True, [3], object())),
-    ],
-)
-def test_a_slot_takes_its_type_alone(template: str, values: tuple[object, ...]) -> None:
-    for value in values:
-        with pytest.raises(TypeError):
-            fill(template, n=value)
+def test_of_many_words_the_first_few_are_named() -> None:
+    assert str(first_few(["a", "b", "c"])) == "a, b, c"
+    assert str(first_few(["a", "b", "c", "d", "e"])) == "a, b, c and 2 more"
 
 
 DONE = {"steps_done": 3, "num_steps": 40}

@@ -21,7 +21,7 @@ from breakeven.storage.compiling.timeline import phase_times
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.numbers.metrics import NUMBERS
-from breakeven.storage.numbers.sentences import fill
+from breakeven.storage.numbers.sentences import recorded_clause, say
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.words.causes import KnownCause, known_causes, remedy_text
 from breakeven.storage.words.settings import setting_words
@@ -187,7 +187,7 @@ def show_stops(store: Store, experiment_id: str) -> None:
         labels = inert(", ".join(group["label"]))
         steps = linked("num_steps", words.plural(step, "step"))
         text = reason if isinstance(reason, str) else "no reason was recorded"
-        why = sentence(fill("{reason:recorded}", reason=text))
+        why = sentence(say(recorded_clause(text)))
         st.caption(f":material/front_hand: **{labels}** stopped early after {steps}: {why}")
 
 

@@ -88,7 +88,6 @@ def facts_in(store: Store, experiment_id: str) -> dict[str, Any]:
         "noise_floor": comparison.noise_floor,
         "loss_band": totals(comparison.band.astype(float).to_dict("records")),
         "warnings": facts(comparison.warnings),
-        "notes": facts(comparison.notes),
     }
 
 
