@@ -57,9 +57,9 @@ class NotWritable(RunnerError):
     """A file in the data folder cannot be written; names the file, the reason and a remedy."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
-        what = printable(error.filename or folder)
+        path = printable(error.filename or folder)
         super().__init__(
-            f"{what} cannot be written: {error.strerror or error}. Make {printable(folder)} "
+            f"{path} cannot be written: {error.strerror or error}. Make {printable(folder)} "
             "writable, free some space, or choose another data folder (--data-folder, or the "
             "environment variable BREAKEVEN_DATA)"
         )

@@ -86,8 +86,9 @@ def why_open(
         return (
             f"single losses of a backend leave the band of {len(equals)} equal trainings by little"
         )
-    near = [losses for losses, far in zip(backends, distances, strict=True) if far <= FAR]
-    if any(strays(equals, losses, precision) for losses in near):
+    pairs = zip(backends, distances, strict=True)
+    close = [losses for losses, length in pairs if length <= FAR]
+    if any(strays(equals, losses, precision) for losses in close):
         return f"windows of a backend's losses differ from those of {len(equals)} equal trainings"
     return None
 
@@ -120,10 +121,10 @@ def distance(equals: Sequence[Losses], backend: Losses) -> float:
     if len(steps) < NUM_WINDOWS * MIN_WINDOW_STEPS:
         return 0.0
     windows = [steps[end - size : end] for end in range(len(steps), size - 1, -size)]
-    of_equals = [_means(losses, windows) for losses in equals]
+    means_of_equals = [_means(losses, windows) for losses in equals]
     learned = max(
         _means(losses, [steps[:MIN_WINDOW_STEPS]])[0] - min(means)
-        for losses, means in zip(equals, of_equals, strict=True)
+        for losses, means in zip(equals, means_of_equals, strict=True)
     )
     at_once = max(
         abs(backend[step] - fmean(losses[step] for losses in equals))
@@ -131,7 +132,7 @@ def distance(equals: Sequence[Losses], backend: Losses) -> float:
     )
     if not learned > 0 or at_once > AT_ONCE * learned:
         return 0.0
-    expected = map(fmean, zip(*of_equals, strict=True))
+    expected = map(fmean, zip(*means_of_equals, strict=True))
     means_of_backend = _means(backend, windows)
     lead = [(a - b) / learned for a, b in zip(means_of_backend, expected, strict=True)]
     return max(min(FAR, -share) if share < 0 else share for share in lead)

@@ -96,10 +96,10 @@ def _check_says_something(spec: ExperimentSpec) -> None:
 
 
 def _check_threads(spec: ExperimentSpec) -> None:
-    there = cpu_allowance().cpus
-    named = there if spec.cpus is None else parse_cpus(spec.cpus)
-    rule = f"must be CPUs of this machine: {write_cpus(there)}"
-    spec.require("cpus", named <= there, rule)
+    allowed = cpu_allowance().cpus
+    named = allowed if spec.cpus is None else parse_cpus(spec.cpus)
+    rule = f"must be CPUs of this machine: {write_cpus(allowed)}"
+    spec.require("cpus", named <= allowed, rule)
     threads, cpus = spec.cpu_threads, len(named)
     rule = f"must be at most {cpus}: a run may use {cpus} CPUs on this machine, and further "
     rule += "threads would only wait for each other"
@@ -108,16 +108,16 @@ def _check_threads(spec: ExperimentSpec) -> None:
 
 def _check_memory(spec: ExperimentSpec, task: Task) -> None:
     """Raises `InvalidSpec` if the encoded texts, which each run keeps, exceed the memory."""
-    data, there = spec.data, memory_bytes()
-    if task.samples != "texts" or there is None:
+    data, available = spec.data, memory_bytes()
+    if task.samples != "texts" or available is None:
         return
     needed = data.num_samples * data.sequence_length * BYTES_PER_TOKEN
     rule = (
         f"{data.num_samples:,} texts of {data.sequence_length} tokens take {needed / 1e9:,.0f} GB "
-        f"in every run, and this machine has {there / 1e9:,.0f} GB; take fewer, or a shorter "
+        f"in every run, and this machine has {available / 1e9:,.0f} GB; take fewer, or a shorter "
         "data.sequence_length"
     )
-    data.require("num_train_samples", needed <= there, rule)
+    data.require("num_train_samples", needed <= available, rule)
 
 
 def _check_suite_package(spec: ExperimentSpec) -> None:

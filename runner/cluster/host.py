@@ -144,13 +144,13 @@ def _whole_files(run: RunDir) -> Iterator[str]:
     """Paths of all plain files but growing files, files written at home, and unfinished files."""
     own = (run.compile_cache, run.workplace)
     for parent, folders, files in walk(run.path):
-        here = Path(parent)
-        folders[:] = sorted(name for name in folders if here / name not in (*own, run.attempts))
+        folder = Path(parent)
+        folders[:] = sorted(name for name in folders if folder / name not in (*own, run.attempts))
         for name in sorted(files):
-            path = str((here / name).relative_to(run.path))
+            path = str((folder / name).relative_to(run.path))
             if path in (*GROWING, *KEPT_AT_HOME) or name.startswith("."):
                 continue
-            if not name.endswith((UNFINISHED, ARRIVING)) and not (here / name).is_symlink():
+            if not name.endswith((UNFINISHED, ARRIVING)) and not (folder / name).is_symlink():
                 yield path
 
 
@@ -215,10 +215,10 @@ def facts(num_gpus: int = 0) -> NodeFacts:
     devices: dict[str, int | None] = {f"cuda:{number}": None for number in range(num_gpus)}
     installed = {package: installed_version(package) for package in PACKAGES}
     versions = {name: version for name, version in installed.items() if version is not None}
-    near = shares(devices, cores(cpus), numa_nodes())
+    local_cpus = shares(devices, cores(cpus), numa_nodes())
     return NodeFacts(
         host=socket.gethostname(),
-        machine=Machine(cpus=cpus, shares=near, is_known=True),
+        machine=Machine(cpus=cpus, shares=local_cpus, is_known=True),
         versions=versions | {"python": sys.version.split()[0]},
     )
 

@@ -61,8 +61,8 @@ def check_writable(data_dir: DataDir) -> Finding:
         evidence = f"{folder} cannot be written: {error.strerror or error}"
         remedy = "make it writable for this user, or name another one in BREAKEVEN_DATA"
         return wrong(subject, evidence, remedy)
-    there = "" if folder == data_dir.path else f" ({data_dir.path} is created when it is needed)"
-    return ok(subject, f"{folder} can be written{there}")
+    remark = "" if folder == data_dir.path else f" ({data_dir.path} is created when it is needed)"
+    return ok(subject, f"{folder} can be written{remark}")
 
 
 def _existing(folder: Path) -> Path:
@@ -89,9 +89,9 @@ def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
         if run is None
     ]
     problems = [
-        f"{len(those):,} {what}: {_some(those)}"
-        for those, what in ((damaged, "cannot be read"), (missing, "missing"))
-        if those
+        f"{len(names):,} {problem}: {_some(names)}"
+        for names, problem in ((damaged, "cannot be read"), (missing, "missing"))
+        if names
     ]
     if problems:
         remedy = (
@@ -123,9 +123,9 @@ def check_journals(data_dir: DataDir) -> Finding:
         "are missing between other lines, as after a disk or a copy lost a part": missing,
     }
     evidence = "; ".join(
-        f"{sum(runs.values()):,} lines {what}: "
+        f"{sum(runs.values()):,} lines {state}: "
         + _some([f"{printable(run_id, 80)}: {count:,}" for run_id, count in runs.items()])
-        for what, runs in by_state.items()
+        for state, runs in by_state.items()
         if runs
     )
     remedy = "restore events.jsonl from its source; pages show the other lines"

@@ -230,7 +230,8 @@ def _likely_device() -> str:
         "hip": any(word.startswith("amd ") for word in visible_hardware()),
     }
     if any(
-        there and re.search(rf"^{kind}\b.*= '", built_for, re.M) for kind, there in gpus.items()
+        is_visible and re.search(rf"^{kind}\b.*= '", built_for, re.M)
+        for kind, is_visible in gpus.items()
     ):
         return "cuda:0"
     is_apple = (sys.platform, platform.machine()) == ("darwin", "arm64")

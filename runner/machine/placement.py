@@ -101,7 +101,7 @@ def plan(
         else:
             needs = _could_use(request, machine)
             waits[request.key] = tuple(
-                key for key, them in in_the_way.items() if them & needs or request.exclusive
+                key for key, names in in_the_way.items() if names & needs or request.exclusive
             )
             in_the_way[request.key] = needs
     return StartPlan(begins=begins, waits=waits)
@@ -123,12 +123,12 @@ def plan_nodes(
             for node in machines
         }
         for node in sorted(machines, key=lambda name: load[name]):
-            here = {
+            places = {
                 key: allocation.place
                 for key, allocation in at_work.items()
                 if allocation.node == node
             }
-            place = plan([*before, request], here, machines[node]).begins.get(request.key)
+            place = plan([*before, request], places, machines[node]).begins.get(request.key)
             if place is not None:
                 begins[request.key] = Allocation(node=node, place=place)
                 break

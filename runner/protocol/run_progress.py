@@ -121,14 +121,14 @@ class RunProgress:
 
     def _take_compilation(self, event: dict[str, Any]) -> None:
         compilation = (event.get("compile_id"), event.get("trigger"))
-        at = float(event["time"])
+        time = float(event["time"])
         if event["kind"] == "compile_started":
             self._open.add(compilation)
-            self.compiling_since = at if self.compiling_since is None else self.compiling_since
+            self.compiling_since = time if self.compiling_since is None else self.compiling_since
             return
         self._open.discard(compilation)
         if self.compiling_since is not None and not self._open:
-            self.compiled_seconds += max(0.0, at - self.compiling_since)
+            self.compiled_seconds += max(0.0, time - self.compiling_since)
             self.compiling_since = None
 
     def _take_check(self, event: dict[str, Any]) -> None:

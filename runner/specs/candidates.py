@@ -239,7 +239,7 @@ def untried(spec: ExperimentSpec) -> str:
     if _on_cuda(spec) and not _keeps_graphs(spec):
         reasons["CUDA graphs"] = "under fsdp nearly each step would capture them again"
     reasons["activation checkpointing"] = "it saves memory and makes each step slower"
-    listed = "; ".join(f"{what}, because {why}" for what, why in reasons.items())
+    listed = "; ".join(f"{setting}, because {why}" for setting, why in reasons.items())
     return f"Not tried: {listed}."
 
 
@@ -332,5 +332,9 @@ def usual_compile_seconds(variant: Variant) -> float:
 def difference(variant: Variant, other: Variant) -> dict[str, object]:
     """The settings of `variant` that differ from those of `other`; None for a setting that
     only `other` has."""
-    own, theirs = variant.settings, other.settings
-    return {name: own.get(name) for name in {**theirs, **own} if own.get(name) != theirs.get(name)}
+    settings, others = variant.settings, other.settings
+    return {
+        name: settings.get(name)
+        for name in {**others, **settings}
+        if settings.get(name) != others.get(name)
+    }

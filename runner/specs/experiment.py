@@ -345,9 +345,9 @@ def check_sources(spec: ExperimentSpec, task: Task) -> None:
     ):
         is_foreign = part.source.startswith(BUILTIN) and part.source not in usable
         if is_foreign or part.is_user_code:
-            what = known.get(part.source, "a function in a Python file, for the task 'custom'")
+            meaning = known.get(part.source, "a function in a Python file, for the task 'custom'")
             rule = (
-                f"({what}) does not fit task = {spec.task!r}, which takes {', '.join(usable)}, "
+                f"({meaning}) does not fit task = {spec.task!r}, which takes {', '.join(usable)}, "
                 "local files and names of the hub. Choose one of these, or another task"
             )
             raise InvalidSpec(field, part.source, rule)

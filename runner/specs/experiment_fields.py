@@ -403,9 +403,9 @@ class ExperimentFields(PlaceSpec):
     @cached_property
     def environment_by_label(self) -> dict[str, str | None]:
         """The environment of each run, and of each entry of `repeats_by_label`."""
-        of_runs = {variant.label: variant.environment for variant in self.possible_variants}
-        of_labels = {label: of_runs[runs[0]] for label, runs in self.repeats_by_label.items()}
-        return of_runs | of_labels
+        by_run = {variant.label: variant.environment for variant in self.possible_variants}
+        by_label = {label: by_run[runs[0]] for label, runs in self.repeats_by_label.items()}
+        return by_run | by_label
 
     @property
     def environment_names(self) -> tuple[str | None, ...]:

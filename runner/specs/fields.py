@@ -354,12 +354,12 @@ def _has_type(value: Any, hint: Any) -> bool:
     if origin in (UnionType, Union):
         return any(_has_type(value, option) for option in get_args(hint))
     if origin is tuple:
-        item = get_args(hint)[0]
-        return isinstance(value, tuple) and all(_has_type(entry, item) for entry in value)
+        inner = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_has_type(entry, inner) for entry in value)
     if origin is dict:
-        _, item = get_args(hint)
+        _, inner = get_args(hint)
         return isinstance(value, dict) and all(
-            isinstance(key, str) and _has_type(entry, item) for key, entry in value.items()
+            isinstance(key, str) and _has_type(entry, inner) for key, entry in value.items()
         )
     if hint in (int, float) and isinstance(value, bool):
         return False

@@ -146,8 +146,8 @@ def parse_settings(text: str, field: str, *, dotted: bool = False) -> tuple[str,
 
 def nearest(value: object, known: Iterable[str]) -> str:
     """End of a sentence with the known word nearest to a mistyped one; empty if none is near."""
-    near = get_close_matches(str(value), list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    matches = get_close_matches(str(value), list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def check_plain(name: str, value: Any) -> None:

@@ -127,12 +127,14 @@ class Matrix:
         for model, precision, part, scenario, settings in product(*dimensions):
             if part in model.parts:
                 own = self._values(model, precision, part, scenario, replaced)
-                under = _merged(own, _under(settings, scenario))
+                values = _merged(own, _under(settings, scenario))
                 device = replaced.get("devices", ("cpu",))[0]
                 optimizer = model.harness_optimizer(part, scenario, device)
                 if settings == "harness" and optimizer is not None:
-                    under = _merged(under, {"training": {"optimizer": optimizer}})
-                yield ExperimentSpec.from_dict({**_merged(under, replaced), "suite_run": suite_run})
+                    values = _merged(values, {"training": {"optimizer": optimizer}})
+                yield ExperimentSpec.from_dict(
+                    {**_merged(values, replaced), "suite_run": suite_run}
+                )
 
     def _values(
         self,

@@ -57,7 +57,7 @@ def _close_group(left: Left, exits: ExitRecords) -> None:
     """Closes or reopens the orphans among runs that are alive at the same time."""
     orphans = [run for run in left if run.claim_file.exists()]
     is_last = any(run.attempt >= MAX_ATTEMPTS for run in orphans)
-    go_on = all(run.has_checkpoint for run in left if not run.cancel_requested)
+    can_resume = all(run.has_checkpoint for run in left if not run.cancel_requested)
     may_begin_anew = not _has_finished_fellow(*next(iter(left.items())))
     may_begin_anew &= not any(run.adds_rounds for run in left)
     for run in orphans:
@@ -71,7 +71,7 @@ def _close_group(left: Left, exits: ExitRecords) -> None:
                 exits.write(run, RunState.LOST, why, None)
             elif run.adds_rounds:
                 exits.write(run, RunState.LOST, VANISHED, None)
-            elif run.has_checkpoint and (go_on or not may_begin_anew):
+            elif run.has_checkpoint and (can_resume or not may_begin_anew):
                 say(f"{run.run_id}: lost; it will go on from its latest checkpoint")
                 run.reopen()
             elif may_begin_anew and not is_warm:

@@ -52,7 +52,7 @@ class RankGroup:
         if self.size == 1 or not values:
             return values
         by_place = zip(*self.gather(values), strict=True)
-        return [sum(of_ranks) / self.size for of_ranks in by_place]
+        return [sum(numbers) / self.size for numbers in by_place]
 
     def close(self) -> None:
         """Ends the connection to the other ranks."""

@@ -82,8 +82,8 @@ def reraise_not_deterministic(error: Exception) -> None:
         and not torch.is_deterministic_algorithms_warn_only_enabled()
     )
     if is_strict and "deterministic" in str(error):
-        what, _, _ = str(error).partition(", but you set")
-        raise NotDeterministic(what) from error
+        message, _, _ = str(error).partition(", but you set")
+        raise NotDeterministic(message) from error
 
 
 class _Ended(Exception):
@@ -204,11 +204,11 @@ class AccuracyCheck:
         repeated baseline does."""
         reference = self._reference(part, notes)
         baseline = self._attempt(part, BASELINE, "eager_1st_run_fail", "eager_1st_run_OOM")
-        again = self._attempt(part, BASELINE, "eager_2nd_run_fail", "eager_2nd_run_OOM")
-        _require_equal(baseline, again)
+        repeated = self._attempt(part, BASELINE, "eager_2nd_run_fail", "eager_2nd_run_OOM")
+        _require_equal(baseline, repeated)
         if self._variant.backend is None:
-            return self._judge(part, again, baseline, reference)
-        del again  # frees memory for big models
+            return self._judge(part, repeated, baseline, reference)
+        del repeated  # frees memory for big models
         outcome = self._attempt(part, self._variant, "fail_to_run", "OOM")
         return self._judge(part, outcome, baseline, reference)
 

@@ -195,16 +195,17 @@ class PairedAnswers:
         labels, logits = plain.labels[: len(plain.logits)], other.logits
         if logits.shape != plain.logits.shape:  # All answers are wrong.
             logits = torch.full_like(plain.logits, math.nan)
-        ours, targets = self._align(plain.logits, labels)
-        theirs, _ = self._align(logits, labels)
+        plain_rows, targets = self._align(plain.logits, labels)
+        other_rows, _ = self._align(logits, labels)
         places = torch.arange(targets.numel(), device=targets.device)
         if targets.is_floating_point():
-            ours, theirs = ours.reshape(-1, 1), theirs.reshape(-1, 1)
+            plain_rows, other_rows = plain_rows.reshape(-1, 1), other_rows.reshape(-1, 1)
         else:
             places = places[targets.reshape(-1) != IGNORE]
         places_per_sample = max(1, targets.numel() // max(1, len(question.samples)))
-        pieces = torch.split(places, max(1, CHUNK // max(1, ours.shape[-1])))
-        columns = torch.cat([_compared(ours[piece], theirs[piece]) for piece in pieces], 1).cpu()
+        pieces = torch.split(places, max(1, CHUNK // max(1, plain_rows.shape[-1])))
+        compared = [_compared(plain_rows[piece], other_rows[piece]) for piece in pieces]
+        columns = torch.cat(compared, 1).cpu()
         samples = question.samples[places // places_per_sample].cpu()
         return _Rows(columns[0], columns[1], columns[2].bool(), samples)
 

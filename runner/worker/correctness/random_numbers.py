@@ -513,8 +513,8 @@ class RandomNumbersCheck:
                 drawn += probes.take(precision.scaler.get_scale())
                 rate.step_done()
         parallel = self._parallel
-        of_all = torch.stack(parallel.group.gather(drawn)).sum(0)
-        return parallel.group.averaged(torch.stack(losses).float().tolist()), of_all
+        total = torch.stack(parallel.group.gather(drawn)).sum(0)
+        return parallel.group.averaged(torch.stack(losses).float().tolist()), total
 
     def _prepare(
         self, form: Form, probes: DropoutProbes, precision: MixedPrecision

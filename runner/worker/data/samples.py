@@ -155,11 +155,11 @@ def pick_rows(
 
 def label_names(rows: Any, column: str, where: str) -> Sequence[str]:
     """Every row's label as text: the name of its class if the table has names."""
-    name_of = getattr(rows.features[column], "int2str", str)
+    class_name = getattr(rows.features[column], "int2str", str)
     labels = rows[column]
     if any(label is None for label in labels):
         raise WorkloadError(f"{where}: column {column!r} has rows without a label")
-    return [str(name_of(label)) for label in labels]
+    return [str(class_name(label)) for label in labels]
 
 
 def images(rows: Any, column: str, where: str) -> Pictures:

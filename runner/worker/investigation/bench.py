@@ -248,10 +248,10 @@ class RemoteBench:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self._spec, self.accumulates))
+        self._pipe, far_end = context.Pipe()
+        self._process = context.Process(target=serve, args=(far_end, self._spec, self.accumulates))
         self._process.start()
-        theirs.close()
+        far_end.close()
 
     def close(self) -> None:
         """Ends the process."""

@@ -369,8 +369,8 @@ class Investigation:
     ) -> Outcome:
         what = _name(variant)
         if stage == "graphs":
-            under = "" if variant.backend else f" under {what}"
-            what = f"graph {number + 1} of {count}{under}"
+            suffix = "" if variant.backend else f" under {what}"
+            what = f"graph {number + 1} of {count}{suffix}"
         return self._trial(stage, what, "graph_outcome", variant, step, number)
 
     def _reduce(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
@@ -522,8 +522,8 @@ def _alone(variant: Variant) -> Variant | None:
     settings = _settings(variant)
     if not any(name in NEED_NO_COMPILER for name in settings):
         return None
-    of_compiler = [name for name in settings if name not in NEED_NO_COMPILER]
-    return _without(variant, of_compiler, backend=None)
+    compiler_settings = [name for name in settings if name not in NEED_NO_COMPILER]
+    return _without(variant, compiler_settings, backend=None)
 
 
 def _features(variant: Variant) -> list[str]:

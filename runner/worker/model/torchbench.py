@@ -46,7 +46,9 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
     if not experiment.has_dropout:
         switch_off_dropout(model)
     named = (
-        dict(inputs) if isinstance(inputs, Mapping) else {str(i): x for i, x in enumerate(inputs)}
+        dict(inputs)
+        if isinstance(inputs, Mapping)
+        else {str(place): value for place, value in enumerate(inputs)}
     )
     size = experiment.training.batch_size
     batched = {

@@ -87,7 +87,7 @@ class ScriptCheckpoints:
 
     def _write_note(self, saved: SavedCheckpoint, identity: list[int]) -> None:
         place = self._relative(saved.path)
-        of_path = hashlib.sha256(place.encode()).hexdigest()[:8]
+        path_hash = hashlib.sha256(place.encode()).hexdigest()[:8]
         content = {
             "format": FORMAT,
             "step": saved.step,
@@ -97,7 +97,7 @@ class ScriptCheckpoints:
             "random": saved.random,
         }
         self.run.checkpoints.mkdir(parents=True, exist_ok=True)
-        note = self.run.checkpoints / f"step-{saved.step:08d}-{of_path}.pt"
+        note = self.run.checkpoints / f"step-{saved.step:08d}-{path_hash}.pt"
         # With a stream, a full disk raises an OSError.
         with replacement(note) as unfinished, unfinished.open("wb") as stream:
             torch.save(content, stream)
@@ -174,9 +174,7 @@ def read_earlier(run: RunDir) -> EarlierAttempts | None:
             case "profile":
                 is_profiled = True
             case "resumed":
-                evaluations = [
-                    evaluation for evaluation in evaluations if evaluation[1] <= event["step"]
-                ]
+                evaluations = [(name, step) for name, step in evaluations if step <= event["step"]]
     if workload is None:
         return None
     return EarlierAttempts(
@@ -211,7 +209,7 @@ class Resuming:
         if self._saved is None or self._earlier is None:
             return {}
         step = self._saved.step
-        return Counter(split for split, at in self._earlier.evaluations if at <= step)
+        return Counter(split for split, made_at in self._earlier.evaluations if made_at <= step)
 
     def library_checkpoint(self, name: str) -> Path | None:
         """The checkpoint from which a library must resume, if any."""

@@ -100,8 +100,8 @@ def forced_optimizer_form(
             fixed["optimizer"] = CHOSEN.format(name)
         if form is not None and fixed:
             raise WorkloadError(fixed["optimizer"])
-        of_form = {} if form is None else {"fused": form == "fused", "foreach": form == "foreach"}
-        make(self, params, {**defaults, **of_form})
+        arguments = {} if form is None else {"fused": form == "fused", "foreach": form == "foreach"}
+        make(self, params, {**defaults, **arguments})
         on_made(self)
 
     Optimizer.__init__ = init  # type: ignore[method-assign]

@@ -56,24 +56,24 @@ def make_workplace(folder: Path, place: Path) -> list[str]:
     linked: list[str] = []
     copied, files = 0, 0
     for parent, folders, names in os.walk(folder):
-        here = place / Path(parent).relative_to(folder)
+        target = place / Path(parent).relative_to(folder)
         taken = [name for name in folders if _is_taken(Path(parent, name), place)]
         folders[:] = taken if files < MAX_FILES else []
         for name in taken:
             if files < MAX_FILES and not os.path.islink(Path(parent, name)):
-                (here / name).mkdir(exist_ok=True)
+                (target / name).mkdir(exist_ok=True)
             else:
-                linked += _link(Path(parent, name), here / name, folder)
+                linked += _link(Path(parent, name), target / name, folder)
         for name in names:
             file, size = Path(parent, name), _size(Path(parent, name))
-            if size is None or os.path.lexists(here / name):
+            if size is None or os.path.lexists(target / name):
                 continue
             files += 1
             if size <= LARGEST_COPIED_BYTES and copied + size <= MAX_COPIED_BYTES:
-                shutil.copy2(file, here / name)
+                shutil.copy2(file, target / name)
                 copied += size
             else:
-                linked += _link(file, here / name, folder)
+                linked += _link(file, target / name, folder)
     return linked
 
 
@@ -104,9 +104,9 @@ def _size(file: Path) -> int | None:
         return None
 
 
-def _link(original: Path, here: Path, folder: Path) -> Iterator[str]:
-    if not os.path.lexists(here):
-        here.symlink_to(original.resolve())
+def _link(original: Path, target: Path, folder: Path) -> Iterator[str]:
+    if not os.path.lexists(target):
+        target.symlink_to(original.resolve())
     yield str(original.relative_to(folder))
 
 

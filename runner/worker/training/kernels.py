@@ -331,7 +331,7 @@ def num_launches(trace: Trace) -> int:
 
 def most_costly(costs: Costs) -> Iterable[tuple[Kernel, Cost]]:
     """Yields at most `MAX_KERNELS` rows; the last may sum up all others."""
-    ordered = sorted(costs.items(), key=lambda item: -item[1].seconds)
+    ordered = sorted(costs.items(), key=lambda row: -row[1].seconds)
     yield from ordered[: MAX_KERNELS - 1]
     rest = ordered[MAX_KERNELS - 1 :]
     if rest:
