@@ -1,7 +1,8 @@
 """Computes the comparison of an experiment's runs: every number and verdict that Breakeven shows.
 
-`docs/metrics.md` defines them. The sources are the raw steps, blocks and evaluations. While runs go
-on, the comparison covers their present data; once all have ended, `storage.results` stores it.
+`docs/metrics.md` defines them. `storage.comparison.loading` reads all that was recorded; from there
+on, nothing goes back to the store. While runs go on, the comparison covers their present data; once
+all have ended, `storage.caches` stores it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -210,12 +210,18 @@ class Evidence:
     @cached_property
     def step_seconds(self) -> float | None:
         """Median over the steady blocks of their mean step."""
-        # Numbers instead of texts, and no copies of further columns: a quarter of the time.
-        steady = self.steps["steady"].to_numpy(bool)
+        seconds = self.steps["seconds"].to_numpy(float)
+        is_known = self.steps["steady"].to_numpy(bool) & ~np.isnan(seconds)
+        if not is_known.any():
+            return None
+        # Steps are in the order of time, and those of a process together, so that a block ends
+        # where the round changes. Grouping by texts and rounds would take ten times as long.
+        rounds = self.steps["round"].to_numpy()[is_known]
         run, _ = pd.factorize(self.steps["run_id"])
-        rounds = [run[steady], self.steps["round"].to_numpy()[steady]]
-        means = known(self.steps["seconds"][steady].groupby(rounds).mean())
-        return float(np.median(means)) if len(means) else None
+        begins = np.flatnonzero((np.diff(rounds) != 0) | (np.diff(run[is_known]) != 0)) + 1
+        begins = np.concatenate([[0], begins])
+        counts = np.diff(np.append(begins, len(rounds)))
+        return float(np.median(np.add.reduceat(seconds[is_known], begins) / counts))
 
     @cached_property
     def compile_latencies(self) -> list[float]:

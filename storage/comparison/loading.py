@@ -37,7 +37,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     series = {
         "steps": queries.step_times(store, experiment_id),
         "blocks": queries.blocks(store, experiment_id),
-        "device": _with_energy_of_all(queries.device_samples(store, experiment_id), spec),
+        "device": _samples(queries.device_samples(store, experiment_id), spec),
         "scores": queries.evaluation_metrics(store, experiment_id),
         "answers": queries.answers(store, experiment_id),
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
@@ -149,11 +149,35 @@ def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
     return lambda run_id: parts.get(run_id, nothing)
 
 
-def _with_energy_of_all(samples: pd.DataFrame, spec: ExperimentSpec) -> pd.DataFrame:
+OF_SAMPLES = [
+    "run_id",
+    "time",
+    "round",
+    "first_step",
+    "num_steps",
+    "steady",
+    "wall_seconds",
+    "energy_joules",
+    "sm_clock_mhz",
+    "temperature_celsius",
+    "throttled_by",
+    "processes",
+    "cpus",
+    "cpu_frequency_mhz",
+    "own_cpu_seconds",
+    "busy_cpu_seconds",
+    "stolen_cpu_seconds",
+    "throttled_periods",
+]
+"""What a comparison needs of samples; each further column of many rows is copied for each run."""
+
+
+def _samples(samples: pd.DataFrame, spec: ExperimentSpec) -> pd.DataFrame:
     """Samples without the energy of only some of the devices that share a run: journals from before
     these were summed, and runs on several machines, have the energy of one device or machine."""
     is_sum = samples["energy_devices"].fillna(1) == spec.num_devices
-    return samples.assign(energy_joules=samples["energy_joules"].where(is_sum))
+    joules = samples["energy_joules"].where(is_sum)
+    return samples[OF_SAMPLES].assign(energy_joules=joules)
 
 
 def _with_joules(blocks: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:

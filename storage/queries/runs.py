@@ -17,7 +17,7 @@ from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.recorded import environments, step_times, workloads
-from breakeven.storage.queries.rows import IN_EXPERIMENT, ends_of_runs, rows, timestamp
+from breakeven.storage.queries.rows import IN_EXPERIMENT, OF_RUNS, ends_of_runs, rows, timestamp
 
 
 @memo(revision)
@@ -123,14 +123,14 @@ def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
 
 def fields_by_run(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """The same for every run with a row, by its id; only fields with a value."""
-    records = frame.drop(columns=["run_id", "label", "role"]).to_dict("records")
+    columns = {str(name): frame[name].tolist() for name in frame.columns if name not in OF_RUNS}
     return {
         str(run_id): {
-            str(name): value
-            for name, value in fields.items()
-            if isinstance(value, list | dict) or not pd.isna(value)
+            name: values[row]
+            for name, values in columns.items()
+            if isinstance(values[row], list | dict) or not pd.isna(values[row])
         }
-        for run_id, fields in zip(frame["run_id"], records, strict=True)
+        for row, run_id in enumerate(frame["run_id"])
     }
 
 

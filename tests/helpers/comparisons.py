@@ -9,13 +9,21 @@ import pandas as pd
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.pairs import Timing, no_rounds
 from breakeven.storage.comparison.plan import choices
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.comparison.run_numbers import CapturedGraphs, RunNumbers
+from breakeven.storage.comparison.run_parity import no_band
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 
+UNTIMED = Timing(
+    blocks=pd.DataFrame(columns=["process", "num_steps", "seconds"]),
+    rounds=no_rounds(),
+    compile_latencies=(),
+    has_moved=False,
+)
 ROLES = {"baseline": "baseline", "control": "control"}
 
 
@@ -30,6 +38,8 @@ def result(label: str, **values: object) -> Result:
         "metrics": {},
         "device_warnings": (),
         "batch_times": 1,
+        "timing": UNTIMED,
+        "graphs": CapturedGraphs(num_operations=None, num_graphs=None, num_break_reasons=None),
         **values,
     }
 
@@ -90,7 +100,8 @@ def comparison(*results: Result, scenario: str = "train") -> Comparison:
         results=results,
         warnings=(),
         noise_floor=0.01,
-        choices=choices(spec, results, ()),
+        choices=choices(spec, results),
+        band=no_band(),
     )
 
 
