@@ -38,6 +38,7 @@ from breakeven.storage.investigation import (
     fault_to_find,
     load_investigation,
     next_experiment,
+    suspects,
 )
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.trends import failures_without_series, trends
@@ -95,7 +96,7 @@ def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
 def show(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints the results of an experiment or a suite run."""
     with open_store(data_dir) as store:
-        if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
+        if queries.is_suite_run(store, options.experiment):
             if options.fail_if:
                 raise StoreError(
                     "--fail-if takes an experiment; a suite run has an exit status of "
@@ -211,14 +212,16 @@ def _answer_line(planned: Plan) -> str:
 
 def _investigate_lines(store: Store, comparison: Comparison) -> str:
     """The command that finds the cause, for each run that failed or learned something else."""
-    found = {
-        one.run_id: fault_to_find(store, one.run_id)
-        for one in comparison.results
-        if one.role == "backend"
+    suspected = {result.run_id for result in suspects(store, comparison)}
+    faults = {
+        result.run_id: fault_to_find(store, result.run_id)
+        for result in comparison.results
+        if result.role == "backend"
+        and (result.state != RunState.FINISHED or result.run_id in suspected)
     }
     return "\n".join(
         f"to find the cause: breakeven investigate {run_id}{store.data_dir.option}"
-        for run_id, fault in found.items()
+        for run_id, fault in faults.items()
         if fault is not None and fault.kind != "slow"
     )
 

@@ -249,8 +249,8 @@ def next_experiment(
 
 
 def suspects(store: Store, comparison: Comparison) -> list[Result]:
-    """The backends that may have learned something else. Only for these does a page read what
-    `fault_to_find` needs."""
+    """The backends that may have learned something else. Only for these, and for those that
+    did not finish, a reader asks for what `fault_to_find` needs."""
     backends = [result for result in comparison.results if result.role == "backend"]
     if not comparison.spec.kind.has_speedups:
         return backends

@@ -87,14 +87,10 @@ def harness_name(model: ModelSpec) -> str:
     return model.source.partition(":")[2] if model.from_suite else model.source
 
 
-def is_suite_run(store: Store, id: str) -> bool:
-    return id in set(queries.list_suite_runs(store)["suite_run"])
-
-
 def rows_of(store: Store, id: str) -> list[Row]:
     """The rows of an experiment or of a suite run; raises `NotInStore`, and `NotExportable` if it
     times no steps."""
-    if not is_suite_run(store, id):
+    if not queries.is_suite_run(store, id):
         return rows(store, id)
     timed = suite_rows(store, id)
     if not timed:
@@ -254,7 +250,7 @@ def accuracy_csv(store: Store, id: str) -> str:
     For the scenario `accuracy`, a row per backend and part, training or inference; for a suite run,
     a row per checked cell.
     """
-    if is_suite_run(store, id):
+    if queries.is_suite_run(store, id):
         return write_csv(ACCURACY_COLUMNS, _checked_cells(store, id))
     if compare(store, id).spec.kind.has_checks:
         return write_csv(ACCURACY_COLUMNS, _checked(store, id))
@@ -411,7 +407,7 @@ def cachebench_json(store: Store, id: str) -> str:
     empty cache: it has only a cold time.
     """
     ids = [id]
-    if is_suite_run(store, id):
+    if queries.is_suite_run(store, id):
         ids = [
             key for outcome in outcomes(store, id) for key in cell_experiments(outcome, MEASURED)
         ]

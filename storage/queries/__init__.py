@@ -9,6 +9,7 @@ from breakeven.storage.caches import revision
 from breakeven.storage.queries.experiments import (
     experiment_spec,
     faults_not_repeated,
+    is_suite_run,
     latest_runs,
     list_experiments,
     list_runs,

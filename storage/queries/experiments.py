@@ -168,6 +168,11 @@ def list_suite_runs(store: Store) -> pd.DataFrame:
     return runs.sort_values(["submitted", "suite_run"], ascending=False, ignore_index=True)
 
 
+def is_suite_run(store: Store, name: str) -> bool:
+    """Whether a suite run has this id; asks for no list of experiments."""
+    return bool(store.rows("SELECT 1 FROM runs WHERE suite_run = ? LIMIT 1", [name]))
+
+
 def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFrame:
     """The experiments of one suite run or of all suite runs, the oldest first."""
     experiments = list_experiments(store).dropna(subset="suite_run")
