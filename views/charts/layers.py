@@ -2,7 +2,8 @@
 
 Pure functions from data frames of `storage.queries` to figures. Titles and units of axes come from
 the registry of metrics. `views.charts.bars` has figures with one mark per run, `views.charts.speed`
-those of speedups and of time paid and saved, `views.charts.run` those of runs over their steps.
+those of speedups and of time paid and saved, `views.charts.over_steps` those of runs over their
+steps.
 """
 
 import math

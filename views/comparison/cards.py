@@ -55,7 +55,7 @@ def learning_cards(store: Store, comparison: Comparison, results: Sequence[Resul
     """Charts of losses and scores: whether the runs learn the same thing."""
     if not _has_steps(results) or comparison.spec.is_inference:
         return []
-    steps = _of(queries.step_times(store, comparison.experiment_id), results)
+    steps = _rows_of(queries.step_times(store, comparison.experiment_id), results)
     cards = [_losses(store, comparison, results, steps)]
     if comparison.spec.kind.trains_fully:
         scores = _evaluations(store, comparison, results, steps)
@@ -69,8 +69,8 @@ def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result])
     """Charts of step time, throughput, compile time and memory."""
     if not _has_steps(results):
         return []
-    steps = _of(queries.step_times(store, comparison.experiment_id), results)
-    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
+    steps = _rows_of(queries.step_times(store, comparison.experiment_id), results)
+    events = _rows_of(queries.compiler_events(store, comparison.experiment_id), results)
     has_compiled = any(result.measured.compile_seconds is not None for result in results)
     compiling = [_metric(results, "compile_seconds")] if has_compiled else []
     return [_step_times(steps, events), *_throughput(results), *compiling, *_memory(results)]
@@ -78,7 +78,7 @@ def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result])
 
 def device_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
     """The chart of the device during the runs."""
-    samples = _of(queries.device_samples(store, comparison.experiment_id), results)
+    samples = _rows_of(queries.device_samples(store, comparison.experiment_id), results)
     card = device_card(samples, "device") if _has_steps(results) else None
     return [card] if card else []
 
@@ -112,10 +112,10 @@ def _speedups(comparison: Comparison, results: Sequence[Result]) -> list[Card]:
 def _break_even(
     store: Store, experiment_id: str, results: Sequence[Result], num_steps: int
 ) -> Card:
-    times = _of(queries.cumulative_times(store, experiment_id), results)
+    times = _rows_of(queries.cumulative_times(store, experiment_id), results)
 
     def every_step() -> pd.DataFrame:
-        return _of(queries.cumulative_times(store, experiment_id, max_points=None), results)
+        return _rows_of(queries.cumulative_times(store, experiment_id, max_points=None), results)
 
     draw = {
         "Time spent": partial(speed_charts.cumulative, times, results, num_steps),
@@ -129,19 +129,19 @@ def _break_even(
 def _losses(
     store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
 ) -> Card:
-    counts = _counted(store, comparison.experiment_id)
+    counts = _counts_per_step(store, comparison.experiment_id)
     over = ["cumulative_seconds", *counts]
-    losses = _of(queries.losses(store, comparison.experiment_id), results)
-    resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
-    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
+    losses = _rows_of(queries.losses(store, comparison.experiment_id), results)
+    resumptions = _rows_of(queries.resumptions(store, comparison.experiment_id), results)
+    events = _rows_of(queries.compiler_events(store, comparison.experiment_id), results)
     band = comparison.band
 
     def losses_over(name: str) -> go.Figure:
-        grown = _with_progress(counts, steps)[["label", "step", "loss", *over]]
-        losses_of_splits = losses.merge(
-            grown.drop(columns="loss"), on=["label", "step"], how="left"
+        progress = _with_progress(counts, steps)[["label", "step", "loss", *over]]
+        losses_with_progress = losses.merge(
+            progress.drop(columns="loss"), on=["label", "step"], how="left"
         )
-        return charts.losses(losses_of_splits, None, grown, name)
+        return charts.losses(losses_with_progress, None, progress, name)
 
     draw: dict[str, Draw] = {
         "By step": lambda: mark_compiler_events(
@@ -153,7 +153,7 @@ def _losses(
     }
 
     def every_step() -> pd.DataFrame:
-        return _of(queries.losses(store, comparison.experiment_id, max_points=None), results)
+        return _rows_of(queries.losses(store, comparison.experiment_id, max_points=None), results)
 
     window = charts.smoothing_window(losses)
     smoothed = f"Strong lines are means of {window} steps; faint lines are single steps."
@@ -203,7 +203,7 @@ def _evaluations(
     store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
 ) -> pd.DataFrame:
     """Results of evaluations on the primary split, with the training time before each."""
-    scores = _of(queries.evaluation_metrics(store, comparison.experiment_id), results)
+    scores = _rows_of(queries.evaluation_metrics(store, comparison.experiment_id), results)
     split = comparison.spec.evaluation.primary_split
     scores = scores[(scores["split"] == split) & ~scores["compiled"]]
     # An evaluation after n steps comes at the end of step n - 1.
@@ -252,7 +252,7 @@ def _scores(
     return Card(title, draw if len(draw) > 1 else draw[title], data, columns[0], numbers)
 
 
-def _counted(store: Store, experiment_id: str) -> dict[str, float]:
+def _counts_per_step(store: Store, experiment_id: str) -> dict[str, float]:
     """Samples and tokens per step, each if known and the same in all runs."""
     known = queries.workloads(store, experiment_id)
     columns = {"samples_seen": "samples_per_step", "tokens_seen": "tokens_per_step"}
@@ -262,13 +262,13 @@ def _counted(store: Store, experiment_id: str) -> dict[str, float]:
 
 def _with_progress(counts: Mapping[str, float], steps: pd.DataFrame) -> pd.DataFrame:
     """Adds the run's time, samples and tokens up to the end of each step; `counts`: the result of
-    `_counted`."""
+    `_counts_per_step`."""
     seconds = steps.groupby("label")["seconds"].cumsum()
-    grown = {name: (steps["step"] + 1) * count for name, count in counts.items()}
-    return steps.assign(cumulative_seconds=seconds, **grown)
+    progress = {name: (steps["step"] + 1) * count for name, count in counts.items()}
+    return steps.assign(cumulative_seconds=seconds, **progress)
 
 
-def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
+def _rows_of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
     """The rows of the results' processes, with the labels of the results."""
     labels = {result.run_id: result.label for result in results}
     labelled = {run_id: label for run_id, label in labels.items() if run_id.endswith(f".{label}")}

@@ -132,8 +132,8 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """The answer of an investigation; while it goes on, its trials as they come."""
     experiment_id = comparison.experiment_id
     if ExperimentState(experiment["state"]).is_active:
-        again = among_readers(SECONDS, AT_MOST)
-        st.fragment(_show_so_far, run_every=again)(store, experiment_id)
+        redraw_seconds = among_readers(SECONDS, AT_MOST)
+        st.fragment(_show_so_far, run_every=redraw_seconds)(store, experiment_id)
         # Buttons outside: in a fragment they would draw the fragment again instead of the page.
         _show_links(store, load_investigation(store, experiment_id))
         return
@@ -191,7 +191,7 @@ def _show_trials(investigation: Investigation) -> None:
 
 
 def trials_html(investigation: Investigation) -> Html:
-    """A row for each trial, in the order in which they were made."""
+    """A row for each trial, in order."""
     rows = []
     for trial in investigation.trials:
         number, stage, what, _outcome, detail, took = map(inert, trial_cells(trial))
@@ -259,8 +259,8 @@ def show_slow_issue(store: Store, comparison: Comparison) -> None:
 
 def archive(investigation: Investigation) -> bytes:
     """`issue.md`, `repro.py`, and the tensors that the program reads."""
-    made = BytesIO()
-    with ZipFile(made, "w", ZIP_DEFLATED) as file:
+    buffer = BytesIO()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as file:
         file.writestr("issue.md", issue(investigation))
         if investigation.finding.program is not None:
             file.writestr("repro.py", mask_private(investigation.finding.program))
@@ -272,7 +272,7 @@ def archive(investigation: Investigation) -> bytes:
                 ) as data,
             ):
                 file.writestr(DATA_FILE, data.read())
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 ButtonType = Literal["primary", "secondary", "tertiary"]

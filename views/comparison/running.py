@@ -53,14 +53,14 @@ def show(store: Store, experiment: pd.Series) -> None:
         (show_runs, RUNS_SECONDS, RUNS_AT_MOST),
         (show_rest, REST_SECONDS, REST_AT_MOST),
     ):
-        again = among_readers(seconds, at_most)
-        st.fragment(part, run_every=again)(store, str(experiment["experiment_id"]))
+        redraw_seconds = among_readers(seconds, at_most)
+        st.fragment(part, run_every=redraw_seconds)(store, str(experiment["experiment_id"]))
 
 
 def show_runs_again(store: Store, experiment_id: str) -> None:
     """One line per run, redrawn by itself."""
-    again = among_readers(RUNS_SECONDS, RUNS_AT_MOST)
-    st.fragment(show_runs, run_every=again)(store, experiment_id)
+    redraw_seconds = among_readers(RUNS_SECONDS, RUNS_AT_MOST)
+    st.fragment(show_runs, run_every=redraw_seconds)(store, experiment_id)
 
 
 def show_rest(store: Store, experiment_id: str) -> None:
@@ -250,13 +250,13 @@ def show_head(store: Store, experiment: pd.Series) -> None:
     """Shows state and origin; the progress of an active experiment is redrawn by itself."""
     experiment_id = str(experiment["experiment_id"])
     if ExperimentState(experiment["state"]).is_active:
-        again = among_readers(STATE_SECONDS, STATE_AT_MOST)
+        redraw_seconds = among_readers(STATE_SECONDS, STATE_AT_MOST)
         has_verdict = bool(finishing.rest(store, experiment_id))
-        st.fragment(_show_active, run_every=again)(store, experiment_id, has_verdict)
+        st.fragment(_show_active, run_every=redraw_seconds)(store, experiment_id, has_verdict)
         return
     with st.container(horizontal=True, vertical_alignment="center", key="head"):
         words.state_badge(experiment["state"])
-        facts: list[Markdown] = [answers.provenance(experiment), *_took(store, experiment_id)]
+        facts: list[Markdown] = [answers.provenance(experiment), *_time_spent(store, experiment_id)]
         st.caption(" · ".join(facts), width="stretch")
         _offer_notice(experiment)
 
@@ -313,7 +313,7 @@ def _show_ending(spec: ExperimentSpec) -> None:
         )
 
 
-def _took(store: Store, experiment_id: str) -> list[Markdown]:
+def _time_spent(store: Store, experiment_id: str) -> list[Markdown]:
     """How the experiment spent its time; empty if no run started."""
     phases, _ = elapsed(store, experiment_id)
     return [words.spent(sum(phases.values()), phases)] if phases else []

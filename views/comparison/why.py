@@ -53,17 +53,17 @@ HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel ran is idle", "operator ran is Pyt
 def show(store: Store, experiment_id: str) -> None:
     """Shows answer, chart, findings and, on request, the numbers; or that nothing was profiled.
     Next to the findings is the cost of each compiler stage, if the experiment has a ladder."""
-    explanation, climbed = explain(store, experiment_id), find_ladder(store, experiment_id)
+    explanation, ladder = explain(store, experiment_id), find_ladder(store, experiment_id)
     st.markdown("#### Why")
     if not explanation.is_known:
         st.caption(inert(unprofiled_words(explanation)))
         if explanation.findings:
             show_findings(explanation)
-        show_ladder(climbed)
+        show_ladder(ladder)
         return
     st.markdown("\n".join(f"- {text}" for text in [*sentences(explanation), *missing(explanation)]))
     show_card(card(explanation))
-    findings, stages = st.columns(2) if climbed else [st.container()] * 2
+    findings, stages = st.columns(2) if ladder else [st.container()] * 2
     with findings:
         show_findings(explanation)
         with st.expander("Profiles in numbers", icon=":material/table_rows:"):
@@ -71,7 +71,7 @@ def show(store: Store, experiment_id: str) -> None:
             known = (profile for profile in explanation.profiles if profile.is_known)
             st.caption("  \n".join(sentence(profile_words(profile)) for profile in known))
     with stages:
-        show_ladder(climbed)
+        show_ladder(ladder)
 
 
 def sentences(explanation: Explanation) -> list[Markdown]:
@@ -174,11 +174,11 @@ def show_ladder(ladder: Ladder | None) -> None:
     sentences = [sentence(text) for text in findings(ladder)]
     box = st.warning if ladder.is_alarming else st.info
     box("  \n".join(sentences), icon=":material/stairs:")
-    drawn = ladder_cards(ladder)
-    for card in drawn:
+    cards = ladder_cards(ladder)
+    for card in cards:
         show_card(card)
     # Without a chart the table is the answer.
-    with st.expander("Stages in numbers", icon=":material/table_rows:", expanded=not drawn):
+    with st.expander("Stages in numbers", icon=":material/table_rows:", expanded=not cards):
         show_stages(ladder)
 
 

@@ -149,11 +149,11 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     show_difference(store, run, record)
     show_breaks(of_run(queries.graph_breaks(store, experiment_id), run))
     metrics = frames(of_run(queries.compile_metrics(store, experiment_id), run))
-    again = metrics[metrics["recompile_reason"].notna()]
-    again = again.rename(columns={"recompile_reason": "failed_guard"})
+    recompilations = metrics[metrics["recompile_reason"].notna()]
+    recompilations = recompilations.rename(columns={"recompile_reason": "failed_guard"})
     show_table(
         "Recompilations",
-        again[["step", "phase", "function", "file", "failed_guard"]],
+        recompilations[["step", "phase", "function", "file", "failed_guard"]],
         "recompilations",
         "None: every guard held.",
     )
@@ -238,9 +238,9 @@ def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
     times = phases(compiled, other_compiled).rename(
         columns={"run": "this_run", "other": "other_run"}
     )
-    meant = {"this_run": "compile_phases", "other_run": "compile_phases"}
+    numbers = {"this_run": "compile_phases", "other_run": "compile_phases"}
     show_code_difference(store, compiled.record, other_compiled.record)
-    show_table("Time by phase, each measured once", times, "compile-difference-phases", "", meant)
+    show_table("Time by phase, each measured once", times, "compile-difference-phases", "", numbers)
 
 
 def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:

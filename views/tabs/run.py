@@ -41,24 +41,24 @@ NO_CHECKPOINTS_OF_SCRIPT = (
 
 
 def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
-    made = of_run(queries.checkpoints(store, record.experiment_id), run)
+    checkpoints = of_run(queries.checkpoints(store, record.experiment_id), run)
     requested = record.spec.checkpoints.every is not None
-    if not made.empty:
+    if not checkpoints.empty:
         metric = score_metric(record.spec.evaluation.metric)
-        made = made.iloc[::-1]  # the latest ones are kept
-        made = pd.DataFrame(
+        checkpoints = checkpoints.iloc[::-1]  # the latest ones are kept
+        checkpoints = pd.DataFrame(
             {
-                "step": made["step"],
-                "kept": ["no" if removed else "yes" for removed in made["removed"]],
-                "checkpoint_bytes": made["bytes"],
-                "checkpoint_seconds": made["seconds"],
-                metric.name if metric else "checkpoint_value": made["value"],
-                "file": made["file"],
+                "step": checkpoints["step"],
+                "kept": ["no" if removed else "yes" for removed in checkpoints["removed"]],
+                "checkpoint_bytes": checkpoints["bytes"],
+                "checkpoint_seconds": checkpoints["seconds"],
+                metric.name if metric else "checkpoint_value": checkpoints["value"],
+                "file": checkpoints["file"],
             }
         )
     writes_own = record.spec.workload.writes_checkpoints
     why_none = NO_CHECKPOINTS_OF_SCRIPT if writes_own else NO_CHECKPOINTS
-    show_table("Checkpoints", made, "checkpoints", "None yet." if requested else why_none)
+    show_table("Checkpoints", checkpoints, "checkpoints", "None yet." if requested else why_none)
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
     if not resumptions.empty:
         resumptions = resumptions.assign(time=resumptions["time"].map(words.moment))
@@ -174,8 +174,8 @@ def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:
 def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         words.state_badge(run["state"])
-        st.caption(" · ".join(went(store, run, record)))
-    if numbers := measured(store, run, record):
+        st.caption(" · ".join(progress_facts(store, run, record)))
+    if numbers := number_facts(store, run, record):
         st.caption(" · ".join(numbers))
     stops = of_run(queries.stops(store, record.experiment_id), run)
     if not stops.empty:
@@ -196,7 +196,7 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
             st.code(record.error.traceback, language="pytb", wrap_lines=True)
 
 
-def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
+def progress_facts(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
     """The run's progress, start, duration and resumptions."""
     of_all = f" of {run['num_steps']:,}" if run["num_steps"] else ""
     parts = [
@@ -217,7 +217,7 @@ def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
     return parts
 
 
-def measured(store: Store, run: pd.Series, record: RunRecord) -> list[Markdown]:
+def number_facts(store: Store, run: pd.Series, record: RunRecord) -> list[Markdown]:
     """Known numbers of the run's steps: `Step time 12.3 ms`; if the run has repeats, numbers of all
     of them."""
     result = compare(store, record.experiment_id).result_of(run["label"])

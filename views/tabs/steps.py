@@ -84,14 +84,14 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 def show_step_settings(steps: pd.DataFrame) -> None:
     """Charts of the learning rate, if it changes, and of the gradient norm, if it was recorded."""
-    telling = [
+    shown_names = [
         name
         for name, least in (("learning_rate", 2), ("gradient_norm", 1))
         if steps[name].nunique() >= least
     ]
-    if not telling:
+    if not shown_names:
         return
-    for column, name in zip(st.columns(len(telling)), telling, strict=True):
+    for column, name in zip(st.columns(len(shown_names)), shown_names, strict=True):
         metric = METRICS[name]
         data = steps[["run_id", "label", "role", "step", name]]
         with column:
