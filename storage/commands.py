@@ -25,7 +25,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.comparison.warnings import MissingRuns
+from breakeven.storage.comparison.run_warnings import MissingRuns
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.compiling.two_runs import code_difference, kept_of, load_compiled
 from breakeven.storage.errors import StoreError, TeamStoreUnusable

@@ -9,8 +9,8 @@ from typing import Literal
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import duration
+from breakeven.storage.comparison.compiler_warnings import CompilerGaveUp, CompilesThroughout
 from breakeven.storage.comparison.results import Comparison, Result, Standings
-from breakeven.storage.comparison.warnings import CompilerGaveUp, CompilesThroughout
 from breakeven.storage.statistics.speedups import BreakEven, SpeedDoubt, speed_doubt
 
 AnswerKind = Literal["use", "do not compile", "not decided", "nothing compiled", "nothing worked"]

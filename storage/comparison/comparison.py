@@ -5,7 +5,7 @@ on, nothing goes back to the store. While runs go on, the comparison covers thei
 all have ended, `storage.caches` stores it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -16,6 +16,11 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
+from breakeven.storage.comparison.compiler_warnings import (
+    COMPILER_WARNINGS,
+    GivenUpFunction,
+    LatencyMeasuredOnce,
+)
 from breakeven.storage.comparison.device_warnings import (
     DISTURBANCES,
     Disturbed,
@@ -26,6 +31,7 @@ from breakeven.storage.comparison.device_warnings import (
 from breakeven.storage.comparison.energy import EnergySaving, energy_savings
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.loading import load_evidence, pool
+from breakeven.storage.comparison.measuring_warnings import MEASURING_WARNINGS
 from breakeven.storage.comparison.pairs import (
     Timing,
     in_first_environment,
@@ -56,16 +62,12 @@ from breakeven.storage.comparison.run_parity import (
     judge_parity,
     no_band,
 )
+from breakeven.storage.comparison.run_warnings import RUN_WARNINGS, UnequalWork, find_missing
 from breakeven.storage.comparison.shortfall import Shortfall, find_shortfall
 from breakeven.storage.comparison.warnings import (
     ComparisonWarning,
-    GivenUpFunction,
-    LatencyMeasuredOnce,
     Measured,
-    UnequalWork,
     classes_of_warnings,
-    find_missing,
-    find_warnings,
 )
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.outcomes import Reading, loss_excess
@@ -222,16 +224,22 @@ def _compare_environment(
     disturbed = [entrant.disturbed for entrant in raced]
     return StoredComparison(
         results=tuple(results),
-        warnings=(
-            *find_warnings(Measured(spec, processes, runs, speedups, floor)),
-            *find_device_warnings(spec, runs, disturbed),
-            *LatencyMeasuredOnce.find_in(
-                result.label for result in results if result.has_single_latency
-            ),
+        warnings=tuple(
+            _warnings(Measured(spec, processes, runs, speedups, floor), disturbed, results)
         ),
         noise_floor=floor,
         band=no_band() if equals is None else equals.band,
     )
+
+
+def _warnings(
+    measured: Measured, disturbed: Sequence[Sequence[Disturbed]], results: Sequence[Result]
+) -> Iterator[ComparisonWarning]:
+    for kind in (*RUN_WARNINGS, *COMPILER_WARNINGS, *MEASURING_WARNINGS):
+        yield from kind.find(measured)
+    yield from find_device_warnings(measured.spec, measured.runs, disturbed)
+    single = (result.label for result in results if result.has_single_latency)
+    yield from LatencyMeasuredOnce.find_in(single)
 
 
 def _race(

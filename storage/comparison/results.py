@@ -19,8 +19,9 @@ from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.pairs import Timing
 from breakeven.storage.comparison.run_numbers import CapturedGraphs, RunNumbers
+from breakeven.storage.comparison.run_warnings import EndedEarly, MissingRuns
 from breakeven.storage.comparison.shortfall import Shortfall
-from breakeven.storage.comparison.warnings import ComparisonWarning, EndedEarly, MissingRuns
+from breakeven.storage.comparison.warnings import ComparisonWarning
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.outcomes import LossCheck, check_loss

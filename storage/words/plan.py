@@ -7,9 +7,9 @@ from itertools import zip_longest
 from breakeven.runner.settings import Prices
 from breakeven.runner.texts import capital, duration, listed
 from breakeven.storage.comparison.answer import Answer, AnswerKind
+from breakeven.storage.comparison.compiler_warnings import LatencyMeasuredOnce
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result
-from breakeven.storage.comparison.warnings import LatencyMeasuredOnce
 from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, joined, say

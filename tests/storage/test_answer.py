@@ -16,10 +16,10 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.storage import commands
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.compiler_warnings import CompilerGaveUp, GivenUpFunction
 from breakeven.storage.comparison.plan import Plan, own_plan, plan
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.comparison.shortfall import Shortfall
-from breakeven.storage.comparison.warnings import CompilerGaveUp, GivenUpFunction
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.side_by_side.ratios import differences

@@ -19,8 +19,8 @@ from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.follow_ups import BUDGET_SECONDS, DATA_FILE
 from breakeven.storage import queries
 from breakeven.storage.comparison.evidence import of_role
+from breakeven.storage.comparison.measuring_warnings import SearchEnded
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.comparison.warnings import SearchEnded
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (

@@ -19,6 +19,7 @@ from breakeven.runner.settings import read_settings
 from breakeven.runner.specs.scenario_fields import MAX_REPEATS, AddedRounds
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
+from breakeven.storage.comparison.measuring_warnings import CandidatesEnded
 from breakeven.storage.comparison.plan import (
     Plan,
     UnknownLength,
@@ -28,7 +29,6 @@ from breakeven.storage.comparison.plan import (
     steps_of,
 )
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.warnings import CandidatesEnded
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS

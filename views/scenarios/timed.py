@@ -9,13 +9,11 @@ from breakeven.runner.protocol.states import ExperimentState
 from breakeven.runner.specs.candidates import untried
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.measuring_warnings import CandidatesEnded
 from breakeven.storage.comparison.plan import Plan, own_plan
 from breakeven.storage.comparison.results import Across, Comparison, Result
-from breakeven.storage.comparison.warnings import (
-    CandidatesEnded,
-    ComparisonWarning,
-    EndedEarly,
-)
+from breakeven.storage.comparison.run_warnings import EndedEarly
+from breakeven.storage.comparison.warnings import ComparisonWarning
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH

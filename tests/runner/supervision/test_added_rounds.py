@@ -30,7 +30,7 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.session import run_session
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.loading import load_evidence, pool
-from breakeven.storage.comparison.warnings import RoundsAdded
+from breakeven.storage.comparison.measuring_warnings import RoundsAdded
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

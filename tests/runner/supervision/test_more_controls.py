@@ -17,7 +17,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import SpeedSpec
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.warnings import FewRounds
+from breakeven.storage.comparison.measuring_warnings import FewRounds
 from breakeven.storage.index.store import Store
 from tests.helpers import fake_worker
 from tests.helpers.journals import Recording

@@ -9,8 +9,8 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenario_fields import SpeedSpec
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.loading import load_evidence, pool
+from breakeven.storage.comparison.measuring_warnings import RoundsAdded
 from breakeven.storage.comparison.pairs import KEYS, pair
-from breakeven.storage.comparison.warnings import RoundsAdded
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

@@ -3,6 +3,13 @@
 import pytest
 
 from breakeven.runner.protocol.states import RunState
+from breakeven.storage.comparison.compiler_warnings import (
+    CompilerGaveUp,
+    CompilesThroughout,
+    GivenUpFunction,
+    LatencyMeasuredOnce,
+    NothingCompiled,
+)
 from breakeven.storage.comparison.device_warnings import (
     DISTURBANCES,
     CpuQuota,
@@ -19,44 +26,39 @@ from breakeven.storage.comparison.device_warnings import (
     Throttled,
     WarmedUp,
 )
-from breakeven.storage.comparison.warnings import (
+from breakeven.storage.comparison.measuring_warnings import (
     AnswersNotCompared,
     CandidatesEnded,
-    ComparisonWarning,
     CompiledTogether,
-    CompilerGaveUp,
-    CompilesThroughout,
     Confirms,
+    Fallback,
+    FewRounds,
+    MeasuringEnded,
+    NoControl,
+    Noisy,
+    OperationsUnknown,
+    RoundsAdded,
+    SearchEnded,
+    Sequential,
+    SingleRepeats,
+    WideIntervals,
+)
+from breakeven.storage.comparison.run_warnings import (
     DifferentLengths,
     DifferentSetting,
     DifferentSizes,
     EndedEarly,
-    Fallback,
-    FewRounds,
-    GivenUpFunction,
-    LatencyMeasuredOnce,
     LossNotFinite,
-    MeasuringEnded,
     MissingLines,
     MissingRuns,
-    NoControl,
-    Noisy,
-    NothingCompiled,
-    OperationsUnknown,
-    Recorded,
     RepeatedLines,
     Resumed,
-    RoundsAdded,
     RoundsNotAdded,
-    SearchEnded,
-    Sequential,
-    SingleRepeats,
     Stopped,
     UnequalWork,
     Unfinished,
-    WideIntervals,
-    classes_of_warnings,
 )
+from breakeven.storage.comparison.warnings import ComparisonWarning, Recorded, classes_of_warnings
 from breakeven.views.shared.links import sentence
 
 DISTURBED: list[Disturbance] = [

@@ -20,7 +20,7 @@ from breakeven.runner.worker.event_log import TAIL_BYTES, EventLog
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.comparison.warnings import MissingLines, RepeatedLines
+from breakeven.storage.comparison.run_warnings import MissingLines, RepeatedLines
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.run_folders import pack, take_in
 from breakeven.storage.index import folders
