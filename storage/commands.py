@@ -164,18 +164,22 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
 
 def print_investigation(store: Store, options: argparse.Namespace) -> int:
     """Prints what an investigation has found, or the text of an issue for PyTorch."""
-    found = load_investigation(store, options.experiment)
+    investigation = load_investigation(store, options.experiment)
     if options.issue:
-        print(issue(found))  # noqa: T201
+        print(issue(investigation))  # noqa: T201
     elif options.json:
-        print(investigation_json(found, remedies(store, found)))  # noqa: T201
+        print(investigation_json(investigation, remedies(store, investigation)))  # noqa: T201
     else:
         spent = spent_words(elapsed(store, options.experiment)[0])
-        parts = [investigation_report(store, found), spent]
+        parts = [investigation_report(store, investigation), spent]
         print(wrapped("\n\n".join(filter(None, parts))))  # noqa: T201
-    if found.record.state != RunState.FINISHED or found.finding.cause in CUT_SHORT:
+    if investigation.record.state != RunState.FINISHED or investigation.finding.cause in CUT_SHORT:
         return UNFINISHED
-    return FINISHED if found.finding.cause in (*COMPILER_CAUSES, "own code") else PROVES_NOTHING
+    return (
+        FINISHED
+        if investigation.finding.cause in (*COMPILER_CAUSES, "own code")
+        else PROVES_NOTHING
+    )
 
 
 PRINTERS: dict[Compared, Callable[[Store, argparse.Namespace], int]] = {
@@ -203,8 +207,8 @@ def _planned(comparison: Comparison, length: Length | None) -> Plan:
 
 def _answer_line(planned: Plan) -> str:
     """The answer; on a terminal in red if there is nothing to recommend from."""
-    text, found = str(answer_words(planned)), planned.answer
-    is_bad = found is not None and found.kind in ("nothing compiled", "nothing worked")
+    text, answer = str(answer_words(planned)), planned.answer
+    is_bad = answer is not None and answer.kind in ("nothing compiled", "nothing worked")
     if is_bad and sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         return f"\x1b[31m{text}\x1b[0m"
     return text
@@ -251,7 +255,7 @@ def _use_lines(planned: Plan, comparison: Comparison, store: Store) -> str:
         further,
         textwrap.indent(use.lines, "    "),
     ]
-    return "\n".join(one.rstrip("\n") for one in parts if one)
+    return "\n".join(part.rstrip("\n") for part in parts if part)
 
 
 def _print_diff(planned: Plan, comparison: Comparison, store: Store) -> int:
@@ -281,18 +285,18 @@ def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
             if slower(compare(store, options.experiment)) is not None:
                 print(f"\n{has_issue(options.experiment, data_dir)}")  # noqa: T201
             return 0
-        found = explain(store, options.experiment)
-    print(explanation_json(found) if options.json else wrapped(explain_report(found)))  # noqa: T201
+        explanation = explain(store, options.experiment)
+    print(explanation_json(explanation) if options.json else wrapped(explain_report(explanation)))  # noqa: T201
     return 0
 
 
 def print_list(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints experiments as a table or as JSON."""
     with open_store(data_dir) as store:
-        found = listed(store, read_filter(options))
-    print(list_json(found) if options.json else list_table(found))  # noqa: T201
+        rows = listed(store, read_filter(options))
+    print(list_json(rows) if options.json else list_table(rows))  # noqa: T201
     lack = lacks_room(data_dir.runs)
-    if lack and found["state"].isin(ACTIVE_EXPERIMENTS).any():
+    if lack and rows["state"].isin(ACTIVE_EXPERIMENTS).any():
         print(f"what runs or is queued waits for disk space: {lack}", file=sys.stderr)  # noqa: T201
     return 0
 
@@ -304,11 +308,11 @@ def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
         rows = backend_rows(store, listed(store, wanted), wanted.facets.get("environment", ()))
     if options.fail_if:  # A gate judges only experiments of this installation, no examples.
         rows = rows[rows["origin"] != "example"]
-    found = trends(rows, options.of)
-    print(trend_report.as_json(found) if options.json else wrapped(trend_report.report(found)))  # noqa: T201
-    alone = failures_without_series(rows, found)
-    refused = trend_report.reasons(found, options.fail_if, options.within, alone)
-    unjudged = trend_report.unjudged(found, options.fail_if)
+    series = trends(rows, options.of)
+    print(trend_report.as_json(series) if options.json else wrapped(trend_report.report(series)))  # noqa: T201
+    alone = failures_without_series(rows, series)
+    refused = trend_report.reasons(series, options.fail_if, options.within, alone)
+    unjudged = trend_report.unjudged(series, options.fail_if)
     for reason in filter(None, [*refused, unjudged]):
         print(f"FAIL {reason}", file=sys.stderr if options.json else sys.stdout)
     if refused:
@@ -333,24 +337,24 @@ def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:
     if len(runs) != 2:
         raise StoreError("what the compiler did is compared of two runs, EXPERIMENT.LABEL each")
     with open_store(data_dir) as store:
-        one, other = (load_compiled(store, run) for run in runs)
-        kept = [kept_of(store, run.record) for run in (one, other)]
+        first, second = (load_compiled(store, run) for run in runs)
+        kept = [kept_of(store, run.record) for run in (first, second)]
     code = [name for name, _ in code_difference(*kept)] if all(kept) else []
-    print(wrapped(compile_report(one, other, code)))  # noqa: T201
+    print(wrapped(compile_report(first, second, code)))  # noqa: T201
     return 0
 
 
 def print_suite(store: Store, options: argparse.Namespace) -> int:
     """Prints the results of a suite run, and the changes since an earlier one."""
-    found = outcomes(store, options.experiment)
+    results = outcomes(store, options.experiment)
     earlier = options.against and outcomes(store, options.against)
     runs = queries.list_suite_runs(store)
-    print(wrapped(suite_report.suite_report(options.experiment, found)))  # noqa: T201
-    compared = against(found, earlier) if earlier else None
+    print(wrapped(suite_report.suite_report(options.experiment, results)))  # noqa: T201
+    compared = against(results, earlier) if earlier else None
     if compared is not None:
         conditions = other_conditions(runs, options.experiment, options.against)
         print(wrapped(f"\n{suite_report.against_report(options.against, compared, conditions)}"))  # noqa: T201
-    return suite_report.exit_status(found, compared)
+    return suite_report.exit_status(results, compared)
 
 
 def export(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -409,7 +413,7 @@ def pass_gate(comparison: Comparison, conditions: Sequence[Condition], to: TextI
 def exit_status(comparison: Comparison) -> int:
     """The exit status of `show` without conditions, as documented in `storage.__main__`."""
     verdicts = [result.parity.verdict for result in comparison.results if result.parity]
-    verdicts += [one.parity.verdict for one in comparison.across if one.parity]
+    verdicts += [pair.parity.verdict for pair in comparison.across if pair.parity]
     if "broken" in verdicts:
         return BROKEN
     if gate.unfinished(comparison):

@@ -128,7 +128,10 @@ class Joiner:
     def look(self) -> None:
         """Starts requested parts, and forgets those that have ended."""
         self._meetings.keep_seats(self._holder)
-        meetings = {(one.run_id, one.attempt, one.port): one for one in self._meetings.all()}
+        meetings = {
+            (meeting.run_id, meeting.attempt, meeting.port): meeting
+            for meeting in self._meetings.all()
+        }
         for key, meeting in meetings.items():
             if key not in self._at_work:
                 number = self._meetings.take_seat(meeting, self._holder)

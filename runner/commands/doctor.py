@@ -63,7 +63,10 @@ def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
         repaired = _repair(data_dir, findings)
         findings = examine(data_dir) if repaired else findings
     if options.json:
-        content = {"health": worst(findings), "findings": [one.to_dict() for one in findings]}
+        content = {
+            "health": worst(findings),
+            "findings": [finding.to_dict() for finding in findings],
+        }
         tell(mask(json.dumps(content, indent=2)))
     else:
         tell(mask(report(findings)))
@@ -96,25 +99,25 @@ def look(data_dir: DataDir) -> list[Finding]:
 
 def _made(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """The findings of a check up to its first error, and that error."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
-        found.extend(check())
+        findings.extend(check())
     except Exception as error:  # A check that fails must not hide the findings of others.
         evidence = f"this check itself failed: {type(error).__name__}: {printable(error)}"
-        found.append(Finding(subject=subject, health=Health.UNKNOWN, evidence=evidence))
-    return found
+        findings.append(Finding(subject=subject, health=Health.UNKNOWN, evidence=evidence))
+    return findings
 
 
 def report(findings: Sequence[Finding]) -> str:
     """A line for each finding, with its remedy below; at the end the number of each kind."""
     width = max(len(finding.subject) for finding in findings)
     lines = []
-    for one in findings:
-        head = f"{SIGNS[one.health]:<8}  {one.subject:<{width}}  "
-        lines.append(filled(printable(one.evidence, 600), head))
-        if one.remedy:
-            lines.append(filled(f"remedy: {printable(one.remedy, 600)}", " " * len(head)))
-    counted = {health: sum(one.health is health for one in findings) for health in SIGNS}
+    for finding in findings:
+        head = f"{SIGNS[finding.health]:<8}  {finding.subject:<{width}}  "
+        lines.append(filled(printable(finding.evidence, 600), head))
+        if finding.remedy:
+            lines.append(filled(f"remedy: {printable(finding.remedy, 600)}", " " * len(head)))
+    counted = {health: sum(finding.health is health for finding in findings) for health in SIGNS}
     summary = ", ".join(
         f"{count} {SIGNS[health].lower()}" for health, count in counted.items() if count
     )
@@ -124,15 +127,15 @@ def report(findings: Sequence[Finding]) -> str:
 def _repair(data_dir: DataDir, findings: Sequence[Finding]) -> bool:
     """Runs all repairs; returns whether there were any."""
     tried = False
-    for one in findings:
-        if one.repair is not None and one.health is not Health.OK:
+    for finding in findings:
+        if finding.repair is not None and finding.health is not Health.OK:
             tried = True
             try:
-                done = one.repair()
+                done = finding.repair()
             except OSError as error:
                 done = f"not repaired: {error}"
-            log_action(data_dir.logs, "repair", one.subject, came=done)
-            sys.stderr.write(f"{one.subject}: {printable(done)}\n")
+            log_action(data_dir.logs, "repair", finding.subject, came=done)
+            sys.stderr.write(f"{finding.subject}: {printable(done)}\n")
     return tried
 
 
@@ -196,7 +199,9 @@ def _system() -> dict[str, object]:
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": sys.version,
         "platform": platform.platform(),
-        "packages": dict(sorted((one.name, one.version) for one in metadata.distributions())),
+        "packages": dict(
+            sorted((package.name, package.version) for package in metadata.distributions())
+        ),
         "variables": {
             name: value for name, value in sorted(os.environ.items()) if name.startswith(OWN_PREFIX)
         },

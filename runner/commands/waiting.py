@@ -100,25 +100,27 @@ def watch(
 
 def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
     """A line on what a queued experiment waits for, and what to do; nothing if it can start."""
-    mine, order = experiment.experiment_id, queue_order.read_order(data_dir)
+    own_id, order = experiment.experiment_id, queue_order.read_order(data_dir)
     option = data_dir.option
     if order.paused:
         return [f"The queue is paused: `breakeven queue continue{option}` ends the pause."]
-    if mine in order.held:
-        return [f"The experiment is held: `breakeven queue release {mine}{option}` ends the hold."]
+    if own_id in order.held:
+        return [
+            f"The experiment is held: `breakeven queue release {own_id}{option}` ends the hold."
+        ]
     running, queue = list(queue_order.at_work(data_dir)), queue_order.startable(data_dir)
-    others = outlook(data_dir, queue, running).waits.get(mine, ())
+    others = outlook(data_dir, queue, running).waits.get(own_id, ())
     if not others:
         return []
     first = find_experiment(data_dir, others[0])
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     named = f"{first.experiment_id} ({printable(first.spec.name)}){more}"
     end = f"`breakeven queue cancel {first.experiment_id}{option}` ends it"
-    if any(one.experiment_id == first.experiment_id for one in running):
+    if any(other.experiment_id == first.experiment_id for other in running):
         return [f"Waits for {named}, running in the same data folder: {end}."]
     return [
         f"Waits for {named}, queued earlier in the same data folder: {end}, "
-        f"`breakeven queue next {mine}{option}` starts this experiment first."
+        f"`breakeven queue next {own_id}{option}` starts this experiment first."
     ]
 
 
@@ -298,7 +300,11 @@ def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None
     if not _why_repeated(experiment):
         return None  # reading all folders takes long
     return next(
-        (one for one in experiments(data_dir) if one.spec.fallback_of == experiment.experiment_id),
+        (
+            other
+            for other in experiments(data_dir)
+            if other.spec.fallback_of == experiment.experiment_id
+        ),
         None,
     )
 

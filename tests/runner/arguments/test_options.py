@@ -181,7 +181,7 @@ def test_a_field_that_few_need_is_set_by_its_path_and_not_listed(path: str, help
         for text in values
     ]
     needed = [argument for argument in write_spec(with_changes(path)) if path not in argument]
-    found = read(*needed, *(f"--set={path}={text}" for text in texts))
-    assert field.value_in(found) == CHANGED[path]
+    spec = read(*needed, *(f"--set={path}={text}" for text in texts))
+    assert field.value_in(spec) == CHANGED[path]
     assert field.value_in(read(*write_spec(with_changes(path)))) == CHANGED[path]
     assert f"\n{path}\n    " in f"\n{list_fields()}"

@@ -100,12 +100,12 @@ def test_inductor_compiles_faster_on_the_caches_that_a_cold_process_left(
     monkeypatch.setattr("breakeven.runner.supervision.supervisor.LINGER_SECONDS", 0.0)
     # One layer of the model is enough: what counts is where the code comes from.
     spec = experiment(backends=("inductor:scope=blocks",))
-    found = find_experiment(data_dir, submit(data_dir, spec))
+    compared = find_experiment(data_dir, submit(data_dir, spec))
     supervise(data_dir)
-    assert [run.state for run in found.runs] == [RunState.FINISHED] * 3
+    assert [run.state for run in compared.runs] == [RunState.FINISHED] * 3
     store = Store.in_memory(data_dir)
-    (latency,) = cold_and_warm(compare(store, found.experiment_id))
-    caches = queries.compile_caches(store, found.experiment_id).set_index(["label", "layer"])
+    (latency,) = cold_and_warm(compare(store, compared.experiment_id))
+    caches = queries.compile_caches(store, compared.experiment_id).set_index(["label", "layer"])
     store.close()
     assert latency.backend == "inductor:scope=blocks"
     cold, warm = "inductor-blocks-cold-1", "inductor-blocks-warm-1"
@@ -118,8 +118,8 @@ def test_inductor_compiles_faster_on_the_caches_that_a_cold_process_left(
 def test_a_warm_run_without_caches_says_so(data_dir: DataDir, is_seeded: bool) -> None:
     """So does one by hand whose folder came with some."""
     spec = experiment(backends=("eager",))
-    found = find_experiment(data_dir, submit(data_dir, spec))
-    warm = next(run for run in found.runs if "warm" in run.run_id)
+    compared = find_experiment(data_dir, submit(data_dir, spec))
+    warm = next(run for run in compared.runs if "warm" in run.run_id)
     if is_seeded:
         (warm.compile_cache / "inductor").mkdir(parents=True)
     command = [sys.executable, "-m", "breakeven.runner.worker", str(warm.path)]

@@ -24,9 +24,10 @@ def queued(data_dir: DataDir) -> list[str]:
 def cancelled(data_dir: DataDir, ids: list[str]) -> list[str]:
     """Those of which every run was cancelled."""
     return [
-        one
-        for one in ids
-        if {run.state for run in find_experiment(data_dir, one).runs} == {RunState.CANCELLED}
+        experiment_id
+        for experiment_id in ids
+        if {run.state for run in find_experiment(data_dir, experiment_id).runs}
+        == {RunState.CANCELLED}
     ]
 
 

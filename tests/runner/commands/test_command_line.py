@@ -109,15 +109,15 @@ def test_a_real_comparison_trains_every_run_and_finds_dead_gradients_within_20_s
     for label in ("baseline", "control", "zeroed_gradients"):
         assert f"\n{label} " in table
     assert outcome.status == 5, outcome.output
-    (line,) = (one for one in outcome.output.splitlines() if one.startswith("FAIL "))
+    (line,) = (line for line in outcome.output.splitlines() if line.startswith("FAIL "))
     assert line.startswith("FAIL zeroed_gradients: compile>0.001: compile latency ")
     assert line.endswith(" s, limit 0.001 s")
 
     (run,) = outcome.data_dir.runs.glob("*.zeroed_gradients")
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    steps = [one["step"] for one in events if one["kind"] == "step" and one["compiled"]]
+    steps = [event["step"] for event in events if event["kind"] == "step" and event["compiled"]]
     assert steps == [0]
-    assert len([one for one in events if one["kind"] == "value"]) == 80
+    assert len([event for event in events if event["kind"] == "value"]) == 80
     assert not list(outcome.data_dir.runs.glob("*/compile-cache"))
 
 
@@ -153,8 +153,8 @@ def test_own_code_that_is_not_there_is_refused(
 ) -> None:
     monkeypatch.setenv(CODE_VARIABLE, "")  # which the option adds to
     missing = fresh / "missing.py"
-    asked = ["compare", f"--callback={missing}:Count", f"--allow-code={fresh}"]
-    assert main([*asked, f"--data-folder={fresh}"]) == 2
+    command = ["compare", f"--callback={missing}:Count", f"--allow-code={fresh}"]
+    assert main([*command, f"--data-folder={fresh}"]) == 2
     assert f"there is no file {missing}" in capsys.readouterr().err
 
 
@@ -164,8 +164,8 @@ def test_folders_cannot_be_allowed_to_a_supervisor_that_is_at_work(
     monkeypatch.setattr(start, "LINGER_SECONDS", -2.0)  # It waits 2 s longer than that.
     with FileLock(DataDir(fresh).supervisor_lock) as lock:
         assert lock.try_acquire()
-        asked = ["queue", "start", f"--allow-code={fresh}", f"--data-folder={fresh}"]
-        assert main(asked) == 2
+        command = ["queue", "start", f"--allow-code={fresh}", f"--data-folder={fresh}"]
+        assert main(command) == 2
     assert "with the allowed folders of its start" in capsys.readouterr().err
 
 

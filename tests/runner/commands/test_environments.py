@@ -100,7 +100,7 @@ def test_a_run_whose_python_is_not_allowed_is_not_started(tmp_path: Path) -> Non
     experiment = find_experiment(data_dir, submit(data_dir, spec))
     supervise(data_dir)
     standings = [run.status for run in experiment.runs]
-    assert {one.state for one in standings} == {RunState.FAILED}
+    assert {status.state for status in standings} == {RunState.FAILED}
     assert "may not run here" in (standings[0].reason or "")
     assert not (tmp_path / "started").exists()
 
@@ -218,7 +218,7 @@ def test_every_environment_gets_all_runs_of_every_repeat() -> None:
         environments=("a=/x/python", "b=/y/python"),
         speed=SpeedSpec(repeats=2),
     )
-    assert [one.label for one in spec.variants] == [
+    assert [variant.label for variant in spec.variants] == [
         f"{run}@{name}-{repeat}"
         for repeat in (1, 2)
         for name in ("a", "b")
@@ -227,4 +227,7 @@ def test_every_environment_gets_all_runs_of_every_repeat() -> None:
     assert (
         spec.environment_by_label["inductor@b"] == spec.environment_by_label["inductor@b-2"] == "b"
     )
-    assert {spec.environment_python(one) for one in spec.variants} == {"/x/python", "/y/python"}
+    assert {spec.environment_python(variant) for variant in spec.variants} == {
+        "/x/python",
+        "/y/python",
+    }

@@ -21,7 +21,11 @@ def investigated(data_dir: DataDir, run: str, *options: str) -> tuple[int, list[
     backends = (*MACHINE.backends, "aot_eager_decomp_partition")
     keep(data_dir, replace(MACHINE, backends=backends))
     status = main(["investigate", run, f"--data-folder={data_dir.path}", *options])
-    others = [one.spec for one in experiments(data_dir) if one.experiment_id != EXPERIMENT_ID]
+    others = [
+        experiment.spec
+        for experiment in experiments(data_dir)
+        if experiment.experiment_id != EXPERIMENT_ID
+    ]
     return status, others
 
 

@@ -91,8 +91,11 @@ def of_documents() -> Iterator[Printed]:
             block.replace("\\\n", " ") for block in re.findall(r"```\w*\n(.*?)```", text, re.S)
         ]
         lines = [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
-        found = [*QUOTED.findall(text), *(line for line in lines if line.startswith("breakeven "))]
-        yield from (Printed(" ".join(command.split()), file.name) for command in found)
+        commands = [
+            *QUOTED.findall(text),
+            *(line for line in lines if line.startswith("breakeven ")),
+        ]
+        yield from (Printed(" ".join(command.split()), file.name) for command in commands)
 
 
 def commands_in(text: str) -> list[str]:

@@ -28,9 +28,9 @@ LOSSES = falling_losses(40)
 
 
 def progress(run: Recording) -> RunProgress:
-    found = RunProgress(run.run, run.spec)
-    found.update()
-    return found
+    state = RunProgress(run.run, run.spec)
+    state.update()
+    return state
 
 
 def test_an_investigation_counts_trials_and_names_the_last_one(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:
             seconds=30.0,
         )
     run.log.flush()
-    found = progress(run)
-    found.state = RunState.RUNNING
-    assert "compiling 2 min " in waiting._line("inductor", found)
+    now = progress(run)
+    now.state = RunState.RUNNING
+    assert "compiling 2 min " in waiting._line("inductor", now)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_steps_are_those_since_the_checkpoint_or_iterations_of_a_check(tmp_path:
     run.block([0.1] * 5, LOSSES[20:25])
     run.log.append("error", error="X", message="gone", traceback="", out_of_memory=False)
     run.resume(20)
-    found = progress(run)
-    assert (found.steps_done, found.checkpoint_step, found.error) == (20, 20, "")
+    state = progress(run)
+    assert (state.steps_done, state.checkpoint_step, state.error) == (20, 20, "")
     # A check of correctness has done its iterations when it is recorded.
     run = Recording(tmp_path / "check", "inductor", experiment_spec(scenario="accuracy"))
     assert (progress(run).steps_done, progress(run).num_steps) == (0, 2)
@@ -232,9 +232,9 @@ def test_a_run_ends_once_nothing_is_timed_any_more(
     for phase in phases:
         run.log.append("phase", phase=phase)
     run.log.flush()
-    found = progress(run)
-    found.state = state
-    assert found.is_ending is ends
+    seen = progress(run)
+    seen.state = state
+    assert seen.is_ending is ends
 
 
 @pytest.mark.heavy
@@ -287,7 +287,7 @@ def test_resume_says_which_runs_go_on_from_which_step_and_starts_a_supervisor(
         "baseline resumes from step 20",
         "inductor resumes from step 20",
     ]
-    assert [one.path for one in started] == [tmp_path]
+    assert [folder.path for folder in started] == [tmp_path]
 
 
 def test_resume_refuses_where_no_run_left_a_checkpoint(
@@ -300,19 +300,19 @@ def test_resume_refuses_where_no_run_left_a_checkpoint(
 
 
 def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(data_dir: DataDir) -> None:
-    earlier, mine = (submit(data_dir, experiment_spec(name=name)) for name in ("earlier", "mine"))
+    earlier, later = (submit(data_dir, experiment_spec(name=name)) for name in ("earlier", "mine"))
 
-    def ahead(experiment_id: str = mine) -> list[str]:
+    def ahead(experiment_id: str = later) -> list[str]:
         return waiting._ahead(data_dir, find_experiment(data_dir, experiment_id))
 
     here = f" --data-folder={data_dir.path}"
     assert ahead(earlier) == []
     assert ahead() == [
         f"Waits for {earlier} (earlier), queued earlier in the same data folder: `breakeven queue "
-        f"cancel {earlier}{here}` ends it, `breakeven queue next {mine}{here}` starts this "
+        f"cancel {earlier}{here}` ends it, `breakeven queue next {later}{here}` starts this "
         "experiment first."
     ]
-    queue_order.move(data_dir, mine)
+    queue_order.move(data_dir, later)
     assert ahead() == []
     claim = Claim.by(ProcessIdentity.from_pid(os.getpid()), devices=("cpu",), cpus="0-3")
     find_experiment(data_dir, earlier).runs[0].write_claim(claim)
@@ -320,7 +320,7 @@ def test_the_terminal_names_what_the_experiment_waits_for_and_what_to_do(data_di
         f"Waits for {earlier} (earlier), running in the same data folder: "
         f"`breakeven queue cancel {earlier}{here}` ends it."
     ]
-    queue_order.hold(data_dir, mine)
-    assert f"`breakeven queue release {mine}{here}`" in ahead()[0]
+    queue_order.hold(data_dir, later)
+    assert f"`breakeven queue release {later}{here}`" in ahead()[0]
     queue_order.pause(data_dir)
     assert f"`breakeven queue continue{here}`" in ahead()[0]

@@ -41,8 +41,11 @@ def queued(data_dir: DataDir, *words: str) -> list[Experiment]:
 def test_what_torch_was_never_called_for_is_queued_at_once_and_checked_by_the_baseline(
     data_dir: DataDir, words: tuple[str, ...]
 ) -> None:
-    for one in queued(data_dir, *words):
-        assert [run.is_unchecked for run in one.runs] == [True, *[False] * (len(one.runs) - 1)]
+    for entry in queued(data_dir, *words):
+        assert [run.is_unchecked for run in entry.runs] == [
+            True,
+            *[False] * (len(entry.runs) - 1),
+        ]
 
 
 def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_the_machine(
@@ -54,8 +57,11 @@ def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_t
         queued(data_dir, "queue", "add"),
         ("queue", "add", "--set=training.optimizer_options=eps=1e-7"),
     )
-    assert [one.runs[0].is_unchecked for one in usual] == [False]
-    assert [one.runs[0].is_unchecked for one in queued(data_dir, *other)] == [False, True]
+    assert [entry.runs[0].is_unchecked for entry in usual] == [False]
+    assert [entry.runs[0].is_unchecked for entry in queued(data_dir, *other)] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +84,11 @@ def test_what_looks_mistyped_is_refused_before_torch_is_called(
 def test_a_backend_of_ones_own_and_a_copy_of_a_waiting_experiment_are_checked_as_well(
     data_dir: DataDir,
 ) -> None:
-    (one,) = queued(data_dir, "queue", "add", "--backends=zzzz")
+    (entry,) = queued(data_dir, "queue", "add", "--backends=zzzz")
     assert (
-        cli.main(["queue", "duplicate", one.experiment_id, f"--data-folder={data_dir.path}"]) == 0
+        cli.main(["queue", "duplicate", entry.experiment_id, f"--data-folder={data_dir.path}"]) == 0
     )
-    assert [one.runs[0].is_unchecked for one in experiments(data_dir)] == [True, True]
+    assert [entry.runs[0].is_unchecked for entry in experiments(data_dir)] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -103,8 +109,8 @@ def test_without_torch_a_gpu_is_likely_that_is_there_and_that_torch_was_built_fo
     device: str,
 ) -> None:
     (tmp_path / "version.py").write_text(f"__version__ = '2'\n{built_for}\n")
-    found = type("Found", (), {"origin": str(tmp_path / "__init__.py")})
-    monkeypatch.setattr(capabilities, "find_spec", lambda name: found if name == "torch" else None)
+    torch = type("Found", (), {"origin": str(tmp_path / "__init__.py")})
+    monkeypatch.setattr(capabilities, "find_spec", lambda name: torch if name == "torch" else None)
     monkeypatch.setattr(capabilities, "visible_hardware", lambda: seen)
     monkeypatch.setattr(capabilities.platform, "machine", lambda: "x86_64")
     assert likely_capabilities().devices[-1].id == device

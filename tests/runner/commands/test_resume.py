@@ -149,7 +149,7 @@ def test_runs_killed_at_random_steps_have_the_losses_of_one_that_was_not(
         assert [event["step"] for event in resumed] == [step // 7 * 7 for step in plan]
         events, _ = read_events(run.events_file)
         assert curve(events) == curve(undisturbed) and len(curve(events)) == NUM_STEPS
-        ends = [of_kind(one, "evaluation")[-1]["loss"] for one in (events, undisturbed)]
+        ends = [of_kind(journal, "evaluation")[-1]["loss"] for journal in (events, undisturbed)]
         assert ends[0] == ends[1]
 
 
@@ -190,7 +190,7 @@ def test_a_supervisor_that_starts_again_has_a_lost_run_go_on_to_the_losses_of_on
     with torch_afresh():
         undisturbed = run_here(experiment(), tmp_path / "undisturbed")
     assert curve(events) == curve(undisturbed) and len(curve(events)) == NUM_STEPS
-    ends = [of_kind(one, "evaluation")[-1]["loss"] for one in (events, undisturbed)]
+    ends = [of_kind(journal, "evaluation")[-1]["loss"] for journal in (events, undisturbed)]
     assert ends[0] == ends[1]
     (resumed,) = of_kind(events, "resumed")
     assert resumed["step"] == 28, "the last of every 7 steps before the 30th"
@@ -225,19 +225,19 @@ def test_why_nothing_can_go_on_is_said_as_it_is(
         training=TrainingSpec(batch_size=4, epochs=4),
         block_steps=1,
     )
-    found = find_experiment(data_dir, submit(data_dir, spec))
-    for run, state in zip(found.runs, states, strict=False):
+    stopped = find_experiment(data_dir, submit(data_dir, spec))
+    for run, state in zip(stopped.runs, states, strict=False):
         run.write_exit(Exit.now(state, "as the test says", 1))
     with pytest.raises(RunnerError, match=words):
-        resume(found)
+        resume(stopped)
 
 
 def test_a_cancelled_run_with_a_checkpoint_waits_in_the_queue_again(data_dir: DataDir) -> None:
-    found = find_experiment(data_dir, submit(data_dir, experiment()))
-    (run,) = found.runs
+    cancelled = find_experiment(data_dir, submit(data_dir, experiment()))
+    (run,) = cancelled.runs
     run.checkpoints.mkdir(parents=True)
     (run.checkpoints / "step-00000007.pt").touch()
     run.request_cancel()
     run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
-    assert resume(found) == ["baseline"]
+    assert resume(cancelled) == ["baseline"]
     assert run.state is RunState.QUEUED and not run.cancel_requested

@@ -61,8 +61,8 @@ def test_paths_from_here_are_made_whole_unless_the_scripts_folder_has_them(
         (tmp_path / name).write_text("")
     words = ("--data=mine.csv", "mine.csv", "both.csv", "out", "3")
     arguments = read(os.path.relpath(script), *words).script.arguments
-    mine = f"{tmp_path}/mine.csv"
-    assert arguments == (f"--data={mine}", mine, "both.csv", "out", "3")
+    from_here = f"{tmp_path}/mine.csv"
+    assert arguments == (f"--data={from_here}", from_here, "both.csv", "out", "3")
     with pytest.raises(RunnerError, match="there is no file"):
         read(str(tmp_path / "missing.py"))
 
@@ -74,8 +74,8 @@ def test_a_search_takes_a_script_with_the_candidates_that_apply_to_scripts(scrip
     # Two implementations of the optimizer and four numbers of loader processes, without a compiler
     # (but for the baseline) and under inductor with two modes and two wrappers.
     assert len(spec.backends) == (2 * 4 - 1) + 2 * 2 * (2 * 4)
-    assert {one.scope for one in spec.candidates} == {"iteration"}
-    assert {one.optimizer for one in spec.candidates} == {None, "fused"}
+    assert {candidate.scope for candidate in spec.candidates} == {"iteration"}
+    assert {candidate.optimizer for candidate in spec.candidates} == {None, "fused"}
     assert "scope, because the script decides what is compiled" in untried(spec)
 
 

@@ -62,7 +62,7 @@ def tuned(folder: Path, *options: str) -> tuple[int, list[str]]:
             *options,
         ]
     )
-    return status, [one.spec.scenario for one in experiments(data_dir)]
+    return status, [experiment.spec.scenario for experiment in experiments(data_dir)]
 
 
 def test_the_answer_is_confirmed_for_the_planned_length(
@@ -108,7 +108,9 @@ def test_the_command_waits_for_a_supervisor_that_takes_long_to_queue_the_confirm
     assert scenarios == ["tune", "train"]
     assert "to confirm the answer" in capfd.readouterr().out
     assert all(
-        run.state is RunState.FINISHED for one in experiments(DataDir(tmp_path)) for run in one.runs
+        run.state is RunState.FINISHED
+        for experiment in experiments(DataDir(tmp_path))
+        for run in experiment.runs
     )
 
 
@@ -123,7 +125,7 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
         os.kill(os.getpid(), signal.SIGINT)
 
     def runs(*labels: str) -> list[RunDir]:
-        known = [run for one in experiments(data_dir) for run in one.runs]
+        known = [run for experiment in experiments(data_dir) for run in experiment.runs]
         return [run for run in known if run.run_id.partition(".")[2] in labels]
 
     threads = [
@@ -133,11 +135,11 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
     supervised_here.setattr(
         breakeven.runner.commands.waiting,
         "ensure_supervisor",
-        lambda data_dir: [one.start() for one in threads],
+        lambda data_dir: [thread.start() for thread in threads],
     )
     ended = tuned(tmp_path, "--backends=none:optimizer=fused,eager:optimizer=fused", "--plan=5000")
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.join()
     assert ended == (1, ["tune"])
     shown = capfd.readouterr().out
     assert STOPPED in shown and UNCONFIRMED not in shown
