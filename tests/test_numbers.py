@@ -14,7 +14,7 @@ from breakeven.runner.commands.cli import parser
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.storage.__main__ import parser as stored_parser
 
-MAX_COMMANDS, MAX_OPTIONS, MAX_VARIABLES, MAX_TARGETS = 16, 45, 13, 10
+MAX_COMMANDS, MAX_OPTIONS, MAX_VARIABLES, MAX_TARGETS, MAX_TERMS = 16, 45, 13, 10, 35
 MAX_LINES, MAX_COLUMNS = 40, 80
 """What a screen shows."""
 COMMAND_LINE = re.compile(r"breakeven ((?:(?:queue|data|team) )?[a-z-]+)((?:\\\n|[^\n`#;])*)")
@@ -52,6 +52,13 @@ def test_there_are_few_make_targets_and_each_says_what_it_does() -> None:
     targets = re.findall(r"^([a-z][a-z-]*):(?!=)", makefile, re.M)
     assert 5 < len(targets) <= MAX_TARGETS
     assert set(targets) == set(re.findall(r"^# make ([a-z-]+)  ", makefile, re.M))
+
+
+def test_few_words_must_be_learnt() -> None:
+    terms = (PROJECT_ROOT / "CONTRIBUTING.md").read_text().partition("\n## Terms\n")[2]
+    listed = re.findall(r"^\| ([^|]+) \|", terms, re.M)[1:]
+    assert listed == sorted(set(listed))
+    assert 20 < len(listed) <= MAX_TERMS
 
 
 def variables_in(folder: Path) -> set[str]:
