@@ -296,6 +296,7 @@ def check(label: str, status: str | None, part: str = "training") -> Check:
         num_tensors=1,
         num_failed=0,
         worst=(),
+        notes=(),
     )
 
 
