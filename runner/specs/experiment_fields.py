@@ -427,6 +427,11 @@ class ExperimentFields(PlaceSpec):
         )
 
     @property
+    def is_of_search(self) -> bool:
+        """Whether it is a search, or the training that confirms the best candidates of one."""
+        return self.kind.has_candidates or self.confirms is not None
+
+    @property
     def on_its_own(self) -> Self:
         """The same work as an independent experiment: outside a suite run, and not a repetition of
         another experiment. A search becomes a training under the usual backend."""

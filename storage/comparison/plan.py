@@ -137,7 +137,7 @@ def own_steps(comparison: Comparison) -> int | None:
     """The number of steps of the experiment's own training, or of the training that a search plans,
     at least 1; None if measuring ends by itself, because this says nothing about a training."""
     spec, results = comparison.spec, comparison.results
-    if spec.kind.has_candidates or spec.confirms is not None:
+    if spec.is_of_search:
         return spec.tune.steps
     if not spec.kind.trains_fully:
         return None

@@ -309,25 +309,20 @@ class Use:
     """Lines of Python for the user's own training."""
 
 
-def _searched_program(spec: ExperimentSpec) -> bool:
-    searches = spec.kind.has_candidates or spec.confirms is not None
-    return searches and spec.workload.is_own_program
-
-
 def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | None:
     """How to use the plan's best backend; for a searched script also how to use no compiler. None
     if nothing is recommended."""
     spec, best = comparison.spec, planned.best
+    is_program = spec.workload.is_own_program
     if best is not None:
         aim, (variant, _) = f"to use {best.label}", variant_of(spec, best.label)
     elif planned.answer is None or planned.answer.kind != "do not compile":
         return None
-    elif _searched_program(spec) and planned.baseline_seconds:
+    elif spec.is_of_search and is_program and planned.baseline_seconds:
         aim, variant = WITHOUT, spec.variants[0]
     else:
         return None
     script = PurePath(spec.model.script or "")
-    is_program = spec.workload.is_own_program
     changed = _change(store, comparison.experiment_id, spec, variant) if is_program else None
     blocks = _blocks(store, comparison, best) if best and variant.scope == "blocks" else ()
     lines = recipe(spec, variant, changed, blocks)

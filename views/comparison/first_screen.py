@@ -278,7 +278,7 @@ def _settings(comparison: Comparison, result: Result) -> Html:
     if result.role != "backend":
         return ""
     variant, backend = variant_of(spec, result.label)
-    if not (spec.kind.has_candidates or spec.confirms or (backend and ":" in backend)):
+    if not (spec.is_of_search or (backend and ":" in backend)):
         return ""
     ended = (
         warning.reasons[result.label]
