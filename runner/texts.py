@@ -77,6 +77,12 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first texts, and the number of the others: `A, B and 4 more`."""
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return separator.join(texts[:most]) + more
+
+
 def capital(text: str) -> str:
     """The text with a capital at its beginning."""
     return text[:1].upper() + text[1:]

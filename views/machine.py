@@ -12,6 +12,7 @@ from breakeven.runner.machine.capabilities import knows_devices
 from breakeven.runner.machine.occupancy import held_words, outlook, places_in_use, waiting_words
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, ExperimentState
+from breakeven.runner.texts import first_few
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
@@ -113,7 +114,7 @@ def show_queue(active: pd.DataFrame) -> None:
                 if key in held:
                     st.caption(inert(held_words(held[key])), width="content")
                 elif place is not None and key in waits:
-                    others = _some([names.get(other, other) for other in waits[key]])
+                    others = first_few([names.get(other, other) for other in waits[key]], MAX_NAMED)
                     why = waiting_words(queued[place], others, devices_known=known)
                     st.caption(inert(why), width="content")
             with st.container(horizontal=True, width="content", gap="small"):
@@ -132,12 +133,6 @@ def _show_more(more: int, num_shown: int) -> None:
     st.button(
         label, key="queue-more", type="tertiary", icon=":material/expand_more:", on_click=show
     )
-
-
-def _some(names: list[str]) -> str:
-    """The first names, and the number of further ones."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def _show_pause(paused: bool) -> None:

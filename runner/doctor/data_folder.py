@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from breakeven.runner.experiments.queue import MIN_FREE_BYTES, damages, listed
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import Order, each_event
 from breakeven.runner.settings import FILE_NAME, read_settings
-from breakeven.runner.texts import printable
+from breakeven.runner.texts import first_few, printable
 
 COMFORTABLE_BYTES = 2_000_000_000
 """Room for a few cold compile caches and checkpoints."""
@@ -89,7 +89,7 @@ def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
         if run is None
     ]
     problems = [
-        f"{len(names):,} {problem}: {_some(names)}"
+        f"{len(names):,} {problem}: {first_few(names, SHOWN, '; ')}"
         for names, problem in ((damaged, "cannot be read"), (missing, "missing"))
         if names
     ]
@@ -124,14 +124,11 @@ def check_journals(data_dir: DataDir) -> Finding:
     }
     evidence = "; ".join(
         f"{sum(runs.values()):,} lines {state}: "
-        + _some([f"{printable(run_id, 80)}: {count:,}" for run_id, count in runs.items()])
+        + first_few(
+            [f"{printable(run_id, 80)}: {count:,}" for run_id, count in runs.items()], SHOWN, "; "
+        )
         for state, runs in by_state.items()
         if runs
     )
     remedy = "restore events.jsonl from its source; pages show the other lines"
     return doubtful("Journals", evidence, remedy)
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f"; and {len(texts) - SHOWN:,} more" if len(texts) > SHOWN else ""
-    return f"{'; '.join(texts[:SHOWN])}{more}"

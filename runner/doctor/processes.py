@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from breakeven.runner.doctor.findings import Finding, ok, wrong
 from breakeven.runner.errors import InvalidRunFolder
@@ -15,9 +15,10 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
-from breakeven.runner.texts import duration, printable
+from breakeven.runner.texts import duration, first_few, printable
 
 PATIENCE_SECONDS = 2.0
+SHOWN = 3
 
 
 def check_processes(data_dir: DataDir) -> Iterator[Finding]:
@@ -52,7 +53,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     if heartbeat.is_alive:
         return ok(subject, f"running; {counted}")
     if queued:
-        evidence = f"{counted}, and no supervisor runs: {_some(queued)}"
+        evidence = f"{counted}, and no supervisor runs: {first_few(queued, SHOWN)}"
         return wrong(subject, evidence, "`breakeven queue start` runs the queue")
     return ok(subject, "none runs, and no experiment waits")
 
@@ -84,9 +85,8 @@ def check_orphaned_runs(data_dir: DataDir) -> Finding:
     ]
     if not lost:
         return ok(subject, "none")
-    evidence = (
-        f"{len(lost)} disappeared without an exit record: {_some(run.run_id for run in lost)}"
-    )
+    names = first_few([printable(run.run_id) for run in lost], SHOWN)
+    evidence = f"{len(lost)} disappeared without an exit record: {names}"
     remedy = (
         "`breakeven doctor --repair` records their end, or queues them again if "
         "they can resume or start again"
@@ -117,7 +117,7 @@ def check_orphaned_processes(data_dir: DataDir) -> Finding:
         return ok(subject, "none")
     pids = " ".join(str(process.pid) for process in abandoned)
     folders = sorted({process.run_folder for process in abandoned})
-    listed = _some(folder.name for folder in folders)
+    listed = first_few([printable(folder.name) for folder in folders], SHOWN)
     evidence = f"{len(abandoned)} processes of runs without a supervisor: {pids} ({listed})"
     return wrong(
         subject,
@@ -138,9 +138,3 @@ def _is_abandoned(run: RunDir) -> bool:
     # A process that has just started has no claim yet. A run that a user started is its own
     # supervisor.
     return claim is not None and not claim.supervisor.is_alive
-
-
-def _some(names: Iterable[str], most: int = 3) -> str:
-    listed = [printable(name) for name in names]
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more

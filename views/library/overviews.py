@@ -13,6 +13,7 @@ import streamlit as st
 
 from breakeven.runner.arguments.filters import Filter, filter_arguments
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS
+from breakeven.runner.texts import first_few
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, chosen, compute
 from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, cells_table, matrix
@@ -157,10 +158,8 @@ def mixed_text(backend_matrix: BackendMatrix) -> Markdown:
     columns' effect."""
     parts = []
     for name, values in backend_matrix.mixed.items():
-        more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
-        parts.append(
-            f"{table.facet_title(name).lower()} ({inert(', '.join(values[:SHOWN]))}{more})"
-        )
+        shown = inert(first_few(values, SHOWN))
+        parts.append(f"{table.facet_title(name).lower()} ({shown})")
     return (
         f":material/info: These experiments also differ in {'; '.join(parts)}. Filter to one "
         "value of each before you attribute a difference to the column."

@@ -18,6 +18,7 @@ import torch
 
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.variants import Variant
+from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.observer import MAX_REASON_CHARACTERS, CompileObserver
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.judgement import (
@@ -291,11 +292,10 @@ def _require_equal(baseline: Outcome, again: Outcome) -> None:
         if not torch.allclose(tensor, again[name], rtol=0, atol=0, equal_nan=True)
     ]
     if differing:
-        named = ", ".join(_title(name) for name in differing[:MAX_NAMED])
-        more = f" and {len(differing) - MAX_NAMED} more" if len(differing) > MAX_NAMED else ""
+        named = first_few([_title(name) for name in differing], MAX_NAMED)
         raise _Ended(
             "eager_two_runs_differ",
-            f"the baseline does not agree with itself: two runs differ in {named}{more}",
+            f"the baseline does not agree with itself: two runs differ in {named}",
         )
 
 

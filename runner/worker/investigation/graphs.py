@@ -190,7 +190,7 @@ class GraphTrials:
         if self._reference is None:
             graph, expected = self._graph, self._expected(BASELINE)
             graph.apply_precision(BASELINE)
-            self._reference = _tried(copy.deepcopy(graph.module).double(), graph, _doubled)
+            self._reference = _tried(copy.deepcopy(graph.module).double(), graph, Tensor.double)
             if not is_plausible(self._reference, expected):
                 self._reference = _tried(copy.deepcopy(graph.module), graph, _rounded)
         return self._reference
@@ -208,10 +208,6 @@ def _tried(call: Call, graph: Graph, change: Callable[[Tensor], Tensor]) -> Tens
         return run_graph(call, graph, inputs)
     except Exception:  # Any error only means that there is no reference.
         return {}
-
-
-def _doubled(value: Tensor) -> Tensor:
-    return value.double()
 
 
 def _rounded(value: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.compiling import explained
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.devices import open_device
@@ -220,7 +221,7 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: Turns) -> bool:
     linked = make_workplace(folder, context.workplace)
     if linked:
         session.workload.notes.append(
-            f"Linked into each run's folder, not copied: {_listed(linked)}."
+            f"Linked into each run's folder, not copied: {first_few(linked, 5)}."
         )
     with watchdog(session, experiment.script.patience_seconds, log):
         if script.is_relative_to(folder):
@@ -289,8 +290,3 @@ def _places(experiment: ExperimentSpec) -> tuple[Path, Path]:
     script, _ = locate(experiment.model.script)
     folder = experiment.script.folder
     return script, allowed(folder, Path(folder)) if folder else script.parent
-
-
-def _listed(names: list[str]) -> str:
-    rest = len(names) - 5
-    return ", ".join(names[:5]) + (f" and {rest} more" if rest > 0 else "")

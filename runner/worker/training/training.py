@@ -122,15 +122,7 @@ class Trainer:
         """Most steps of the next blocks, as the last turn said."""
         if experiment.kind.cycles_batches:
             self._windows = FixedBatches(self._splits["train"], experiment, parallel.part)
-        self._check: RandomNumbersCheck | None = None
-        # The baseline's random numbers and losses say nothing about larger batches.
-        is_equal = variant.role == "backend" and variant.batch_times == 1
-        compares = is_equal and experiment.kind.trains_fully
-        if compares and not parallel.is_sharded:
-            self._check = RandomNumbersCheck(context, parallel, self._objective, self._inference)
-        elif compares and experiment.has_dropout:
-            why = "It is not asked of devices that keep a part of all weights each (fsdp)."
-            self._log.append("random_numbers", error=why)
+        self._check = self._make_check()
         maker = StepMaker(
             model,
             self._objective,
@@ -144,6 +136,20 @@ class Trainer:
         self._step = maker.make(variant.scope, make_compiler(variant))
         if experiment.steps_like_harness and variant.backend is not None and group.size == 1:
             self._profiler.alternate_with(self._uncompiled_steps)
+
+    def _make_check(self) -> RandomNumbersCheck | None:
+        # The baseline's random numbers and losses say nothing about larger batches.
+        is_equal = self._variant.role == "backend" and self._variant.batch_times == 1
+        if not is_equal or not self._experiment.kind.trains_fully:
+            return None
+        if not self._parallel.is_sharded:
+            return RandomNumbersCheck(
+                self._context, self._parallel, self._objective, self._inference
+            )
+        if self._experiment.has_dropout:
+            why = "It is not asked of devices that keep a part of all weights each (fsdp)."
+            self._log.append("random_numbers", error=why)
+        return None
 
     def train(self, turns: Turns) -> bool:
         """Trains to the end of the plan or until a stopping rule ends training (True), or until the
