@@ -67,6 +67,6 @@ def locked(data_dir: DataDir) -> Iterator[None]:
     with writing(data_dir.path):
         acquired = lock.acquire(LOCK_PATIENCE_SECONDS)
     if not acquired:
-        raise RunnerError(f"{data_dir.path} is being changed by somebody else; try again")
+        raise RunnerError(f"{data_dir.path} is being changed by another process; try again")
     with lock:
         yield

@@ -9,7 +9,7 @@ from breakeven.runner.specs.scenario_fields import InvestigationSpec, Part, Prob
 from breakeven.runner.specs.variants import ENVIRONMENT_MARK, parse_backend
 
 BUDGET_SECONDS = 900.0
-"""Time that an investigation may take if nothing else is asked for."""
+"""Default time limit of an investigation."""
 LONGEST_NAME = 120
 LONGEST_ERROR = 500
 DATA_FILE = "repro-data.pt"

@@ -77,7 +77,7 @@ class CacheSpec(Spec, path="cache."):
     ] = "training"
     repeats: Annotated[
         int,
-        Bounds(1, MAX_CACHE_REPEATS, "each compiles everything anew"),
+        Bounds(1, MAX_CACHE_REPEATS, "each compiles everything again"),
         Prompt(
             "Cold and warm pairs",
             rare=True,
@@ -195,7 +195,7 @@ class AddedRounds(Spec, path="rounds."):
 
     processes: Annotated[
         int,
-        Bounds(1, MAX_REPEATS, "each compiles everything anew"),
+        Bounds(1, MAX_REPEATS, "each compiles everything again"),
         Prompt(
             help="How often each run starts again, one process after the other. Processes of "
             "the same program differ in speed; rounds within one process cannot show by "

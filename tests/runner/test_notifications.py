@@ -143,7 +143,7 @@ def test_an_address_that_is_none_is_named_by_its_number_and_the_others_are_used(
 
 
 @pytest.mark.slow
-def test_a_trend_that_broke_is_told_with_the_experiment_that_shows_it(
+def test_a_notification_of_a_broken_trend_names_the_experiment_that_shows_it(
     receiver: Receiver, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "TREND_COMMAND", TREND_COMMAND)

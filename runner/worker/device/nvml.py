@@ -32,7 +32,7 @@ THROTTLE_REASONS = {
     0x400: "reliability voltage",
 }
 """Bits of NVML's clock event reasons that hold clocks below their setting; excludes idle clocks and
-clocks that somebody set on purpose."""
+clocks that a user has set."""
 THROTTLE_COUNTERS = {
     74: "power cap",
     269: "thermal slowdown",

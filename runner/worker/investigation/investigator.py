@@ -424,7 +424,7 @@ class Investigation:
         if not isinstance(program, Program):
             self._finding.program_note = "a module of the graph cannot be written as text"
             return
-        if not program.is_in(self._folder):  # The graph was made small anew, perhaps otherwise.
+        if not program.is_in(self._folder):  # The graph was reduced again, perhaps to another one.
             self._trials.forget()
         path = program.write(self._folder)
         compiled = [self._run_program([path.name]) for _ in range(PROGRAM_TRIES)]

@@ -147,8 +147,8 @@ def _place(caller: Any) -> str:
 
 
 def _is_scripts(caller: Any, target: Any) -> bool:
-    """Whether this call compiles the script's code: a module, whoever compiles it for the script,
-    or what the script itself or a library that trains its model compiles."""
+    """Whether this call compiles the script's code: any module, and what the script itself or a
+    library that trains its model compiles."""
     name = caller.f_globals.get("__name__", "")
     is_trainer = any(name == trainer or name.startswith(f"{trainer}.") for trainer in TRAINERS)
     return isinstance(target, nn.Module) or is_trainer or not is_library(caller)

@@ -33,7 +33,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     shape = text_shape(experiment, tokenizer) | ends
     # Nothing is generated here. A cache refers to each block by its number, so every block would be
-    # compiled anew, until the compiler gives up.
+    # compiled again, until the compiler gives up.
     model = make_model(
         experiment, "AutoModelForCausalLM", settings={"use_cache": False}, shape=shape
     )

@@ -53,7 +53,7 @@ def plan_blocks(
 
     A block has the experiment's `block_steps` steps, or fewer before the end of an epoch or of the
     training, an evaluation or a checkpoint. The scenario `speed` has no epochs, and its first
-    blocks from `first_step` on are a warm-up. `most_steps`: asked before each block; 0 or None for
+    blocks from `first_step` on are a warm-up. `most_steps`: called before each block; 0 or None for
     no further limit.
     """
     evaluation = experiment.evaluation

@@ -147,7 +147,7 @@ class Trainer:
                 self._context, self._parallel, self._objective, self._inference
             )
         if self._experiment.has_dropout:
-            why = "It is not asked of devices that keep a part of all weights each (fsdp)."
+            why = "It is not checked on devices that each keep a part of all weights (fsdp)."
             self._log.append("random_numbers", error=why)
         return None
 

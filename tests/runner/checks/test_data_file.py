@@ -180,7 +180,7 @@ def test_a_process_that_takes_too_long_is_given_up(
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
-def test_columns_rows_and_their_number_are_told_for_every_kind_of_file(
+def test_columns_rows_and_their_number_are_described_for_every_kind_of_file(
     tmp_path: Path, suffix: str
 ) -> None:
     path = table(tmp_path / f"a{suffix}", stars=[1, 2] * 5)

@@ -1,4 +1,4 @@
-"""Python files and scripts of one's own: who allows them, how they load, what is kept of them."""
+"""Python files and scripts of users: who allows them, how they load, what a run keeps of them."""
 
 import hashlib
 import os
@@ -166,7 +166,7 @@ def test_what_is_no_python_is_said_with_its_line(folder: Path) -> None:
         check_script(script(file))
 
 
-def test_a_script_that_nowhere_ends_a_step_is_told_how(folder: Path) -> None:
+def test_a_script_that_nowhere_ends_a_step_is_refused_with_an_example(folder: Path) -> None:
     file = write(folder, "train.py", "import torch\nfor _ in range(3): pass\n")
     with pytest.raises(InvalidSpec, match=r"breakeven\.step\(loss\)"):
         check_script(script(file))

@@ -110,7 +110,7 @@ def steps_of(data_dir: DataDir, key: str) -> dict[str, list[int]]:
     }
 
 
-def test_experiments_go_to_machines_and_come_home_whole_while_the_driver_is_told_to_work(
+def test_experiments_go_to_machines_and_come_home_complete_while_the_driver_shows_as_working(
     data_dir: DataDir,
 ) -> None:
     data_dir.path.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def test_a_run_is_stopped_where_it_is_and_no_lost_machine_has_it_begin_again(
     assert (run_dirs(data_dir, key)["hang"].path / "exit.json").exists()
 
 
-def test_a_machine_with_other_versions_is_left_out_if_that_was_asked(data_dir: DataDir) -> None:
+def test_a_machine_with_other_versions_is_skipped_on_request(data_dir: DataDir) -> None:
     engine = LocalEngine("other", versions={"python": "2.7"})
     key = submit(data_dir, experiment())
     wait = driving(data_dir, engine, linger=0.3, same_versions=True)

@@ -35,7 +35,7 @@ def append(file: Path, data: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 30), st.booleans()), max_size=12))
-def test_a_journal_at_home_is_a_prefix_at_any_time_and_whole_at_last_whoever_asks(
+def test_a_journal_at_home_is_always_a_prefix_and_in_the_end_complete(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[bytes, int, bool]]
 ) -> None:
     there, home = folders(tmp_path_factory.mktemp("parts"))

@@ -193,7 +193,7 @@ def test_a_suite_goes_through_three_nodes_although_one_is_killed(
     wait_until(lambda: not actors())
     sys.stdout.write(
         f"one node of three killed: all six whole {seconds:.0f} s later; "
-        f"{witness.num_looks} looks at what pages show told nothing that was not so, "
+        f"{witness.num_looks} looks at what pages show saw nothing wrong, "
         f"and of the lost node for {shown_alive:.1f} s that it worked\n"
     )
     cluster.remove_node(nodes[0])
@@ -214,7 +214,7 @@ def kill_machine(node: Any) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_new_driver_takes_up_what_a_killed_one_left_and_stops_what_is_asked(
+def test_a_new_driver_continues_jobs_of_a_killed_one_and_stops_runs_on_request(
     data_dir: DataDir, cluster: Any, drivers: Drivers
 ) -> None:
     key = submit(data_dir, experiment("slow", steps=60))
@@ -223,7 +223,7 @@ def test_a_new_driver_takes_up_what_a_killed_one_left_and_stops_what_is_asked(
     wait_until(lambda: len(events(runs["slow"], "block")) >= 1)
     first.kill()
     first.wait()
-    assert runs["slow"].state is RunState.LOST, "until somebody answers for it again"
+    assert runs["slow"].state is RunState.LOST, "until a supervisor resumes it"
     before = runs["slow"].events_file.read_bytes()
     time.sleep(3)
     second = drivers.start()

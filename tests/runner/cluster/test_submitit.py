@@ -168,7 +168,7 @@ def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: S
     alive = witness.seconds_shown_alive(keys[0], killed)
     sys.stdout.write(
         f"{witness.num_looks} looks; {time.monotonic() - killed:.0f} s from the kill to the end; "
-        f"the runs of the lost job were told to be running for {alive:.1f} s longer\n"
+        f"the runs of the lost job were shown as running for {alive:.1f} s longer\n"
     )
     assert witness.wrong == [] and witness.num_looks > 20
     assert alive < MOST_SECONDS_TOLD_ALIVE
@@ -179,7 +179,7 @@ def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: S
     assert not list((data_dir.path / "cluster").glob(f"{keys[1]}*")), "all of it is at home"
 
 
-def test_a_new_driver_takes_up_jobs_and_stops_what_is_asked(
+def test_a_new_driver_continues_jobs_and_stops_runs_on_request(
     data_dir: DataDir, start: Start
 ) -> None:
     key, long = submit(data_dir, experiment("slow", steps=80)), submit(data_dir, experiment("hang"))

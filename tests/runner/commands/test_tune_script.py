@@ -1,4 +1,4 @@
-"""`breakeven tune` with scripts of one's own, in real processes: from the command to the answer."""
+"""`breakeven tune` with users' scripts, in real processes: from the command to the answer."""
 
 import subprocess
 import sys

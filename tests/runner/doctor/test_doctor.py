@@ -139,7 +139,7 @@ def test_a_gpu_that_the_driver_has_and_torch_does_not_see_is_wrong(
     assert mismatch.health is Health.WRONG and "mismatch" in mismatch.evidence
 
 
-def test_a_torch_that_cannot_be_imported_is_told_and_hides_nothing_else(
+def test_a_torch_that_cannot_be_imported_is_reported_and_hides_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')\n")
@@ -264,7 +264,7 @@ def test_a_test_notification_that_does_not_arrive_is_wrong(monkeypatch: pytest.M
     assert "addresses: JSON" in finding.evidence and CANARY not in finding.evidence
 
 
-def test_a_check_that_fails_itself_is_told_and_hides_no_other(
+def test_a_check_that_fails_itself_is_reported_and_hides_no_other(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data_dir.path.mkdir(parents=True)

@@ -43,7 +43,7 @@ ENDS = (RunState.FINISHED, RunState.FAILED, RunState.CANCELLED, RunState.TIMEOUT
 
 
 class DataFolder(RuleBasedStateMachine):
-    """A data folder, and what its people were told."""
+    """A data folder, and what its users saw."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class DataFolder(RuleBasedStateMachine):
         self.rows: Counter[tuple[str, int]] = Counter()
         """What runs wrote, by run and a number of its own."""
         self.ends: dict[tuple[str, int], RunState] = {}
-        """How attempts ended, as somebody recorded it and went on."""
+        """How attempts ended, as it was recorded."""
         self.labels: dict[str, set[str]] = {}
         """Notes that an experiment may have: two after a death."""
 
@@ -67,7 +67,7 @@ class DataFolder(RuleBasedStateMachine):
         return self.acknowledged[pick % len(self.acknowledged)]
 
     def do(self, after: int | None, act: Callable[[], object]) -> bool:
-        """Somebody does something; whether it was done to its end. What cannot be is told."""
+        """Does something; whether it was done to its end. Errors are messages."""
         try:
             with dying(after):
                 act()

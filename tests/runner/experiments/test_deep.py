@@ -1,4 +1,4 @@
-"""What is nested too deeply is told in a sentence of ours, in every file that is read as JSON."""
+"""JSON that is nested too deeply is refused with a sentence, in every file."""
 
 import json
 import zipfile
@@ -47,7 +47,7 @@ def break_file(run: RunDir, name: str, value: str) -> str:
     ("depth", "kind"),
     [(MAX_NESTING + 1, "lists"), (900, "objects"), (1_100, "lists"), (100_000, "objects")],
 )
-def test_files_that_are_nested_too_deeply_are_told_in_a_sentence(
+def test_files_that_are_nested_too_deeply_are_reported_in_a_sentence(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str], depth: int, kind: str
 ) -> None:
     for number, name in enumerate(FILES):

@@ -60,13 +60,13 @@ def test_no_label_of_several_writers_is_lost(recorded: DataDir) -> None:
     assert set(labels.tags) == {f"t{number}" for number in range(8)}
 
 
-def test_whoever_cannot_have_the_lock_is_told(
+def test_a_process_that_cannot_get_the_lock_says_so(
     recorded: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("breakeven.runner.experiments.labels.LOCK_PATIENCE_SECONDS", 0.0)
     lock = FileLock(recorded.library_lock)
     assert lock.try_acquire()
-    with lock, pytest.raises(RunnerError, match="being changed by somebody else"):
+    with lock, pytest.raises(RunnerError, match="being changed by another process"):
         trash.delete(recorded, EXPERIMENT_ID)
 
 

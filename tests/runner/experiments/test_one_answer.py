@@ -86,7 +86,7 @@ def status(data_dir: DataDir, capsys: pytest.CaptureFixture[str], *options: str)
     return capsys.readouterr().out
 
 
-def test_all_who_count_damaged_folders_come_to_one_number(
+def test_every_count_of_damaged_folders_is_the_same(
     served: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = {name for name, _ in damages(served)}

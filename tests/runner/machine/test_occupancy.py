@@ -18,7 +18,7 @@ FOR_GPU = ResourceRequest(key="2", devices=("cuda:0",))
 
 
 class Torch:
-    """Answers, or does not, and counts how often it was asked."""
+    """Answers, or does not, and counts the questions."""
 
     def __init__(self) -> None:
         self.num_asked = 0
@@ -78,7 +78,7 @@ def test_a_gpu_is_asked_for_before_an_experiment_that_leaves_it_free_and_not_bes
     assert torch.num_asked == 1
 
 
-def test_who_waits_for_devices_that_nobody_knows_is_told_why(
+def test_an_experiment_that_waits_for_unknown_devices_says_why(
     data_dir: DataDir, torch: Torch
 ) -> None:
     spec = ExperimentSpec(name="gpu", backends=(), controls=0, devices=("cuda:0",))

@@ -104,7 +104,7 @@ def test_on_several_machines_each_goes_where_least_is_and_what_waits_keeps_all_o
         "a": "one",
         "b": "two",
         "e": "three",
-    }, "whoever needs no GPU fills the gap"
+    }, "an experiment without a GPU fills the gap"
     del machines["three"]
     assert list(plan_nodes(queue[:3], {}, machines)) == ["a", "b"]
     after = plan_nodes(queue[2:], {"a": chosen["a"]}, machines)

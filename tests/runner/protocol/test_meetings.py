@@ -30,7 +30,7 @@ def test_a_meeting_is_found_as_it_was_called_until_it_is_over(data_dir: DataDir)
 
 
 def test_a_machine_keeps_its_number_for_all_runs_of_an_experiment(data_dir: DataDir) -> None:
-    """Two further machines are asked for; a third one stays out, and has another experiment's."""
+    """Two further machines take part; a third one takes another experiment's place."""
     meetings = Meetings(data_dir)
     meetings.call(MEETING)
     assert [meetings.take_seat(MEETING, who) for who in ("a", "b", "c")] == [1, 2, None]
@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_no_meeting(data_dir: DataDir) -> None:
 
 
 @pytest.mark.heavy
-def test_whoever_waits_for_others_waits_no_longer_than_asked(data_dir: DataDir) -> None:
+def test_a_machine_waits_for_others_no_longer_than_its_limit(data_dir: DataDir) -> None:
     meetings = Meetings(data_dir)
     meetings.call(MEETING)
     meetings.come("x.baseline", 1)

@@ -1,4 +1,4 @@
-"""Folders that somebody nested a thousand times end nobody who looks at them or removes them."""
+"""A thousand nested folders end no process that looks at them or removes them."""
 
 import os
 from collections.abc import Iterator

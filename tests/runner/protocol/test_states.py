@@ -22,7 +22,7 @@ def test_a_run_is_active_here_or_elsewhere_or_over() -> None:
     assert over == set(RunState) - {"queued", "running", "elsewhere"}
 
 
-def test_a_run_that_was_told_to_stop_ended_early_and_has_not_failed() -> None:
+def test_a_run_that_was_stopped_ended_early_and_has_not_failed() -> None:
     assert FAILED_RUNS == ["failed", "timeout", "out_of_memory", "lost"]
     assert RunState.CANCELLED.ended_early and not RunState.FINISHED.ended_early
 

@@ -1,4 +1,4 @@
-"""Every number that can be asked for has a range with a reason, and no number breaks a reader."""
+"""Every number of a specification has a range with a reason, and no number breaks a reader."""
 
 import json
 import math
@@ -32,7 +32,7 @@ NUMERIC = [
 ]
 
 
-def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
+def test_all_numbers_of_specifications_are_tested_here() -> None:
     prompted = {path for path, field in FIELDS.items() if field.kind in (int, float)}
     others = {
         kind._path + name

@@ -1,4 +1,4 @@
-"""What can be asked of an experiment, its training and a script; and what it is called."""
+"""The rules of an experiment, its training and a script; and its name."""
 
 import json
 from dataclasses import FrozenInstanceError, dataclass, replace
@@ -248,7 +248,7 @@ def test_a_data_source_says_by_its_form_what_it_is(
     assert (data.is_file, data.is_user_code) == (is_file, is_user_code)
 
 
-def test_all_code_of_ones_own_is_listed_in_one_place() -> None:
+def test_all_code_of_the_user_is_listed_in_one_place() -> None:
     spec = experiment(
         model=ModelSpec(source="mine.py:net"),
         data=DataSpec(source="mine.py:samples"),
@@ -409,7 +409,9 @@ def test_a_script_knows_by_itself_how_long_it_trains_and_when_it_evaluates() -> 
         ({"backends": ("inductor:scope=forward",)}, "backends"),
     ],
 )
-def test_what_a_script_cannot_be_asked_is_refused(changes: dict[str, Any], field: str) -> None:
+def test_settings_that_do_not_apply_to_a_script_are_refused(
+    changes: dict[str, Any], field: str
+) -> None:
     with pytest.raises(InvalidSpec) as caught:
         experiment(**SCRIPT | changes)
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""One run on several devices: what can be asked of it."""
+"""The rules of one run on several devices."""
 
 from typing import Any
 

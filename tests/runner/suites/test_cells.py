@@ -116,7 +116,7 @@ def test_the_optimizer_of_the_harness_is_for_trainings_that_ask_for_no_other() -
     assert optimizers(options[0], "--parts=inference") == {"Adam"}
 
 
-def test_what_is_asked_for_replaces_the_sizes_of_all_cells() -> None:
+def test_requested_sizes_replace_those_of_all_cells() -> None:
     small = ("--shrink=16", "--batch-size=2", "--sequence-length=32", "--set=speed.batches=3")
     for cell in cells(f"--models={NAMED}", *small):
         assert cell.training.batch_size == 2

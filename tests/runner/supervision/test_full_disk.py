@@ -88,7 +88,7 @@ def test_how_a_run_ended_is_recorded_once_there_is_room(
     assert process.wait(PATIENCE_SECONDS) == 0
 
 
-def test_a_full_disk_is_told_as_what_runs_wait_for_and_who_stops_them_then_has_cancelled_them(
+def test_runs_that_wait_for_disk_space_say_so_and_can_be_cancelled(
     data_dir: DataDir,
     capsys: pytest.CaptureFixture[str],
     supervisor_of: Callable[[DataDir], subprocess.Popen[bytes]],
@@ -138,7 +138,7 @@ def test_nothing_begins_on_a_full_disk_and_all_begins_once_there_is_room(
     looks = 0
 
     def look(folder: Path) -> str | None:
-        """Makes room once whoever would begin all the same had the time to."""
+        """Makes room after the time in which a run would have started."""
         nonlocal looks
         looks += 1
         if looks == 10:

@@ -236,7 +236,7 @@ def test_each_environment_takes_controls_of_its_own(
     submitted = find_experiment(data_dir, experiment_id)
     supervise(data_dir, (sys.executable, str(Path(fake_worker.__file__))))
     grown = _watch(data_dir, submitted, Storage(data_dir))
-    assert len(grown.runs) == 8, "whoever cancels a control cancels the experiment"
+    assert len(grown.runs) == 8, "cancelling a control cancels the experiment"
     assert "Further controls (control-2@a, control-2@b): " in capfd.readouterr().out
     alone = ("baseline", "control", "apart")
     labels = [f"{label}@{name}" for name in "ab" for label in alone]

@@ -222,7 +222,7 @@ def test_a_run_that_was_started_and_not_yet_claimed_is_ended_by_the_next_supervi
     assert set(script.states().values()) == FINISHED
 
 
-def test_a_run_that_closes_its_pipe_is_told_of_and_keeps_nobody_busy(script: Script) -> None:
+def test_a_run_that_closes_its_pipe_is_reported_and_keeps_no_process_busy(script: Script) -> None:
     script.coming = iter((USUAL, OF_A_KIND(closes_pipe=True)))
     script.submit()
     script.kernel.run()

@@ -33,7 +33,7 @@ ANSWER = f"import json; print(json.dumps({asdict(WITH_GPUS)!r}))"
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """What torch is asked for the devices is told by a program."""
+    """A program answers in torch's place which devices there are."""
     command = (sys.executable, "-c", program)
     monkeypatch.setattr("breakeven.runner.machine.capabilities.PROBE_COMMAND", command)
 
@@ -89,7 +89,7 @@ def test_experiments_that_name_cpus_apart_run_at_the_same_time_and_keep_to_them(
 def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_room(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody asked torch for them, as what a script of one's own queues."""
+    """Torch was not asked for them, as when a user's script queues experiments."""
     answers(monkeypatch, ANSWER)
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
     monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)

@@ -42,7 +42,7 @@ SUPERVISOR = "breakeven.runner.supervision.supervisor"
 
 
 def experiment(*backends: str, steps: int = 30, **changes: Any) -> specs.ExperimentSpec:
-    """One sample a step, blocks of 10 steps: 3 rounds unless told otherwise; no control."""
+    """One sample a step, blocks of 10 steps: 3 rounds by default; no control."""
     data, training = specs.DataSpec(num_train_samples=steps), specs.TrainingSpec(batch_size=1)
     spec = specs.ExperimentSpec(
         name="trial", backends=backends, controls=0, data=data, training=training

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("fresh_torch")
 
 
 def own(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A callback in a file of one's own that may run; `body` holds its methods."""
+    """A callback in a user's file that may run; `body` holds its methods."""
     monkeypatch.setenv(CODE_VARIABLE, f"{folder}{os.pathsep}{FAULTS}")
     file = folder / "watching.py"
     file.write_text("class Watch:\n" + indent(dedent(body), "    "))

@@ -1,4 +1,4 @@
-"""Models and samples from Python files of one's own."""
+"""Models and samples from users' Python files."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -419,7 +419,7 @@ def test_a_driver_is_asked_of_as_many_blocks_as_it_is_quick_however_long_the_res
 def test_there_is_no_sample_of_a_device_without_its_clocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver is too slow to be asked twice; a look around would be quick enough."""
+    """The driver is too slow for two questions; a list of processes would be quick enough."""
 
     class SlowDriver(QuickDriver):
         def end(self) -> dict[str, Any]:
@@ -475,7 +475,7 @@ def test_a_busy_process_beside_a_run_makes_the_warning_appear(tmp_path: Path) ->
         (["-m", "breakeven.storage", "compare", "x"], True),
         (["streamlit", "run", "/elsewhere/dashboard.py"], False),
         (["-m", "runners"], False),
-        # Another experiment's training does disturb, whoever started it.
+        # Another experiment's training disturbs, even if the same user started it.
         (["-m", "breakeven.runner.worker", "/data/runs/other.baseline"], False),
     ],
 )

@@ -38,7 +38,7 @@ def here(folder: Path, label: str = "baseline", **changes: Any) -> Events:
 
 
 def with_backend(folder: Path, backend: Any, **changes: Any) -> Events:
-    """The journal of a run of a network in this process, under a backend that torch is told of."""
+    """The journal of a run of a network in this process, under a backend that is registered."""
     torch._dynamo.register_backend(backend, name="own_backend")
     try:
         backends = ("own_backend:scope=forward",)
@@ -147,7 +147,7 @@ def test_dropout_is_off_and_there_is_no_control() -> None:
     assert [variant.label for variant in spec.variants] == ["baseline", "eager"]
 
 
-def test_only_the_parts_asked_for_are_checked_by_the_tolerance_asked_for(tmp_path: Path) -> None:
+def test_only_requested_parts_are_checked_by_the_requested_tolerance(tmp_path: Path) -> None:
     accuracy = specs.AccuracySpec(parts=("inference",), tolerance=0.25, iterations=1)
     events = here(tmp_path, accuracy=accuracy, **NET)
     (status,) = of_kind(events, "accuracy_status")
@@ -190,7 +190,7 @@ NO_DOUBLE = "The model does not run in double precision"
 
 
 def own(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> specs.ExperimentSpec:
-    """An experiment with a model of one's own, whose forward begins with a line."""
+    """An experiment with a user's model, whose forward begins with a line."""
     monkeypatch.setenv(CODE_VARIABLE, str(folder))
     file = folder / "own.py"
     file.write_text(OWN % line)
@@ -404,7 +404,7 @@ def of_ones_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     ("layers", "negates", "looked_at"),
     [("failed", False, False), ("always", False, True), ("never", True, False)],
 )
-def test_layers_are_looked_at_when_it_was_asked_for(
+def test_layers_are_compared_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: Any, negates: bool, looked_at: bool
 ) -> None:
     accuracy = specs.AccuracySpec(parts=("inference",), layers=layers)

@@ -179,7 +179,7 @@ def test_numbers_are_compared_as_they_are() -> None:
     assert (wrong["wrong"], wrong["wrong_classes"], wrong["samples"]) == (2, 0, [5, 13])
 
 
-def test_tokens_are_compared_where_one_is_asked_for() -> None:
+def test_tokens_are_compared_where_the_label_has_one() -> None:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(10, 6, 64, generator=generator)
     labels = torch.randint(3, (10, 6), generator=generator)
@@ -209,7 +209,7 @@ class Routed(nn.Module):
         return torch.eye(3)[sure.argmax(1)] * 5 + x[:, :3]
 
 
-def test_a_sample_that_rounding_sends_elsewhere_is_asked_about_more_than_once() -> None:
+def test_a_sample_that_rounding_sends_elsewhere_is_answered_more_than_once() -> None:
     class Doubly(Routed):
         def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
             return super().forward(x.double()).float()

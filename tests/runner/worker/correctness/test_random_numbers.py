@@ -1,4 +1,4 @@
-"""After training a backend is asked whether it draws the random numbers that eager draws."""
+"""After training, a check tests whether a backend draws the random numbers that eager draws."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -46,8 +46,8 @@ def afresh() -> Iterator[None]:
 
 
 def drawing_once(*, before: bool) -> Any:
-    """A backend that draws a number more in its first call: before what it was asked to, as a
-    tracing compiler does, or after it, as whoever captures CUDA graphs does."""
+    """A backend that draws a number more in its first call: before the requested ones, as a
+    tracing compiler does, or after them, as a backend that captures CUDA graphs does."""
 
     def backend(graph: GraphModule, inputs: list[Any]) -> Any:
         calls = count()
@@ -75,7 +75,7 @@ def events_of(
     return {kind: of_kind(events, kind) for kind in ("step", "phase", *CHECKED_KINDS)}
 
 
-def test_a_backend_that_draws_what_eager_draws_is_asked_no_more(tmp_path: Path) -> None:
+def test_a_backend_that_draws_what_eager_draws_is_checked_no_further(tmp_path: Path) -> None:
     events = events_of(tmp_path, "eager:scope=forward", "eager-forward")
     (check,) = events["random_numbers"]
     assert check["same"] and check["num_draws"] == 2
@@ -107,7 +107,7 @@ def test_a_backend_whose_first_call_alone_draws_others_rehearses_without_dropout
 
 
 @pytest.mark.parametrize(("label", "dropout"), [("baseline", "keep"), ("eager-forward", "off")])
-def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_asked(
+def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_checked(
     tmp_path: Path, label: str, dropout: str
 ) -> None:
     events = events_of(tmp_path, "eager:scope=forward", label, dropout)
@@ -218,7 +218,7 @@ def test_the_state_of_model_and_optimizer_is_put_back_in_place() -> None:
 
 
 @pytest.mark.parametrize("scenario", ["accuracy", "cache"])
-def test_where_no_parity_is_judged_random_numbers_are_not_asked_for(
+def test_where_no_parity_is_judged_random_numbers_are_not_checked(
     tmp_path: Path, scenario: ScenarioName
 ) -> None:
     """A scenario of whose runs each has something else to do, and one that trains as usual."""

@@ -80,7 +80,7 @@ def test_every_batch_lies_where_compiled_code_takes_it_as_it_is() -> None:
     assert sorted(chain(*samples(batches, 4))) == list(range(12))
 
 
-def test_a_batch_holds_the_samples_asked_for_and_its_fillers_lose_their_labels() -> None:
+def test_a_batch_holds_the_requested_samples_and_its_fillers_lose_their_labels() -> None:
     split = make_split({"x": torch.arange(8.0).reshape(4, 2)}, torch.tensor([0, 1, 2, 1]))
     batch = split.batch(torch.tensor([2, 0]))
     assert batch["x"].tolist() == [[4, 5], [0, 1]] and batch["labels"].tolist() == [2, 0]

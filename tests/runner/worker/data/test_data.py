@@ -88,7 +88,7 @@ def test_parts_that_name_one_split_of_a_data_set_share_no_sample(
     assert len(train | validation) == 5 and test < set("stuvwxyz")
 
 
-def test_texts_are_padded_to_the_asked_length_and_a_missing_one_counts_as_empty(
+def test_texts_are_padded_to_the_requested_length_and_a_missing_one_counts_as_empty(
     tmp_path: Path,
 ) -> None:
     data = load(spec(write(tmp_path / "data.csv", ["a b c"] * 8, HALVES)))

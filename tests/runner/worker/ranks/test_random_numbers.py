@@ -1,4 +1,4 @@
-"""Two ranks are asked together whether a backend draws the random numbers that eager draws."""
+"""Two ranks check together whether a backend draws the random numbers that eager draws."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ def faults(events: list[dict[str, Any]]) -> list[Any]:
     return find_dropout_faults(eager, compiled)
 
 
-def test_what_draws_as_eager_does_is_asked_no_more(folder: Path) -> None:
+def test_what_draws_as_eager_does_is_checked_no_further(folder: Path) -> None:
     events = journal_of(folder, "eager")
     (check,) = of_kind(events, "random_numbers")
     assert check.get("error") is None and check["same"] and check["num_draws"] == 2
@@ -64,6 +64,6 @@ def test_a_dropout_that_drops_too_much_is_found(folder: Path) -> None:
     assert {fault.what for fault in faults(journal_of(folder, "dropout_wrong_rate"))} == {"share"}
 
 
-def test_of_weights_in_parts_it_is_said_that_nobody_is_asked(folder: Path) -> None:
+def test_weights_in_parts_are_recorded_as_not_checked(folder: Path) -> None:
     (check,) = of_kind(journal_of(folder, "parts"), "random_numbers")
-    assert "keep a part of all weights each" in check["error"]
+    assert "each keep a part of all weights" in check["error"]

@@ -88,7 +88,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything once alone is made where it is asked for; over two ranks here, in one go, with
+    """Trainings on one device are made where they are needed; over two ranks here, in one go, with
     what goes on from six steps that one device made."""
     folder = tmp_path_factory.mktemp("ranks")
     requests = [

@@ -1,4 +1,4 @@
-"""What is refused because torch does not support it, asked of the torch that is installed."""
+"""Settings that are refused because the installed torch does not support them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Training scripts of one's own, run in this process as a run would run them."""
+"""Users' training scripts, run in this process as a run would run them."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""A training script of one's own, measured step by step: what the journal says of it."""
+"""A user's training script, measured step by step: the events in the journal."""
 
 import time
 from contextlib import nullcontext

@@ -28,7 +28,7 @@ FORWARD_PASSES = experiment(
 
 @pytest.fixture
 def timeline(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What clocks were told and which collections ran, in their order. Left to itself, the
+    """The calls of clocks and the garbage collections, in their order. Left to itself, the
     collector would run in every step."""
     calls: list[str] = []
 

@@ -53,7 +53,7 @@ def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() 
     assert together["loss"] == pytest.approx(by_hand, rel=1e-6)
 
 
-def test_every_split_asked_for_is_evaluated_and_predicted_and_no_other(tmp_path: Path) -> None:
+def test_every_requested_split_is_evaluated_and_predicted_and_no_other(tmp_path: Path) -> None:
     data = replace(experiment().data, num_test_samples=6)
     evaluation = specs.EvaluationSpec(
         splits=("validation", "train", "test"), when="end", predictions=("train",)

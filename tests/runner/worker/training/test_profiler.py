@@ -45,7 +45,7 @@ def test_a_training_is_profiled_in_a_turn_of_its_own_behind_all_others(tmp_path:
     assert trace.stat().st_size == profile["trace_bytes"]
 
 
-def test_a_profile_that_fails_is_told_and_the_run_has_come_to_its_end(
+def test_a_profile_that_fails_is_recorded_and_the_run_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_trace(file: Path) -> Any:

@@ -29,7 +29,7 @@ def speed(part: str = "training", **changes: Any) -> ExperimentSpec:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Events, list[str]]]:
-    """By what is measured: the events of a run over all its rounds, and what it told."""
+    """By part: the events of a run over all its rounds, and its messages about turns."""
     folder, by_part = tmp_path_factory.mktemp("speed"), {}
     for part in PARTS:
         turns = TurnsOnPaper()

@@ -28,7 +28,7 @@ Events = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    """What the training below told who gives turns."""
+    """The messages about turns of the training below."""
     return []
 
 
