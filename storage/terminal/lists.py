@@ -1,4 +1,4 @@
-"""The list of experiments and that of devices, with sentences about devices, for the terminal."""
+"""The list of experiments, for the terminal."""
 
 import json
 import sys

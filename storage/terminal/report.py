@@ -237,7 +237,7 @@ def correctness_report(spec: ExperimentSpec, checks: Sequence[Check]) -> str:
         if check.status != PASS and check.explanation
     ]
     notes = {note: None for check in checks for note in check.notes}
-    return "\n".join([*lines, *(f"note: {printable(note)}" for note in notes)])
+    return "\n".join([*lines, *(f"minor warning: {printable(note)}" for note in notes)])
 
 
 def checks_exit_status(checks: Sequence[Check]) -> int:

@@ -596,7 +596,7 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
     }
 
 
-def test_a_doubt_that_several_runs_share_is_said_once():
+def test_a_reason_that_several_runs_share_is_said_once():
     results = [result(label, parity=unknown("no control")) for label in ("eager", "inductor")]
     assert answers.parity_reasons(results) == [
         "**eager, inductor**, [parity](definitions#parity): without a control "

@@ -104,7 +104,7 @@ def test_energy_counts_per_step(tmp_path: Path, parallel: Parallel, energy: floa
     assert warnings_that_begin.result_of("inductor").value("energy_per_step") is None
 
 
-def test_busy_cpus_cast_doubt_only_where_they_are_the_device(tmp_path: Path) -> None:
+def test_busy_cpus_give_a_warning_only_where_they_are_the_device(tmp_path: Path) -> None:
     spec, labels = cases(4)
     # The last one is CUDA, before journals told the type.
     own = ({"device_type": "cpu"}, {"device_type": "mps"}, {}, {"gpu_memory_bytes": 2**34})
@@ -241,7 +241,7 @@ def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> No
     )
 
 
-def test_warming_up_is_a_note_or_a_warning_in_sequence(tmp_path: Path) -> None:
+def test_warming_up_is_a_minor_warning_and_a_serious_one_in_sequence(tmp_path: Path) -> None:
     """Steady blocks 1 to 10 at 42 to 60 degrees: fifths of 20 samples, means 43 and 59."""
 
     def warming(block: int) -> dict[str, Any]:

@@ -168,16 +168,16 @@ def test_a_run_has_the_numbers_of_its_uncompiled_evaluation(judged: Comparison) 
     assert gaps == [None, None, *(result.inference_gap for result in judged.results[2:])]
 
 
-def test_where_answers_were_not_compared_a_note_says_so(judged: Comparison) -> None:
-    (note,) = (text for text in minor_warnings_of(judged) if text.startswith("Answers"))
-    assert note == (
+def test_where_answers_were_not_compared_a_warning_says_so(judged: Comparison) -> None:
+    (warning,) = (text for text in minor_warnings_of(judged) if text.startswith("Answers"))
+    assert warning == (
         "Answers of the compiled model were not compared with those of the same weights without a "
         "compiler: inductor-case_0, inductor-case_1, inductor-case_2, inductor-case_3 "
         "(NotImplementedError: no rule). Their parity does not cover inference."
     )
 
 
-def test_a_note_says_that_scripts_evaluate_by_themselves(data_dir: DataDir) -> None:
+def test_a_warning_says_that_scripts_evaluate_by_themselves(data_dir: DataDir) -> None:
     spec = ExperimentSpec(
         name="mine",
         task="script",
@@ -189,8 +189,9 @@ def test_a_note_says_that_scripts_evaluate_by_themselves(data_dir: DataDir) -> N
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim().start(num_steps=80)
         run.blocks([0.1] * 8, LOSSES).evaluation(0.8, split="validation", compiled=False).end()
-    (note,) = (text for text in minor_warnings_of(compared(data_dir)) if text.startswith("Answers"))
-    assert "compiler: inductor. Their parity does not cover inference" in note
+    texts = minor_warnings_of(compared(data_dir))
+    (warning,) = (text for text in texts if text.startswith("Answers"))
+    assert "compiler: inductor. Their parity does not cover inference" in warning
 
 
 def test_the_precision_is_that_of_the_experiment(data_dir: DataDir) -> None:
