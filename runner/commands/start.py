@@ -181,8 +181,8 @@ def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
     if options.allow_code and not _is_free(data_dir.supervisor_lock):
         raise RunnerError(
             f"a supervisor is running for {data_dir.path}, with the allowed folders of its start. "
-            f"It ends {LINGER_SECONDS:.0f} seconds after its last run: try again then, or leave "
-            "out --allow-code if it was started with this folder"
+            f"It ends {LINGER_SECONDS:.0f} seconds after its last run: try again then, or name "
+            "another data folder with --data-folder"
         )
     pass_on(options.allow_code)
 

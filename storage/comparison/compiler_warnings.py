@@ -96,9 +96,12 @@ class CompilerGaveUp(ComparisonWarning):
             for function in self.functions
         ]
         rest = " and compiled nothing else" if self.is_all else ""
+        reason, operator = self.reason.rstrip("."), self.functions[0].operator
+        if operator and operator not in reason:
+            reason += f" ({operator})"
         return say(
             f"{self.run} runs {first_few(functions)} without a compiler, because the compiler gave "
-            f"up there{rest}: {self.reason.rstrip('.')}."
+            f"up there{rest}: {reason}."
         )
 
 
