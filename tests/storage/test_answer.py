@@ -131,7 +131,7 @@ def test_no_rounds_are_offered_to_runs_that_take_no_turns(
         assert ("more round" in speed_reason(result)) is offers
         main(["show", EXPERIMENT_ID, "--data-folder", str(folder.path)])
         said = " ".join(capsys.readouterr().out.split())
-        assert (f"breakeven resume --rounds {EXPERIMENT_ID}" in said) is offers
+        assert (f"breakeven resume {EXPERIMENT_ID} --rounds" in said) is offers
         assert ("its runs do not take turns, so that it has no rounds" in said) is not offers
 
 
