@@ -32,7 +32,7 @@ def recorded(folder: Path) -> Floats:
     (submitted,) = experiments(data_dir)
     with Store.in_memory(data_dir) as store:
         _, runs = load_evidence(store, submitted.experiment_id)
-    losses_by_run = [run.losses.to_numpy(float) for run in runs]
+    losses_by_run = [run.learning.losses.to_numpy(float) for run in runs]
     length = min(map(len, losses_by_run))
     return np.array([losses[:length] for losses in losses_by_run])
 

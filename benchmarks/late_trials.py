@@ -59,9 +59,10 @@ class Trained:
     def shift(self, label: str, spread: str) -> float:
         """Distance of a backend's final loss from those of equal trainings, in spreads."""
         finals = np.array(
-            [final_loss(run.losses) for run in (self.baseline, *self.controls)], dtype=float
+            [final_loss(run.learning.losses) for run in (self.baseline, *self.controls)],
+            dtype=float,
         )
-        final = final_loss(self.backends[label].losses)
+        final = final_loss(self.backends[label].learning.losses)
         width = np.ptp(finals) if spread == "range" else finals.std(ddof=1)
         distance = abs(float("nan" if final is None else final) - finals.mean())
         return float(distance / width) if np.isfinite(distance) else float("inf")

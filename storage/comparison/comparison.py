@@ -305,9 +305,11 @@ class _Judge:
     def _parity(self, run: Evidence) -> tuple[Parity | None, float | None]:
         """The parity of a run, and the largest difference between its compiled model's answers and
         those of the same weights without a compiler."""
-        first_loss = None if run.losses.empty else float(run.losses.iloc[0])
+        first_loss = None if run.learning.losses.empty else float(run.learning.losses.iloc[0])
         precision = self.spec.training.precision
-        gap, fault = judge_inference(run.scores, run.answers, first_loss, precision)
+        gap, fault = judge_inference(
+            run.learning.scores, run.learning.answers, first_loss, precision
+        )
         parity = judge_parity(self.spec, self.equals, run)
         parity = parity and break_parity(parity, fault)
         if parity is not None and run.run_id in self.not_repeated:
@@ -359,7 +361,7 @@ class _Judge:
     def _loss_excess(self, run: Evidence) -> float | None:
         if self.baseline is None or run.role == "baseline" or run.batch_times > 1:
             return None
-        return loss_excess(self.baseline.losses, run.losses)
+        return loss_excess(self.baseline.learning.losses, run.learning.losses)
 
 
 def across(

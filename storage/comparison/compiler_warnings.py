@@ -81,10 +81,10 @@ class CompilerGaveUp(ComparisonWarning):
     def find(cls, measured: Measured) -> Iterator[Self]:
         for run in _backends(measured):
             if _gave_up(run):
-                failures = run.compiled_frames["failure"].dropna()
+                failures = run.compiling.frames["failure"].dropna()
                 yield cls(
                     run=run.label,
-                    functions=tuple(_functions_given_up(run.compiled_frames)),
+                    functions=tuple(_functions_given_up(run.compiling.frames)),
                     reason=printable(failures.iloc[0].partition("\n")[0]),
                     is_all=run.runs_uncompiled,
                 )
@@ -110,7 +110,7 @@ def _backends(measured: Measured) -> list[Evidence]:
 
 
 def _gave_up(run: Evidence) -> bool:
-    return bool(run.compiled_frames["failure"].notna().any())
+    return bool(run.compiling.frames["failure"].notna().any())
 
 
 def _functions_given_up(frames: pd.DataFrame) -> Iterator[GivenUpFunction]:
@@ -163,7 +163,7 @@ class CompilesThroughout(ComparisonWarning):
             if run.never_ceases_to_compile:
                 compiled = run.steps[run.steps["compiled"].astype(bool)]
                 late = compiled[compiled["step"] >= run.steps["step"].median()]
-                frames = run.compiled_frames["step"]
+                frames = run.compiling.frames["step"]
                 yield cls(
                     run=run.label,
                     is_code=bool((frames >= late["step"].min()).any()),

@@ -60,24 +60,11 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """The records of one run. None means undefined."""
+class Learning:
+    """What a run learned, and with which numbers. The process is the one with the most steps."""
 
-    run_id: str
-    label: str
-    role: str
-    backend: str | None
-    state: RunState
-    reason: str | None
-    num_steps: int
-    """The planned number; 0 for a script until one of its runs has reported it."""
     losses: pd.Series
     """The recorded losses by step; NaN is a loss that is not a number."""
-    steps: pd.DataFrame
-    blocks: pd.DataFrame
-    """`storage.queries.blocks`, with `joules` by the device's meter, missing without a reading."""
-    device: pd.DataFrame
-    """State of the device over time: `storage.queries.device_samples`."""
     evaluations: pd.DataFrame
     """Evaluations of the primary split without a compiler, by the number of steps done."""
     scores: pd.DataFrame
@@ -85,13 +72,26 @@ class Evidence:
     answers: pd.DataFrame
     """Answers of compiled models and of the same weights without a compiler
     (`storage.queries.answers`)."""
-    compiled_frames: pd.DataFrame
-    """From training in the run's first process, because a resumed one compiles anew."""
-    graph_breaks: pd.DataFrame
-    """From the same process."""
     randomness: Randomness
     inputs: pd.DataFrame
     """Hashes of a script's inputs at some steps (`storage.queries.inputs`)."""
+    state: RunState
+    """State of the process; that of the run is the worst of all its processes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiling:
+    """What Dynamo reported in training, in the run's first process, because a resumed one compiles
+    anew."""
+
+    frames: pd.DataFrame
+    graph_breaks: pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Journal:
+    """How often a run was continued, and how complete its journal is."""
+
     resumed_at: tuple[int, ...]
     """Steps done when the run was resumed."""
     added_at: tuple[int, ...]
@@ -103,11 +103,31 @@ class Evidence:
     """Ignored events of the journal, because their `seq` does not ascend."""
     missing: int
     """Events that are missing from the journal between others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The records of one run. None means undefined."""
+
+    run_id: str
+    label: str
+    role: str
+    backend: str | None
+    state: RunState
+    reason: str | None
+    num_steps: int
+    """The planned number; 0 for a script until one of its runs has reported it."""
+    steps: pd.DataFrame
+    blocks: pd.DataFrame
+    """`storage.queries.blocks`, with `joules` by the device's meter, missing without a reading."""
+    device: pd.DataFrame
+    """State of the device over time: `storage.queries.device_samples`."""
+    learning: Learning
+    compiling: Compiling
+    journal: Journal
     stop: Stop | None
     workload: dict[str, Any]
     environment: dict[str, Any]
-    state_of_losses: RunState
-    """State of the process whose losses and evaluations these are; `state` is the worst of all."""
     batch_times: int = 1
     """How many times as large as the experiment's its batches are."""
 
@@ -180,7 +200,7 @@ class Evidence:
 
     @cached_property
     def has_compiled(self) -> bool:
-        return bool(self.steps["compiled"].any()) or len(self.compiled_frames) > 0
+        return bool(self.steps["compiled"].any()) or len(self.compiling.frames) > 0
 
     @cached_property
     def runs_uncompiled(self) -> bool:
@@ -188,7 +208,7 @@ class Evidence:
         gave up in each of them. A compilation without a reported frame counts as compiled."""
         if not self.has_compiled:
             return True
-        frames = self.compiled_frames
+        frames = self.compiling.frames
         # An empty frame after a graph break has no count.
         count = frames["graph_ops"]
         goes_on = frames["function"].fillna("").str.startswith(RESUMED) & count.isna()
@@ -244,7 +264,11 @@ class Evidence:
         return float(np.median(self.compile_latencies)) if self.compile_latencies else None
 
     def last_evaluation(self, column: str) -> float | None:
-        return None if self.evaluations.empty else number(self.evaluations[column].iloc[-1])
+        return (
+            None
+            if self.learning.evaluations.empty
+            else number(self.learning.evaluations[column].iloc[-1])
+        )
 
 
 def known(values: pd.Series) -> NDArray[np.float64]:

@@ -16,7 +16,14 @@ from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
-from breakeven.storage.comparison.evidence import Evidence, Randomness, Stop
+from breakeven.storage.comparison.evidence import (
+    Compiling,
+    Evidence,
+    Journal,
+    Learning,
+    Randomness,
+    Stop,
+)
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.rows import ends_of_runs
@@ -50,7 +57,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     losses = losses_by_run(
         series["steps"] if has_all else queries.losses(store, experiment_id, max_points=None)
     )
-    series = {name: _by_run(frame) for name, frame in series.items()}
+    frames = {name: _by_run(frame) for name, frame in series.items()}
     resumptions = queries.resumptions(store, experiment_id).to_dict("records")
     stops = _by_run(queries.stops(store, experiment_id))
     evaluations = _by_run(queries.evaluations(store, experiment_id))
@@ -61,39 +68,38 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     inputs = _by_run(queries.inputs(store, experiment_id))
     evidence = []
     for run in runs.to_dict("records"):
-        own_series = {name: find(run["run_id"]) for name, find in series.items()}
-        workload = workloads.get(run["run_id"], {})
-        resumed = [
-            resumption for resumption in resumptions if resumption["run_id"] == run["run_id"]
-        ]
+        run_id, state = run["run_id"], RunState(run["state"])
+        workload = workloads.get(run_id, {})
+        own = {name: find(run_id) for name, find in frames.items()}
         evidence.append(
             Evidence(
-                run_id=run["run_id"],
+                run_id=run_id,
                 label=run["label"],
                 role=run["role"],
                 backend=None if pd.isna(run["backend"]) else run["backend"],
-                state=RunState(run["state"]),
-                state_of_losses=RunState(run["state"]),
+                state=state,
                 reason=None if pd.isna(run["reason"]) else run["reason"],
                 num_steps=run["num_steps"] or int(workload.get("num_steps") or 0),
-                losses=losses(run["run_id"]),
-                evaluations=_by(evaluations(run["run_id"]), "step"),
-                workload=workload,
-                inputs=inputs(run["run_id"]),
-                environment=environments.get(run["run_id"], {}),
-                randomness=randomness(run["run_id"]),
-                resumed_at=tuple(
-                    resumption["step"] for resumption in resumed if not resumption["adds_rounds"]
-                ),
-                added_at=tuple(
-                    resumption["step"] for resumption in resumed if resumption["adds_rounds"]
-                ),
-                moved_at=moves(resumed),
-                left_out=run["left_out"],
-                missing=run["missing"],
-                stop=_stop(stops(run["run_id"])),
                 batch_times=sizes.get(run["label"], 1),
-                **own_series,
+                steps=own["steps"],
+                blocks=own["blocks"],
+                device=own["device"],
+                learning=Learning(
+                    losses=losses(run_id),
+                    evaluations=_by(evaluations(run_id), "step"),
+                    scores=own["scores"],
+                    answers=own["answers"],
+                    randomness=randomness(run_id),
+                    inputs=inputs(run_id),
+                    state=state,
+                ),
+                compiling=Compiling(
+                    frames=own["compiled_frames"], graph_breaks=own["graph_breaks"]
+                ),
+                journal=_journal(run, [row for row in resumptions if row["run_id"] == run_id]),
+                stop=_stop(stops(run_id)),
+                workload=workload,
+                environment=environments.get(run_id, {}),
             )
         )
     if not spec.workload.has_known_length:
@@ -115,6 +121,16 @@ def losses_by_run(frame: pd.DataFrame) -> Callable[[str], pd.Series]:
         return losses_by_step if ascend else losses_by_step[~steps.duplicated(keep="last")]
 
     return losses
+
+
+def _journal(run: Mapping[Any, Any], resumptions: Sequence[Mapping[Any, Any]]) -> Journal:
+    return Journal(
+        resumed_at=tuple(row["step"] for row in resumptions if not row["adds_rounds"]),
+        added_at=tuple(row["step"] for row in resumptions if row["adds_rounds"]),
+        moved_at=moves(resumptions),
+        left_out=run["left_out"],
+        missing=run["missing"],
+    )
 
 
 def moves(resumptions: Iterable[Mapping[Any, Any]]) -> tuple[tuple[int, int, int], ...]:
@@ -288,7 +304,9 @@ def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
 def _begins_of_added(baseline: Evidence) -> list[int]:
     """The first round of each process that added rounds, in the order of rounds."""
     blocks = baseline.blocks
-    rounds = (blocks.loc[blocks["first_step"] >= step, "round"] for step in baseline.added_at)
+    rounds = (
+        blocks.loc[blocks["first_step"] >= step, "round"] for step in baseline.journal.added_at
+    )
     return sorted(int(numbers.min()) for numbers in rounds if len(numbers))
 
 
@@ -327,8 +345,11 @@ def _pool(label: str, runs: Sequence[Evidence], blocks: Sequence[pd.DataFrame]) 
         state=worst.state,
         reason=worst.reason,
         blocks=pd.concat(blocks),
-        resumed_at=tuple(step for run in runs for step in run.resumed_at),
-        added_at=tuple(step for run in runs for step in run.added_at),
-        moved_at=tuple(move for run in runs for move in run.moved_at),
+        journal=replace(
+            farthest.journal,
+            resumed_at=tuple(step for run in runs for step in run.journal.resumed_at),
+            added_at=tuple(step for run in runs for step in run.journal.added_at),
+            moved_at=tuple(move for run in runs for move in run.journal.moved_at),
+        ),
         **series,
     )

@@ -331,10 +331,12 @@ class AnswersNotCompared(ComparisonWarning):
     def find(cls, measured: Measured) -> Iterator[Self]:
         is_specified = measured.spec.workload.is_specified
         errors = {
-            run.label: printable(" ".join(run.answers["error"].dropna()), LONGEST_NOTE)
+            run.label: printable(" ".join(run.learning.answers["error"].dropna()), LONGEST_NOTE)
             for run in measured.runs
-            if run.role == "backend" and len(run.evaluations) and run.answers["wrong"].isna().all()
-            if not is_specified or len(run.answers)
+            if run.role == "backend"
+            and len(run.learning.evaluations)
+            and run.learning.answers["wrong"].isna().all()
+            if not is_specified or len(run.learning.answers)
         }
         if errors:
             yield cls(errors=errors)
@@ -360,11 +362,11 @@ class RoundsAdded(ComparisonWarning):
 
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
-        labels = tuple(run.label for run in measured.runs if run.added_at)
+        labels = tuple(run.label for run in measured.runs if run.journal.added_at)
         baseline = measured.baseline
-        if labels and baseline is not None and baseline.added_at:
+        if labels and baseline is not None and baseline.journal.added_at:
             blocks = baseline.steady_blocks
-            later = blocks[blocks["first_step"] >= min(baseline.added_at)]
+            later = blocks[blocks["first_step"] >= min(baseline.journal.added_at)]
             yield cls(
                 labels=labels,
                 num_added=later["round"].nunique(),

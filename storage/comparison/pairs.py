@@ -47,7 +47,7 @@ def timing_of(run: Evidence, rounds: pd.DataFrame) -> Timing:
         blocks=blocks,
         rounds=rounds,
         compile_latencies=tuple(run.compile_latencies),
-        has_moved=bool(run.moved_at),
+        has_moved=bool(run.journal.moved_at),
     )
 
 

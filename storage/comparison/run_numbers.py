@@ -47,8 +47,8 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     """The numbers of a run from its present data."""
     steady, compiled = run.steady_blocks, run.blocks[run.blocks["compiled"].to_numpy(bool)]
     flops_per_second = _per_second(run, run.workload.get("flops_per_step"))
-    breaks = run.graph_breaks if run.has_compiled else None
-    frames = run.compiled_frames
+    breaks = run.compiling.graph_breaks if run.has_compiled else None
+    frames = run.compiling.frames
     precision = spec.precision or run.workload.get("precision")
     return RunNumbers(
         num_steps=len(run.steps),
@@ -66,7 +66,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         accuracy=run.last_evaluation("accuracy"),
         eval_loss=run.last_evaluation("loss"),
         metrics=_last_scores(run, spec.evaluation.primary_split),
-        final_loss=final_loss(run.losses),
+        final_loss=final_loss(run.learning.losses),
         graph_breaks=None if breaks is None else int(breaks["count"].fillna(1).sum()),
         recompiles=int(frames["recompile_reason"].notna().sum()) if len(frames) else None,
         distinct_graph_breaks=None
@@ -95,8 +95,8 @@ class CapturedGraphs:
 
 def captured(run: Evidence) -> CapturedGraphs:
     """The graphs of a run from its present data."""
-    operations = run.compiled_frames["graph_ops"].dropna()
-    reasons = run.graph_breaks["reason"] if run.has_compiled else None
+    operations = run.compiling.frames["graph_ops"].dropna()
+    reasons = run.compiling.graph_breaks["reason"] if run.has_compiled else None
     return CapturedGraphs(
         num_operations=int(operations.sum()) if len(operations) else None,
         num_graphs=int((operations > 0).sum()) if len(operations) else None,
@@ -153,7 +153,7 @@ def _peak_share(run: Evidence, achieved: float | None, precision: Precision | No
 
 def _last_scores(run: Evidence, split: str) -> dict[str, float]:
     """All metrics of the last evaluation of a split without a compiler, by name."""
-    scores = run.scores
+    scores = run.learning.scores
     counts = (scores["split"] == split).to_numpy(bool) & ~scores["compiled"].to_numpy(bool)
     steps = np.where(counts, scores["step"].to_numpy(float), np.nan)
     last = steps == np.fmax.reduce(steps, initial=np.nan)

@@ -60,7 +60,7 @@ class EqualTrainings:
         cls, spec: ExperimentSpec, baseline: Evidence | None, controls: Sequence[Evidence]
     ) -> "EqualTrainings | None":
         """None without a baseline."""
-        begun = [control for control in controls if len(control.losses)]
+        begun = [control for control in controls if len(control.learning.losses)]
         return None if baseline is None else cls(spec, baseline, counted(begun))
 
     @property
@@ -73,11 +73,11 @@ class EqualTrainings:
         """The band of `storage.statistics.parity`; empty without a control."""
         if not self.controls:
             return no_band()
-        return loss_band(self.baseline.losses, self._control_losses, self.precision)
+        return loss_band(self.baseline.learning.losses, self._control_losses, self.precision)
 
     @cached_property
     def loss_fall(self) -> Fall | None:
-        return loss_fall(self.baseline.losses.to_numpy(dtype=float))
+        return loss_fall(self.baseline.learning.losses.to_numpy(dtype=float))
 
     @cached_property
     def has_learned(self) -> bool:
@@ -90,29 +90,29 @@ class EqualTrainings:
 
     @cached_property
     def learned(self) -> float | None:
-        return learned_by_loss([self.baseline.losses, *self._control_losses])
+        return learned_by_loss([self.baseline.learning.losses, *self._control_losses])
 
     @cached_property
     def learned_accuracy(self) -> float | None:
         return learned_by_accuracy(
-            [run.evaluations["accuracy"] for run in (self.baseline, *self.controls)],
+            [run.learning.evaluations["accuracy"] for run in (self.baseline, *self.controls)],
             self.baseline.workload.get("majority_share"),
         )
 
     @property
     def _control_losses(self) -> list[pd.Series]:
-        return [control.losses for control in self.controls]
+        return [control.learning.losses for control in self.controls]
 
     def judge(self, run: Evidence) -> Parity:
         """The parity of a backend that has begun."""
-        if draws_own_numbers(self.baseline.losses, run, self.precision):
+        if draws_own_numbers(self.baseline.learning.losses, run, self.precision):
             return self._judge_own_numbers(run)
         if not self.controls:
-            return rules.judge_without_control(self.baseline.losses, run.losses)
+            return rules.judge_without_control(self.baseline.learning.losses, run.learning.losses)
         parity = rules.judge_losses(
-            self.baseline.losses,
+            self.baseline.learning.losses,
             self._control_losses,
-            run.losses,
+            run.learning.losses,
             self.precision,
             run.num_planned_steps,
             self.band,
@@ -131,17 +131,17 @@ class EqualTrainings:
         excludes them: on a GPU, or if only times are compared, where runs do not record random
         numbers. A script's generators show whether its steps draw random numbers."""
         if not self.spec.workload.is_specified:
-            own, theirs = run.inputs, self.baseline.inputs
+            own, theirs = run.learning.inputs, self.baseline.learning.inputs
             draws = draws_numbers(theirs) and not draws_alike(theirs, own)
             return rules.doubt_first_loss(parity) if draws else parity
-        was_checked = run.randomness.draws_own_numbers is not None
+        was_checked = run.learning.randomness.draws_own_numbers is not None
         surely_same = run.computes_on_cpu and self.spec.kind.trains_fully
         if was_checked or not self.spec.has_dropout or surely_same:
             return parity
         return rules.doubt_dropout(parity)
 
     def _judge_own_numbers(self, run: Evidence) -> Parity:
-        parity = judge_own_numbers(self.baseline.losses, run, self.precision)
+        parity = judge_own_numbers(self.baseline.learning.losses, run, self.precision)
         parity = rules.judge_outcomes(parity, without_interval(self._readings(parity, run, False)))
         return self._judge_learning(parity)
 
@@ -159,9 +159,12 @@ class EqualTrainings:
             after = int(last["step"]) + 1 + (LEAD_STEPS if parity.band_ended else 0)
             least = 0.0 if parity.band_ended else float(last["high"] - last["baseline"])
         trainings = Trainings(
-            equals=[(run.losses, run.evaluations) for run in (self.baseline, *self.controls)],
-            losses=run.losses,
-            evaluations=run.evaluations,
+            equals=[
+                (run.learning.losses, run.learning.evaluations)
+                for run in (self.baseline, *self.controls)
+            ],
+            losses=run.learning.losses,
+            evaluations=run.learning.evaluations,
             samples_per_step=self.baseline.workload.get("samples_per_step") or 1,
             learned=self.learned,
             learned_accuracy=self.learned_accuracy,
@@ -182,14 +185,14 @@ def judge_parity(
     if run.role != "backend" or not spec.compares_losses:
         return None
     parity = _judge(spec, equals, run)
-    if run.batch_times > 1 and not run.state_of_losses.ended_early:
+    if run.batch_times > 1 and not run.learning.state.ended_early:
         return parity  # No other run decides what is known of another training.
     compared = [run] if equals is None else [run, equals.baseline, *equals.controls]
     early = next(
         (
             judged
             for judged in compared
-            if judged.state_of_losses.ended_early
+            if judged.learning.state.ended_early
             and not (judged.role == "control" and judged.made_all_steps)
         ),
         None,
@@ -197,36 +200,36 @@ def judge_parity(
     early = early or next((judged for judged in compared if _is_partial(spec, judged)), None)
     if early is None and equals is not None and _is_far_shorter(spec, run, equals.baseline):
         lengths: dict[str, Any] = {
-            "steps_done": len(run.losses),
-            "num_steps": len(equals.baseline.losses),
+            "steps_done": len(run.learning.losses),
+            "num_steps": len(equals.baseline.learning.losses),
         }
         return rules.judge_end(parity, None, "far shorter", **lengths)
     if early is None:
         return parity
-    is_over = early.state_of_losses is RunState.FINISHED
+    is_over = early.learning.state is RunState.FINISHED
     steps_done = _last_finite(early) + 1 if is_over else early.steps_of_losses
     done: dict[str, Any] = {"steps_done": steps_done, "num_steps": early.num_steps}
-    end, state = run.state_of_losses.early_end, early.state_of_losses
+    end, state = run.learning.state.early_end, early.learning.state
     return rules.judge_end(parity, end, role=early.role, state=state, **done)
 
 
 def _is_far_shorter(spec: ExperimentSpec, run: Evidence, baseline: Evidence) -> bool:
     """Whether a script ended by itself, for example by a time budget, before half of the baseline's
     steps: too early to say that it trains alike."""
-    is_over = run.state_of_losses is RunState.FINISHED
+    is_over = run.learning.state is RunState.FINISHED
     return (
         not spec.workload.has_known_length
         and is_over
-        and 0 < 2 * len(run.losses) < len(baseline.losses)
+        and 0 < 2 * len(run.learning.losses) < len(baseline.learning.losses)
     )
 
 
 def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:
     """Whether a training finished, but its journal lacks the last steps, or its losses are not
     finite there; then nothing later can be compared."""
-    if run.state_of_losses is not RunState.FINISHED or run.losses.empty:
+    if run.learning.state is not RunState.FINISHED or run.learning.losses.empty:
         return False
-    last = int(run.losses.index[-1])
+    last = int(run.learning.losses.index[-1])
     has_length = spec.kind.trains_fully and spec.workload.has_known_length
     lacks_steps = has_length and last + 1 < run.num_planned_steps
     return lacks_steps or _last_finite(run) + LEAD_STEPS < last
@@ -234,7 +237,7 @@ def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:
 
 def _last_finite(run: Evidence) -> int:
     """The last step with a finite loss; -1 without one."""
-    finite = run.losses.index[np.isfinite(run.losses)]
+    finite = run.learning.losses.index[np.isfinite(run.learning.losses)]
     return int(finite.max()) if len(finite) else -1
 
 
@@ -256,18 +259,18 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
         unlike = _first_unlike(equals.baseline, other)
         if unlike is not None:
             return _judge_before(equals, run, unlike)
-    if any(len(judged.steps) and judged.losses.empty for judged in (equals.baseline, run)):
+    if any(len(judged.steps) and judged.learning.losses.empty for judged in (equals.baseline, run)):
         return rules.unknown("no losses")
     parity = equals.judge(run)
-    if run.randomness.inference_draws:
+    if run.learning.randomness.inference_draws:
         return break_parity(parity, rules.ParityFinding(kind="draws in inference"))
     return parity
 
 
 def _first_unlike(baseline: Evidence, other: Evidence) -> ParityFinding | None:
     """The first difference between what two runs were given: data, or settings of optimizers."""
-    data = first_difference(baseline.inputs, other.inputs)
-    settings = first_other_settings(baseline.inputs, other.inputs)
+    data = first_difference(baseline.learning.inputs, other.learning.inputs)
+    settings = first_other_settings(baseline.learning.inputs, other.learning.inputs)
     is_control = other.role == "control"
     if settings is not None and (data is None or settings["first_step"] <= data["first_step"]):
         facts = {**settings, "is_control": is_control, "clock_reads": baseline.clock_reads}
@@ -282,14 +285,13 @@ def _judge_before(equals: EqualTrainings, run: Evidence, unlike: ParityFinding) 
     a fault may also have caused it. Otherwise unknown."""
     last_alike = unlike.figures["last_alike"]
     if last_alike is not None:
-        losses, evaluations = run.losses, run.evaluations
-        before = equals.judge(
-            replace(
-                run,
-                losses=losses[losses.index <= last_alike],
-                evaluations=evaluations[evaluations.index <= last_alike + 1],
-            )
+        losses, evaluations = run.learning.losses, run.learning.evaluations
+        until_then = replace(
+            run.learning,
+            losses=losses[losses.index <= last_alike],
+            evaluations=evaluations[evaluations.index <= last_alike + 1],
         )
+        before = equals.judge(replace(run, learning=until_then))
         if before.verdict == "broken":
             return before
     return Parity(verdict="unknown", findings=(unlike,))
@@ -303,7 +305,7 @@ def _outcome(baseline: Evidence, run: Evidence) -> dict[str, Any]:
     """The last evaluations of two complete trainings with as many samples, and whether the run's is
     surely worse; empty if they were not evaluated."""
     if any(
-        judged.state_of_losses is not RunState.FINISHED or judged.evaluations.empty
+        judged.learning.state is not RunState.FINISHED or judged.learning.evaluations.empty
         for judged in (baseline, run)
     ):
         return {}
@@ -347,9 +349,9 @@ def draws_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) 
     if the first losses agree, or if the run is wrong without dropout and each of its dropouts drops
     exactly as many numbers as without a compiler.
     """
-    randomness = run.randomness
+    randomness = run.learning.randomness
     if not randomness.draws_own_numbers or _agree_at_first(
-        baseline, run.losses, randomness.loss_spread
+        baseline, run.learning.losses, randomness.loss_spread
     ):
         return False
     eager, compiled = (
@@ -370,7 +372,7 @@ def _agree_at_first(baseline: pd.Series, losses: pd.Series, spread: float) -> bo
 def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) -> Parity:
     """The parity from the three checks; the losses of training must only be finite where the
     baseline's are. The caller judges windows and evaluations."""
-    randomness = run.randomness
+    randomness = run.learning.randomness
     parity = _without_dropout(randomness, precision)
     faults = find_dropout_faults(randomness.drawn(compiled=False), randomness.drawn(compiled=True))
     if faults:
@@ -381,7 +383,7 @@ def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) 
     redrawn = find_redraw_fault(randomness.distances, randomness.changes, precision)
     if redrawn is not None:
         parity = _broken(parity, ParityFinding(kind="redraws differ", figures=asdict(redrawn)))
-    wrong = _first_not_finite(baseline, run.losses)
+    wrong = _first_not_finite(baseline, run.learning.losses)
     if wrong is not None:
         finding = ParityFinding(kind="not finite", figures={"first_step_outside": wrong})
         parity = replace(_broken(parity, finding), first_step_outside=wrong)

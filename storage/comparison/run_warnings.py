@@ -171,7 +171,7 @@ class LossNotFinite(ComparisonWarning):
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
         for run in measured.processes:
-            wrong = run.losses.index[~np.isfinite(run.losses)]
+            wrong = run.learning.losses.index[~np.isfinite(run.learning.losses)]
             if len(wrong):
                 yield cls(run=run.label, step=int(wrong[0]))
 
@@ -287,12 +287,12 @@ class Resumed(ComparisonWarning):
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
         for run in measured.processes:
-            if run.resumed_at:
+            if run.journal.resumed_at:
                 yield cls(
                     run=run.label,
-                    steps=run.resumed_at,
+                    steps=run.journal.resumed_at,
                     has_compiled=run.has_compiled,
-                    moves=run.moved_at,
+                    moves=run.journal.moved_at,
                 )
 
     def sentence(self) -> Sentence:
@@ -328,7 +328,9 @@ class RepeatedLines(ComparisonWarning):
 
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
-        if num_lines := {run.label: run.left_out for run in measured.processes if run.left_out}:
+        if num_lines := {
+            run.label: run.journal.left_out for run in measured.processes if run.journal.left_out
+        }:
             yield cls(num_lines=num_lines)
 
     def sentence(self) -> Sentence:
@@ -347,7 +349,9 @@ class MissingLines(ComparisonWarning):
 
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
-        if num_lines := {run.label: run.missing for run in measured.processes if run.missing}:
+        if num_lines := {
+            run.label: run.journal.missing for run in measured.processes if run.journal.missing
+        }:
             yield cls(num_lines=num_lines)
 
     def sentence(self) -> Sentence:

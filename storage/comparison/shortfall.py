@@ -60,7 +60,9 @@ def find_shortfall(
 
 def _worse_final_loss(equals: Sequence[Evidence], run: Evidence) -> Shortfall | None:
     """Judges the means over the last steps that all runs made."""
-    recorded = [each_run.losses for each_run in (*equals, run) if len(each_run.losses)]
+    recorded = [
+        each_run.learning.losses for each_run in (*equals, run) if len(each_run.learning.losses)
+    ]
     if len(recorded) <= len(equals):
         return None
     last = min(int(series.index.max()) for series in recorded)
@@ -92,7 +94,7 @@ def _error(losses: Floats) -> float:
 
 def _worse_evaluation_loss(equals: Sequence[Evidence], run: Evidence) -> Shortfall | None:
     values = _last_evaluations(equals, run, "loss")
-    losses = equals[0].losses.to_numpy(float)
+    losses = equals[0].learning.losses.to_numpy(float)
     if values is None or not len(losses):
         return None
     end, start = _end(losses), losses[:MIN_WINDOW_STEPS]
@@ -125,7 +127,7 @@ def _worse_accuracy(equals: Sequence[Evidence], run: Evidence) -> Shortfall | No
 def _last_evaluations(equals: Sequence[Evidence], run: Evidence, column: str) -> list[float] | None:
     """The values at the last evaluation that all runs made after as many samples, the run's last;
     None without one. An evaluated loss that is missing diverged."""
-    frames = [training.evaluations[column] for training in (*equals, run)]
+    frames = [training.learning.evaluations[column] for training in (*equals, run)]
     steps = frames[-1].index * run.batch_times
     common = steps[steps.isin(frames[0].index)]
     for frame in frames[1:-1]:
