@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
@@ -29,8 +29,8 @@ from breakeven.runner.worker.callbacks import Callback, TrainingState
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.model.workload import Workload, load_workload
-from breakeven.runner.worker.training.training import Trainer
+from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
+from breakeven.runner.worker.training.training_loop import Trainer
 from breakeven.runner.worker.turn_source import Turns
 from tests.faults.trial import FOLDER, WORKLOADS
 

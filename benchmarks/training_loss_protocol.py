@@ -19,7 +19,7 @@ import torch
 from benchmarks.parity_recording import quieten
 from benchmarks.tables import markdown
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
-from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.model.loaded_workload import load_workload
 from tests.faults.judging import judge_trial
 from tests.faults.trial import train_variants
 

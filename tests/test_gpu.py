@@ -28,7 +28,7 @@ from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device import nvml
 from breakeven.runner.worker.device.devices import CudaClock, CudaDevice
 from breakeven.runner.worker.device.nvml import THROTTLE_REASONS, NvidiaDriver
-from breakeven.runner.worker.device.processes import ExperimentProcesses
+from breakeven.runner.worker.device.other_processes import ExperimentProcesses
 from breakeven.runner.worker.process import is_out_of_memory
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 from tests.runner.worker.script.scripts import Ran
@@ -442,7 +442,7 @@ def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
     last = torch.cuda.device_count() - 1
     code = (
         "import torch; from breakeven.runner.worker.device.nvml import NvidiaDriver, pynvml; "
-        "from breakeven.runner.worker.device.processes import ExperimentProcesses; "
+        "from breakeven.runner.worker.device.other_processes import ExperimentProcesses; "
         "found = NvidiaDriver(torch.device('cuda:0'), ExperimentProcesses('x')); "
         "print(pynvml.nvmlDeviceGetUUID(found._handle))"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir

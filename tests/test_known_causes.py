@@ -24,7 +24,7 @@ from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._inductor import scheduler
 from torch.utils.data import DataLoader, Dataset
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.exit_status import explain
 from breakeven.runner.protocol.records import Exit

@@ -14,7 +14,7 @@ import pytest
 from torch._dynamo import list_backends, register_backend
 from torch.fx import GraphModule
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.comparison.results import Result

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.protocol.data_dir import DataDir

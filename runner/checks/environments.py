@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.checks.user_code import allowed
+from breakeven.runner.checks.allowed_code import allowed
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine.run_environment import without_own_python
 from breakeven.runner.protocol.data_dir import DataDir

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.cluster.driver import JobLost
 from breakeven.runner.cluster.host import WORKER, Delivery, HomeFile, Host, NodeFacts, facts
 from breakeven.runner.errors import RunnerError

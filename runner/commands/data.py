@@ -11,7 +11,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments import disk_space, trash
 from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.files import parse_size
-from breakeven.runner.machine import environments
+from breakeven.runner.machine import uv_environments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
 from breakeven.runner.texts import printable
@@ -137,14 +137,14 @@ def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _clean_environments(data_dir: DataDir, names: Sequence[str]) -> int:
     known = {
-        environment.name: environment for environment in environments.uv_environments(data_dir)
+        environment.name: environment for environment in uv_environments.uv_environments(data_dir)
     }
 
     def remove(name: str) -> str:
         if name not in known:
             raise RunnerError(f"no such environment in {data_dir.environments}")
         freed = disk_space.size_of(known[name].folder)
-        environments.remove(data_dir, known[name])
+        uv_environments.remove(data_dir, known[name])
         return f"{freed / 1e6:,.1f} MB freed"
 
     for environment in () if names else known.values():

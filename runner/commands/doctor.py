@@ -18,15 +18,15 @@ from importlib import metadata
 from pathlib import Path
 
 from breakeven.runner.commands.entry import tell
-from breakeven.runner.doctor.data_folder import check_disk, check_run_folders
-from breakeven.runner.doctor.findings import Finding, Health, worst
-from breakeven.runner.doctor.machine import (
+from breakeven.runner.doctor.data_folder_checks import check_disk, check_run_folders
+from breakeven.runner.doctor.health_finding import Finding, Health, worst
+from breakeven.runner.doctor.machine_checks import (
     check_devices,
     check_notifications,
     check_packages,
     check_python,
 )
-from breakeven.runner.doctor.processes import check_processes
+from breakeven.runner.doctor.process_checks import check_processes
 from breakeven.runner.errors import NotWritable, RunnerError
 from breakeven.runner.logs import log_action
 from breakeven.runner.masking import mask, mask_private

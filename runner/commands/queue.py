@@ -18,7 +18,7 @@ from breakeven.runner.arguments.filters import (
 )
 from breakeven.runner.arguments.options import add_spec_options
 from breakeven.runner.checks.environments import check_environments
-from breakeven.runner.checks.experiment import check_at_once
+from breakeven.runner.checks.refused_experiments import check_at_once
 from breakeven.runner.commands.cluster import (
     add_cluster_options,
     join_until_stopped,

@@ -16,10 +16,10 @@ from breakeven.runner.arguments.options import (
     read_script,
     read_spec,
 )
-from breakeven.runner.checks import own_code
+from breakeven.runner.checks import code_run_before
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE, allowed_folders
 from breakeven.runner.checks.environments import check_environments, is_own
-from breakeven.runner.checks.experiment import check
-from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.checks.refused_experiments import check
 from breakeven.runner.commands.entry import Add, tell
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
@@ -32,7 +32,7 @@ from breakeven.runner.experiments.queue import (
 )
 from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
-from breakeven.runner.machine.environments import resolved
+from breakeven.runner.machine.uv_environments import resolved
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import moved_spec
 from breakeven.runner.protocol.run_progress import RunProgress
@@ -159,7 +159,7 @@ def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
         options.allow_code = [*options.allow_code, folder, file.parent]
     if hasattr(options, "allow_code"):  # `queue add` starts no supervisor.
         _allow_code(data_dir, options)
-        own_code.remember(spec, options.allow_code)
+        code_run_before.remember(spec, options.allow_code)
     return spec
 
 
@@ -193,7 +193,7 @@ def allow_code_again(
     """Allows what `--allow-code` names, and the code of experiments that this account ran before by
     naming it in a command. A supervisor that is running keeps its folders, and may have these."""
     _allow_code(data_dir, options)
-    folders = [folder for spec in specs for folder in own_code.folders_for(spec)]
+    folders = [folder for spec in specs for folder in code_run_before.folders_for(spec)]
     missing = [folder for folder in dict.fromkeys(folders) if str(folder) not in allowed_folders()]
     if missing and _is_free(data_dir.supervisor_lock):
         pass_on(missing)

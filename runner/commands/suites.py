@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from breakeven.runner.arguments.options import FIELDS, add_field_options, checked, read_fields
-from breakeven.runner.checks.experiment import check_at_once
+from breakeven.runner.checks.refused_experiments import check_at_once
 from breakeven.runner.commands.entry import tell
 from breakeven.runner.experiments.queue_order import startable
 from breakeven.runner.files import is_locked
@@ -17,7 +17,7 @@ from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.values import read_whole_number, split_at_commas
 from breakeven.runner.specs.variants import Settings
 from breakeven.runner.suites import SUITES
-from breakeven.runner.suites.matrix import (
+from breakeven.runner.suites.suite_matrix import (
     PARTS,
     SUITE_SCENARIOS,
     Matrix,

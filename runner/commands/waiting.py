@@ -15,10 +15,9 @@ from importlib.util import find_spec
 from shutil import get_terminal_size
 from types import FrameType
 
-from breakeven.runner.checks.experiment import check_at_once, check_user_code
+from breakeven.runner.checks.refused_experiments import check_at_once, check_user_code
 from breakeven.runner.commands.entry import BAD_INPUT, FROM_INPUT, tell
 from breakeven.runner.errors import Refused
-from breakeven.runner.exclusive import REPEATS
 from breakeven.runner.experiments import queue_order
 from breakeven.runner.experiments.queue import (
     Experiment,
@@ -31,6 +30,7 @@ from breakeven.runner.experiments.queue import (
 from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import read_capabilities
 from breakeven.runner.machine.occupancy import outlook
+from breakeven.runner.ports_and_locks import REPEATS
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import each_event

@@ -6,7 +6,7 @@ warm compilation.
 """
 
 from breakeven.runner.suites import huggingface, timm, torchbench
-from breakeven.runner.suites.matrix import Suite
+from breakeven.runner.suites.suite_matrix import Suite
 
 TORCHBENCH_MODELS = ("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama")
 HUGGINGFACE_MODELS = ("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification")

@@ -1,7 +1,7 @@
 """Models of transformers, in the sizes of the Dynamo harness's `huggingface.py`."""
 
 from breakeven.runner.specs.training import NO_OPTIMIZER
-from breakeven.runner.suites.matrix import Suite, SuiteModel
+from breakeven.runner.suites.suite_matrix import Suite, SuiteModel
 
 BATCH_SIZES = {
     "AlbertForMaskedLM": 8 // 2,

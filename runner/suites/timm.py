@@ -1,6 +1,6 @@
 """Models of timm, in the sizes of the Dynamo harness's `timm_models.py`."""
 
-from breakeven.runner.suites.matrix import Suite, SuiteModel
+from breakeven.runner.suites.suite_matrix import Suite, SuiteModel
 
 BATCH_SIZES = {
     "adv_inception_v3": 128,

@@ -1,6 +1,6 @@
 """Models of TorchBench, in the sizes of the Dynamo harness's `torchbench.py`."""
 
-from breakeven.runner.suites.matrix import PARTS, Suite, SuiteModel
+from breakeven.runner.suites.suite_matrix import PARTS, Suite, SuiteModel
 
 BATCH_SIZES = {
     "BERT_pytorch": 128,

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.exclusive import held_by_another
 from breakeven.runner.experiments.added_rounds import NOT_ADDED
 from breakeven.runner.files import NO_ROOM, lacks_room
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import memory_bytes
 from breakeven.runner.masking import mask
 from breakeven.runner.notifications import Notifier
+from breakeven.runner.ports_and_locks import held_by_another
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.records import Exit

@@ -20,7 +20,6 @@ from dataclasses import replace
 
 from breakeven.runner.checks.environments import check_allowed
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.exclusive import ALONE, REPEATS
 from breakeven.runner.experiments.added_rounds import begin_next_process, rounds_to_add
 from breakeven.runner.experiments.queue import Experiment, add_run, check_membership, submit
 from breakeven.runner.files import lacks_room
@@ -28,6 +27,7 @@ from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.more_controls import judged_runs, why_another_control
+from breakeven.runner.ports_and_locks import ALONE, REPEATS
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.events import each_event

@@ -100,7 +100,7 @@ def _load_like(like: RunDir) -> dict[str, Any]:
         _function(spec.experiment.entry)
         if spec.experiment.workload.is_own_program:
             return {}
-        from breakeven.runner.worker.model.workload import load_workload
+        from breakeven.runner.worker.model.loaded_workload import load_workload
 
         return {"workload": load_workload(spec.experiment)}
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.compiler.compiling import repeated_blocks
+from breakeven.runner.worker.compiler.compile_with_backend import repeated_blocks
 from breakeven.runner.worker.data.splits import RankPart
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.event_log import EventLog

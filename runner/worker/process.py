@@ -19,7 +19,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.data.hub import go_offline_without_hub
 
-CHECK_COMMAND = ("-m", "breakeven.runner.checks.experiment")
+CHECK_COMMAND = ("-m", "breakeven.runner.checks.refused_experiments")
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
 OUT_OF_MEMORY = (
     "out of memory",

@@ -25,18 +25,22 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.compiler.compiling import block_paths, explained, set_ddp_mode
+from breakeven.runner.worker.compiler.compile_with_backend import (
+    block_paths,
+    explained,
+    set_ddp_mode,
+)
 from breakeven.runner.worker.compiler.observer import save_outputs
 from breakeven.runner.worker.context import ALONE, RankGroup, RunContext
 from breakeven.runner.worker.correctness.accuracy import AccuracyCheck
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import cpu_name, open_device
 from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.models import perturb, weights_sha256
-from breakeven.runner.worker.model.workload import Workload, load_workload
+from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
 from breakeven.runner.worker.process import name_of_visible
-from breakeven.runner.worker.training.training import ForwardPasses, Trainer
+from breakeven.runner.worker.training.training_loop import ForwardPasses, Trainer
 from breakeven.runner.worker.turn_source import Turns
 from breakeven.runner.worker.user_code import keep_sources
 

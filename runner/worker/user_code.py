@@ -9,7 +9,7 @@ from textwrap import shorten
 from types import ModuleType
 from typing import Any, cast
 
-from breakeven.runner.checks.user_code import locate
+from breakeven.runner.checks.allowed_code import locate
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -6,7 +6,7 @@ of the steps into two groups is as likely as the actual one. A permutation test 
 the actual division with all others; it is exact for every distribution.
 
 Each dropout was probed on the same known numbers with and without a compiler
-(`runner.worker.correctness.random_numbers`), so counts and means are compared as those of two
+(`runner.worker.correctness.own_random_numbers`), so counts and means are compared as those of two
 samples.
 """
 

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from breakeven.runner.arguments.options import FIELDS, command_line
-from breakeven.runner.doctor.machine import INSTALL_COMPILER
+from breakeven.runner.doctor.machine_checks import INSTALL_COMPILER
 from breakeven.runner.errors import OF_COMPILERS, TRACEBACK, InvalidSpec
-from breakeven.runner.exclusive import held_by_another
+from breakeven.runner.ports_and_locks import held_by_another
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import with_ladder

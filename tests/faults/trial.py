@@ -13,7 +13,7 @@ import torch
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._dynamo.callback import callback_handler
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import (
     DataSpec,
@@ -27,7 +27,7 @@ from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.script.running import run_script
+from breakeven.runner.worker.script.run_script import run_script
 from breakeven.runner.worker.session import run_session
 from tests.faults import late_faults, planted_faults
 from tests.faults.dropout_faults import OWN_NUMBERS

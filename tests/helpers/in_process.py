@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from breakeven.runner.checks import data, experiment
+from breakeven.runner.checks import data_file, refused_experiments
 from breakeven.runner.commands.waiting import Storage
 from breakeven.runner.errors import UnusableData
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -17,15 +17,15 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 @contextmanager
 def files_read_here() -> Iterator[None]:
     """The first rows of data files."""
-    from breakeven.runner.worker.data import head
+    from breakeven.runner.worker.data import file_preview
 
-    def read(path: Path, *_version: int) -> data.Head:
-        content = json.loads(json.dumps(head.beginning(path)))
+    def read(path: Path, *_version: int) -> data_file.Head:
+        content = json.loads(json.dumps(file_preview.beginning(path)))
         if "error" in content:
             raise UnusableData(content["error"])
-        return data.Head.from_dict(content)
+        return data_file.Head.from_dict(content)
 
-    with mock.patch.object(data, "_read_head", read):
+    with mock.patch.object(data_file, "_read_head", read):
         yield
 
 
@@ -38,7 +38,7 @@ def torch_asked_here() -> Iterator[None]:
 
         return settings_check.first_refused(ExperimentSpec.from_json(spec_json))
 
-    with mock.patch.object(experiment, "_first_refused", first_refused):
+    with mock.patch.object(refused_experiments, "_first_refused", first_refused):
         yield
 
 

@@ -14,7 +14,7 @@ import torch
 from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import clear_compilation_metrics
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
@@ -26,7 +26,7 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.worker.model.transformers_models import BUILTIN_CONFIGURATIONS
 from breakeven.runner.worker.session import run_session
 from breakeven.runner.worker.turn_source import Turns
 

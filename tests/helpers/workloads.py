@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from breakeven.runner.worker.model.workload import Workload, load_workload
+from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
 
 BUILTIN = {
     "text_classification": ("builtin:bert-tiny", "builtin:reviews"),

@@ -19,8 +19,8 @@ from streamlit.testing.v1 import AppTest
 
 from breakeven import serve
 from breakeven.runner import secret_link
-from breakeven.runner.checks import user_code
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks import allowed_code
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.processes import ProcessIdentity
@@ -520,7 +520,7 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(fo
         path = uploads.keep_script(name, b"import breakeven\n")
         assert path.parent.parent == permissions.scripts() and path.name == f"{stem}.py"
         assert [file.name for file in path.parent.iterdir()] == [path.name]
-        assert user_code.locate(str(path))[0] == path.resolve()
+        assert allowed_code.locate(str(path))[0] == path.resolve()
     assert uploads.keep_script("a.py", b"1") != uploads.keep_script("a.py", b"2")
     with pytest.raises(uploads.UploadRefused, match=r"must end in \.py"):
         uploads.keep_script("a.csv", b"1")

@@ -12,8 +12,8 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Selectbox
 
-from breakeven.runner.checks.data import Head
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
+from breakeven.runner.checks.data_file import Head
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.machine import capabilities
 from breakeven.runner.machine.capabilities import Device, read_capabilities, visible_hardware

@@ -16,7 +16,7 @@ from typing import Any
 
 import streamlit as st
 
-from breakeven.runner.checks import user_code
+from breakeven.runner.checks import allowed_code
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.logs import log
 from breakeven.runner.project import PROJECT_ROOT
@@ -106,7 +106,7 @@ def allowed_folders() -> list[Path]:
 
 def check_files(spec: ExperimentSpec) -> None:
     """Raises `InvalidSpec` for a path that this session may not use, before anything reads it;
-    `runner.checks.user_code` decides about code by path."""
+    `runner.checks.allowed_code` decides about code by path."""
     check_path(spec.model, "model.source")
     check_path(spec.data, "data.source")
 
@@ -149,7 +149,7 @@ def scripts_may_run() -> bool:
     """Whether this session may upload scripts: it may act, it uses only this machine, and the
     operator lets uploaded scripts run."""
     folder = scripts().resolve()
-    named = [Path(entry).expanduser().resolve() for entry in user_code.allowed_folders()]
+    named = [Path(entry).expanduser().resolve() for entry in allowed_code.allowed_folders()]
     return any(map(folder.is_relative_to, named)) and may_act() and not files_are_limited()
 
 
@@ -158,5 +158,5 @@ def let_scripts_run() -> None:
     only the account that serves this dashboard can upload, that others are not served, and that the
     system lists the owner of each connection."""
     if sys.platform == "linux" and not doors.serves_others():
-        listed = [*user_code.allowed_folders(), str(scripts())]
-        os.environ[user_code.CODE_VARIABLE] = os.pathsep.join(dict.fromkeys(listed))
+        listed = [*allowed_code.allowed_folders(), str(scripts())]
+        os.environ[allowed_code.CODE_VARIABLE] = os.pathsep.join(dict.fromkeys(listed))

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, get_args
 
 import streamlit as st
 
-from breakeven.runner.checks.user_code import allowed_folders
+from breakeven.runner.checks.allowed_code import allowed_folders
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.machine import environments
+from breakeven.runner.machine import uv_environments
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
@@ -423,9 +423,9 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
 
 def _environments() -> tuple[str, ...]:
     """Breakeven's own Python, and the environments that commands have made."""
-    made = environments.uv_environments(data_dir())
+    made = uv_environments.uv_environments(data_dir())
     return (
-        f"{environments.OWN}={sys.executable}",
+        f"{uv_environments.OWN}={sys.executable}",
         *(f"{environment.name}={environment.python}" for environment in made),
     )
 

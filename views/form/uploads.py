@@ -12,7 +12,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.logs import log_action
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES

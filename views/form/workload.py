@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.checks.data import Head, locate, read_head
-from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.checks.data_file import Head, locate, read_head
 from breakeven.runner.errors import InvalidSpec, UnusableData
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec

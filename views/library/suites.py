@@ -15,7 +15,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Settings
 from breakeven.runner.suites import SUITES
-from breakeven.runner.suites.matrix import (
+from breakeven.runner.suites.suite_matrix import (
     PARTS,
     SUITE_SCENARIOS,
     Matrix,

@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.arguments.options import command_line
-from breakeven.runner.checks import experiment as checks
+from breakeven.runner.checks import refused_experiments as checks
 from breakeven.runner.checks.environments import check_environments
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.queue import (

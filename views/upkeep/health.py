@@ -14,10 +14,10 @@ from typing import Any, Literal
 import streamlit as st
 
 from breakeven.runner.commands.doctor import look
-from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.doctor.health_finding import Finding, Health
 from breakeven.runner.experiments.disk_space import size_of
 from breakeven.runner.logs import read_log
-from breakeven.runner.machine.environments import UvEnvironment, remove, uv_environments
+from breakeven.runner.machine.uv_environments import UvEnvironment, remove, uv_environments
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.texts import printable

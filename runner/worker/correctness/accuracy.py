@@ -21,14 +21,14 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.observer import MAX_REASON_CHARACTERS, CompileObserver
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.correctness.judgement import (
+from breakeven.runner.worker.correctness.batch_tensors import BASELINE, Name, Outcome, Trial
+from breakeven.runner.worker.correctness.equal_tensors import (
     Judgement,
     default_tolerance,
     judge,
     own_scales,
 )
-from breakeven.runner.worker.correctness.trial import BASELINE, Name, Outcome, Trial
-from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.model.loaded_workload import Workload
 from breakeven.runner.worker.process import is_out_of_memory
 from breakeven.runner.worker.turn_source import Turns
 

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.worker.context import ALONE, RankGroup
 from breakeven.runner.worker.data.splits import IGNORE
-from breakeven.runner.worker.model.workload import Align
+from breakeven.runner.worker.model.loaded_workload import Align
 from breakeven.runner.worker.step.inference import Answer, Question
 
 CONTRACTIONS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 from torch import Tensor
 
-from breakeven.runner.checks.data import is_folder, locate
+from breakeven.runner.checks.data_file import is_folder, locate
 from breakeven.runner.errors import UnusableData, WorkloadError
 from breakeven.runner.specs.experiment import DataSpec
 from breakeven.runner.worker.data.hub import hub_advice

@@ -24,7 +24,7 @@ from breakeven.runner.worker.device.base import (
     WallClock,
 )
 from breakeven.runner.worker.device.nvml import NOT_RECORDED, NvidiaDriver, Unavailable
-from breakeven.runner.worker.device.processes import ExperimentProcesses
+from breakeven.runner.worker.device.other_processes import ExperimentProcesses
 
 PCI = Path("/sys/bus/pci/devices")
 

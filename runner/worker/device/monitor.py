@@ -21,7 +21,7 @@ from breakeven.runner.machine.cpus import CpuAllowance, cpu_allowance, cpu_group
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable
-from breakeven.runner.worker.device.processes import (
+from breakeven.runner.worker.device.other_processes import (
     TICKS_PER_SECOND,
     ExperimentProcesses,
     OtherProcess,

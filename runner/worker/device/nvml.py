@@ -11,7 +11,11 @@ from typing import Any
 
 import torch
 
-from breakeven.runner.worker.device.processes import ExperimentProcesses, OtherProcess, process_name
+from breakeven.runner.worker.device.other_processes import (
+    ExperimentProcesses,
+    OtherProcess,
+    process_name,
+)
 
 try:
     import pynvml

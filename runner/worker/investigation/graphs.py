@@ -19,9 +19,9 @@ from torch._inductor.compiler_bisector import BisectionResult, CompilerBisector
 from torch.fx import GraphModule
 
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.compiler.compiling import compile_arguments
-from breakeven.runner.worker.correctness.trial import BASELINE, uncompiled
-from breakeven.runner.worker.investigation.outcomes import (
+from breakeven.runner.worker.compiler.compile_with_backend import compile_arguments
+from breakeven.runner.worker.correctness.batch_tensors import BASELINE, uncompiled
+from breakeven.runner.worker.investigation.trial_outcomes import (
     PASSES,
     ROUNDING,
     Outcome,

@@ -23,17 +23,17 @@ from breakeven.runner.specs.follow_ups import Finding
 from breakeven.runner.specs.ladder import RUNGS
 from breakeven.runner.specs.variants import NEED_NO_COMPILER, VARIANT_SETTINGS, Variant
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.correctness.trial import BASELINE
+from breakeven.runner.worker.correctness.batch_tensors import BASELINE
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
-from breakeven.runner.worker.investigation.outcomes import (
+from breakeven.runner.worker.investigation.failing_program import Program, try_program
+from breakeven.runner.worker.investigation.trial_outcomes import (
     PASSES,
     Outcome,
     Trials,
     is_alike,
     is_same,
 )
-from breakeven.runner.worker.investigation.program import Program, try_program
+from breakeven.runner.worker.investigation.trial_process import RemoteBench, Stopped
 from breakeven.runner.worker.session import open_context
 from breakeven.runner.worker.turn_source import Turns
 

@@ -19,11 +19,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.compiler.compiling import Compile, compile_blocks, make_compiler
-from breakeven.runner.worker.correctness.trial import BASELINE, uncompiled
+from breakeven.runner.worker.compiler.compile_with_backend import (
+    Compile,
+    compile_blocks,
+    make_compiler,
+)
+from breakeven.runner.worker.correctness.batch_tensors import BASELINE, uncompiled
 from breakeven.runner.worker.data.splits import EpochBatches, MicroBatch, Split
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.investigation.outcomes import (
+from breakeven.runner.worker.investigation.trial_outcomes import (
     NOT_FINITE,
     PASSES,
     ROUNDING,
@@ -34,9 +38,9 @@ from breakeven.runner.worker.investigation.outcomes import (
     is_plausible,
     raised,
 )
+from breakeven.runner.worker.model.loaded_workload import Workload
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.models import perturb
-from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.model.transformers_models import perturb
 from breakeven.runner.worker.random_state import step_seed
 from breakeven.runner.worker.session import apply_precision
 from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers

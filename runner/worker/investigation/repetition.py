@@ -17,8 +17,8 @@ from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, Ru
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Role
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
-from breakeven.runner.worker.script.running import run_script
+from breakeven.runner.worker.investigation.trial_outcomes import PASSES, Outcome
+from breakeven.runner.worker.script.run_script import run_script
 from breakeven.runner.worker.session import run_session
 from breakeven.runner.worker.turn_source import Turns
 

@@ -12,14 +12,14 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.workload import SuiteModelName
-from breakeven.runner.worker.model.models import without_dropout
-from breakeven.runner.worker.model.workload import (
+from breakeven.runner.worker.model.loaded_workload import (
     TOKEN_METRICS,
     Workload,
     align_classes,
     align_next_tokens,
     random_dataset,
 )
+from breakeven.runner.worker.model.transformers_models import without_dropout
 
 LAYERS = (
     "num_hidden_layers",

@@ -12,7 +12,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.worker.data.splits import IGNORE
-from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.model.loaded_workload import Workload
 
 Term = Callable[[Any, Tensor], Tensor]
 """Computes a 0-dimensional loss from a model's output and a batch's labels."""

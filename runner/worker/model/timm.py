@@ -11,13 +11,13 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import SuiteModelName
 from breakeven.runner.suites.timm import SUITE
-from breakeven.runner.worker.model.models import switch_off_dropout
-from breakeven.runner.worker.model.workload import (
+from breakeven.runner.worker.model.loaded_workload import (
     CLASS_METRICS,
     Workload,
     align_classes,
     random_dataset,
 )
+from breakeven.runner.worker.model.transformers_models import switch_off_dropout
 
 PIXEL_VALUES = 256
 

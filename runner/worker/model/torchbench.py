@@ -13,13 +13,13 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import SuiteModelName
 from breakeven.runner.suites.torchbench import SUITE
-from breakeven.runner.worker.model.models import switch_off_dropout
-from breakeven.runner.worker.model.workload import (
+from breakeven.runner.worker.model.loaded_workload import (
     NUMBER_METRICS,
     Workload,
     align_numbers,
     random_dataset,
 )
+from breakeven.runner.worker.model.transformers_models import switch_off_dropout
 
 PACKAGES = ("torchbenchmark.models", "torchbenchmark.canary_models")
 

@@ -15,7 +15,7 @@ from typing import Any
 from torch._dynamo.decorators import skip
 
 from breakeven.runner.worker.compiler.observer import short_path
-from breakeven.runner.worker.script.compiling import is_library
+from breakeven.runner.worker.script.torch_compile import is_library
 
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 NANOSECONDS = 1_000_000_000

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import breakeven
-from breakeven.runner.worker.script.session import ScriptSession
+from breakeven.runner.worker.script.script_session import ScriptSession
 
 TRANSFORMERS, LIGHTNING, ACCELERATE = "transformers.Trainer", "lightning", "accelerate"
 """Names of the libraries in the journal."""

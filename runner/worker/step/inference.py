@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.compiler.compiling import make_compiler
+from breakeven.runner.worker.compiler.compile_with_backend import make_compiler
 from breakeven.runner.worker.data.splits import WHOLE, RankPart, Split
 from breakeven.runner.worker.model.losses import find_logits
 from breakeven.runner.worker.step.stepping import MixedPrecision

@@ -13,7 +13,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.variants import Scope
 from breakeven.runner.worker.callbacks import Hooks, TrainingState
-from breakeven.runner.worker.compiler.compiling import Compile, leave_alone
+from breakeven.runner.worker.compiler.compile_with_backend import Compile, leave_alone
 from breakeven.runner.worker.context import ParallelModel
 from breakeven.runner.worker.data.splits import MicroBatch
 from breakeven.runner.worker.step.optimizers import make_optimizers

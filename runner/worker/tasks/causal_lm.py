@@ -6,8 +6,13 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
-from breakeven.runner.worker.model.models import make_model, make_tokenizer, text_shape, tokenize
-from breakeven.runner.worker.model.workload import TOKEN_METRICS, Workload, align_next_tokens
+from breakeven.runner.worker.model.loaded_workload import TOKEN_METRICS, Workload, align_next_tokens
+from breakeven.runner.worker.model.transformers_models import (
+    make_model,
+    make_tokenizer,
+    text_shape,
+    tokenize,
+)
 
 TASK = Task(
     learns="the next word of a text",

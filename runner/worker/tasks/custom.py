@@ -13,8 +13,7 @@ from breakeven.runner.specs.training import Metric
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import part_sizes
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
-from breakeven.runner.worker.model.models import switch_off_dropout
-from breakeven.runner.worker.model.workload import (
+from breakeven.runner.worker.model.loaded_workload import (
     CLASS_METRICS,
     NUMBER_METRICS,
     TOKEN_METRICS,
@@ -23,6 +22,7 @@ from breakeven.runner.worker.model.workload import (
     align_classes,
     align_numbers,
 )
+from breakeven.runner.worker.model.transformers_models import switch_off_dropout
 from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.user_code import call
 

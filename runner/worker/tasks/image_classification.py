@@ -12,8 +12,8 @@ from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.hub import from_pretrained
 from breakeven.runner.worker.data.samples import choose_images, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
-from breakeven.runner.worker.model.models import classification_settings, make_model
-from breakeven.runner.worker.model.workload import CLASS_METRICS, Workload, align_classes
+from breakeven.runner.worker.model.loaded_workload import CLASS_METRICS, Workload, align_classes
+from breakeven.runner.worker.model.transformers_models import classification_settings, make_model
 
 DIGITS, VIT = "builtin:digits", "builtin:vit-small"
 

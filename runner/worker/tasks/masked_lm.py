@@ -12,14 +12,14 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
-from breakeven.runner.worker.model.models import (
+from breakeven.runner.worker.model.loaded_workload import TOKEN_METRICS, Workload, align_classes
+from breakeven.runner.worker.model.transformers_models import (
     BERT_MODELS,
     make_model,
     make_tokenizer,
     text_shape,
     tokenize,
 )
-from breakeven.runner.worker.model.workload import TOKEN_METRICS, Workload, align_classes
 
 TASK = Task(
     learns="hidden words of a text",

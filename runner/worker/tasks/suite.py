@@ -5,7 +5,7 @@ import importlib
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_SOURCES, Task
 from breakeven.runner.suites import SUITES
-from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.model.loaded_workload import Workload
 
 TASK = Task(
     learns="nothing: a model of PyTorch's benchmarks on random samples, for its speed",

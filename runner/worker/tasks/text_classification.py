@@ -4,7 +4,8 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
-from breakeven.runner.worker.model.models import (
+from breakeven.runner.worker.model.loaded_workload import CLASS_METRICS, Workload, align_classes
+from breakeven.runner.worker.model.transformers_models import (
     BERT_MODELS,
     classification_settings,
     make_model,
@@ -12,7 +13,6 @@ from breakeven.runner.worker.model.models import (
     text_shape,
     tokenize,
 )
-from breakeven.runner.worker.model.workload import CLASS_METRICS, Workload, align_classes
 
 TASK = Task(
     learns="the label of a text",

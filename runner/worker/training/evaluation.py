@@ -15,8 +15,13 @@ from breakeven.runner.worker.callbacks import Callback, TrainingState
 from breakeven.runner.worker.context import ALONE, RankGroup, RunContext
 from breakeven.runner.worker.correctness.paired_answers import PairedAnswers
 from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.model.loaded_workload import (
+    Align,
+    Workload,
+    align_classes,
+    align_numbers,
+)
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.workload import Align, Workload, align_classes, align_numbers
 from breakeven.runner.worker.step.inference import Answer, Inference, Question
 
 
@@ -31,7 +36,7 @@ class _Tally:
         group: RankGroup,
         compiled: bool,
     ) -> None:
-        from breakeven.runner.worker.model.metrics import Scores  # needs torchmetrics
+        from breakeven.runner.worker.model.task_metrics import Scores  # needs torchmetrics
 
         self.compiled = compiled
         self._objective = objective

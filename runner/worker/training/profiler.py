@@ -11,7 +11,7 @@ from torch.profiler import profile
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.process import loading
-from breakeven.runner.worker.training.kernels import (
+from breakeven.runner.worker.training.kernel_times import (
     Trace,
     by_collective,
     communication,

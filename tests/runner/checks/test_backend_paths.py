@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks import experiment as checks
-from breakeven.runner.checks.user_code import CODE_VARIABLE, locate
+from breakeven.runner.checks import refused_experiments as checks
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE, locate
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec, RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.user_code import load_backend

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from breakeven.runner.checks import data as data_checks
-from breakeven.runner.checks.data import check_data, locate, read_head
+from breakeven.runner.checks import data_file as data_checks
+from breakeven.runner.checks.data_file import check_data, locate, read_head
 from breakeven.runner.errors import InvalidSpec, UnusableData, WorkloadError
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.worker.data.samples import choose_images, choose_texts
@@ -133,7 +133,12 @@ def test_a_pipe_a_folder_and_other_things_are_refused_at_once(tmp_path: Path) ->
 def test_a_pipe_that_took_a_files_place_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     answer = subprocess.run(
-        [sys.executable, "-m", "breakeven.runner.worker.data.head", str(tmp_path / "pipe.csv")],
+        [
+            sys.executable,
+            "-m",
+            "breakeven.runner.worker.data.file_preview",
+            str(tmp_path / "pipe.csv"),
+        ],
         cwd=PROJECT_ROOT,
         capture_output=True,
         timeout=PATIENCE_SECONDS,
@@ -345,7 +350,7 @@ def test_a_folder_of_images_must_have_a_folder_for_each_label(
 def test_the_process_that_reads_is_light(tmp_path: Path) -> None:
     code = (
         "import sys, runpy; sys.argv = ['x', sys.argv[1]]; "
-        "runpy.run_module('breakeven.runner.worker.data.head', run_name='__main__'); "
+        "runpy.run_module('breakeven.runner.worker.data.file_preview', run_name='__main__'); "
         "print(*sys.modules)"
     )
     answer = subprocess.run(

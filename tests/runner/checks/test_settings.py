@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.checks import experiment as settings_check
-from breakeven.runner.checks.experiment import check, check_settings, settings_to_check
+from breakeven.runner.checks import refused_experiments as settings_check
+from breakeven.runner.checks.refused_experiments import check, check_settings, settings_to_check
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec

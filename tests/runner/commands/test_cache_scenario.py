@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.checks.experiment import check
+from breakeven.runner.checks.refused_experiments import check
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.project import PROJECT_ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.commands import start
 from breakeven.runner.commands.cli import main
 from breakeven.runner.files import FileLock

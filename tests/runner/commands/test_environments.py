@@ -14,7 +14,7 @@ from breakeven.runner.checks.environments import check_allowed, why_unfit
 from breakeven.runner.commands.cli import main
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec, RunnerError
 from breakeven.runner.experiments.queue import find_experiment, submit
-from breakeven.runner.machine.environments import OWN, resolved, uv_environments
+from breakeven.runner.machine.uv_environments import OWN, resolved, uv_environments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec

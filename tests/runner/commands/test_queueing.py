@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks import experiment
+from breakeven.runner.checks import refused_experiments
 from breakeven.runner.commands import cli
 from breakeven.runner.experiments.queue import Experiment, experiments
 from breakeven.runner.machine import capabilities
@@ -22,7 +22,7 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that would import torch fails."""
     fails = (sys.executable, "-c", "raise SystemExit('torch was called')")
     monkeypatch.setattr(capabilities, "PROBE_COMMAND", fails)
-    monkeypatch.setattr(experiment, "COMMAND", fails)
+    monkeypatch.setattr(refused_experiments, "COMMAND", fails)
 
 
 def queued(data_dir: DataDir, *words: str) -> list[Experiment]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.queue import ensure_supervisor, find_experiment, resume, submit
 from breakeven.runner.project import PROJECT_ROOT

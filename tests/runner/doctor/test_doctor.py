@@ -17,9 +17,9 @@ from torch._inductor import config as inductor_config
 from breakeven.runner import notifications
 from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.doctor import look, write_bundle
-from breakeven.runner.doctor import data_folder, machine, processes
-from breakeven.runner.doctor.findings import Finding, Health, worst
-from breakeven.runner.doctor.processes import check_supervisor
+from breakeven.runner.doctor import data_folder_checks, machine_checks, process_checks
+from breakeven.runner.doctor.health_finding import Finding, Health, worst
+from breakeven.runner.doctor.process_checks import check_supervisor
 from breakeven.runner.experiments.queue import submit
 from breakeven.runner.processes import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
@@ -77,7 +77,9 @@ def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(
     """The devices are tried in this process, which has torch; those of the command are a process
     for all and one for torch."""
     record_experiment(data_dir.runs)
-    monkeypatch.setattr(machine, "ask_torch", lambda *_: json.loads(json.dumps(try_devices())))
+    monkeypatch.setattr(
+        machine_checks, "ask_torch", lambda *_: json.loads(json.dumps(try_devices()))
+    )
     with inductor_config.patch(fx_graph_cache=False, cpp_cache_precompile_headers=False):
         assert main(["doctor", "--json", f"--data-folder={data_dir.path}"]) == 0
     findings = {
@@ -115,13 +117,13 @@ def test_a_package_of_another_version_and_one_that_is_missing_are_told_apart(
 ) -> None:
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("pytest==0.1\n")
-    other = machine.check_packages(requirements)
+    other = machine_checks.check_packages(requirements)
     assert other.health is Health.DOUBTFUL and "pytest" in other.evidence
     assert "instead of 0.1" in other.evidence and "requirements.txt" in other.remedy
     requirements.write_text("nobody-made-this==1.0\n")
-    assert machine.check_packages(requirements).health is Health.DOUBTFUL
-    assert "not installed: nobody-made-this" in machine.check_packages(requirements).evidence
-    assert machine.check_packages().health is Health.OK
+    assert machine_checks.check_packages(requirements).health is Health.DOUBTFUL
+    assert "not installed: nobody-made-this" in machine_checks.check_packages(requirements).evidence
+    assert machine_checks.check_packages().health is Health.OK
 
 
 def test_a_gpu_that_the_driver_has_and_torch_does_not_see_is_wrong(
@@ -131,11 +133,13 @@ def test_a_gpu_that_the_driver_has_and_torch_does_not_see_is_wrong(
     tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 470.57'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    unseen = machine.check_driver(sees_gpu=False, torch_version="2.13.0+cpu")
+    unseen = machine_checks.check_driver(sees_gpu=False, torch_version="2.13.0+cpu")
     assert unseen.health is Health.WRONG and "470.57" in unseen.evidence
-    assert machine.check_driver(sees_gpu=True, torch_version="2.13.0+cu130").health is Health.OK
+    assert (
+        machine_checks.check_driver(sees_gpu=True, torch_version="2.13.0+cu130").health is Health.OK
+    )
     tool.write_text("#!/bin/sh\necho 'Driver/library version mismatch'\nexit 18\n")
-    mismatch = machine.check_driver(sees_gpu=True, torch_version="2.13.0+cu130")
+    mismatch = machine_checks.check_driver(sees_gpu=True, torch_version="2.13.0+cu130")
     assert mismatch.health is Health.WRONG and "mismatch" in mismatch.evidence
 
 
@@ -144,7 +148,7 @@ def test_a_torch_that_cannot_be_imported_is_reported_and_hides_nothing_else(
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (finding,) = machine.check_devices()
+    (finding,) = machine_checks.check_devices()
     assert finding.health is Health.WRONG and "libcudart.so.13 is missing" in finding.evidence
 
 
@@ -157,22 +161,22 @@ def test_a_disk_without_room_or_without_inodes_is_wrong(tmp_path: Path) -> None:
     try:
         (few,) = [
             finding
-            for finding in data_folder.check_disk(DataDir(folder))
+            for finding in data_folder_checks.check_disk(DataDir(folder))
             if finding.subject == "Disk"
         ]
         assert few.health is Health.WRONG and "more files" in few.evidence
         subprocess.run(["mount", "-o", "remount,size=100m,nr_inodes=9000", str(folder)], check=True)
         (full,) = [
             finding
-            for finding in data_folder.check_disk(DataDir(folder))
+            for finding in data_folder_checks.check_disk(DataDir(folder))
             if finding.subject == "Disk"
         ]
         assert full.health is Health.WRONG and "0.1 GB free" in full.evidence
         assert "clean --budget" in full.remedy
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-        sealed = data_folder.check_writable(DataDir(folder))
+        sealed = data_folder_checks.check_writable(DataDir(folder))
         assert sealed.health is Health.WRONG and "Read-only file system" in sealed.evidence
-        assert data_folder.check_writable(DataDir(folder / "new")).health is Health.WRONG
+        assert data_folder_checks.check_writable(DataDir(folder / "new")).health is Health.WRONG
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
@@ -207,13 +211,13 @@ def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir, stopped: b
     run.events_file.write_text(STEP)
     if stopped:
         run.request_cancel()
-    finding = processes.check_orphaned_runs(data_dir)
+    finding = process_checks.check_orphaned_runs(data_dir)
     assert finding.health is Health.WRONG and run.run_id in finding.evidence
     said = finding.repair()
     assert said.startswith("1 recorded as ended" if stopped else "0 recorded as ended, 1 queued")
     assert run.state is (RunState.CANCELLED if stopped else RunState.QUEUED)
     assert run.is_recorded is stopped
-    assert processes.check_orphaned_runs(data_dir).health is Health.OK
+    assert process_checks.check_orphaned_runs(data_dir).health is Health.OK
 
 
 def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_dir: DataDir) -> None:
@@ -226,12 +230,12 @@ def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_di
     try:
         # `Popen` returns a little before the process has its variables.
         wait_until(lambda: Path(f"/proc/{left.pid}/environ").read_bytes() != b"")
-        finding = processes.check_orphaned_processes(data_dir)
+        finding = process_checks.check_orphaned_processes(data_dir)
         assert finding.health is Health.WRONG and f" {left.pid} " in finding.evidence
         assert str(elsewhere.pid) not in finding.evidence and finding.repair is not None
         assert finding.repair() == "1 processes ended"
         assert left.wait(PATIENCE_SECONDS) == -signal.SIGKILL and elsewhere.poll() is None
-        assert processes.check_orphaned_processes(data_dir).health is Health.OK
+        assert process_checks.check_orphaned_processes(data_dir).health is Health.OK
     finally:
         for process in (left, elsewhere):
             process.kill()
@@ -241,25 +245,28 @@ def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_di
 def test_damaged_folders_are_named(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs)
     data_dir.run_dir(f"{EXPERIMENT_ID}.control").spec_file.write_text("{")
-    damaged, journals = data_folder.check_run_folders(data_dir)
+    damaged, journals = data_folder_checks.check_run_folders(data_dir)
     assert damaged.health is Health.DOUBTFUL and f"{EXPERIMENT_ID}.control" in damaged.evidence
     assert damaged.repair is None and journals.health is Health.OK
 
 
 def test_settings_that_cannot_be_used_are_wrong(data_dir: DataDir) -> None:
     data_dir.make()
-    assert data_folder.check_settings(data_dir).health is Health.OK
+    assert data_folder_checks.check_settings(data_dir).health is Health.OK
     (data_dir.path / "breakeven.toml").write_text("[serving]\nport = 'x'\n")
-    finding = data_folder.check_settings(data_dir)
+    finding = data_folder_checks.check_settings(data_dir)
     assert finding.health is Health.WRONG and "serving.port = 'x'" in finding.evidence
 
 
 def test_a_test_notification_that_does_not_arrive_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine.check_notifications(notify=True).evidence == "addresses: none (BREAKEVEN_NOTIFY)"
+    assert (
+        machine_checks.check_notifications(notify=True).evidence
+        == "addresses: none (BREAKEVEN_NOTIFY)"
+    )
     monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
     monkeypatch.setenv("BREAKEVEN_NOTIFY", f"json://127.0.0.1:9/{CANARY}")
-    assert machine.check_notifications().health is Health.OK
-    finding = machine.check_notifications(notify=True)
+    assert machine_checks.check_notifications().health is Health.OK
+    finding = machine_checks.check_notifications(notify=True)
     assert finding.health is Health.WRONG and "the test did not arrive: " in finding.evidence
     assert "addresses: JSON" in finding.evidence and CANARY not in finding.evidence
 
@@ -268,7 +275,7 @@ def test_a_check_that_fails_itself_is_reported_and_hides_no_other(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data_dir.path.mkdir(parents=True)
-    monkeypatch.setattr(data_folder, "check_settings", lambda folder: 1 / 0)
+    monkeypatch.setattr(data_folder_checks, "check_settings", lambda folder: 1 / 0)
     by_subject = {finding.subject: finding for finding in look(data_dir)}
     assert "Data folder" in by_subject and "Supervisor" in by_subject
     assert by_subject["Disk"].health is Health.UNKNOWN or "ZeroDivisionError" in str(by_subject)

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.doctor.data_folder import check_run_folders
+from breakeven.runner.doctor.data_folder_checks import check_run_folders
 from breakeven.runner.experiments.queue import damages, listed
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import RunSpec

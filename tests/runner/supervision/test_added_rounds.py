@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.added_rounds import add_rounds
 from breakeven.runner.experiments.queue import Experiment, cancel, find_experiment, submit

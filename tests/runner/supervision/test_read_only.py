@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.doctor.processes import check_dashboard
+from breakeven.runner.doctor.process_checks import check_dashboard
 from breakeven.runner.experiments.queue import submit
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir

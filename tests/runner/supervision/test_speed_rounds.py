@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import experiments, find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir

@@ -20,7 +20,7 @@ FORKS.set_forkserver_preload(
     [
         "breakeven.runner.worker.session",
         "tests.runner.worker.forked",
-        "breakeven.runner.worker.script.running",
+        "breakeven.runner.worker.script.run_script",
     ]
 )
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import CodeNotAllowed
-from breakeven.runner.worker.compiler.compiling import _loaded
+from breakeven.runner.worker.compiler.compile_with_backend import _loaded
 from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run
 from tests.runner.worker.script import scripts
 

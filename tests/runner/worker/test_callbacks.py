@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.specs.experiment import EvaluationSpec, StoppingSpec
 from breakeven.runner.specs.training import Metric
 from breakeven.runner.worker.callbacks import StopEarly, TrainingState

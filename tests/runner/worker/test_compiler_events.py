@@ -11,7 +11,7 @@ import torch
 from torch._dynamo import callback
 from torch._dynamo import utils as dynamo_utils
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec

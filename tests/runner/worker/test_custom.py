@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.models import switch_off_dropout, weights_sha256
-from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.model.transformers_models import switch_off_dropout, weights_sha256
 from tests.helpers.workloads import spec
 
 OWN = """

@@ -22,11 +22,11 @@ from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import Parallel
-from breakeven.runner.worker.device import devices, nvml, processes
+from breakeven.runner.worker.device import devices, nvml, other_processes
 from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device.base import EventClock
 from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable, named_reasons
-from breakeven.runner.worker.device.processes import ExperimentProcesses
+from breakeven.runner.worker.device.other_processes import ExperimentProcesses
 from breakeven.runner.worker.device.rapl import PackageEnergy
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.comparison.comparison import compare
@@ -288,7 +288,7 @@ def test_the_runs_of_an_experiment_and_their_children_are_family() -> None:
         assert ExperimentProcesses("e-1").includes(child)
         assert ExperimentProcesses("e-1").includes(os.getpid())
         # That both descend from this process makes them its family; ask about the run alone.
-        arguments = processes._arguments(worker.pid)
+        arguments = other_processes._arguments(worker.pid)
         assert ExperimentProcesses("e-1")._belongs_to_experiment(arguments)
         assert not ExperimentProcesses("e-2")._belongs_to_experiment(arguments)
         assert not ExperimentProcesses("e-1").includes(os.getppid())
@@ -389,7 +389,7 @@ class QuickDriver:
     def end(self) -> dict[str, Any]:
         return {"sm_clock_mhz": 1980}
 
-    def other_processes(self) -> list[processes.OtherProcess]:
+    def other_processes(self) -> list[other_processes.OtherProcess]:
         return []
 
 
@@ -493,11 +493,11 @@ def test_breakevens_own_processes_and_their_children_are_no_strangers(
     try:
         wait_until(lambda: all(pid in _running() for pid in pids))
         strangers = {
-            process["pid"] for process in processes.busy_processes(ExperimentProcesses("x"))
+            process["pid"] for process in other_processes.busy_processes(ExperimentProcesses("x"))
         }
         assert strangers.isdisjoint(pids) if is_own else strangers & pids
         # Both are named alike on the command line, so both of them are found.
-        pids_of_breakeven = processes.breakeven_processes()
+        pids_of_breakeven = other_processes.breakeven_processes()
         assert pids <= set(pids_of_breakeven) if is_own else pids.isdisjoint(pids_of_breakeven)
     finally:
         for pid in pids:
@@ -510,15 +510,17 @@ def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
     page = subprocess.Popen([sys.executable, "-c", BUSY, *arguments], cwd=PROJECT_ROOT)
     try:
         monitor = device_monitor.CpuMonitor(machine.cpu_allowance(), 1)
-        wait_until(lambda: page.pid in processes.breakeven_processes())
-        for pids, is_own in (([], False), (processes.breakeven_processes(), True)):
+        wait_until(lambda: page.pid in other_processes.breakeven_processes())
+        for pids, is_own in (([], False), (other_processes.breakeven_processes(), True)):
             monitor.breakeven_pids = pids
             monitor.begin()
-            before = processes.cpu_seconds([page.pid])[page.pid]
+            before = other_processes.cpu_seconds([page.pid])[page.pid]
             wait_until(
-                lambda before=before: processes.cpu_seconds([page.pid])[page.pid] > before + 0.3
+                lambda before=before: (
+                    other_processes.cpu_seconds([page.pid])[page.pid] > before + 0.3
+                )
             )
-            spent = processes.cpu_seconds([page.pid])[page.pid] - before
+            spent = other_processes.cpu_seconds([page.pid])[page.pid] - before
             sample = monitor.end()
             assert (sample["own_cpu_seconds"] > 0.9 * spent) is is_own
     finally:
@@ -546,23 +548,23 @@ def test_a_run_that_ends_adds_nothing_to_the_time_of_the_supervisor_that_sees_it
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", REAPS], text=True, **pipes) as supervisor:  # type: ignore[call-overload]
         assert supervisor.stdout.readline() == "ended\n"
-        before = processes.cpu_seconds([supervisor.pid])[supervisor.pid]
+        before = other_processes.cpu_seconds([supervisor.pid])[supervisor.pid]
         supervisor.stdin.write("\n")
         supervisor.stdin.flush()
         assert supervisor.stdout.readline() == "seen\n"
-        assert processes.cpu_seconds([supervisor.pid])[supervisor.pid] - before < 0.2
+        assert other_processes.cpu_seconds([supervisor.pid])[supervisor.pid] - before < 0.2
         supervisor.stdin.write("\n")
 
 
 def _running() -> set[int]:
-    return set(filter(processes._is_running, processes._pids()))
+    return set(filter(other_processes._is_running, other_processes._pids()))
 
 
 def _all_with(argument: str) -> set[int]:
     return {
         int(entry.name)
         for entry in Path("/proc").glob("[0-9]*")
-        if argument.encode() in processes._arguments(int(entry.name))
+        if argument.encode() in other_processes._arguments(int(entry.name))
     }
 
 
@@ -570,7 +572,7 @@ def test_the_kernels_own_threads_are_nobody_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two lines of /proc, shortened, with the flags that Linux gave to a kworker and to `cat`."""
-    monkeypatch.setattr(processes, "PROC", tmp_path)
+    monkeypatch.setattr(other_processes, "PROC", tmp_path)
     lines = {
         41: "41 (kworker/u8:1-ext4-rsv) R 2 0 0 0 -1 69238880 0 0 0 0 0 7 0 0 20 0 1 0 25 0 0",
         42: "42 (cat) R 40 40 38 0 -1 4194304 127 0 0 0 0 0 0 0 20 0 1 0 25 0 0",
@@ -580,7 +582,7 @@ def test_the_kernels_own_threads_are_nobody_to_end(
         (tmp_path / str(pid) / "stat").write_text(line)
         (tmp_path / str(pid) / "comm").write_text(line.split()[1][1:-1])
     assert [
-        stranger["name"] for stranger in processes.busy_processes(ExperimentProcesses("x"))
+        stranger["name"] for stranger in other_processes.busy_processes(ExperimentProcesses("x"))
     ] == ["cat"]
 
 

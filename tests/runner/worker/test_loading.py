@@ -13,7 +13,7 @@ from breakeven.runner.worker.process import loading
 LOADED = """
 import breakeven.runner.worker.session, gc, sys
 assert "torchmetrics" not in sys.modules, "a run in another Python may lack it"
-import breakeven.runner.worker.model.metrics
+import breakeven.runner.worker.model.task_metrics
 assert "torchmetrics" in sys.modules and "scipy.signal" not in sys.modules
 import scipy.signal, torchmetrics.functional.text.bert as bert
 assert len(scipy.signal.hilbert([1.0, 2.0])) == 2

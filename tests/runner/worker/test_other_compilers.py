@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run
 
 pytestmark = pytest.mark.heavy

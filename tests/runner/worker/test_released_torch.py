@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import breakeven.runner.supervision.supervisor
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.checks.environments import why_unfit
-from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
 from breakeven.runner.experiments.queue import find_experiment, submit
-from breakeven.runner.machine.environments import resolved
+from breakeven.runner.machine.uv_environments import resolved
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.supervision.supervisor import supervise

@@ -12,7 +12,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.suites import SUITES
 from breakeven.runner.worker.model.huggingface import configuration
-from breakeven.runner.worker.model.workload import Workload, load_workload
+from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
 
 HUGGINGFACE = [model.name for model in SUITES["huggingface"].models]
 

@@ -20,9 +20,13 @@ from breakeven.runner.specs.training import EvaluationSpec, Metric
 from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
 from breakeven.runner.worker import probe
 from breakeven.runner.worker.data.splits import IGNORE, Split
+from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS, perturb, weights_sha256
-from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.model.transformers_models import (
+    BUILTIN_CONFIGURATIONS,
+    perturb,
+    weights_sha256,
+)
 from breakeven.runner.worker.probe import tasks
 from breakeven.runner.worker.tasks.masked_lm import hide_tokens
 from tests.helpers.machine import TASKS

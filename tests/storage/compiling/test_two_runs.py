@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import (
     DataSpec,

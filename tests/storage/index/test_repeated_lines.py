@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.doctor.data_folder import check_journals
-from breakeven.runner.doctor.findings import Health
+from breakeven.runner.doctor.data_folder_checks import check_journals
+from breakeven.runner.doctor.health_finding import Health
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import each_event, read_events

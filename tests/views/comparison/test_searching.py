@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.experiments.unconfirmed_searches import STOPPED, UNCONFIRMED
 from breakeven.runner.processes import ProcessIdentity

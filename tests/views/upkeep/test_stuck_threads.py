@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from starlette.requests import Request
 
-from breakeven.runner.doctor import processes
-from breakeven.runner.doctor.findings import Health
+from breakeven.runner.doctor import process_checks
+from breakeven.runner.doctor.health_finding import Health
 from breakeven.runner.experiments.queue import submit
 from breakeven.runner.protocol import heartbeat
 from breakeven.runner.protocol.data_dir import DataDir
@@ -37,7 +37,7 @@ SPEC = ExperimentSpec(
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The event that blocked threads wait for; set at the end."""
     monkeypatch.setattr(heartbeat, "THREAD_STUCK_SECONDS", 0.5)
-    monkeypatch.setattr(processes, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(process_checks, "STUCK_SECONDS", 0.5)
     monkeypatch.setattr(state, "STUCK_SECONDS", 0.5)
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(state, "PATIENCE_SECONDS", 0.2)
@@ -63,7 +63,7 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     wait_until(lambda: bool(heartbeat.read_heartbeat(folder).stuck))
     beat = heartbeat.read_heartbeat(folder)
     assert not beat.is_hung and list(beat.stuck) == [experiment_id]
-    finding = processes.check_supervisor(folder)
+    finding = process_checks.check_supervisor(folder)
     assert finding.health is Health.WRONG and experiment_id in finding.evidence
     assert "kill -9" in finding.remedy and "queue start" in finding.remedy
     seen = state.look()
@@ -86,7 +86,7 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
 ) -> None:
     record_experiment(folder.runs)
     wait_until(lambda: state.look().is_healthy and state.look().runs == {"finished": 3})
-    assert processes.check_dashboard(folder).health is Health.OK
+    assert process_checks.check_dashboard(folder).health is Health.OK
     real = store_module.run_tick
 
     def blocked(*arguments: object) -> tuple[int, bool]:
@@ -98,7 +98,7 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
     seen = state.look()
     assert "reading run folders has taken" in seen.problems[0]
     assert seen.runs == {"finished": 3}
-    finding = processes.check_dashboard(folder)
+    finding = process_checks.check_dashboard(folder)
     assert finding.health is Health.WRONG and "kill -9" in finding.remedy
     gate.set()
     wait_until(lambda: state.look().is_healthy)

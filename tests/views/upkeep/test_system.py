@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.doctor.health_finding import Finding, Health
 from breakeven.runner.logs import log, open_log
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME

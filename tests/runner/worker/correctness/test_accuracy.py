@@ -13,13 +13,13 @@ from torch import nn
 from torch._dynamo.backends import registry
 from torch._dynamo.utils import same
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.specs import experiment as specs
-from breakeven.runner.worker.correctness.judgement import default_tolerance, judge, own_scales
-from breakeven.runner.worker.correctness.trial import watched
+from breakeven.runner.worker.correctness.batch_tensors import watched
+from breakeven.runner.worker.correctness.equal_tensors import default_tolerance, judge, own_scales
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import CpuDevice, CudaDevice
-from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.worker.model.transformers_models import BUILTIN_CONFIGURATIONS
 from tests.faults import planted_faults
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run
 

@@ -13,7 +13,7 @@ from breakeven.runner.specs.training import Precision, TrainingSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.correctness.paired_answers import PairedAnswers, PerturbedRounding
 from breakeven.runner.worker.data.splits import IGNORE, Split, make_split
-from breakeven.runner.worker.model.workload import (
+from breakeven.runner.worker.model.loaded_workload import (
     Align,
     align_classes,
     align_next_tokens,

@@ -41,7 +41,7 @@ ask(nobody, "builtin:bert-tiny", "some/data")
 missing = ask(nobody, "no-such/model")
 import transformers
 found.append(transformers.AutoConfig.from_pretrained("some/model").num_hidden_layers)
-from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.model.loaded_workload import load_workload
 try:
     load_workload(missing)
 except Exception as error:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.investigation.lockstep import Lockstep, Watch
-from breakeven.runner.worker.investigation.outcomes import PASSES
-from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.investigation.trial_outcomes import PASSES
+from breakeven.runner.worker.model.loaded_workload import load_workload
 from tests.helpers.loop import FAULTS
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import breakeven.runner.supervision.supervisor
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
 from breakeven.runner.experiments.queue import (
     cancel,
@@ -29,7 +29,7 @@ from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.investigator import Investigation, _Answered
-from breakeven.runner.worker.investigation.outcomes import KIND, PASSES, Outcome, Trials
+from breakeven.runner.worker.investigation.trial_outcomes import KIND, PASSES, Outcome, Trials
 from tests.helpers.loop import FAULTS, NET
 from tests.helpers.waiting import wait_until
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.investigation import graphs
-from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, is_same
-from breakeven.runner.worker.investigation.program import make_program, try_program
+from breakeven.runner.worker.investigation.failing_program import make_program, try_program
+from breakeven.runner.worker.investigation.trial_outcomes import PASSES, Outcome, is_same
 from tests.faults.stage_faults import wrong_decomposition
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch", "without_caches")]

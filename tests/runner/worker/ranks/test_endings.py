@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.experiments.queue import submit
 from breakeven.runner.processes import end_group, start_in_own_session
 from breakeven.runner.project import PROJECT_ROOT

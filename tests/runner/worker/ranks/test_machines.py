@@ -23,7 +23,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import FILE_NAME
 from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.worker.model.transformers_models import BUILTIN_CONFIGURATIONS
 from breakeven.runner.worker.ranks import elastic
 from breakeven.runner.worker.ranks.elastic import RankListener
 from tests.helpers.loop import SETTINGS, TINY_BERT, experiment, of_kind, run

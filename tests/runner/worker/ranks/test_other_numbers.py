@@ -7,14 +7,14 @@ from unittest import mock
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
 from breakeven.runner.experiments.queue import ensure_supervisor, find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, ModelSpec
-from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.worker.model.transformers_models import BUILTIN_CONFIGURATIONS
 from tests.helpers.loop import SETTINGS, TINY_BERT, experiment, of_kind, run
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses

@@ -11,14 +11,14 @@ from typing import Any
 
 from torch._dynamo.callback import callback_handler
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, RunSpec
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.script.running import run_script
+from breakeven.runner.worker.script.run_script import run_script
 from tests.helpers.loop import TurnsOnPaper, of_kind
 
 NET = """

@@ -159,7 +159,7 @@ def test_a_module_that_a_library_compiles_for_the_script_gets_the_backend_of_the
     packages.mkdir()
     (packages / "fitting.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(str(packages))
-    monkeypatch.setattr("breakeven.runner.worker.script.compiling.LIBRARIES", (f"{packages}/",))
+    monkeypatch.setattr("breakeven.runner.worker.script.torch_compile.LIBRARIES", (f"{packages}/",))
     code = (
         NET
         + """

@@ -16,7 +16,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.scenario_fields import AddedRounds
 from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.script.checkpoints import SavedCheckpoint, ScriptCheckpoints
+from breakeven.runner.worker.script.script_checkpoints import SavedCheckpoint, ScriptCheckpoints
 from tests.helpers.journals import GONE
 from tests.helpers.loop import TurnsOnPaper, of_kind
 from tests.runner.worker.script.scripts import NET, Ended, Ran, run

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.worker.script import running as workplace
-from breakeven.runner.worker.script.running import make_workplace, tidy
+from breakeven.runner.worker.script import run_script as workplace
+from breakeven.runner.worker.script.run_script import make_workplace, tidy
 
 pytestmark = pytest.mark.heavy
 

@@ -11,8 +11,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, make_split
-from breakeven.runner.worker.model.losses import Objective, find_logits
-from breakeven.runner.worker.model.workload import (
+from breakeven.runner.worker.model.loaded_workload import (
     CLASS_METRICS,
     Align,
     Workload,
@@ -21,6 +20,7 @@ from breakeven.runner.worker.model.workload import (
     align_numbers,
     load_workload,
 )
+from breakeven.runner.worker.model.losses import Objective, find_logits
 
 CLASSES = torch.tensor([0, 1])
 NUMBERS = torch.tensor([1.0, 3.0])

@@ -13,7 +13,7 @@ from torch._dynamo.backends.registry import register_backend
 from torch._dynamo.utils import counters
 from torch.fx import GraphModule
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import (
     EvaluationSpec,
@@ -22,7 +22,7 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.runner.worker.compiler import compiling
+from breakeven.runner.worker.compiler import compile_with_backend
 from breakeven.storage.words.recipe import recipe
 from tests.faults.trial import FOLDER as FAULTS
 from tests.faults.trial import WORKLOADS
@@ -101,7 +101,7 @@ def test_blocks_of_torchs_own_classes_are_compiled_too_and_once_for_all(block: A
     model = nn.Module()
     model.blocks = nn.ModuleList([block() for _ in range(4)])
     counters.clear()
-    compiling.compile_blocks(model, parse_backend("eager:scope=blocks"))
+    compile_with_backend.compile_blocks(model, parse_backend("eager:scope=blocks"))
     points = torch.randn(2, 3, 8, requires_grad=True)
     for compiled_block in model.blocks:
         points = compiled_block(points)
@@ -154,7 +154,7 @@ SHARED = nn.ModuleList(TWO)
 def test_blocks_are_equal_modules_of_lists_and_sequences(
     model: nn.Module, expected: list[nn.Module]
 ) -> None:
-    assert compiling.repeated_blocks(model) == expected
+    assert compile_with_backend.repeated_blocks(model) == expected
 
 
 @pytest.mark.parametrize(
@@ -170,22 +170,22 @@ def test_blocks_are_equal_modules_of_lists_and_sequences(
     ids=["among layers", "the model itself", "in two lists"],
 )
 def test_the_recipe_finds_the_blocks_by_their_paths(model: nn.Module, paths: list[str]) -> None:
-    assert compiling.block_paths(model) == paths
+    assert compile_with_backend.block_paths(model) == paths
     lines = recipe(ExperimentSpec(name="x"), parse_backend("eager:scope=blocks"), blocks=paths)
     copied = deepcopy(model)
     exec(lines, {"model": copied})
     compiled = [module for module in copied.modules() if module._compiled_call_impl is not None]
-    assert compiled == compiling.repeated_blocks(copied)
+    assert compiled == compile_with_backend.repeated_blocks(copied)
 
 
 def test_a_model_without_repeated_blocks_is_refused() -> None:
     with pytest.raises(WorkloadError, match="Linear has no repeated blocks"):
-        compiling.compile_blocks(nn.Linear(2, 2), parse_backend("eager:scope=blocks"))
+        compile_with_backend.compile_blocks(nn.Linear(2, 2), parse_backend("eager:scope=blocks"))
 
 
 def test_settings_reach_torch_compile() -> None:
     variant = parse_backend("inductor:epilogue_fusion=false+dynamic=true")
-    assert compiling.compile_arguments(variant) == {
+    assert compile_with_backend.compile_arguments(variant) == {
         "backend": "inductor",
         "mode": None,
         "fullgraph": False,
@@ -196,9 +196,9 @@ def test_settings_reach_torch_compile() -> None:
 
 def test_inductor_takes_a_mode_and_what_stands_beside_it() -> None:
     settings = "mode=max-autotune+triton.cudagraphs=false+triton.unique_kernel_names=false"
-    compiled: Any = compiling.make_compiler(parse_backend(f"inductor:scope=forward+{settings}"))(
-        torch.sin
-    )
+    compiled: Any = compile_with_backend.make_compiler(
+        parse_backend(f"inductor:scope=forward+{settings}")
+    )(torch.sin)
     used = compiled.get_compiler_config()
     # The mode asks for the first two and for graphs, which the setting beside it takes back.
     assert used["max_autotune"] and used["coordinate_descent_tuning"]
@@ -217,8 +217,8 @@ def train(backend: str, *, detached: bool = False) -> None:
     """Forward under the backend, then a loss of it and backward without one."""
     variant = parse_backend(backend)
     weight = torch.ones(3, requires_grad=True)
-    with compiling.explained(variant):
-        answer = compiling.make_compiler(variant)(lambda factor: factor * 2)(weight)
+    with compile_with_backend.explained(variant):
+        answer = compile_with_backend.make_compiler(variant)(lambda factor: factor * 2)(weight)
         ((answer.detach() if detached else answer) ** 2).sum().backward()
 
 
@@ -242,5 +242,5 @@ def test_a_backend_that_torch_does_not_know_is_refused_with_those_that_train() -
     with pytest.raises(
         WorkloadError, match=r"'indcutor' is not registered.*mean 'inductor'"
     ) as caught:
-        compiling.make_compiler(parse_backend("indcutor"))
+        compile_with_backend.make_compiler(parse_backend("indcutor"))
     assert "aot_eager" in str(caught.value) and "TESTING" not in str(caught.value)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.specs.experiment import EvaluationSpec
 from breakeven.runner.specs.variants import parse_backend
 from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run

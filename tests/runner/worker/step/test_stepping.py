@@ -13,10 +13,10 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.worker.callbacks import Hooks, TrainingState
-from breakeven.runner.worker.compiler.compiling import Compile
+from breakeven.runner.worker.compiler.compile_with_backend import Compile
 from breakeven.runner.worker.data.splits import Dataset, MicroBatch, make_split
+from breakeven.runner.worker.model.loaded_workload import Workload
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
 from breakeven.runner.worker.step.stepping import (
     MixedPrecision,

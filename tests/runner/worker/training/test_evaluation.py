@@ -13,8 +13,8 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.stepping import MixedPrecision
 from breakeven.runner.worker.training.evaluation import evaluate

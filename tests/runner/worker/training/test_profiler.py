@@ -10,9 +10,9 @@ import torch
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.worker.device.devices import CpuDevice
 from breakeven.runner.worker.step.inference import Inference
-from breakeven.runner.worker.training import profiler, training
+from breakeven.runner.worker.training import profiler, training_loop
 from breakeven.runner.worker.training.profiler import budget_seconds, needs_turn
-from breakeven.runner.worker.training.training import Trainer
+from breakeven.runner.worker.training.training_loop import Trainer
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, folder_of, of_kind, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -137,7 +137,7 @@ def test_like_the_harness_a_training_step_that_is_waited_for_comes_after_one_of_
 ) -> None:
     seen: list[str] = []
     weights: list[torch.Tensor] = []
-    real = training.uncompiled_copy
+    real = training_loop.uncompiled_copy
 
     def copied(model: torch.nn.Module, *arguments: Any) -> Any:
         step = real(model, *arguments)
@@ -151,7 +151,7 @@ def test_like_the_harness_a_training_step_that_is_waited_for_comes_after_one_of_
 
         return uncompiled
 
-    monkeypatch.setattr(training, "uncompiled_copy", copied)
+    monkeypatch.setattr(training_loop, "uncompiled_copy", copied)
     spied_on(monkeypatch, Trainer, "_make_step", seen)
     run(like_harness("training"), tmp_path / "journal", "eager-forward")
     names = {"_make_step": "compiled", "uncompiled": "uncompiled"}
@@ -168,7 +168,7 @@ def test_where_no_copy_can_be_made_nothing_is_waited_for_and_all_else_is_profile
     def no_room(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(training, "uncompiled_copy", no_room)
+    monkeypatch.setattr(training_loop, "uncompiled_copy", no_room)
     events = run(like_harness("training"), tmp_path / "journal", "eager-forward")
     profiles = of_kind(events, "profile")
     assert [profile["waited_seconds"] for profile in profiles] == [None] * 3

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.worker.training import kernels
-from breakeven.runner.worker.training.kernels import Kernel, Span
+from breakeven.runner.worker.training import kernel_times
+from breakeven.runner.worker.training.kernel_times import Kernel, Span
 
 
 def event(
@@ -25,16 +25,16 @@ def event(
     }
 
 
-def trace_of(*events: dict[str, Any]) -> kernels.Trace:
+def trace_of(*events: dict[str, Any]) -> kernel_times.Trace:
     named = [{"ph": "M", "name": "process_name"}, *events]
-    return kernels.read_trace(json.dumps({"traceEvents": named}).encode())
+    return kernel_times.read_trace(json.dumps({"traceEvents": named}).encode())
 
 
 def test_what_runs_at_once_shares_its_time() -> None:
     """0 to 4 and 2 to 6: of the two seconds together each has one, so 3 and 3, 6 in all. A third
     kernel of 1 s comes after a gap."""
     spans = [Span(0, 4), Span(2, 6), Span(10, 11)]
-    assert kernels.shared_seconds(spans) == pytest.approx([3, 3, 1])
+    assert kernel_times.shared_seconds(spans) == pytest.approx([3, 3, 1])
 
 
 def test_a_kernel_belongs_to_the_operator_that_started_it() -> None:
@@ -52,14 +52,14 @@ def test_a_kernel_belongs_to_the_operator_that_started_it() -> None:
         event("kernel", "adam", 320, 10, correlation=9, **{"blocks per SM": 0.2}),
         event("gpu_memset", "Memset (Device)", 340, 1, correlation=99),
     )
-    costs = kernels.device_costs(trace)
+    costs = kernel_times.device_costs(trace)
     assert costs[Kernel("gemm", "aten::addmm", "forward", "bf16")].seconds == pytest.approx(40e-6)
     assert costs[Kernel("gemm", "aten::mm", "backward", "float32")].seconds == pytest.approx(60e-6)
     assert costs[Kernel("adam", None, "optimizer", None)].calls == 1
     assert costs[Kernel("Memset (Device)", None, None, None)].calls == 1
-    assert kernels.num_launches(trace) == 3
-    assert kernels.underfilled_seconds(trace) == pytest.approx(10e-6)
-    assert kernels.host_seconds(trace) == pytest.approx(
+    assert kernel_times.num_launches(trace) == 3
+    assert kernel_times.underfilled_seconds(trace) == pytest.approx(10e-6)
+    assert kernel_times.host_seconds(trace) == pytest.approx(
         {"backward": 30e-6, "optimizer": 20e-6, "guards": 0.0, "between_graphs": 0.0}
     )
 
@@ -71,11 +71,11 @@ def test_of_kernels_in_a_replayed_graph_nobody_says_who_started_them() -> None:
         event("kernel", "gemm", 20, 4, correlation=7),
         event("kernel", "add", 30, 6, correlation=7),
     )
-    assert set(kernels.device_costs(trace)) == {
+    assert set(kernel_times.device_costs(trace)) == {
         Kernel("gemm", None, None, None),
         Kernel("add", None, None, None),
     }
-    assert kernels.num_launches(trace) == 1
+    assert kernel_times.num_launches(trace) == 1
 
 
 def test_on_the_cpu_an_operator_counts_without_those_it_called() -> None:
@@ -91,7 +91,7 @@ def test_on_the_cpu_an_operator_counts_without_those_it_called() -> None:
         event("cpu_op", "autograd::engine::evaluate_function: MulBackward0", 200, 30),
         event("cpu_op", "torch::autograd::AccumulateGrad", 205, 10),
     )
-    seconds = {kernel.name: cost.seconds for kernel, cost in kernels.cpu_costs(trace).items()}
+    seconds = {kernel.name: cost.seconds for kernel, cost in kernel_times.cpu_costs(trace).items()}
     assert seconds == pytest.approx(
         {
             "aten::linear": 20e-6,
@@ -113,17 +113,17 @@ def test_operators_of_threads_that_run_at_once_share_the_time() -> None:
         event("cpu_op", "aten::mul", 15, 40, thread=2),
         event("cpu_op", "autograd::engine::evaluate_function: X", 12, 50, thread=2),
     )
-    seconds = {kernel.name: cost.seconds for kernel, cost in kernels.cpu_costs(trace).items()}
+    seconds = {kernel.name: cost.seconds for kernel, cost in kernel_times.cpu_costs(trace).items()}
     assert seconds == pytest.approx(
         {"aten::linear": 20e-6, "aten::addmm": 7.5e-6, "aten::mul": 27.5e-6}
     )
-    assert {cost.calls for cost in kernels.cpu_costs(trace).values()} == {1}
+    assert {cost.calls for cost in kernel_times.cpu_costs(trace).values()} == {1}
 
 
 def test_a_call_that_outlasts_its_caller_is_counted_once() -> None:
     """0 to 50 and 40 to 100: clocks of two recorders. 100 us, not 110, nor 60."""
     trace = trace_of(event("cpu_op", "aten::mm", 0, 50), event("cpu_op", "aten::add", 40, 60))
-    seconds = {kernel.name: cost.seconds for kernel, cost in kernels.cpu_costs(trace).items()}
+    seconds = {kernel.name: cost.seconds for kernel, cost in kernel_times.cpu_costs(trace).items()}
     assert seconds == pytest.approx({"aten::mm": 40e-6, "aten::add": 60e-6})
 
 
@@ -136,7 +136,7 @@ def test_what_the_host_does_twice_at_once_or_within_itself_is_counted_once() -> 
         event("cpu_op", guards, 10, 20),
         event("cpu_op", guards, 80, 5),
     )
-    seconds = kernels.host_seconds(trace)
+    seconds = kernel_times.host_seconds(trace)
     assert (seconds["backward"], seconds["guards"]) == pytest.approx((40e-6, 55e-6))
 
 
@@ -153,7 +153,7 @@ def test_time_between_graphs_of_one_function_is_what_its_breaks_cost() -> None:
         event("cpu_op", "Torch-Compiled Region: 2/0", 200, 50),
         event("cpu_op", "CompiledFunction", 210, 20),
     )
-    assert kernels.host_seconds(trace)["between_graphs"] == pytest.approx(25e-6)
+    assert kernel_times.host_seconds(trace)["between_graphs"] == pytest.approx(25e-6)
 
 
 def test_a_backward_pass_between_graphs_is_no_break() -> None:
@@ -165,17 +165,17 @@ def test_a_backward_pass_between_graphs_is_no_break() -> None:
         event("cpu_op", "CompiledFunctionBackward", 40, 20, thread=2),
         event("user_annotation", "## Call CompiledFxGraph fabc ##", 70, 20),
     )
-    assert kernels.host_seconds(trace)["between_graphs"] == 0.0
+    assert kernel_times.host_seconds(trace)["between_graphs"] == 0.0
 
 
 def test_of_very_many_kernels_the_least_are_one_row() -> None:
     costs = {
-        Kernel(f"k{i}", None, None, None): kernels.Cost(1, float(i))
-        for i in range(kernels.MAX_KERNELS + 5)
+        Kernel(f"k{i}", None, None, None): kernel_times.Cost(1, float(i))
+        for i in range(kernel_times.MAX_KERNELS + 5)
     }
-    rows = list(kernels.most_costly(costs))
-    assert len(rows) == kernels.MAX_KERNELS
-    assert rows[0][1].seconds == kernels.MAX_KERNELS + 4
+    rows = list(kernel_times.most_costly(costs))
+    assert len(rows) == kernel_times.MAX_KERNELS
+    assert rows[0][1].seconds == kernel_times.MAX_KERNELS + 4
     # 0 to 5 are left: six of them, 15 s together.
     assert rows[-1][0].name == "6 others" and rows[-1][1].seconds == 15
 
@@ -196,7 +196,7 @@ def test_on_cpus_what_operators_compute_hides_communication() -> None:
         gloo("all_reduce", 20, 20, ["c10::BFloat16"], [[[4], [6]]]),
         gloo("broadcast", 60, 10, ["ScalarList"], [[]]),
     )
-    seconds = kernels.communication(trace, 2, device_works_by_itself=False)
+    seconds = kernel_times.communication(trace, 2, device_works_by_itself=False)
     # Under way from 10 to 40 and from 60 to 70; computing from 0 to 15 and from 35 to 37.5.
     assert seconds == pytest.approx(
         {
@@ -205,7 +205,7 @@ def test_on_cpus_what_operators_compute_hides_communication() -> None:
             "exposed_seconds": 32.5e-6 / 2,
         }
     )
-    reduced, sent = kernels.by_collective(trace, 2)
+    reduced, sent = kernel_times.by_collective(trace, 2)
     assert reduced == {
         "name": "all_reduce",
         "calls": 1.0,
@@ -223,11 +223,11 @@ def test_on_gpus_kernels_of_nccl_are_communication_and_others_hide_it() -> None:
     )
     (collective,) = trace.collectives
     assert (collective.name, collective.bytes) == ("allreduce", 400)
-    assert kernels.communication(trace, 1, device_works_by_itself=True) == pytest.approx(
+    assert kernel_times.communication(trace, 1, device_works_by_itself=True) == pytest.approx(
         {"compute_seconds": 20e-6, "communication_seconds": 40e-6, "exposed_seconds": 20e-6}
     )
 
 
 def test_what_is_no_trace_is_refused() -> None:
     with pytest.raises(ValueError):
-        kernels.read_trace(b"{")
+        kernel_times.read_trace(b"{")

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Collection, Iterator
 
-from breakeven.runner.doctor.findings import Finding, ok, wrong
+from breakeven.runner.doctor.health_finding import Finding, ok, wrong
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.experiments.queue_order import startable
 from breakeven.runner.files import FileLock, is_locked

@@ -22,11 +22,11 @@ from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.training import MODEL_LOSS
 from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
 from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
-from breakeven.runner.worker.compiler.compiling import compile_blocks, make_compiler
+from breakeven.runner.worker.compiler.compile_with_backend import compile_blocks, make_compiler
 from breakeven.runner.worker.data.splits import MicroBatch, Split
 from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.model.loaded_workload import Workload
 from breakeven.runner.worker.model.losses import Objective, find_logits
-from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.optimizers import make_optimizers
 from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker

@@ -16,9 +16,9 @@ from torch.fx import GraphModule
 from breakeven.runner.errors import TRACEBACK
 from breakeven.runner.specs.follow_ups import DATA_FILE
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.compiler.compiling import compile_arguments
+from breakeven.runner.worker.compiler.compile_with_backend import compile_arguments
 from breakeven.runner.worker.investigation.graphs import SEED, Graph, GraphTrials
-from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, is_same
+from breakeven.runner.worker.investigation.trial_outcomes import PASSES, Outcome, is_same
 
 FILE = "repro.py"
 DIFFERENCE = re.compile(r"^result (\d+) differs by up to (\S+)$", re.MULTILINE)

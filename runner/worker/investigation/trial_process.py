@@ -21,9 +21,10 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.variants import Role, Variant
-from breakeven.runner.worker.correctness.judgement import default_tolerance
+from breakeven.runner.worker.correctness.equal_tensors import default_tolerance
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.investigation.failing_program import Program, make_program
 from breakeven.runner.worker.investigation.graphs import (
     Graph,
     GraphTrials,
@@ -34,10 +35,9 @@ from breakeven.runner.worker.investigation.graphs import (
     run_graph,
 )
 from breakeven.runner.worker.investigation.lockstep import Lockstep
-from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, raised
-from breakeven.runner.worker.investigation.program import Program, make_program
 from breakeven.runner.worker.investigation.repetition import Repetition, repeat_run
-from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.investigation.trial_outcomes import PASSES, Outcome, raised
+from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.session import apply_precision, local_device_name
 
 POLL_SECONDS = 0.2

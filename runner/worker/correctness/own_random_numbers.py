@@ -21,12 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from breakeven.runner.specs.variants import CONTROL_PERTURBATION
-from breakeven.runner.worker.compiler.compiling import leave_alone, make_compiler
+from breakeven.runner.worker.compiler.compile_with_backend import leave_alone, make_compiler
 from breakeven.runner.worker.context import ParallelModel, RunContext
 from breakeven.runner.worker.data.splits import MicroBatch
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.model.losses import Objective, find_logits
-from breakeven.runner.worker.model.models import perturb
+from breakeven.runner.worker.model.transformers_models import perturb
 from breakeven.runner.worker.random_state import step_seed
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers

@@ -61,7 +61,7 @@ def beginning(path: Path) -> dict[str, Any]:
 
 
 def describe(frame: pd.DataFrame, num_rows: int | None) -> dict[str, Any]:
-    """A table, in the form of `runner.checks.data.Head`."""
+    """A table, in the form of `runner.checks.data_file.Head`."""
     shown = frame.head(SHOWN_ROWS)
     cells = [[_shown(value) for value in shown[name]] for name in frame.columns]
     return {

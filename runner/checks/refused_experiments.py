@@ -1,6 +1,6 @@
 """Refuses experiments that are known to fail on this machine, before they start.
 
-`python -m breakeven.runner.checks.experiment RUN_FOLDER` checks a queued experiment.
+`python -m breakeven.runner.checks.refused_experiments RUN_FOLDER` checks a queued experiment.
 """
 
 import os
@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.checks.data import check_data
-from breakeven.runner.checks.user_code import allowed, check_script, locate, module_files
+from breakeven.runner.checks.allowed_code import allowed, check_script, locate, module_files
+from breakeven.runner.checks.data_file import check_data
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.machine.capabilities import (
     Capabilities,

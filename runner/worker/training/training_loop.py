@@ -19,10 +19,10 @@ from breakeven.runner.worker.callbacks import (
     StopOnNonfinite,
     TrainingState,
 )
-from breakeven.runner.worker.compiler.compiling import compile_blocks, make_compiler
+from breakeven.runner.worker.compiler.compile_with_backend import compile_blocks, make_compiler
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import ParallelModel, RunContext
-from breakeven.runner.worker.correctness.random_numbers import RandomNumbersCheck
+from breakeven.runner.worker.correctness.own_random_numbers import RandomNumbersCheck
 from breakeven.runner.worker.data.splits import (
     EpochBatches,
     FixedBatches,
@@ -30,8 +30,8 @@ from breakeven.runner.worker.data.splits import (
     Split,
     Windows,
 )
+from breakeven.runner.worker.model.loaded_workload import Workload
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.random_state import step_seed
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
@@ -382,7 +382,7 @@ def _splits_in_use(
     used = {"train", *evaluation.predictions}
     if experiment.evaluates != "never":
         # Loaded before the first turn: the import takes a second.
-        import breakeven.runner.worker.model.metrics  # noqa: F401
+        import breakeven.runner.worker.model.task_metrics  # noqa: F401
 
         used |= set(evaluation.splits)
     if experiment.training.last_batch == "pad" and not data.train.can_pad:

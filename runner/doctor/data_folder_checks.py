@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from breakeven.runner.doctor.findings import Finding, doubtful, ok, wrong
+from breakeven.runner.doctor.health_finding import Finding, doubtful, ok, wrong
 from breakeven.runner.errors import RunnerError, SettingsUnusable
 from breakeven.runner.experiments.queue import MIN_FREE_BYTES, damages, listed
 from breakeven.runner.protocol.data_dir import DataDir

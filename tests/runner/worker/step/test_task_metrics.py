@@ -6,17 +6,19 @@ from torch import Tensor, nn
 
 from breakeven.runner.specs.training import Metric
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, make_split
-from breakeven.runner.worker.model import workload
-from breakeven.runner.worker.model.metrics import Scores
+from breakeven.runner.worker.model import loaded_workload
+from breakeven.runner.worker.model.task_metrics import Scores
 
 CPU = torch.device("cpu")
 
 
-def scores(metrics: tuple[Metric, ...], align: workload.Align = workload.align_classes) -> Scores:
+def scores(
+    metrics: tuple[Metric, ...], align: loaded_workload.Align = loaded_workload.align_classes
+) -> Scores:
     split = make_split({}, torch.tensor([0, 1]))
     data = Dataset(train=split, validation=split, labels=(), vocabulary_size=None)
     return Scores(
-        workload.Workload(model=nn.Identity(), data=data, metrics=metrics, align=align), CPU
+        loaded_workload.Workload(model=nn.Identity(), data=data, metrics=metrics, align=align), CPU
     )
 
 
@@ -25,12 +27,12 @@ def predicting(classes: list[int], num_classes: int) -> Tensor:
 
 
 def test_metrics_of_classes_over_two_batches() -> None:
-    judged = scores(workload.CLASS_METRICS)
+    judged = scores(loaded_workload.CLASS_METRICS)
     # Labels 0 0 0 1 1 2, answers 0 0 1 1 1 1: four of six right.
     judged.update(predicting([0, 0, 1, 1], 3), torch.tensor([0, 0, 0, 1]))
     judged.update(predicting([1, 1], 3), torch.tensor([1, 2]))
     values = judged.compute()
-    assert list(values) == list(workload.CLASS_METRICS)
+    assert list(values) == list(loaded_workload.CLASS_METRICS)
     assert values["accuracy"] == 4 / 6
     # By class: 2 of 2 named 0 were 0, 2 of 4 named 1 were 1, none was named 2.
     assert values["precision"] == pytest.approx((1 + 1 / 2 + 0) / 3)
@@ -67,18 +69,18 @@ def test_what_nothing_was_judged_of_is_undefined() -> None:
     assert judged.compute() == {"accuracy": None, "roc_auc": None}
     judged.update(predicting([0, 1], 3), torch.tensor([0, 1]))  # none of the third class
     assert judged.compute() == {"accuracy": 1.0, "roc_auc": None}
-    assert scores(workload.TOKEN_METRICS).compute() == {"accuracy": None, "perplexity": None}
+    assert scores(loaded_workload.TOKEN_METRICS).compute() == {"accuracy": None, "perplexity": None}
 
 
 def test_fillers_do_not_count() -> None:
-    judged = scores(workload.CLASS_METRICS)
+    judged = scores(loaded_workload.CLASS_METRICS)
     judged.update(predicting([0, 1, 1, 1], 2), torch.tensor([0, 1, IGNORE, IGNORE]))
     judged.update(predicting([0], 2), torch.tensor([IGNORE]))
     assert set(judged.compute().values()) == {1.0}
 
 
 def test_tokens_are_judged_by_the_one_that_follows() -> None:
-    judged = scores(workload.TOKEN_METRICS, workload.align_next_tokens)
+    judged = scores(loaded_workload.TOKEN_METRICS, loaded_workload.align_next_tokens)
     # Sure of nothing between four tokens; of 2 and 1 alone equally after the second.
     even, two = [0.0] * 4, [-1e4, 0.5, 0.6, -1e4]
     logits = torch.tensor([[even, two, even, even]])
@@ -91,7 +93,7 @@ def test_tokens_are_judged_by_the_one_that_follows() -> None:
 
 
 def test_metrics_of_numbers() -> None:
-    judged = scores(workload.NUMBER_METRICS, workload.align_numbers)
+    judged = scores(loaded_workload.NUMBER_METRICS, loaded_workload.align_numbers)
     judged.update(torch.tensor([[1.0], [2.0]]), torch.tensor([1.5, 4.0]))
     judged.update(torch.tensor([[0.0]]), torch.tensor([-1.0]))
     # Off by 0.5, 2 and 1.
@@ -110,7 +112,7 @@ def test_half_precision_logits_are_judged_like_full_ones() -> None:
 
 
 def test_a_model_that_diverged_is_still_judged() -> None:
-    judged = scores((*workload.CLASS_METRICS, "perplexity"))
+    judged = scores((*loaded_workload.CLASS_METRICS, "perplexity"))
     judged.update(torch.full((2, 2), torch.nan), torch.tensor([0, 1]))
     values = judged.compute()
     assert values["accuracy"] == 1 / 2  # the largest of nothing but NaN is the first

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE, check_script, locate
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE, check_script, locate
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec, RunnerError, WorkloadError
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 from breakeven.runner.worker.user_code import call, copy_sources, load_object

@@ -22,22 +22,22 @@ from types import ModuleType
 from typing import Any
 
 import breakeven
-from breakeven.runner.checks.user_code import allowed, locate
+from breakeven.runner.checks.allowed_code import allowed, locate
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.texts import first_few
-from breakeven.runner.worker.compiler.compiling import explained
+from breakeven.runner.worker.compiler.compile_with_backend import explained
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.random_state import seed_all
-from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints, read_earlier
 from breakeven.runner.worker.script.loaders import forced_loader_workers
-from breakeven.runner.worker.script.optimizers import forced_optimizer_form
-from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
+from breakeven.runner.worker.script.script_checkpoints import ScriptCheckpoints, read_earlier
+from breakeven.runner.worker.script.script_optimizers import forced_optimizer_form
+from breakeven.runner.worker.script.script_session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.session import record_environment
 from breakeven.runner.worker.turn_source import Turns

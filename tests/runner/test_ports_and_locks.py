@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.exclusive import held_by_another
+from breakeven.runner.ports_and_locks import held_by_another
 
 
 def test_a_port_in_use_is_recognised() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from breakeven.runner.worker.device.devices import CpuDevice
-from breakeven.runner.worker.script import workload
+from breakeven.runner.worker.script import script_workload
 from tests.runner.worker.script.scripts import NET, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -24,7 +24,7 @@ for number in range(6):
 
 
 def inputs_sha256(arguments: object) -> str | None:
-    inputs = workload.hash_inputs(arguments)
+    inputs = script_workload.hash_inputs(arguments)
     return None if inputs is None else inputs.whole_sha256
 
 
@@ -48,7 +48,7 @@ def test_tensors_are_found_in_what_libraries_wrap_batches_in() -> None:
 
 def test_floats_stand_apart_from_what_no_model_computes() -> None:
     tokens = torch.arange(6)
-    first, second = (workload.hash_inputs(((tokens, n * PICTURES), {})) for n in (1, 2))
+    first, second = (script_workload.hash_inputs(((tokens, n * PICTURES), {})) for n in (1, 2))
     assert first is not None and second is not None
     assert first.sha256 == second.sha256 and first.floats != second.floats
     assert first.whole_sha256 != second.whole_sha256
@@ -70,7 +70,7 @@ def test_floats_stand_apart_from_what_no_model_computes() -> None:
 def test_rough_numbers_tell_rounding_from_another_picture(change: Any, is_close: bool) -> None:
     rough = []
     for pictures in (PICTURES - 0.5, change(PICTURES - 0.5)):
-        inputs = workload.hash_inputs(pictures)
+        inputs = script_workload.hash_inputs(pictures)
         assert inputs is not None
         rough.append(inputs.floats[0]["rough"])
     apart = max(abs(a - b) / rough[0][0] for a, b in zip(*rough, strict=True))
@@ -79,14 +79,14 @@ def test_rough_numbers_tell_rounding_from_another_picture(change: Any, is_close:
 
 def test_each_generator_that_was_drawn_from_stands_elsewhere() -> None:
     device = CpuDevice(torch.device("cpu"))
-    before = workload.random_states(device)
-    assert workload.random_states(device) == before
+    before = script_workload.random_states(device)
+    assert script_workload.random_states(device) == before
     assert set(before) == {"python", "torch", "numpy"}
     random.random()
-    after = workload.random_states(device)
+    after = script_workload.random_states(device)
     assert {name for name in before if before[name] != after[name]} == {"python"}
     torch.rand(1)
-    last = workload.random_states(device)
+    last = script_workload.random_states(device)
     assert {name for name in before if after[name] != last[name]} == {"torch"}
 
 
@@ -96,13 +96,13 @@ def test_the_models_of_a_function_are_those_it_refers_to() -> None:
     def step(points: torch.Tensor) -> torch.Tensor:
         return closed_over(points)
 
-    assert workload.find_models(step) == [closed_over]
-    assert workload.find_models(bound.forward) == [bound]
-    assert workload.find_models(torch.sin) == []
+    assert script_workload.find_models(step) == [closed_over]
+    assert script_workload.find_models(bound.forward) == [bound]
+    assert script_workload.find_models(torch.sin) == []
 
 
-def counted(compute: Any) -> workload.StepFlops:
-    counter = workload.StepFlops()
+def counted(compute: Any) -> script_workload.StepFlops:
+    counter = script_workload.StepFlops()
     counter.begin()
     compute()
     counter.end()

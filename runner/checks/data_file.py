@@ -22,7 +22,7 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES, Task
 
-HEAD_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.data.head")
+HEAD_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.data.file_preview")
 LIMIT_SECONDS = 30.0
 KEPT_HEADS = 64
 Kind = Literal["text", "number", "truth", "image", "other"]

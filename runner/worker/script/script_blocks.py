@@ -12,7 +12,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.clock import ScriptClock
 from breakeven.runner.worker.script.loaders import paused_processes
-from breakeven.runner.worker.script.workload import ScriptWorkload
+from breakeven.runner.worker.script.script_workload import ScriptWorkload
 from breakeven.runner.worker.training.blocks import Block, BlockTimer, NoMoreSteps, Steps
 from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.turn_source import Turns

@@ -14,7 +14,7 @@ from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.compiler.compiling import (
+from breakeven.runner.worker.compiler.compile_with_backend import (
     compile_arguments,
     compile_blocks,
     leave_alone,

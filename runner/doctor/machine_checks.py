@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.doctor.findings import Finding, doubtful, ok, wrong
+from breakeven.runner.doctor.health_finding import Finding, doubtful, ok, wrong
 from breakeven.runner.errors import ProbeFailed
 from breakeven.runner.machine.capabilities import ask_torch
 from breakeven.runner.notifications import NOTIFY_VARIABLE, Notifier

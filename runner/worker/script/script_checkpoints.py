@@ -24,7 +24,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.random_state import set_random_state
-from breakeven.runner.worker.script.blocks import ScriptBlocks
+from breakeven.runner.worker.script.script_blocks import ScriptBlocks
 
 FORMAT = 1
 OWN = "breakeven.save"

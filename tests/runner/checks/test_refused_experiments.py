@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.checks.experiment import check
+from breakeven.runner.checks.refused_experiments import check
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine.cpus import memory_bytes
 from breakeven.runner.specs.experiment import EvaluationSpec, ExperimentSpec

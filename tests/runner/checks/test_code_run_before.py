@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.own_code import folders_for, record_file, remember
+from breakeven.runner.checks.code_run_before import folders_for, record_file, remember
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 from breakeven.runner.specs.follow_ups import investigation
 

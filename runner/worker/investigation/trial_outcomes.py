@@ -16,7 +16,7 @@ from breakeven.runner.masking import mask
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.texts import first_sentence
-from breakeven.runner.worker.correctness.judgement import judge, own_scales
+from breakeven.runner.worker.correctness.equal_tensors import judge, own_scales
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import is_out_of_memory
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from breakeven.runner.worker.context import ALONE, RankGroup
 from breakeven.runner.worker.data.splits import IGNORE
-from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.model.loaded_workload import Workload
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from breakeven.runner.worker.data.splits import EpochBatches
 from breakeven.runner.worker.device import base
 from breakeven.runner.worker.device.base import WallClock
 from breakeven.runner.worker.device.devices import CpuDevice
-from breakeven.runner.worker.model.models import perturb, weights_sha256
-from breakeven.runner.worker.model.workload import load_workload
-from breakeven.runner.worker.training import training
+from breakeven.runner.worker.model.loaded_workload import load_workload
+from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
+from breakeven.runner.worker.training import training_loop
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run, torch_afresh
 
 CPU = torch.device("cpu")
@@ -216,6 +216,6 @@ def test_the_samples_of_an_epoch_are_gone_before_the_next_are_put_in_order(
             epochs.add(self)
             super().__init__(*arguments, **keywords)
 
-    monkeypatch.setattr(training, "EpochBatches", Watched)
+    monkeypatch.setattr(training_loop, "EpochBatches", Watched)
     run(experiment(**NET), tmp_path / "e.jsonl")
     assert others_alive == [0, 0]

@@ -30,7 +30,7 @@ from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.data.splits import tensor_bytes
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.model.models import perturb, weights_sha256
+from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
 
 KNOWN_NAMESPACES = ("aten", "prim", "prims", "profiler")
 """Other namespaces hold a library's own kernels, whose operations are unknown."""

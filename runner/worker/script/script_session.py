@@ -23,19 +23,17 @@ from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.random_state import random_state
-from breakeven.runner.worker.script.blocks import ScriptBlocks
-from breakeven.runner.worker.script.checkpoints import (
+from breakeven.runner.worker.script.clock import ScriptClock
+from breakeven.runner.worker.script.loaders import LoaderClock
+from breakeven.runner.worker.script.script_blocks import ScriptBlocks
+from breakeven.runner.worker.script.script_checkpoints import (
     EarlierAttempts,
     Resuming,
     SavedCheckpoint,
     ScriptCheckpoints,
 )
-from breakeven.runner.worker.script.clock import ScriptClock
-from breakeven.runner.worker.script.compiling import ScriptCompiler
-from breakeven.runner.worker.script.loaders import LoaderClock
-from breakeven.runner.worker.script.optimizers import ScriptOptimizers
-from breakeven.runner.worker.script.results import ResultsFollower
-from breakeven.runner.worker.script.workload import (
+from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
+from breakeven.runner.worker.script.script_workload import (
     ScriptWorkload,
     StepFlops,
     find_models,
@@ -44,6 +42,8 @@ from breakeven.runner.worker.script.workload import (
     make_lazy_weights,
     random_states,
 )
+from breakeven.runner.worker.script.state_or_data import ResultsFollower
+from breakeven.runner.worker.script.torch_compile import ScriptCompiler
 from breakeven.runner.worker.training.blocks import BlockRecorder, BlockTimer
 from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.turn_source import Turns
