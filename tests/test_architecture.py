@@ -142,6 +142,44 @@ def test_nobody_imports_the_worker() -> None:
             assert not any(n.startswith("runner.worker") for n in imported_modules(file)), file
 
 
+ENTRIES = {"storage.__main__", "views.report.__main__"}
+"""Modules that start a command."""
+
+
+@pytest.mark.parametrize(
+    ("room", "users"),
+    [
+        (
+            "runner.supervision",
+            ("runner.supervision", "runner.cluster", "runner.commands", "runner.doctor"),
+        ),
+        ("runner.commands", ("runner.commands",)),
+    ],
+)
+def test_types_and_constants_are_shared_in_rooms_below(room: str, users: tuple[str, ...]) -> None:
+    """Whoever needs a turn, a state or a condition imports no process and no command with it."""
+    for name, file in MODULES.items():
+        imported = {module for module in imported_modules(file) if module.startswith(f"{room}.")}
+        assert not imported or name.startswith(users) or name in ENTRIES, (
+            f"{file} imports {imported}"
+        )
+
+
+NAMED_MODULE = re.compile(r"(?<![\w/.])(?:runner|storage|views)(?:/\w+)+\.py\b")
+
+
+def test_modules_that_docstrings_and_documents_name_exist() -> None:
+    sources_and_documents = [
+        *MODULES.values(),
+        *(PROJECT_ROOT / "benchmarks").rglob("*.py"),
+        *PROJECT_ROOT.glob("*.md"),
+        *(PROJECT_ROOT / "docs").glob("*.md"),
+    ]
+    for file in sources_and_documents:
+        for path in NAMED_MODULE.findall(file.read_text()):
+            assert (PROJECT_ROOT / path).exists(), f"{file} names {path}"
+
+
 def names_a_device_type(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         parts = ast.unparse(node).split(".")

@@ -11,22 +11,14 @@ import platform
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from breakeven.runner.commands.entry import tell
-from breakeven.runner.doctor.data_folder_checks import check_disk, check_run_folders
+from breakeven.runner.doctor.examination import examine
 from breakeven.runner.doctor.health_finding import Finding, Health, worst
-from breakeven.runner.doctor.machine_checks import (
-    check_devices,
-    check_notifications,
-    check_packages,
-    check_python,
-)
-from breakeven.runner.doctor.process_checks import check_processes
 from breakeven.runner.errors import NotWritable, RunnerError
 from breakeven.runner.logs import log_action
 from breakeven.runner.masking import mask, mask_private
@@ -74,38 +66,6 @@ def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
         count = write_bundle(data_dir, findings, options.bundle)
         sys.stderr.write(f"{count} files in {options.bundle}; check them before you send it\n")
     return SOMETHING_WRONG if worst(findings) is Health.WRONG else 0
-
-
-def examine(data_dir: DataDir, *, notify: bool = False) -> list[Finding]:
-    """Runs all checks; takes as long as torch needs to start and compile. `notify`: whether to send
-    a test notification."""
-    return [
-        *_made("Python", lambda: [check_python()]),
-        *_made("Packages", lambda: [check_packages()]),
-        *_made("Notifications", lambda: [check_notifications(notify=notify)]),
-        *_made("Devices", check_devices),
-        *look(data_dir),
-        *_made("Run folders", partial(check_run_folders, data_dir)),
-    ]
-
-
-def look(data_dir: DataDir) -> list[Finding]:
-    """Quick findings that do not disturb a training: no compiler, no torch, no journal."""
-    return [
-        *_made("Disk", partial(check_disk, data_dir)),
-        *_made("Processes", partial(check_processes, data_dir)),
-    ]
-
-
-def _made(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """The findings of a check up to its first error, and that error."""
-    findings: list[Finding] = []
-    try:
-        findings.extend(check())
-    except Exception as error:  # A check that fails must not hide the findings of others.
-        evidence = f"this check itself failed: {type(error).__name__}: {printable(error)}"
-        findings.append(Finding(subject=subject, health=Health.UNKNOWN, evidence=evidence))
-    return findings
 
 
 def report(findings: Sequence[Finding]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from breakeven.runner.commands.doctor import look
+from breakeven.runner.doctor.examination import look
 from breakeven.runner.doctor.health_finding import Finding, Health
 from breakeven.runner.experiments.disk_space import size_of
 from breakeven.runner.logs import read_log

@@ -16,8 +16,9 @@ from torch._inductor import config as inductor_config
 
 from breakeven.runner import notifications
 from breakeven.runner.commands.cli import main
-from breakeven.runner.commands.doctor import look, write_bundle
+from breakeven.runner.commands.doctor import write_bundle
 from breakeven.runner.doctor import data_folder_checks, machine_checks, process_checks
+from breakeven.runner.doctor.examination import look
 from breakeven.runner.doctor.health_finding import Finding, Health, worst
 from breakeven.runner.doctor.process_checks import check_supervisor
 from breakeven.runner.experiments.queue import submit
