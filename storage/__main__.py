@@ -30,7 +30,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import commands
 from breakeven.storage.commands import BAD_INPUT
 from breakeven.storage.errors import StoreError
-from breakeven.storage.exchange.formats import FORMATS
+from breakeven.storage.exchange.benchmark_formats import FORMATS
 from breakeven.storage.terminal import trend as trend_report
 
 TEAM_ACTIONS = {

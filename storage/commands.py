@@ -29,7 +29,7 @@ from breakeven.storage.comparison.run_warnings import MissingRuns
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.compiling.two_runs import code_difference, kept_of, load_compiled
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
-from breakeven.storage.exchange.formats import FORMATS, NOTES
+from breakeven.storage.exchange.benchmark_formats import FORMATS, NOTES
 from breakeven.storage.exchange.imports import import_any
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (
@@ -43,7 +43,7 @@ from breakeven.storage.investigation import (
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.trends import failures_without_series, trends
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.queries.timeline import elapsed
+from breakeven.storage.queries.activities import elapsed
 from breakeven.storage.side_by_side.ratios import scalings
 from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.suite.cells import outcomes
@@ -88,7 +88,7 @@ FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
 
 def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Runs `team ACTION`."""
-    from breakeven.storage.team.commands import run
+    from breakeven.storage.team.team_actions import run
 
     return run(data_dir, options, EXAMPLES)
 

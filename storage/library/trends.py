@@ -16,7 +16,7 @@ from breakeven.runner.protocol.states import FAILED_RUNS
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.workload import workload_of
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.steps import Level, Step, divide
+from breakeven.storage.statistics.lasting_changes import Level, Step, divide
 
 QUANTITIES = ("speedup", "step_seconds", "compile_seconds", "peak_memory_bytes")
 """Numbers that have trends: names in METRICS and in `BackendSummary`."""

@@ -6,6 +6,7 @@ in a result is never missing: NaN means that the loss was not a number.
 """
 
 from breakeven.storage.caches import revision
+from breakeven.storage.queries.activities import activities, costs
 from breakeven.storage.queries.experiments import (
     experiment_spec,
     faults_not_repeated,
@@ -33,4 +34,3 @@ from breakeven.storage.queries.runs import (
     run_record,
     thinned,
 )
-from breakeven.storage.queries.timeline import activities, costs

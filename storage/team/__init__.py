@@ -5,7 +5,7 @@ from pathlib import Path
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import read_settings
 from breakeven.storage.index.store import Store
-from breakeven.storage.team.address import team_address
+from breakeven.storage.team.store_address import team_address
 
 
 def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
@@ -15,6 +15,6 @@ def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
     if address is None:
         return Store.open(data_dir, examples)
     # Only a team's store needs DuckDB's extensions.
-    from breakeven.storage.team.store import TeamStore
+    from breakeven.storage.team.team_store import TeamStore
 
     return TeamStore.at(address, data_dir, examples)

@@ -20,7 +20,7 @@ from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, transaction
 from breakeven.storage.index.store import CONFIG, SCHEMA_MARK
-from breakeven.storage.team.address import Address
+from breakeven.storage.team.store_address import Address
 
 OWN, LAKE, DATABASE = "memory", "team", "team_database"
 """Name of this process's own database, which moves rows to disk if memory is full; and the names of

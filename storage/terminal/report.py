@@ -16,7 +16,7 @@ from breakeven.storage.investigation import COMPILER_CAUSES, Investigation
 from breakeven.storage.numbers.formats import DASH, format_seconds, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
-from breakeven.storage.queries.timeline import shown_parts
+from breakeven.storage.queries.activities import shown_parts
 from breakeven.storage.side_by_side.ratios import (
     Refusal,
     Scaling,

@@ -9,7 +9,7 @@ from breakeven.runner.arguments.conditions import Condition, Limit, add_fail_if
 from breakeven.runner.texts import printable
 from breakeven.storage.library.trends import QUANTITIES, Failure, Point, Series
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.steps import FEWEST
+from breakeven.storage.statistics.lasting_changes import FEWEST
 from breakeven.storage.terminal.as_json import plain
 from breakeven.storage.words.trend import change_text, failure_text, out_of_line_text, when_text
 

@@ -9,7 +9,7 @@ from breakeven.runner.texts import printable
 from breakeven.storage.library.trends import Failure, Point, Series
 from breakeven.storage.numbers.formats import DASH, format_share
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.steps import Step
+from breakeven.storage.statistics.lasting_changes import Step
 
 
 def change_text(series: Series, step: Step) -> str:

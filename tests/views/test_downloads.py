@@ -15,7 +15,7 @@ from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.scenario_fields import CacheSpec
-from breakeven.storage.exchange.formats import write_csv
+from breakeven.storage.exchange.benchmark_formats import write_csv
 from breakeven.storage.exchange.table_files import to_csv
 from breakeven.storage.index.store import Store
 from breakeven.views.parts import downloads, exchange

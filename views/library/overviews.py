@@ -21,7 +21,7 @@ from breakeven.storage.library.trends import QUANTITIES as TRENDED
 from breakeven.storage.library.trends import Point, Series, trends
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.steps import FEWEST
+from breakeven.storage.statistics.lasting_changes import FEWEST
 from breakeven.storage.words.trend import failure_text, out_of_line_text, sizes_text, when_text
 from breakeven.views.charts.across_experiments import heat_map, trend
 from breakeven.views.library import table

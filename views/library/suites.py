@@ -23,7 +23,7 @@ from breakeven.runner.suites.suite_matrix import (
     submit_missing,
 )
 from breakeven.storage import queries
-from breakeven.storage.exchange.formats import suite_rows
+from breakeven.storage.exchange.benchmark_formats import suite_rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Outcome, SuiteChanges, against, groups

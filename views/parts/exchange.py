@@ -16,7 +16,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.storage.errors import ImportUnusable, StoreError
-from breakeven.storage.exchange.formats import FORMATS, NOTES, Row, next_to_imported, rows
+from breakeven.storage.exchange.benchmark_formats import FORMATS, NOTES, Row, next_to_imported, rows
 from breakeven.storage.exchange.imports import Imported, import_any, imported
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions

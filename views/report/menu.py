@@ -14,7 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage.errors import NotExportable
-from breakeven.storage.exchange.formats import FORMATS as PYTORCH_FORMATS
+from breakeven.storage.exchange.benchmark_formats import FORMATS as PYTORCH_FORMATS
 from breakeven.storage.exchange.table_files import TABLE_FORMATS
 from breakeven.storage.index.store import Store
 from breakeven.views.parts.downloads import NO_BROWSER, choose_style, download

@@ -9,7 +9,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
-from breakeven.storage.team.address import Address
+from breakeven.storage.team.store_address import Address
 
 OWN = ("experiment", "revision", "data_folder")
 """Columns that differ between stores of the same runs."""

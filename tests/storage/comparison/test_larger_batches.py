@@ -17,7 +17,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Comparison, standings
-from breakeven.storage.exchange.formats import rows
+from breakeven.storage.exchange.benchmark_formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.profile.explanation import explain

@@ -14,7 +14,7 @@ from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.commands import exit_status
-from breakeven.storage.exchange.formats import rows
+from breakeven.storage.exchange.benchmark_formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import paired_ratio
 from breakeven.storage.terminal.gate import reasons

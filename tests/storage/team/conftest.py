@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.storage.team.address import Address
+from breakeven.storage.team.store_address import Address
 from tests.helpers.team.postgres import Postgres, postgres_server
 from tests.helpers.team.stores import sqlite_store
 

@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.runner.settings import TeamStoreSettings
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.team.address import Address, team_address
+from breakeven.storage.team.store_address import Address, team_address
 
 
 def test_without_an_address_everybody_has_a_store_of_their_own() -> None:

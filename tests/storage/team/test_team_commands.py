@@ -10,7 +10,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
-from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.team_store import TeamStore
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.stores import contents, data_folder, sqlite_store
 
@@ -87,4 +87,4 @@ def test_no_store_loads_no_code(data_dir: DataDir, capsys: pytest.CaptureFixture
     )
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     loaded = {name for name in process.stdout.split() if name.startswith("breakeven.storage.team.")}
-    assert loaded == {"breakeven.storage.team.address"}
+    assert loaded == {"breakeven.storage.team.store_address"}

@@ -17,10 +17,10 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.store import Store
-from breakeven.storage.team.address import Address
 from breakeven.storage.team.feed import Feed
 from breakeven.storage.team.lake import Lake
-from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.store_address import Address
+from breakeven.storage.team.team_store import TeamStore
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import contents, data_folder, grow
@@ -32,7 +32,7 @@ FEEDING = """
 import sys
 from pathlib import Path
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.storage.team.address import Address
+from breakeven.storage.team.store_address import Address
 from breakeven.storage.team.feed import Feed
 from breakeven.storage.team.lake import Lake
 

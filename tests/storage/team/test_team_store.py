@@ -15,12 +15,12 @@ from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, compute
-from breakeven.storage.team import commands, lake
-from breakeven.storage.team.address import Address
-from breakeven.storage.team.commands import reset
+from breakeven.storage.team import lake, team_actions
 from breakeven.storage.team.feed import Feed, data_folder_id
 from breakeven.storage.team.lake import RESULTS, Lake, Overtaken
-from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.store_address import Address
+from breakeven.storage.team.team_actions import reset
+from breakeven.storage.team.team_store import TeamStore
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import contents, data_folder, grow, sqlite_store
@@ -315,7 +315,7 @@ def test_a_result_is_ignored_where_invalid_and_goes_with_its_experiment(
     computed: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(commands, "ALL_TABLES", ("runs",))  # Upkeep of all takes seconds.
+    monkeypatch.setattr(team_actions, "ALL_TABLES", ("runs",))  # Upkeep of all takes seconds.
     with TeamStore.at(address, DataDir(tmp_path / "here")) as store:
         store.ingest_all()
         text = "it's \"so\" \\ '' $1; DROP TABLE x"
@@ -329,7 +329,7 @@ def test_a_result_is_ignored_where_invalid_and_goes_with_its_experiment(
     for statement, left in (("SELECT 1", 2), ("DELETE FROM runs", 0)):
         with lake.writing() as (cursor, _):
             cursor.execute(statement)
-        list(commands.upkeep(lake))
+        list(team_actions.upkeep(lake))
         with lake.reading() as cursor:
             assert cursor.execute(f"SELECT count(*) FROM {RESULTS}").fetchall() == [(left,)]
     lake.close()

@@ -12,10 +12,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 from breakeven.storage.index.store import Store
-from breakeven.storage.team.address import Address
-from breakeven.storage.team.commands import size, upkeep
 from breakeven.storage.team.lake import Lake, snapshot
-from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.store_address import Address
+from breakeven.storage.team.team_actions import size, upkeep
+from breakeven.storage.team.team_store import TeamStore
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.team.postgres import Postgres, free_port
 from tests.helpers.team.stores import contents, data_folder, grow

@@ -5,7 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from breakeven.storage.statistics.steps import FEWEST, MAX_VALUES, NUM_PERMUTATIONS, divide
+from breakeven.storage.statistics.lasting_changes import (
+    FEWEST,
+    MAX_VALUES,
+    NUM_PERMUTATIONS,
+    divide,
+)
 
 NOISE = (0.99, 1.01, 1.0, 1.02, 0.98, 1.01, 0.99, 1.0)
 

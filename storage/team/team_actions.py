@@ -19,10 +19,10 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME, read_settings
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.index.ingest import EVENT_TABLES, Cursor
-from breakeven.storage.team.address import Address, team_address
 from breakeven.storage.team.feed import data_folder_id
 from breakeven.storage.team.lake import ALL_TABLES, LAKE, RESULTS, Lake, Overtaken, create
-from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.store_address import Address, team_address
+from breakeven.storage.team.team_store import TeamStore
 
 ATTEMPTS = 5
 NUMBERS = ("experiments", "present")

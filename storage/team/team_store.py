@@ -18,9 +18,9 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, transaction
 from breakeven.storage.index.store import Store
-from breakeven.storage.team.address import Address
 from breakeven.storage.team.feed import Feed
 from breakeven.storage.team.lake import LAKE, RESULTS, Lake, Overtaken, snapshot
+from breakeven.storage.team.store_address import Address
 
 LISTED = "environments"
 """The only table of events that lists of experiments need; it is copied for all experiments."""
