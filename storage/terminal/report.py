@@ -119,7 +119,7 @@ def causes_report(causes: Sequence[KnownCause]) -> str:
 
 def spent_words(seconds: Mapping[str, float]) -> str:
     """`time: 2 min 5 s (compiling 1 min 20 s, training steps 25 s, loading 20 s)`; empty if no run
-    started. `seconds`: the result of `queries.timeline.elapsed`."""
+    started. `seconds`: the result of `queries.activities.elapsed`."""
     parts = ", ".join(f"{name} {duration(took)}" for name, took in shown_parts(seconds))
     return f"time: {duration(sum(seconds.values()))} ({parts})" if parts else ""
 

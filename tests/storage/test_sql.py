@@ -31,7 +31,7 @@ REVIEWED = {
     },
     "queries/recorded.py": {"table"},
     "queries/runs.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
-    "queries/timeline.py": {"doing", "under_way"},
+    "queries/activities.py": {"doing", "under_way"},
     "team/store.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
     # What the operator named in the settings, quoted.
