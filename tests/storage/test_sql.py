@@ -32,7 +32,7 @@ REVIEWED = {
     "queries/recorded.py": {"table"},
     "queries/runs.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
     "queries/activities.py": {"doing", "under_way"},
-    "team/store.py": {"gone", "listed", "rows", "table"},
+    "team/team_store.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
     # What the operator named in the settings, quoted.
     "team/lake.py": {
@@ -44,7 +44,7 @@ REVIEWED = {
         "quoted(question)",
         "self.address.catalog",
     },
-    "team/commands.py": {
+    "team/team_actions.py": {
         "' UNION ALL '.join(counts)",
         "catalog",
         "gone",
