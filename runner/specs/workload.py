@@ -345,7 +345,7 @@ class ScriptWorkload(BuiltInWorkload):
     selects_device = True
     loads_samples = True
     writes_checkpoints = True
-    entry = "script.running:run_script"
+    entry = "script.run_script:run_script"
     source_field = "model.source"
 
     def can_change(self, field: str) -> bool:
