@@ -218,7 +218,7 @@ def _write_by_role(folder: Path) -> None:
 
 def _train(spec: ExperimentSpec, workload: Workload, journal: Path, turns: ThreadTurns) -> None:
     log = EventLog(journal)
-    run = RunSpec(experiment_id="aa", experiment=spec, variant=spec.variants[0])
+    run = RunSpec(experiment_id="aa", experiment=spec, arm=spec.arms[0])
     context = RunContext(run, RunDir(journal.parent), open_device("cpu"), log)
     Trainer(context, workload).train(turns)
     log.close()

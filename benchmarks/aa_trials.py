@@ -61,11 +61,11 @@ def judge(trials: Sequence[Path], kind: str, third: str, folder: Path) -> list[C
     data_dir = DataDir(folder)
     spec = experiment_spec(NUM_ROUNDS[kind] * BLOCK_STEPS, BLOCK_STEPS, backends=("eager",))
     for trial in trials:
-        for variant in spec.variants:
-            run_spec = RunSpec(experiment_id=trial.name, experiment=spec, variant=variant)
+        for arm in spec.arms:
+            run_spec = RunSpec(experiment_id=trial.name, experiment=spec, arm=arm)
             run = data_dir.run_dir(run_spec.run_id)
             run.write_spec(run_spec)
-            name = third if variant.role == "backend" else variant.role
+            name = third if arm.role == "backend" else arm.role
             shutil.copyfile(trial / f"{name}.jsonl", run.events_file)
             run.write_exit(Exit.now(RunState.FINISHED, "training is over", 0))
     with Store.in_memory(data_dir) as store:

@@ -215,7 +215,7 @@ def main() -> None:
     bare_loop = BareLoop(load_workload(spec), work, batch, device)
     turns = AlternatingTurns(bare_loop, work)
     with tempfile.TemporaryDirectory() as folder:
-        run = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[0])
+        run = RunSpec(experiment_id="x", experiment=spec, arm=spec.arms[0])
         log = EventLog(Path(folder) / "events.jsonl")
         Trainer(RunContext(run, RunDir(Path(folder)), device, log), workload).train(turns)
         cost = recording_seconds(Path(folder), device)

@@ -149,11 +149,11 @@ def record(runs: Path, num_steps: int, experiment: str) -> None:
     spec = experiment_spec(num_steps, BLOCK_STEPS, backends=tuple(BACKENDS))
     random = np.random.default_rng(0)
     losses = 2 * np.exp(-np.arange(num_steps) / num_steps) + random.normal(0, 0.05, num_steps)
-    for variant in spec.variants:
-        apart = 0.0 if variant.role == "baseline" else 1e-6
+    for arm in spec.arms:
+        apart = 0.0 if arm.role == "baseline" else 1e-6
         own_losses = losses + random.normal(0, apart, num_steps) if apart else losses
-        seconds = 0.02 * BACKENDS.get(variant.label, 1.0) * random.lognormal(0, 0.05, num_steps)
-        recording = Recording(runs, variant.label, spec, experiment).claim().start()
+        seconds = 0.02 * BACKENDS.get(arm.label, 1.0) * random.lognormal(0, 0.05, num_steps)
+        recording = Recording(runs, arm.label, spec, experiment).claim().start()
         write_steps(recording, spec, own_losses.tolist(), seconds.tolist())
         recording.end()
 

@@ -21,7 +21,7 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec
 from breakeven.runner.specs.training import TrainingSpec
 from tests.faults import late_faults
 from tests.faults.rounding_backends import ROUNDING
-from tests.faults.trial import TRIAL, train, train_variants
+from tests.faults.trial import TRIAL, train, train_arms
 
 NUM_STEPS = 200
 CORRECT = ("eager", *ROUNDING)
@@ -49,13 +49,13 @@ def record(folder: Path, spec: ExperimentSpec) -> None:
     if (folder / DONE).exists():
         return
     with mock.patch.dict(os.environ, {late_faults.BEGINS: str(NUM_STEPS // 2)}):
-        for _ in train_variants(folder, spec):
+        for _ in train_arms(folder, spec):
             pass
     data_dir = DataDir(folder)
-    for number, variant in enumerate(spec.further_controls, 1):
+    for number, arm in enumerate(spec.further_controls, 1):
         if not any(_asks_for_more(data_dir, label, number) for label in spec.backends):
             break
-        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
+        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, arm=arm))
     (folder / DONE).touch()
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from benchmarks.tables import markdown
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, TuneSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import Race
 
 USUAL_COUNT = 200
@@ -31,7 +31,7 @@ LONGEST = 5_000
 NEAR = 1.03
 """Factor over the best total that a search has to reach."""
 
-Speed = Callable[[Variant], tuple[float, float]]
+Speed = Callable[[Arm], tuple[float, float]]
 """Seconds to compile, and step time relative to the baseline's."""
 
 
@@ -71,7 +71,7 @@ class Track:
         compiling_at_once: int = 1,
     ) -> None:
         self.race, self.spec = Race(spec, compiling_at_once), spec
-        self.living: dict[str, Variant] = {}
+        self.living: dict[str, Arm] = {}
         self.tried: list[str] = []
         self.endings: dict[str, str] = {}
         self.wrong: set[str] = set()
@@ -82,8 +82,8 @@ class Track:
         self._random = random.Random(seed)
         self._pace: dict[str, float] = {}
         self._strays: dict[str, float] = {}
-        for variant in spec.variants:
-            self._join(variant)
+        for arm in spec.arms:
+            self._join(arm)
 
     def run(self, max_rounds: int = LONGEST, *, elapsed: float = 0.0) -> str:
         """Plays to the end; returns its cause. `elapsed`: seconds since the start, all the time."""
@@ -95,8 +95,8 @@ class Track:
                 del self.living[label]
             if decision.over is not None:
                 return decision.over.cause
-            for variant in decision.joining:
-                self._join(variant)
+            for arm in decision.joining:
+                self._join(arm)
         return "unended"
 
     def play_round(self) -> None:
@@ -107,16 +107,16 @@ class Track:
             del self.living[label]
         self.num_rounds += 1
 
-    def _join(self, variant: Variant) -> None:
-        compiling, share = self._speed(variant)
+    def _join(self, arm: Arm) -> None:
+        compiling, share = self._speed(arm)
         own = math.exp(self._random.gauss(0, self._noise.process))
-        samples = BLOCK_STEPS * variant.batch_times
-        self._pace[variant.label] = samples * STEP_SECONDS * share * own
-        self.living[variant.label] = variant
-        self.race.add(variant)
-        if variant.role == "backend":
-            self.tried.append(variant.label)
-        self._write(variant.label, -1, compiling + self._pace[variant.label], compiled=True)
+        samples = BLOCK_STEPS * arm.batch_times
+        self._pace[arm.label] = samples * STEP_SECONDS * share * own
+        self.living[arm.label] = arm
+        self.race.add(arm)
+        if arm.role == "backend":
+            self.tried.append(arm.label)
+        self._write(arm.label, -1, compiling + self._pace[arm.label], compiled=True)
 
     def _play_block(self, label: str) -> None:
         likeness = self._noise.likeness
@@ -148,7 +148,7 @@ class Landscape:
     def __init__(self, seed: str) -> None:
         chance = random.Random(seed)
         spec = search()
-        settings = [variant.settings for variant in (*spec.variants[:1], *spec.candidates)]
+        settings = [arm.settings for arm in (*spec.arms[:1], *spec.candidates)]
         values = sorted({(name, str(value)) for own in settings for name, value in own.items()})
         plain = {(name, str(value)) for name, value in settings[0].items()}
         self._factors = {
@@ -159,18 +159,18 @@ class Landscape:
         }
         self._compiling = {value: chance.uniform(0, 10) for value in values}
 
-    def speed(self, variant: Variant) -> tuple[float, float]:
+    def speed(self, arm: Arm) -> tuple[float, float]:
         """Only a compiler takes compile time, and some settings take more."""
-        values = [(name, str(value)) for name, value in variant.settings.items()]
+        values = [(name, str(value)) for name, value in arm.settings.items()]
         compiling = sum(
             self._compiling[value] for value in values if value[1] not in ("None", "False")
         )
         share = math.prod(self._factors[value] for value in values)
-        return (compiling if variant.backend else 0.0), share
+        return (compiling if arm.backend else 0.0), share
 
-    def total(self, variant: Variant, steps: int) -> float:
+    def total(self, arm: Arm, steps: int) -> float:
         """True seconds of a training."""
-        compiling, share = self.speed(variant)
+        compiling, share = self.speed(arm)
         return compiling + steps * STEP_SECONDS * share
 
 
@@ -178,7 +178,7 @@ def equal_searches(count: int, noise: Noise) -> int:
     """Number of searches among equal candidates that propose one."""
     num_proposing = 0
     for number in range(count):
-        track = Track(search(), lambda variant: (0.0, 1.0), f"equal/{number}", noise)
+        track = Track(search(), lambda arm: (0.0, 1.0), f"equal/{number}", noise)
         track.run()
         num_proposing += bool(track.race.finalists())
     return num_proposing
@@ -192,8 +192,8 @@ def nearness(count: int, steps: int, noise: Noise) -> Iterator[tuple[float, int]
         spec = search(steps=steps)
         track = Track(spec, land.speed, f"search/{number}", noise)
         track.run()
-        everyone = {variant.label: variant for variant in (spec.variants[0], *spec.candidates)}
-        best = min(land.total(variant, steps) for variant in everyone.values())
+        everyone = {arm.label: arm for arm in (spec.arms[0], *spec.candidates)}
+        best = min(land.total(arm, steps) for arm in everyone.values())
         yield land.total(everyone[track.race.best], steps) / best, len(track.tried)
 
 

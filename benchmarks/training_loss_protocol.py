@@ -21,7 +21,7 @@ from benchmarks.tables import markdown
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.runner.worker.model.loaded_workload import load_workload
 from tests.faults.judging import judge_trial
-from tests.faults.trial import train_variants
+from tests.faults.trial import train_arms
 
 BACKENDS = ("eager", "zeroed_gradients")
 EPOCHS, SAMPLES, BATCH, RATE, LENGTH = 3, 1000, 8, 5e-4, 64
@@ -82,7 +82,7 @@ def original_protocol(backend: str) -> tuple[list[float], list[float], bool]:
 def our_verdicts() -> Iterator[str]:
     """The parity of each backend after the same work."""
     with tempfile.TemporaryDirectory() as folder:
-        for _ in train_variants(Path(folder), workload()):
+        for _ in train_arms(Path(folder), workload()):
             pass
         for result in judge_trial(Path(folder)).results:
             if result.role == "backend" and result.parity is not None:

@@ -16,9 +16,9 @@ from typing import NamedTuple, get_args
 from breakeven.runner.loss_band import LEAD_STEPS, Losses, half_widths, leaves_open
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.variants import Variant
 
 NUM_WINDOWS = 10
 MIN_WINDOW_STEPS = 5
@@ -94,17 +94,17 @@ def why_open(
 
 
 def judged_runs(
-    spec: ExperimentSpec, environment: str | None, finished: Iterable[tuple[RunDir, Variant]]
+    spec: ExperimentSpec, environment: str | None, finished: Iterable[tuple[RunDir, Arm]]
 ) -> list[tuple[str, RunDir]]:
     """Roles and folders of the runs that baseline and controls of an environment judge: its own,
     and in the first environment also those of the others except controls. Runs with larger batches
     are other trainings."""
     judges_all = environment == spec.environment_names[0]
     return [
-        (variant.role if variant.environment == environment else "backend", run)
-        for run, variant in finished
-        if variant.batch_times == 1
-        if variant.environment == environment or (judges_all and variant.role != "control")
+        (arm.role if arm.environment == environment else "backend", run)
+        for run, arm in finished
+        if arm.batch_times == 1
+        if arm.environment == environment or (judges_all and arm.role != "control")
     ]
 
 

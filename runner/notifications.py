@@ -133,8 +133,8 @@ class Notifier:
             return
         baselines = [
             state
-            for state, variant in zip(states, experiment.variants, strict=True)
-            if variant.role == "baseline"
+            for state, arm in zip(states, experiment.arms, strict=True)
+            if arm.role == "baseline"
         ]
         searched = baselines[0] if baselines and experiment.spec.kind.has_candidates else None
         outcome = ExperimentState.from_runs(states, searched)

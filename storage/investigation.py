@@ -173,12 +173,11 @@ def finished_investigation(store: Store, run_id: str) -> str | None:
 def fault_of(store: Store, run_id: str) -> Fault:
     """The fault of a run; raises `NoFault` with the reason if there is none to investigate."""
     record = queries.run_record(store, run_id)
-    label = record.variant.label
+    label = record.arm.label
     runs = queries.list_runs(store, record.experiment_id).set_index("label")
     environment_by_label = record.spec.environment_by_label
     is_here = [
-        environment_by_label.get(run_label) == record.variant.environment
-        for run_label in runs.index
+        environment_by_label.get(run_label) == record.arm.environment for run_label in runs.index
     ]
     bases = runs[is_here].query("role == 'baseline'")
     why = _why_not(record, [RunState(state) for state in bases["state"]])
@@ -216,7 +215,7 @@ def fault_of(store: Store, run_id: str) -> Fault:
 
 def _why_not(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
     """Why a run cannot be investigated, whatever its numbers are."""
-    label, state = record.variant.label, record.state
+    label, state = record.arm.label, record.state
     if record.spec.kind.makes_trials:
         return f"{record.run_id} is an investigation itself"
     if not state.is_final:
@@ -229,7 +228,7 @@ def _why_not(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
             "the baseline, which has no compiler, failed as well: the model, the data or the "
             "settings are the cause, and no compiler is to blame"
         )
-    if record.variant.backend is None:
+    if record.arm.backend is None:
         return f"{label} has no compiler, so no compiler is to blame for its fault"
     ends = {
         RunState.CANCELLED: f"{label} was stopped, so nothing is known about a fault",
@@ -271,7 +270,7 @@ def fault_to_find(store: Store, run_id: str) -> Fault | None:
 def _experiment(
     record: RunRecord, fault: Fault, budget_seconds: float = BUDGET_SECONDS
 ) -> ExperimentSpec:
-    spec, label = record.spec, record.variant.label
+    spec, label = record.spec, record.arm.label
     if fault.kind != "slow":
         problem: Problem = "differs" if fault.kind == "not finite" else fault.kind
         return investigation(

@@ -32,7 +32,7 @@ EVALUATION_COMPILE_SHARE = 0.2
 LEFT_WHEN_OVERDUE = 0.1
 """Share of the expected compile time that remains if compiling takes longer than expected."""
 GUESSED_COMPILING = {1: 1.0, 2: 4.0, 3: 12.0}
-"""Compile time over the time of setting up, by `Variant.compile_effort`, while nothing is known;
+"""Compile time over the time of setting up, by `Arm.compile_effort`, while nothing is known;
 both are work of Python and compilers on the same CPUs."""
 GUESSED_PROFILED_STEP = 20.0
 """Time of a profiled step, with its turn and analysis, over that of a usual step."""
@@ -100,8 +100,8 @@ class Costs:
 
     @cached_property
     def efforts(self) -> dict[str, int]:
-        """`Variant.compile_effort` by label."""
-        return {variant.label: variant.compile_effort for variant in self.spec.possible_variants}
+        """`Arm.compile_effort` by label."""
+        return {arm.label: arm.compile_effort for arm in self.spec.possible_arms}
 
     @property
     def racing_since(self) -> float | None:
@@ -197,7 +197,7 @@ def never_compiled(spec: ExperimentSpec, earlier: Sequence[Costs]) -> list[str]:
 
 
 def _not_begun(spec: ExperimentSpec) -> Costs:
-    runs = tuple(RunCosts(label=variant.label, role=variant.role) for variant in spec.variants)
+    runs = tuple(RunCosts(label=arm.label, role=arm.role) for arm in spec.arms)
     return Costs(name=spec.name, spec=spec, runs=runs)
 
 

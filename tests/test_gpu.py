@@ -137,7 +137,7 @@ def test_batches_cut_from_an_epoch_at_any_byte_train_like_the_baselines(
     spec = on_gpu(backends=(backend,))
     spec = replace(spec, training=replace(spec.training, batch_size=7, last_batch=last_batch))
     baseline = of_kind(run(spec, tmp_path / "baseline"), "step")
-    events = run(spec, tmp_path / "compiled", spec.variants[-1].label)
+    events = run(spec, tmp_path / "compiled", spec.arms[-1].label)
     steps = of_kind(events, "step")
     assert len(steps) == len(baseline) == (6 if last_batch == "drop" else 8)
     losses = [[step["loss"] for step in run_steps] for run_steps in (steps, baseline)]
@@ -147,7 +147,7 @@ def test_batches_cut_from_an_epoch_at_any_byte_train_like_the_baselines(
         for event in of_kind(events, "compile_started")
         if event["phase"] == "training"
     }
-    captures = spec.variants[-1].captures_cuda_graphs
+    captures = spec.arms[-1].captures_cuda_graphs
     assert compiled == ({(0, False), (1, True)} if captures else {(0, False)})
 
 
@@ -252,13 +252,13 @@ def cause(error: BaseException, backend: str = REDUCED) -> Any:
     lacks_memory = is_out_of_memory(error)
     failure = causes.Failure(
         spec=spec,
-        variant=spec.variants[-1],
+        arm=spec.arms[-1],
         text=backend,
         state=RunState.OUT_OF_MEMORY if lacks_memory else RunState.FAILED,
         message=f"{type(error).__name__}: {error}",
         traceback="".join(traceback.format_exception(error)),
     )
-    return causes.find_cause(spec.variants[-1].label, failure)
+    return causes.find_cause(spec.arms[-1].label, failure)
 
 
 def test_gradients_that_the_next_micro_batch_overwrites_are_the_cause(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_a_missing_triton_is_the_cause(tmp_path: Path) -> None:
     spec = script_experiment(Path("/train.py"), devices=("cuda:0",), backends=("inductor",))
     failure = causes.Failure(
         spec=spec,
-        variant=spec.variants[-1],
+        arm=spec.arms[-1],
         text="inductor",
         state=RunState.FAILED,
         message=last.removeprefix("torch._inductor.exc."),

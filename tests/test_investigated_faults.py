@@ -96,8 +96,8 @@ def problem_of(fault: str) -> str:
 
 def finding(folder: Path, spec: ExperimentSpec) -> dict[str, Any]:
     """The last finding of an investigation that runs in this process, with its trials."""
-    (variant,) = spec.variants
-    run_spec = RunSpec(experiment_id="investigation", experiment=spec, variant=variant)
+    (arm,) = spec.arms
+    run_spec = RunSpec(experiment_id="investigation", experiment=spec, arm=arm)
     run = RunDir(DataDir(folder).runs / run_spec.run_id)
     run.path.mkdir(parents=True)
     log = EventLog(run.events_file)
@@ -278,7 +278,7 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
         ),
     ],
 )
-def test_a_fault_that_one_setting_of_the_variant_brings_is_named_as_this_setting(
+def test_a_fault_that_one_setting_of_the_arm_brings_is_named_as_this_setting(
     fault: Callable[[], Any] | None,
     backend: str,
     named: str,

@@ -30,6 +30,7 @@ from breakeven.runner.protocol.exit_status import explain
 from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,
@@ -39,7 +40,6 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.place import Parallel
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import describe_failure, status_after
 from breakeven.runner.worker.session import run_session
@@ -93,8 +93,8 @@ def spec_of(model: str = "relu_net.py:ReluNet", backend: str = "eager", **change
 def causes(folder: Path, spec: ExperimentSpec) -> dict[str, KnownCause]:
     """Trains every run as its worker and its supervisor would; returns the failures."""
     data_dir = DataDir(folder)
-    for variant in spec.variants:
-        run_spec = RunSpec(experiment_id="failing", experiment=spec, variant=variant)
+    for arm in spec.arms:
+        run_spec = RunSpec(experiment_id="failing", experiment=spec, arm=arm)
         run = RunDir(data_dir.runs / run_spec.run_id)
         run.write_spec(run_spec)
         log, status = EventLog(run.events_file), 0
@@ -160,9 +160,9 @@ def test_a_failure_under_a_backend_has_its_cause_and_what_to_try(
     with torch._dynamo.config.patch(recompile_limit=2):
         known = causes(tmp_path, spec)
     kinds = {
-        variant.text: only({variant.label: known.pop(variant.label)})
-        for variant in spec.variants
-        if variant.role == "backend"
+        arm.text: only({arm.label: known.pop(arm.label)})
+        for arm in spec.arms
+        if arm.role == "backend"
     }
     assert (kinds, known) == (failing, {})
 
@@ -233,11 +233,11 @@ def test_a_hub_name_without_a_network_is_the_cause_of_every_run(tmp_path: Path) 
 def failure(message: str, backend: str = "inductor", **facts: Any) -> Failure:
     text, trace = facts.pop("text", backend), facts.pop("traceback", "")
     state, baseline = facts.pop("state", RunState.FAILED), facts.pop("baseline", None)
-    variant = parse_backend(backend)
+    arm = parse_backend(backend)
     spec = replace(spec_of(backend=backend, **facts), devices=("cuda:0",))
     return Failure(
         spec=spec,
-        variant=variant,
+        arm=arm,
         text=text,
         state=state,
         message=message,
@@ -462,9 +462,9 @@ def test_without_a_baseline_that_trained_no_cause_says_what_the_baseline_does(
 
 def recorded_causes(data_dir: DataDir, spec: ExperimentSpec, **errors: str) -> dict[str, str]:
     """Kinds of causes of a run that fails with its error in its first step, or that never began."""
-    for variant in spec.variants:
-        message = errors.get(variant.label.replace("@", "_"))
-        run = Recording(data_dir.runs, variant.label, spec)
+    for arm in spec.arms:
+        message = errors.get(arm.label.replace("@", "_"))
+        run = Recording(data_dir.runs, arm.label, spec)
         if message is None:
             continue
         run.claim().start()
@@ -627,9 +627,9 @@ def test_a_person_who_raises_while_dynamo_traces_is_not_taken_for_a_compiler(
 def test_a_script_that_raises_at_a_loss_that_is_not_finite_has_such_a_loss(tmp_path: Path) -> None:
     data_dir, spec = DataDir(tmp_path / "data"), experiment_spec(20, 10)
     event = own_error(tmp_path, "ValueError", "the loss is bad")
-    for variant in spec.variants:
-        run = Recording(data_dir.runs, variant.label, spec).claim().start()
-        if variant.role == "backend":
+    for arm in spec.arms:
+        run = Recording(data_dir.runs, arm.label, spec).claim().start()
+        if arm.role == "backend":
             run.block([0.1], [math.nan])
             run.log.append("error", **event)
             run.end(RunState.FAILED, "exit status 1")
@@ -735,9 +735,7 @@ def test_a_gradient_of_a_gradient_names_its_line_and_the_backend_that_can_do_it(
     assert known is not None and known.kind == "double backward"
     assert "It does so at train.py:" in known.words and "_orig_mod" in known.words
     assert [remedy_text(remedy) for remedy in known.remedies] == ["eager"]
-    modes = replace(
-        failed, spec=replace(SCRIPT, backends=(MAX,)), text=MAX, variant=parse_backend(MAX)
-    )
+    modes = replace(failed, spec=replace(SCRIPT, backends=(MAX,)), text=MAX, arm=parse_backend(MAX))
     known = find_cause("inductor", modes)
     assert known is not None and [remedy_text(remedy) for remedy in known.remedies] == ["eager"]
 

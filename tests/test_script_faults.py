@@ -19,7 +19,7 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpe
 from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.comparison.results import Result
 from tests.faults.judging import judge_trial, parity_of
-from tests.faults.trial import FIRST_EFFECTS, FOLDER, SCALED, train_variants
+from tests.faults.trial import FIRST_EFFECTS, FOLDER, SCALED, train_arms
 
 pytestmark = pytest.mark.heavy
 
@@ -46,7 +46,7 @@ def trained(
     spec = replace(spec, script=ScriptSpec(arguments=(argument,)), backends=backends)
     argv, path, here = sys.argv, sys.path[:], Path.cwd()
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER)}):
-        for _ in train_variants(folder, spec):
+        for _ in train_arms(folder, spec):
             sys.argv, sys.path[:] = argv, path
             sys.modules.pop("relu_net", None)
             os.chdir(here)

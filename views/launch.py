@@ -199,7 +199,7 @@ def show_missing_compiler(machine: Capabilities) -> None:
 
 def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None:
     """Shows what a click on Launch starts."""
-    labels = ", ".join(code(variant.label) for variant in spec.variants)
+    labels = ", ".join(code(arm.label) for arm in spec.arms)
     device = next(entry.name for entry in machine.devices if entry.id == spec.device)
     order = "taking turns" if spec.schedule == "turns" else "one after another"
     at_most, about = ("at most ", "At most about") if spec.kind.ends_by_width else ("", "About")
@@ -227,7 +227,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
         f"{words.plural(further, 'more control')} run afterwards, one by one."
     )
     st.markdown(
-        f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
+        f"**What will run:** {words.plural(len(spec.arms), 'process')} ({labels}) on "
         f"{inert(spec.place)} ({inert(device)}), {order}, {at_most}{steps} each: "
         f"{_length(spec)}. {time}{more if further else ''}"
     )

@@ -84,9 +84,7 @@ class World:
 
     def submit(self, spec: ExperimentSpec) -> list[RunDir]:
         experiment_id = submit(self.data_dir, spec)
-        return [
-            self.data_dir.run_dir(f"{experiment_id}.{variant.label}") for variant in spec.variants
-        ]
+        return [self.data_dir.run_dir(f"{experiment_id}.{arm.label}") for arm in spec.arms]
 
     def supervise(
         self, environment: Mapping[str, str] | None = None, before: Callable[[], None] | None = None

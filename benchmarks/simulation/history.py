@@ -425,7 +425,7 @@ class History:
         spec = runs[0].read_spec().experiment
         timed_by: dict[tuple[object, int], int] = {}
         for run in runs:
-            company = spec.turn_group(run.read_spec().variant)
+            company = spec.turn_group(run.read_spec().arm)
             for event in each_event(run.events_file):
                 if event["kind"] == "block":
                     round_of_company = (company, event["round"])
@@ -437,21 +437,21 @@ class History:
                             f"round {round_of_company[1]} of {run.run_id} is of two supervisors"
                         )
         for run in runs:
-            if run.read_spec().variant.role == "baseline" and not self.events["resume"]:
+            if run.read_spec().arm.role == "baseline" and not self.events["resume"]:
                 self._judge_without_baseline(run)
 
     def _judge_without_baseline(self, baseline: RunDir) -> None:
         """After a baseline is lost, or fails before its first step, no run of its company
         starts."""
         spec = baseline.read_spec()
-        company = spec.experiment.turn_group(spec.variant)
+        company = spec.experiment.turn_group(spec.arm)
         is_out = baseline.state in (RunState.FAILED, RunState.TIMEOUT) and not any(
             event["kind"] == "step" for event in each_event(baseline.events_file)
         )
         for other in self.workers if is_out or baseline.state is RunState.LOST else ():
             is_fellow = (
                 other.spec.experiment_id == spec.experiment_id
-                and other.spec.experiment.turn_group(other.spec.variant) == company
+                and other.spec.experiment.turn_group(other.spec.arm) == company
             )
             if is_fellow and other.began > self.ended[baseline.run_id]:
                 raise Violation(f"{other.run.run_id} goes on without {baseline.run_id}")

@@ -194,7 +194,7 @@ class Worker:
             together = self.spec.experiment.compiling_together
             beside = (
                 other.spec.experiment_id == self.spec.experiment_id
-                and {self.spec.variant.label, other.spec.variant.label} <= together
+                and {self.spec.arm.label, other.spec.arm.label} <= together
                 and self._rounds == 0
             )
             if not beside and (devices & theirs or "cpu" in devices | theirs):

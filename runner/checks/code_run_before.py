@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from breakeven.runner.specs.arms import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import pythons
 from breakeven.runner.specs.workload import USER_CODE
 
 MAX_BYTES = 2**22

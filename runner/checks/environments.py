@@ -13,8 +13,8 @@ from breakeven.runner.checks.allowed_code import allowed
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine.run_environment import without_own_python
 from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.specs.arms import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import pythons
 from breakeven.runner.suites import SUITES
 
 LEAST_PYTHON, LEAST_TORCH = (3, 10), (2, 6)

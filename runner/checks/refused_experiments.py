@@ -25,10 +25,10 @@ from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
+from breakeven.runner.specs.arms import NEED_NO_COMPILER, Arm, parse_backend
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, check_task_fits
 from breakeven.runner.specs.place import parse_cpus, write_cpus
-from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant, parse_backend
 from breakeven.runner.specs.workload import USER_CODE, Task
 from breakeven.runner.suites import SUITES
 
@@ -183,12 +183,12 @@ def settings_to_check(spec: ExperimentSpec, *, execute: bool = False) -> Experim
     searched = set(candidates(spec)) if spec.kind.has_candidates else set()
     # The torch of another environment may have other options.
     backends = () if spec.environments else spec.backends
-    variants = {text: parse_backend(text) for text in backends if text not in searched}
+    arms = {text: parse_backend(text) for text in backends if text not in searched}
     to_try = tuple(
         dict.fromkeys(
             _of_torch(text)
-            for text, variant in variants.items()
-            if variant.options or (execute and variant.path_of_backend)
+            for text, arm in arms.items()
+            if arm.options or (execute and arm.path_of_backend)
         )
     )
     usual = TrainingSpec()
@@ -221,13 +221,13 @@ def settings_to_check(spec: ExperimentSpec, *, execute: bool = False) -> Experim
 def _of_torch(backend: str) -> str:
     """The backend without the settings that may not fit the reduced experiment, because they need
     a task, data or several devices; torch has nothing to check in them."""
-    variant = parse_backend(backend)
+    arm = parse_backend(backend)
     usual: dict[str, Any] = {
         setting.name: setting.default
-        for setting in fields(Variant)
+        for setting in fields(Arm)
         if setting.name in (*NEED_NO_COMPILER, "optimize_ddp")
     }
-    return replace(variant, **usual).text
+    return replace(arm, **usual).text
 
 
 @lru_cache(KEPT_ANSWERS)

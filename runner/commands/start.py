@@ -36,10 +36,10 @@ from breakeven.runner.machine.uv_environments import resolved
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import moved_spec
 from breakeven.runner.protocol.run_progress import RunProgress
+from breakeven.runner.specs.arms import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import fields_of
 from breakeven.runner.specs.scenario_fields import AddedRounds
-from breakeven.runner.specs.variants import pythons
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS
 
 
@@ -116,15 +116,15 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
         )
         check(on, read_capabilities(data_dir) or probe(data_dir))
     labels = resume(experiment, on)
-    for variant, run in zip(experiment.variants, experiment.runs, strict=True):
-        if variant.label in labels:
+    for arm, run in zip(experiment.arms, experiment.runs, strict=True):
+        if arm.label in labels:
             progress = RunProgress(run, experiment.spec)
             progress.update()
             where = "" if on is None else f" on {on.place}"
             from_where = experiment.spec.kind.resuming_words(
                 progress.checkpoint_step, progress.steps_done
             )
-            tell(f"{variant.label} resumes {from_where}{where}")
+            tell(f"{arm.label} resumes {from_where}{where}")
     ensure_supervisor(data_dir)
     return 0
 

@@ -11,11 +11,11 @@ from breakeven.runner.experiments.queue_order import startable
 from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import likely_capabilities, read_capabilities
 from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.specs.arms import Settings
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.values import read_whole_number, split_at_commas
-from breakeven.runner.specs.variants import Settings
 from breakeven.runner.suites import SUITES
 from breakeven.runner.suites.suite_matrix import (
     PARTS,

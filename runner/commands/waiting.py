@@ -72,10 +72,7 @@ def watch(
             }
         for progress in runs.values():
             progress.update()
-        labels = {
-            run: variant.label
-            for run, variant in zip(experiment.runs, experiment.variants, strict=True)
-        }
+        labels = {run: arm.label for run, arm in zip(experiment.runs, experiment.arms, strict=True)}
         width = max(map(len, labels.values()))
         if any(progress.state is not RunState.QUEUED for progress in runs.values()):
             ahead = []

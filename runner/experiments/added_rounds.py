@@ -36,8 +36,8 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
     wanted = {member for label in labels for member in by_label[label]}
     chosen = [
         run
-        for run, variant in zip(experiment.runs, experiment.variants, strict=True)
-        if variant.role != "backend" or variant.label in wanted
+        for run, arm in zip(experiment.runs, experiment.arms, strict=True)
+        if arm.role != "backend" or arm.label in wanted
     ]
     chosen = [run for run in chosen if run.state is RunState.FINISHED]
     # The baseline comes last: a working supervisor waits for it before it starts the others.
@@ -54,7 +54,7 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
 
 def run_backends(spec: ExperimentSpec) -> list[str]:
     """Labels of the backends that an experiment compares."""
-    backends = {variant.label for variant in spec.variants if variant.role == "backend"}
+    backends = {arm.label for arm in spec.arms if arm.role == "backend"}
     return [
         label for label, members in spec.repeats_by_label.items() if backends.intersection(members)
     ]
@@ -105,7 +105,7 @@ def _why_not_here(baseline: RunDir) -> str | None:
     )
     versions = next(environments, {}).get("versions")
     measured = str(versions.get("torch")) if isinstance(versions, dict) else None
-    if baseline.read_spec().variant.environment is not None:
+    if baseline.read_spec().arm.environment is not None:
         return None  # Each run compares its versions with those of its first process.
     from importlib.metadata import PackageNotFoundError, version  # takes a sixth of a run's start
 

@@ -32,8 +32,8 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import open_journal, require_known_format
 from breakeven.runner.protocol.run_dir import RunDir, write_devices
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.specs.variants import Variant
 
 MIN_FREE_BYTES = 200_000_000
 """Journals of an experiment take a few MB; a cold compile cache takes up to about 100 MB."""
@@ -50,9 +50,9 @@ class Experiment:
     runs: tuple[RunDir, ...]
 
     @property
-    def variants(self) -> tuple[Variant, ...]:
-        """The variant of each run."""
-        known = {variant.label: variant for variant in self.spec.possible_variants}
+    def arms(self) -> tuple[Arm, ...]:
+        """The arm of each run."""
+        known = {arm.label: arm for arm in self.spec.possible_arms}
         return tuple(known[run.run_id.partition(".")[2]] for run in self.runs)
 
     @property
@@ -96,10 +96,7 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
         )
     refuse_secrets(spec.to_json())
     experiment_id = new_experiment_id()
-    specs = [
-        RunSpec(experiment_id=experiment_id, experiment=spec, variant=variant)
-        for variant in spec.variants
-    ]
+    specs = [RunSpec(experiment_id=experiment_id, experiment=spec, arm=arm) for arm in spec.arms]
     runs = [data_dir.run_dir(run_spec.run_id) for run_spec in specs]
     with writing(data_dir.path), ExitStack() as undo:
         for run, run_spec in zip(runs, specs, strict=True):
@@ -110,11 +107,9 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
     return experiment_id
 
 
-def add_run(data_dir: DataDir, experiment: Experiment, variant: Variant) -> Experiment:
+def add_run(data_dir: DataDir, experiment: Experiment, arm: Arm) -> Experiment:
     """Queues another possible run; returns the extended experiment. Raises `NotWritable`."""
-    run_spec = RunSpec(
-        experiment_id=experiment.experiment_id, experiment=experiment.spec, variant=variant
-    )
+    run_spec = RunSpec(experiment_id=experiment.experiment_id, experiment=experiment.spec, arm=arm)
     run = data_dir.run_dir(run_spec.run_id)
     with writing(data_dir.path):
         run.write_spec(run_spec)
@@ -164,16 +159,10 @@ def _experiment(experiment_id: str, folders: Sequence[RunDir]) -> Experiment | N
     """The experiment, or None unless every run has a folder."""
     spec = agreed_spec(folders)
     by_name = {run.run_id: run for run in folders}
-    names = (
-        [] if spec is None else [f"{experiment_id}.{variant.label}" for variant in spec.variants]
-    )
+    names = [] if spec is None else [f"{experiment_id}.{arm.label}" for arm in spec.arms]
     if spec is None or any(name not in by_name for name in names):
         return None
-    further = (
-        f"{experiment_id}.{variant.label}"
-        for variant in spec.possible_variants
-        if variant not in spec.variants
-    )
+    further = (f"{experiment_id}.{arm.label}" for arm in spec.possible_arms if arm not in spec.arms)
     names += [name for name in further if name in by_name]
     runs = tuple(by_name[name] for name in names)
     return Experiment(experiment_id=experiment_id, spec=spec, runs=runs)
@@ -230,14 +219,11 @@ def listed(data_dir: DataDir) -> Iterator[Listed]:
         if spec is None:
             continue
         by_name = {run.run_id: run for run in folders}
-        every = [
-            (variant, by_name.get(f"{experiment_id}.{variant.label}"))
-            for variant in spec.possible_variants
-        ]
+        every = [(arm, by_name.get(f"{experiment_id}.{arm.label}")) for arm in spec.possible_arms]
         runs = [
-            (variant.label, run, None if run is None else _damage(run, spec))
-            for variant, run in every
-            if run is not None or variant in spec.variants
+            (arm.label, run, None if run is None else _damage(run, spec))
+            for arm, run in every
+            if run is not None or arm in spec.arms
         ]
         if any(run is not None and why is None for _, run, why in runs):
             yield Listed(experiment_id=experiment_id, spec=spec, runs=runs)
@@ -324,7 +310,7 @@ def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str
             if on is not None:
                 write_devices(run, on)
             run.reopen()
-    labels = [run.read_spec().variant.label for run in runs]
+    labels = [run.read_spec().arm.label for run in runs]
     where = {} if on is None else {"on": on.place}
     log_action(
         experiment.data_dir.logs,

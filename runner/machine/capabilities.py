@@ -30,11 +30,11 @@ from breakeven.runner.machine.run_environment import run_variables
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.python310 import Self
+from breakeven.runner.specs.arms import QUICK_COMPILERS
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.values import nearest
-from breakeven.runner.specs.variants import QUICK_COMPILERS
 from breakeven.runner.specs.workload import TASKS, Task
 
 VARIABLES = (
@@ -339,9 +339,9 @@ def _backends_of_torch(spec: ExperimentSpec) -> list[str]:
     """Those that torch should list; `runner.checks` looks for the others. Other environments may
     have others."""
     return [
-        variant.backend
-        for variant in spec.possible_variants
-        if variant.backend and not variant.path_of_backend and not variant.environment
+        arm.backend
+        for arm in spec.possible_arms
+        if arm.backend and not arm.path_of_backend and not arm.environment
     ]
 
 

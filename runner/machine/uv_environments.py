@@ -16,8 +16,8 @@ from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.experiments.queue import writing
 from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.specs.arms import ENVIRONMENT_NAME, pythons
 from breakeven.runner.specs.values import nearest
-from breakeven.runner.specs.variants import ENVIRONMENT_NAME, pythons
 
 OWN = "own"
 """Name of Breakeven's own Python among the environments."""

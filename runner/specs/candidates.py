@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
+from breakeven.runner.specs.arms import NO_COMPILER, Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import TuneSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
-from breakeven.runner.specs.variants import NO_COMPILER, Variant
 from breakeven.runner.specs.workload import usual_name
 
 FORMS = {
@@ -260,18 +260,18 @@ def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def backend_text(candidate: Variant, spec: ExperimentSpec) -> str:
+def backend_text(candidate: Arm, spec: ExperimentSpec) -> str:
     """The name of a candidate in the experiment's `backends`."""
-    labels = [variant.label for variant in spec.candidates]
+    labels = [arm.label for arm in spec.candidates]
     return spec.backends[labels.index(candidate.label)]
 
 
-def presumed(spec: ExperimentSpec) -> Variant | None:
+def presumed(spec: ExperimentSpec) -> Arm | None:
     """The candidate that has only the presumed settings; None if the search has no such candidate,
     or others without a twin that has these settings, too."""
     settings = {move.name: move.presumed for move in MOVES if move.presumed}
-    baselines = [variant for variant in spec.variants if variant.role == "baseline"]
-    with_presumed = [{**variant.settings, **settings} for variant in (*spec.candidates, *baselines)]
+    baselines = [arm for arm in spec.arms if arm.role == "baseline"]
+    with_presumed = [{**arm.settings, **settings} for arm in (*spec.candidates, *baselines)]
     twins = [
         next((twin for twin in spec.candidates if twin.settings == wanted), None)
         for wanted in with_presumed
@@ -279,27 +279,27 @@ def presumed(spec: ExperimentSpec) -> Variant | None:
     return twins[-1] if settings and None not in twins else None
 
 
-def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
-    """The largest share of a training's time under `origin` that `variant` could save. `shares`:
+def potential(arm: Arm, origin: Arm, shares: Shares) -> float:
+    """The largest share of a training's time under `origin` that `arm` could save. `shares`:
     those of a training without CUDA graphs; steps that are replayed from graphs do not wait. The
-    compiler or CUDA graphs of `origin` may have made any part of a step slower, so a variant
+    compiler or CUDA graphs of `origin` may have made any part of a step slower, so an arm
     without them could save all."""
     if origin.captures_cuda_graphs:
         shares = replace(shares, working=1.0, waiting=0.0)
-    change = difference(variant, origin)
-    stops_graphs = origin.captures_cuda_graphs and not variant.captures_cuda_graphs
+    change = difference(arm, origin)
+    stops_graphs = origin.captures_cuda_graphs and not arm.captures_cuda_graphs
     if stops_graphs or ("backend" in change and origin.backend is not None):
         return 1.0
     parts = {part for move in MOVES if move.name in change for part in move.shortens}
-    if "backend" in change and variant.backend != "cudagraphs":
+    if "backend" in change and arm.backend != "cudagraphs":
         parts |= {"working", "waiting"}
-    if variant.captures_cuda_graphs and not origin.captures_cuda_graphs:
+    if arm.captures_cuda_graphs and not origin.captures_cuda_graphs:
         parts.add("waiting")
-    if variant.has_autotuning_mode and not origin.has_autotuning_mode:
+    if arm.has_autotuning_mode and not origin.has_autotuning_mode:
         parts.add("working")
     if "loader_workers" in change:
         # At best, k processes load in 1/k of the time.
-        before, after = (max(1, candidate.loader_workers) for candidate in (origin, variant))
+        before, after = (max(1, candidate.loader_workers) for candidate in (origin, arm))
         shares = replace(shares, loading=shares.loading * max(0.0, 1 - before / after))
     return shares.largest(parts)
 
@@ -318,21 +318,21 @@ AUTOTUNING_SECONDS = 150.0
 """Additional time of autotuning, which times kernels."""
 
 
-def usual_compile_seconds(variant: Variant) -> float:
+def usual_compile_seconds(arm: Arm) -> float:
     """A guess before anything is measured, which only decides the order of candidates."""
-    match variant.compile_effort:
+    match arm.compile_effort:
         case 0:
             return 0.0
         case 1:
             return QUICK_COMPILE_SECONDS
         case _:
-            return USUAL_COMPILE_SECONDS[variant.scope] + AUTOTUNING_SECONDS * variant.autotunes
+            return USUAL_COMPILE_SECONDS[arm.scope] + AUTOTUNING_SECONDS * arm.autotunes
 
 
-def difference(variant: Variant, other: Variant) -> dict[str, object]:
-    """The settings of `variant` that differ from those of `other`; None for a setting that
+def difference(arm: Arm, other: Arm) -> dict[str, object]:
+    """The settings of `arm` that differ from those of `other`; None for a setting that
     only `other` has."""
-    settings, others = variant.settings, other.settings
+    settings, others = arm.settings, other.settings
     return {
         name: settings.get(name)
         for name in {**others, **settings}

@@ -1,6 +1,6 @@
 """Specifications of experiments and runs: frozen, checked on construction, stored as JSON.
 
-An `ExperimentSpec` expands into one `RunSpec` per variant. Each run folder has its complete
+An `ExperimentSpec` expands into one `RunSpec` per arm. Each run folder has its complete
 `RunSpec`, so a copied folder needs no other file. Functions called `check_...` raise `InvalidSpec`
 for the first field whose value breaks a rule that concerns several parts of the experiment.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.python310 import Self
+from breakeven.runner.specs.arms import ENVIRONMENT_NAME, Arm, parse_backends, pythons
 from breakeven.runner.specs.experiment_fields import ExperimentFields
 from breakeven.runner.specs.fields import Spec, require
 from breakeven.runner.specs.place import MAX_RANKS, check_cpus
@@ -32,7 +33,6 @@ from breakeven.runner.specs.training import (
     StoppingSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.variants import ENVIRONMENT_NAME, Variant, parse_backends, pythons
 from breakeven.runner.specs.workload import (
     BUILTIN,
     BUILTIN_DATA,
@@ -98,11 +98,11 @@ class ExperimentSpec(ExperimentFields):
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec(Spec):
-    """The complete description of one run: an experiment and one of its variants."""
+    """The complete description of one run: an experiment and one of its arms."""
 
     experiment_id: str
     experiment: ExperimentSpec
-    variant: Variant
+    arm: Arm
 
     @classmethod
     def from_dict(cls, content: Any, path: str = "") -> Self:
@@ -116,22 +116,20 @@ class RunSpec(Spec):
     def check_rules(self) -> None:
         valid = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", self.experiment_id)
         self.require("experiment_id", bool(valid), "must be letters, digits and '-'")
-        rule = "must be one of the experiment's own variants"
-        require(
-            self.variant in self.experiment.possible_variants, "variant", self.variant.label, rule
-        )
+        rule = "must be one of the experiment's own arms"
+        require(self.arm in self.experiment.possible_arms, "arm", self.arm.label, rule)
 
     @cached_property
     def work(self) -> ExperimentSpec:
         """The experiment in the run's own batch size: its sizes and numbers of steps. Only a run
         with a larger batch differs from the experiment."""
-        times = self.variant.batch_times
+        times = self.arm.batch_times
         return self.experiment if times == 1 else self.experiment.with_batch(times)
 
     @property
     def run_id(self) -> str:
         """Name of the run folder."""
-        return f"{self.experiment_id}.{self.variant.label}"
+        return f"{self.experiment_id}.{self.arm.label}"
 
     @property
     def device(self) -> str:
@@ -144,10 +142,10 @@ def _experiment(written: str) -> ExperimentSpec:
     return ExperimentSpec.from_dict(json.loads(written), path="experiment.")
 
 
-def _check_names(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+def _check_names(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     spec.require("name", bool(spec.name.strip()), "must not be empty")
     spec.require("name", len(spec.name) <= 120, "must be at most 120 characters")
-    labels = {variant.label for variant in compiled}
+    labels = {arm.label for arm in compiled}
     spec.require("backends", len(labels) == len(compiled), "must not name a backend twice")
     most = spec.kind.max_backends
     rule = f"must be at most {most}: {spec.kind.why_max_backends}"
@@ -172,7 +170,7 @@ def _check_place(spec: ExperimentSpec) -> None:
     check_cpus(spec.cpus)
 
 
-def _check_workload(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+def _check_workload(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     check_task(spec.task)
     data, script = spec.data.source, spec.model.script
     is_suite, is_script = spec.task == SUITE_TASK, spec.task == SCRIPT_TASK
@@ -193,29 +191,29 @@ def _check_workload(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
     fits = spec.workload.has_single_steps or spec.kind.allows_scripts
     spec.require("scenario", fits, rule)
     if spec.workload.decides_scope:
-        for text, variant in zip(spec.backends, compiled, strict=True):
+        for text, arm in zip(spec.backends, compiled, strict=True):
             rule = "cannot have a scope for a script, which decides what is compiled. Leave scope "
             rule += "out"
-            require(variant.scope in ("iteration", "blocks"), "backends", text, rule)
+            require(arm.scope in ("iteration", "blocks"), "backends", text, rule)
 
 
-def _check_training(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+def _check_training(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     training, on_cuda = spec.training, spec.device.startswith("cuda")
     rule = "needs a CUDA device; on the CPU and on MPS choose float32 or bf16"
     spec.require("training.precision", on_cuda or training.precision not in ("tf32", "fp16"), rule)
     samples = spec.data.num_train_samples
     rule = f"must not exceed data.num_train_samples ({samples}): no batch would be full"
     spec.require("training.batch_size", training.batch_size <= samples, rule)
-    has_one_shape = any(variant.backend == "cudagraphs" for variant in compiled)
+    has_one_shape = any(arm.backend == "cudagraphs" for arm in compiled)
     rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
     fits = not has_one_shape or training.last_batch != "dynamic"
     spec.require("training.last_batch", fits, rule)
     rule = "must not have loader_workers except for a script: other trainings keep all samples on "
     rule += "the device"
-    has_workers = any(variant.loader_workers for variant in compiled)
+    has_workers = any(arm.loader_workers for arm in compiled)
     spec.require("backends", spec.workload.loads_samples or not has_workers, rule)
-    if any(variant.batch_times > 1 for variant in compiled):
-        _check_batch_times(spec, max(variant.batch_times for variant in compiled))
+    if any(arm.batch_times > 1 for arm in compiled):
+        _check_batch_times(spec, max(arm.batch_times for arm in compiled))
 
 
 def _check_batch_times(spec: ExperimentSpec, times: int) -> None:
@@ -229,16 +227,16 @@ def _check_batch_times(spec: ExperimentSpec, times: int) -> None:
     spec.require("backends", times <= most, rule)
 
 
-def _check_devices(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+def _check_devices(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     """Refuses what the devices do not support."""
     if spec.device == "mps":
         rule = "must not capture CUDA graphs, which MPS does not have"
-        captures = any(variant.captures_cuda_graphs for variant in compiled)
+        captures = any(arm.captures_cuda_graphs for arm in compiled)
         spec.require("backends", not captures, rule)
     has_ddp = spec.parallel == "ddp" and len(spec.devices) * spec.nodes > 1
-    for text, variant in zip(spec.backends, compiled, strict=True):
+    for text, arm in zip(spec.backends, compiled, strict=True):
         rule = "sets how Dynamo compiles DistributedDataParallel: name several devices, with 'ddp'"
-        require(has_ddp or variant.optimize_ddp is None, "backends", text, rule)
+        require(has_ddp or arm.optimize_ddp is None, "backends", text, rule)
     if len(spec.devices) == spec.nodes == 1:
         return
     _check_nodes(spec)
@@ -273,17 +271,17 @@ def _check_parts(spec: ExperimentSpec) -> None:
     spec.require("training.last_batch", last_batch != "pad" or fills, rule)
 
 
-def _check_torch(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+def _check_torch(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     """Refuses what torch does not support (`tests/runner/worker/ranks/test_support.py`)."""
     rule = "cannot be compiled with 'dp', which runs copies of the model in threads; name no "
     rule += "backend, to time it uncompiled, or choose 'ddp'"
     spec.require("backends", spec.parallel != "dp" or not compiled, rule)
-    for text, variant in zip(spec.backends, compiled, strict=True):
+    for text, arm in zip(spec.backends, compiled, strict=True):
         rule = "cannot be one graph: Dynamo cannot trace the code that gathers weights and "
         rule += "averages gradients; choose scope=blocks, or with 'ddp' "
         rule += "optimize_ddp=python_reducer"
-        traces = variant.scope == "blocks" or variant.optimize_ddp == "python_reducer"
-        require(traces or not variant.fullgraph, "backends", text, rule)
+        traces = arm.scope == "blocks" or arm.optimize_ddp == "python_reducer"
+        require(traces or not arm.fullgraph, "backends", text, rule)
     rule = "does not work with 'fsdp', where each device would see an overflow only in its own "
     rule += "gradients; choose bf16"
     fits = spec.parallel != "fsdp" or spec.training.precision != "fp16"

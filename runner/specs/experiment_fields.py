@@ -11,6 +11,14 @@ from pathlib import PurePath
 from typing import Annotated, Literal
 
 from breakeven.runner.python310 import Self
+from breakeven.runner.specs.arms import (
+    Arm,
+    Settings,
+    apply_settings,
+    control,
+    in_each,
+    pythons,
+)
 from breakeven.runner.specs.fields import Bounds, Prompt
 from breakeven.runner.specs.place import PlaceSpec
 from breakeven.runner.specs.scenario_fields import (
@@ -29,14 +37,6 @@ from breakeven.runner.specs.training import (
     Precision,
     StoppingSpec,
     TrainingSpec,
-)
-from breakeven.runner.specs.variants import (
-    Settings,
-    Variant,
-    apply_settings,
-    control,
-    in_each,
-    pythons,
 )
 from breakeven.runner.specs.workload import (
     USER_CODE,
@@ -252,8 +252,8 @@ class ExperimentFields(PlaceSpec):
         if self.kind.has_checks:
             return False
         if self.model.dropout == "auto":
-            everyone = (*self.variants, *self.candidates)
-            return not any(variant.captures_cuda_graphs for variant in everyone)
+            everyone = (*self.arms, *self.candidates)
+            return not any(arm.captures_cuda_graphs for arm in everyone)
         return self.model.dropout == "keep"
 
     @property
@@ -309,7 +309,7 @@ class ExperimentFields(PlaceSpec):
     @property
     def paths_of_backends(self) -> tuple[str, ...]:
         """Backends that are named by their path."""
-        paths = (variant.path_of_backend for variant in self.possible_variants)
+        paths = (arm.path_of_backend for arm in self.possible_arms)
         return tuple(dict.fromkeys(filter(None, paths)))
 
     @property
@@ -354,12 +354,12 @@ class ExperimentFields(PlaceSpec):
         return min(every * (self.steps_per_epoch if unit == "epochs" else 1), self.num_steps)
 
     @cached_property
-    def variants(self) -> tuple[Variant, ...]:
+    def arms(self) -> tuple[Arm, ...]:
         """Every run of the experiment, baseline first; repeat by repeat."""
-        return tuple(self._under_settings(variant) for _, variant in self.kind.runs(self))
+        return tuple(self._under_settings(arm) for _, arm in self.kind.runs(self))
 
     @cached_property
-    def further_controls(self) -> tuple[Variant, ...]:
+    def further_controls(self) -> tuple[Arm, ...]:
         """The controls that `more_controls` allows in each environment, in the order of their
         start."""
         if not (self.kind.trains_fully and self.controls):
@@ -369,19 +369,19 @@ class ExperimentFields(PlaceSpec):
         return tuple(in_each(self.environments, further))
 
     @cached_property
-    def candidates(self) -> tuple[Variant, ...]:
+    def candidates(self) -> tuple[Arm, ...]:
         """The backends from which a search chooses."""
         return tuple(map(self._under_settings, self.kind.candidates(self)))
 
     @cached_property
-    def possible_variants(self) -> tuple[Variant, ...]:
+    def possible_arms(self) -> tuple[Arm, ...]:
         """Every run that the experiment may start."""
-        return (*self.variants, *self.further_controls, *self.candidates)
+        return (*self.arms, *self.further_controls, *self.candidates)
 
-    def _under_settings(self, variant: Variant) -> Variant:
+    def _under_settings(self, arm: Arm) -> Arm:
         return apply_settings(
             self.settings,
-            variant,
+            arm,
             on_cuda=self.device.startswith("cuda"),
             draws_freely=self.kind.draws_freely,
         )
@@ -391,19 +391,19 @@ class ExperimentFields(PlaceSpec):
         """Labels of runs by the label that is compared: `inductor` with its repeats `inductor-1`
         and `inductor-2`, or each label with itself."""
         repeated: dict[str, tuple[str, ...]] = {}
-        for label, variant in self.kind.runs(self):
-            repeated[label] = (*repeated.get(label, ()), variant.label)
+        for label, arm in self.kind.runs(self):
+            repeated[label] = (*repeated.get(label, ()), arm.label)
         single = (*self.further_controls, *self.candidates)
-        return repeated | {variant.label: (variant.label,) for variant in single}
+        return repeated | {arm.label: (arm.label,) for arm in single}
 
-    def turn_group(self, variant: Variant) -> str | int:
+    def turn_group(self, arm: Arm) -> str | int:
         """A key that runs share if they are alive at the same time and take turns."""
-        return variant.repeat if self.takes_turns else variant.label
+        return arm.repeat if self.takes_turns else arm.label
 
     @cached_property
     def environment_by_label(self) -> dict[str, str | None]:
         """The environment of each run, and of each entry of `repeats_by_label`."""
-        by_run = {variant.label: variant.environment for variant in self.possible_variants}
+        by_run = {arm.label: arm.environment for arm in self.possible_arms}
         by_label = {label: by_run[runs[0]] for label, runs in self.repeats_by_label.items()}
         return by_run | by_label
 
@@ -412,14 +412,14 @@ class ExperimentFields(PlaceSpec):
         """The environments in their order; None stands for Breakeven's own."""
         return tuple(pythons(self.environments)) or (None,)
 
-    def environment_python(self, variant: Variant) -> str | None:
+    def environment_python(self, arm: Arm) -> str | None:
         """Path of the Python that a run executes; None for Breakeven's own."""
         named = pythons(self.environments)
-        return None if variant.environment is None else named[variant.environment]
+        return None if arm.environment is None else named[arm.environment]
 
     @property
-    def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
-        """Backend as written, cold variant and warm variant of every repeat; empty unless caches
+    def cold_and_warm(self) -> tuple[tuple[str, Arm, Arm], ...]:
+        """Backend as written, cold arm and warm arm of every repeat; empty unless caches
         are compared."""
         return tuple(
             (text, self._under_settings(cold), self._under_settings(warm))
@@ -469,13 +469,9 @@ class ExperimentFields(PlaceSpec):
         """Labels of the runs that compile at the same time as others of the experiment."""
         if self.compile == "alone" or not self.takes_turns:
             return frozenset()
-        plain = [
-            variant
-            for variant in self.possible_variants
-            if variant.compile_effort and not variant.autotunes
-        ]
+        plain = [arm for arm in self.possible_arms if arm.compile_effort and not arm.autotunes]
         sizes = Counter(map(self.turn_group, plain))
-        return frozenset(variant.label for variant in plain if sizes[self.turn_group(variant)] > 1)
+        return frozenset(arm.label for arm in plain if sizes[self.turn_group(arm)] > 1)
 
     @property
     def evaluates(self) -> EvaluationPoint:

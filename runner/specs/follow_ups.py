@@ -4,9 +4,9 @@ find the cause of its fault."""
 from dataclasses import dataclass, replace
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.specs.arms import ENVIRONMENT_MARK, parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import InvestigationSpec, Part, Problem
-from breakeven.runner.specs.variants import ENVIRONMENT_MARK, parse_backend
 
 BUDGET_SECONDS = 900.0
 """Default time limit of an investigation."""
@@ -62,12 +62,12 @@ def investigation(
     for a run that cannot be investigated.
     """
     backends = run_backends(spec, label)
-    variant = parse_backend(backends[0]) if backends else None
-    if variant is None or variant.backend is None:
+    arm = parse_backend(backends[0]) if backends else None
+    if arm is None or arm.backend is None:
         raise RunnerError(f"{label} has no compiler, so no compiler is to blame for its fault")
-    if variant.batch_times > 1:
-        spec = spec.with_batch(variant.batch_times)
-        backends = (replace(variant, batch_times=1).text,)
+    if arm.batch_times > 1:
+        spec = spec.with_batch(arm.batch_times)
+        backends = (replace(arm, batch_times=1).text,)
     return replace(
         spec.on_its_own,
         name=f"cause of {label} in {spec.name}"[:LONGEST_NAME],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.variants import Variant, parse_backend
+from breakeven.runner.specs.arms import Arm, parse_backend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +80,11 @@ def with_ladder(backends: Sequence[str], device: str) -> tuple[str, ...]:
     return (*ladder, *(text for text in backends if _rung_named(text) is None))
 
 
-def find_rung(variant: Variant) -> Rung | None:
+def find_rung(arm: Arm) -> Rung | None:
     """The rung of a run; None for baseline, controls and other settings."""
-    if variant.backend is None:
+    if arm.backend is None:
         return None
-    settings = variant.settings
+    settings = arm.settings
     return next(
         (
             rung

@@ -14,13 +14,13 @@ from typing import Any
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import experiments, new_experiment_id, submit
 from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.specs.arms import Settings
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.scenario_fields import Part, SpeedSpec
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioName
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.training import MODEL_LOSS, Precision
-from breakeven.runner.specs.variants import Settings
 from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_TASK
 
 Values = Mapping[str, Any]

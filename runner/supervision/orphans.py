@@ -45,7 +45,7 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
             if claim is not None:
                 kill_abandoned(claim.process, str(run.path))
             spec = run.read_spec()
-            key = spec.experiment.turn_group(spec.variant)
+            key = spec.experiment.turn_group(spec.arm)
             groups.setdefault((spec.experiment_id, key), {})[run] = spec
         except (RunnerError, OSError) as error:
             _record_failed(run, error, exits)
@@ -63,7 +63,7 @@ def _close_group(left: Left, exits: ExitRecords) -> None:
     for run in orphans:
         try:
             # The caches that a cold run left for a warm run were removed with its process.
-            is_warm = left[run].variant.cache == "warm"
+            is_warm = left[run].arm.cache == "warm"
             if run.cancel_requested:
                 exits.write(run, RunState.CANCELLED, f"stopped on request; {VANISHED}", None)
             elif is_last:
@@ -85,11 +85,11 @@ def _close_group(left: Left, exits: ExitRecords) -> None:
 
 def _has_finished_fellow(run: RunDir, spec: RunSpec) -> bool:
     """Whether a run that took turns with this one has finished."""
-    group = spec.experiment.turn_group(spec.variant)
+    group = spec.experiment.turn_group(spec.arm)
     fellows = [
-        RunDir(run.path.with_name(f"{spec.experiment_id}.{variant.label}"))
-        for variant in spec.experiment.variants
-        if spec.experiment.turn_group(variant) == group
+        RunDir(run.path.with_name(f"{spec.experiment_id}.{arm.label}"))
+        for arm in spec.experiment.arms
+        if spec.experiment.turn_group(arm) == group
     ]
     return any(fellow.state is RunState.FINISHED for fellow in fellows)
 

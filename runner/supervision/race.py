@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.specs.arms import NEED_NO_COMPILER, Arm
 from breakeven.runner.specs.candidates import difference
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
 from breakeven.runner.supervision.next_candidates import NextCandidates
 from breakeven.runner.supervision.racer import Racer, family_of, step_ratios
 from breakeven.runner.supervision.ranking import MIN_GAIN, Ranking
@@ -53,7 +53,7 @@ class Decision:
 
     dropped: Mapping[str, Ending] = field(default_factory=dict)
     """Candidates that end with their next turn, by label."""
-    joining: tuple[Variant, ...] = ()
+    joining: tuple[Arm, ...] = ()
     """Candidates that join the race."""
     over: Ending | None = None
     """Why the search ends; None if it continues."""
@@ -83,9 +83,9 @@ class Race:
         self._timed_since: dict[str, float] = {}
         """Seconds from the start to the first round of each candidate."""
 
-    def add(self, variant: Variant) -> None:
+    def add(self, arm: Arm) -> None:
         """Adds a run to the race."""
-        self._ranking.add(variant)
+        self._ranking.add(arm)
 
     def take(self, label: str, event: Mapping[str, Any]) -> None:
         """Records an event of a run."""
@@ -206,14 +206,14 @@ class Race:
     def is_compiling(self, label: str) -> bool:
         """Whether the run is a candidate before the end of its first block."""
         racer = self._ranking.racers[label]
-        return racer.variant.role == "backend" and not racer.has_trained
+        return racer.arm.role == "backend" and not racer.has_trained
 
     def most_compile_seconds(self) -> float | None:
         """Longest compile time of a candidate: beyond it, even steps of 0 s would lose. None before
         the best so far is timed."""
         return self._ranking.total(self._ranking.leading)
 
-    def finalists(self) -> tuple[Variant, ...]:
+    def finalists(self) -> tuple[Arm, ...]:
         """The candidates to confirm: the one with the least total time, and the best of another
         family or batch size, or else the second best. Another family seldom has the same fault, if
         the best turns out to train wrongly. With larger batches there are three, and one of them
@@ -227,38 +227,35 @@ class Race:
             if racer.label not in ranking.broken and ranking.probably_wins(racer)
         ]
         ranked = sorted(winners, key=lambda racer: ranking.total(racer) or math.inf)
-        same = [racer for racer in ranked if racer.variant.batch_times == 1]
+        same = [racer for racer in ranked if racer.arm.batch_times == 1]
         most = 2 if len(same) == len(ranked) else 3
-        kinds = {
-            (family_of(racer.variant), racer.variant.batch_times): racer
-            for racer in reversed(ranked)
-        }
+        kinds = {(family_of(racer.arm), racer.arm.batch_times): racer for racer in reversed(ranked)}
         chosen = [racer for racer in ranked if racer in kinds.values()][:most]
         if len(chosen) == 1:
             chosen = ranked[:2]
         if same and same[0] not in chosen:
             chosen[most - 1 :] = same[:1]
-        return (*(racer.variant for racer in chosen), *(self._combined(ranked) if ranked else ()))
+        return (*(racer.arm for racer in chosen), *(self._combined(ranked) if ranked else ()))
 
-    def rounds_to_confirm(self, finalists: Sequence[Variant]) -> float:
+    def rounds_to_confirm(self, finalists: Sequence[Arm]) -> float:
         """Rounds of a training that confirms the first of them; infinite without a lead."""
         return self._ranking.rounds_to_confirm(finalists[0].label)
 
-    def _combined(self, winners: Sequence[Racer]) -> Iterator[Variant]:
+    def _combined(self, winners: Sequence[Racer]) -> Iterator[Arm]:
         """The untimed candidate that adds to the best the settings that won without a compiler,
         such as `optimizer=fused`. The search may have had no time to try them with the best."""
-        baseline, best = self._ranking.baseline.variant, winners[0].variant
+        baseline, best = self._ranking.baseline.arm, winners[0].arm
         chosen = {"batch_times", *difference(best, baseline)}
         added: dict[str, object] = {}
         for winner in reversed(winners):
-            gain = difference(winner.variant, baseline)
+            gain = difference(winner.arm, baseline)
             if len(gain) == 1 and gain.keys() <= {*NEED_NO_COMPILER} - chosen:
                 added |= gain
-        for variant in self._spec.candidates:
-            racer = self._ranking.racers.get(variant.label)
+        for arm in self._spec.candidates:
+            racer = self._ranking.racers.get(arm.label)
             is_open = racer is None or not (racer.blocks or racer.has_failed)
-            if added and is_open and difference(variant, best) == added:
-                yield variant
+            if added and is_open and difference(arm, best) == added:
+                yield arm
 
     def _racing(self, living: Collection[str]) -> list[Racer]:
         """The living candidates that are neither the best nor decided."""

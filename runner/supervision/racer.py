@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple, get_args
 
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.variants import Variant
 
 
 @dataclass
 class Racer:
     """The times and losses in the journal of a run."""
 
-    variant: Variant
+    arm: Arm
     blocks: dict[int, float] = field(default_factory=dict)
     """Seconds of the blocks that count, by round."""
     steps: dict[int, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Racer:
 
     @property
     def label(self) -> str:
-        return self.variant.label
+        return self.arm.label
 
     @property
     def step_seconds(self) -> float | None:
@@ -71,7 +71,7 @@ class Racer:
 
     def _take_block(self, event: Mapping[str, Any]) -> None:
         seconds = float(event["seconds"])
-        steps = int(event["num_steps"]) * self.variant.batch_times
+        steps = int(event["num_steps"]) * self.arm.batch_times
         if not (0 < seconds < math.inf and steps > 0):
             return
         self.has_trained = True
@@ -96,8 +96,8 @@ class Family(NamedTuple):
     """Whether it replays its steps as CUDA graphs."""
 
 
-def family_of(variant: Variant) -> Family:
-    return Family(variant.backend, variant.captures_cuda_graphs)
+def family_of(arm: Arm) -> Family:
+    return Family(arm.backend, arm.captures_cuda_graphs)
 
 
 def step_ratios(racer: Racer, other: Racer, last: float = math.inf) -> list[float]:

@@ -13,8 +13,8 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from breakeven.runner.loss_band import broken_limit, half_widths
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.racer import Racer, step_ratios
 
 ERROR_RATE = 0.05
@@ -70,9 +70,9 @@ class Ranking:
         """By the last round that counts; known until the next round."""
         self._bound = max(2, len(spec.candidates)) / ERROR_RATE
 
-    def add(self, variant: Variant) -> None:
+    def add(self, arm: Arm) -> None:
         """Adds a run to the race."""
-        self.racers.setdefault(variant.label, Racer(variant))
+        self.racers.setdefault(arm.label, Racer(arm))
 
     def update(self) -> None:
         """Takes the events since the last round into account."""
@@ -86,7 +86,7 @@ class Ranking:
     @property
     def candidates(self) -> list[Racer]:
         """The runs that the race is to decide between."""
-        return [racer for racer in self.racers.values() if racer.variant.role == "backend"]
+        return [racer for racer in self.racers.values() if racer.arm.role == "backend"]
 
     @property
     def leading(self) -> Racer:
@@ -110,7 +110,7 @@ class Ranking:
         if share <= 0:
             return False
         # The best with the original batch size stays until it has surely beaten the baseline.
-        is_same_work = racer.variant.batch_times == other.variant.batch_times
+        is_same_work = racer.arm.batch_times == other.arm.batch_times
         if bound is None and is_same_work and self._leads(racer, other, CLEAR, gain):
             return True
         below = sum(ratio < share for ratio in ratios)
@@ -179,7 +179,7 @@ class Ranking:
         squares, freedom = 0.0, 0
         for racer in self.racers.values():
             ratios = step_ratios(racer, self.baseline, last)
-            if racer.variant.role != "baseline" and len(ratios) > 1:
+            if racer.arm.role != "baseline" and len(ratios) > 1:
                 logarithms = [math.log(ratio) for ratio in ratios]
                 mean = fmean(logarithms)
                 squares += math.fsum((value - mean) ** 2 for value in logarithms)
@@ -190,7 +190,7 @@ class Ranking:
     def _judge_losses(self) -> None:
         """Marks candidates whose losses leave the band of equal trainings by more than rounding."""
         precision = self.baseline.precision or self._precision
-        equals = [run.losses for run in self.racers.values() if run.variant.role != "backend"]
+        equals = [run.losses for run in self.racers.values() if run.arm.role != "backend"]
         if len(equals) < 2:
             return
         band = half_widths(equals[0], equals[1:], precision)
@@ -201,7 +201,7 @@ class Ranking:
                 continue
             diverges = are_finite and not all(map(math.isfinite, racer.losses.values()))
             # Losses of larger batches are those of another training.
-            judged = racer.losses if racer.variant.batch_times == 1 else {}
+            judged = racer.losses if racer.arm.batch_times == 1 else {}
             if diverges or any(
                 abs(loss - equals[0][step]) > limit * band[step]
                 for step, loss in judged.items()

@@ -34,7 +34,7 @@ from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import Turn
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.supervision.exit_records import (
     ExitRecords,
     lacks_memory_alone,
@@ -117,7 +117,7 @@ class Scheduler:
         self._takes_controls = takes_controls
         self._why_hopeless: str | None = None
         """Why the baseline, or the model or data of all runs, is unusable; None if not known."""
-        self._variants = dict(zip(experiment.runs, experiment.variants, strict=True))
+        self._arms = dict(zip(experiment.runs, experiment.arms, strict=True))
         by_label = {run.run_id.partition(".")[2]: run for run in experiment.runs}
         self._warm_run_of = {
             by_label[cold.label].run_id: by_label[warm.label]
@@ -151,7 +151,7 @@ class Scheduler:
     def _drop_caches(self) -> None:
         """Removes the compile caches that exist before the first run starts: they are code, and the
         folder may come from anywhere."""
-        for run in self._variants:
+        for run in self._arms:
             if self._is_open(run):
                 try:
                     run.drop_cache()
@@ -163,7 +163,7 @@ class Scheduler:
         """Ends all processes, and records all runs that have not ended as failed."""
         for process in self._processes:
             self._exits.write(process.run, RunState.FAILED, reason, process.discard())
-        for run in self._variants:
+        for run in self._arms:
             if run.state is RunState.QUEUED:
                 self._exits.write(run, RunState.FAILED, reason, None)
 
@@ -173,9 +173,9 @@ class Scheduler:
     def _groups(self) -> list[list[RunDir]]:
         """The runs that have not ended, in groups of runs that are alive at the same time."""
         groups: dict[object, list[RunDir]] = {}
-        for run, variant in self._variants.items():
+        for run, arm in self._arms.items():
             if self._is_open(run):
-                key = self._experiment.spec.turn_group(variant)
+                key = self._experiment.spec.turn_group(arm)
                 groups.setdefault(key, []).append(run)
         return list(groups.values())
 
@@ -187,17 +187,17 @@ class Scheduler:
             runs = next((group for group in self._groups() if not set(tried) & set(group)), None)
             if runs is None or not runs[0].adds_rounds or time.monotonic() > deadline:
                 return runs
-            if any(self._variants[run].role == "baseline" for run in runs):
+            if any(self._arms[run].role == "baseline" for run in runs):
                 return runs
             self._sign()
             time.sleep(TICK_SECONDS)
 
     def _run_group(self, runs: Sequence[RunDir]) -> None:
         spec = self._experiment.spec
-        round_number = _first_round(self._variants if spec.takes_turns else runs)
+        round_number = _first_round(self._arms if spec.takes_turns else runs)
         watch, added = None, rounds_to_add(runs[0])
         if spec.kind.ends_by_width or added is not None:
-            watch = JournalWatch(spec, {run: self._variants[run] for run in runs}, added)
+            watch = JournalWatch(spec, {run: self._arms[run] for run in runs}, added)
         self._pending = sorted(runs, key=self._compile_effort)
         self._pass_first_turns(round_number, watch.ending(runs) if watch else None)
         while self._processes:
@@ -211,7 +211,7 @@ class Scheduler:
         """Runs a search: a group that candidates join, and that losing candidates leave."""
         search = self._search
         assert search is not None
-        round_number = _first_round(self._variants)
+        round_number = _first_round(self._arms)
         self._pending = sorted(runs, key=self._compile_effort)
         self._start_reserves(runs[0])
         block_steps = None
@@ -261,10 +261,10 @@ class Scheduler:
             self._reserves.remove(reserve)
             reserve.discard()
 
-    def _join(self, candidate: Variant, search: Search) -> RunDir:
+    def _join(self, candidate: Arm, search: Search) -> RunDir:
         self._experiment = add_run(self._data_dir, self._experiment, candidate)
         run = self._experiment.runs[-1]
-        self._variants[run] = candidate
+        self._arms[run] = candidate
         search.add(run, candidate)
         return run
 
@@ -278,7 +278,7 @@ class Scheduler:
         order = sorted(self._orders.sample(runs, len(runs)), key=self._compile_effort)
         for position, run in enumerate(order):
             self._wait_until_loaded(order if self._compile_effort(run) else [run, *checking])
-            is_together = self._variants[run].label in self._experiment.spec.compiling_together
+            is_together = self._arms[run].label in self._experiment.spec.compiling_together
             self._wait_for_turns_below(self._compiling_at_once if is_together else 1)
             for process in [process for process in self._processes if process.run == run]:
                 turn = Turn(
@@ -311,7 +311,7 @@ class Scheduler:
         return lacks_room(self._data_dir.runs) is None
 
     def _compile_effort(self, run: RunDir) -> int:
-        return self._variants[run].compile_effort
+        return self._arms[run].compile_effort
 
     def _wait_until_loaded(self, runs: Iterable[RunDir]) -> None:
         self._wait_until(lambda: not any(map(self._is_loading, runs)))
@@ -338,10 +338,10 @@ class Scheduler:
         try:
             check_membership(run.read_spec(), spec)
             run.check_plain()
-            python = spec.environment_python(self._variants[run])
+            python = spec.environment_python(self._arms[run])
             if python is not None:
                 check_allowed(python, self._data_dir)
-            is_candidate = python is None and self._variants[run].role == "backend"
+            is_candidate = python is None and self._arms[run].role == "backend"
             prepared = (spare for spare in self._reserves if spare.is_prepared)
             reserve = next(prepared, None) if is_candidate else None
             if reserve is not None:
@@ -393,9 +393,7 @@ class Scheduler:
                 self._selector.unregister(process.post.replies)
             process.hear()
             process.holds_turn = False
-            others_open = any(
-                other != process.run and self._is_open(other) for other in self._variants
-            )
+            others_open = any(other != process.run and self._is_open(other) for other in self._arms)
             if process.said_finished and not others_open:
                 self._add_control(process.run)  # before its exit record, which ends the experiment
             warm_run = self._warm_run_of.get(process.run.run_id)
@@ -425,7 +423,7 @@ class Scheduler:
         if self._experiment.spec.environments:  # One may lack what another one has.
             return True
         is_ready = any(process.is_ready for process in self._processes)
-        return is_ready or any(_tells(run, LOADED) for run in self._variants)
+        return is_ready or any(_tells(run, LOADED) for run in self._arms)
 
     def _add_control(self, last: RunDir) -> None:
         """Queues another control, of the first environment that needs one, if the losses of the
@@ -435,15 +433,15 @@ class Scheduler:
         if not self._takes_controls:
             return
         finished = [
-            (run, variant)
-            for run, variant in self._variants.items()
+            (run, arm)
+            for run, arm in self._arms.items()
             if run == last or run.state is RunState.FINISHED
         ]
         for name in spec.environment_names:
             left = [
                 control
                 for control in spec.further_controls
-                if control.environment == name and control not in self._variants.values()
+                if control.environment == name and control not in self._arms.values()
             ]
             try:
                 why = left and why_another_control(
@@ -451,7 +449,7 @@ class Scheduler:
                 )
                 if why:
                     self._experiment = add_run(self._data_dir, self._experiment, left[0])
-                    self._variants[self._experiment.runs[-1]] = left[0]
+                    self._arms[self._experiment.runs[-1]] = left[0]
                     say(f"{label}: {why}")
                     return
             except (RunnerError, OSError, LookupError, TypeError, ValueError) as error:
@@ -461,15 +459,15 @@ class Scheduler:
     def _look_for_baseline(self) -> None:
         """Checks if the baseline failed under an earlier supervisor; skipped if an open run has a
         checkpoint, since the baseline had worked then."""
-        if not any(run.has_checkpoint for run in self._variants if self._is_open(run)):
-            for run in self._variants:
+        if not any(run.has_checkpoint for run in self._arms if self._is_open(run)):
+            for run in self._arms:
                 status = run.status
                 self._look_at_baseline(run, status.state, status.reason or status.state)
 
     def _look_at_baseline(self, run: RunDir, state: RunState, why: str) -> None:
         """Notes that the experiment is hopeless if this run is the baseline and failed before its
         first step: all runs share its model, data and optimizer."""
-        if self._variants[run].role != "baseline" or self._why_hopeless is not None:
+        if self._arms[run].role != "baseline" or self._why_hopeless is not None:
             return
         if self._experiment.spec.environments:  # Another environment has a baseline of its own.
             return

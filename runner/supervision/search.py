@@ -12,9 +12,9 @@ from breakeven.runner.experiments.queue import Experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.candidates import backend_text
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
 from breakeven.runner.supervision.stopping_rule import JournalTails
 
@@ -30,7 +30,7 @@ rounds a speedup has no interval."""
 
 
 def confirming_steps(
-    spec: ExperimentSpec, finalists: Sequence[Variant], step_seconds: float, rounds: float
+    spec: ExperimentSpec, finalists: Sequence[Arm], step_seconds: float, rounds: float
 ) -> int:
     """Steps of the training that confirms a search. `step_seconds` are the baseline's; `rounds`
     would show the lead."""
@@ -50,7 +50,7 @@ class Search:
     """Decides for the scheduler of a search after each round."""
 
     def __init__(
-        self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant], compiling_at_once: int
+        self, spec: ExperimentSpec, runs: Mapping[RunDir, Arm], compiling_at_once: int
     ) -> None:
         """`runs`: includes the ended runs of a resumed search. `compiling_at_once`: how many
         candidates may compile at the same time."""
@@ -63,8 +63,8 @@ class Search:
         self._dropped: dict[str, Ending] = {}
         self._over: Ending | None = None
         self._began = time.monotonic()
-        for run, variant in runs.items():
-            self.add(run, variant)
+        for run, arm in runs.items():
+            self.add(run, arm)
         self._read()
         self._began -= self._race.seconds
 
@@ -74,10 +74,10 @@ class Search:
         is_together = self._spec.compile == "together" and self.compiling_at_once > 1
         return min(self.compiling_at_once, LARGEST_GROUP) if is_together else 0
 
-    def add(self, run: RunDir, variant: Variant) -> None:
+    def add(self, run: RunDir, arm: Arm) -> None:
         """Adds a run to the race."""
-        self._labels[run] = variant.label
-        self._race.add(variant)
+        self._labels[run] = arm.label
+        self._race.add(arm)
 
     def run_label(self, run: RunDir) -> str:
         """The run's name in decisions."""
@@ -91,8 +91,8 @@ class Search:
         self._dropped |= decision.dropped
         self._over = self._over or decision.over
         joining = decision.joining if self._over is None else ()
-        for variant in joining:
-            self._race.add(variant)
+        for arm in joining:
+            self._race.add(arm)
         return Decision(
             dropped=dict(self._dropped),
             joining=joining,

@@ -19,9 +19,9 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.endings import Cause, Ending
 from breakeven.runner.protocol.events import Order, read_events
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.arms import Arm, Role
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.specs.scenario_fields import MIN_ROUNDS, AddedRounds
-from breakeven.runner.specs.variants import Role, Variant
 
 LOOK_GROWTH = 1.2
 """Factor between the rounds of two looks: few looks mean few chances that an interval is narrow by
@@ -138,14 +138,14 @@ class JournalWatch:
     """Feeds a stopping rule with the recorded blocks of the runs of one repeat."""
 
     def __init__(
-        self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant], added: AddedRounds | None = None
+        self, spec: ExperimentSpec, runs: Mapping[RunDir, Arm], added: AddedRounds | None = None
     ) -> None:
         """`runs`: the runs that are alive at the same time; they get their share of the budget.
         `added`: the request for further rounds of finished runs; their earlier blocks do not
         count."""
-        self._labels = {run: variant.label for run, variant in runs.items()}
+        self._labels = {run: arm.label for run, arm in runs.items()}
         self._tails = JournalTails()
-        roles = {variant.label: variant.role for variant in runs.values()}
+        roles = {arm.label: arm.role for arm in runs.values()}
         environments = spec.environment_by_label
         if added is not None:
             speed = replace(spec.speed, target_width=added.target_width)
@@ -156,7 +156,7 @@ class JournalWatch:
             for run in runs:
                 self._tails.read(run)
             return
-        share = len(runs) * spec.speed.repeats / len(spec.variants)
+        share = len(runs) * spec.speed.repeats / len(spec.arms)
         self._rule = StoppingRule(
             spec.speed, roles, share * spec.speed.max_seconds, environments=environments
         )

@@ -70,7 +70,7 @@ def run_experiment(
 
 
 def _make_search(experiment: Experiment) -> Search:
-    runs = dict(zip(experiment.runs, experiment.variants, strict=True))
+    runs = dict(zip(experiment.runs, experiment.arms, strict=True))
     cpus = cpu_allowance().usable
     return Search(experiment.spec, runs, max(min(cpus, 2), cpus // CPUS_PER_COMPILER, 1))
 

@@ -95,7 +95,7 @@ def _load_like(like: RunDir) -> dict[str, Any]:
     os.environ.pop(CUDA_VISIBLE, None)
     os.environ.update(visible)
     with loading():
-        if any(variant.backend == "inductor" for variant in spec.experiment.candidates):
+        if any(arm.backend == "inductor" for arm in spec.experiment.candidates):
             import torch._inductor.compile_fx  # noqa: F401  # as the first `torch.compile` does
         _function(spec.experiment.entry)
         if spec.experiment.workload.is_own_program:

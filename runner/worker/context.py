@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compile_with_backend import repeated_blocks
 from breakeven.runner.worker.data.splits import RankPart
 from breakeven.runner.worker.device.base import Device
@@ -218,5 +218,5 @@ class RunContext:
         return self.run.compile_cache / "work" if self.adds_rounds else self.run.workplace
 
     @property
-    def variant(self) -> Variant:
-        return self.spec.variant
+    def arm(self) -> Arm:
+        return self.spec.arm

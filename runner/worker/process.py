@@ -124,7 +124,7 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
         show_only(spec.device, os.environ)
     # With a separate folder every compilation is cold, whatever other backends have compiled.
     # Only a warm run finds files there: the supervisor has copied them from the cold run.
-    if spec.variant.cache == "warm" and not run.compile_cache.exists():
+    if spec.arm.cache == "warm" and not run.compile_cache.exists():
         raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")

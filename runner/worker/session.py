@@ -22,9 +22,9 @@ from breakeven.runner.machine.placement import given_devices
 from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
 from breakeven.runner.masking import MASKED, is_secret_name
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import write_cpus
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compile_with_backend import (
     block_paths,
     explained,
@@ -79,13 +79,13 @@ def run_session(
     if context.adds_rounds and group.rank == 0:
         log.flush()
         require_same_work(run)
-    if spec.variant.perturbation:
-        seed = experiment.training.seed + spec.variant.perturbation_seed
-        perturb(workload.model, spec.variant.perturbation, seed)
+    if spec.arm.perturbation:
+        seed = experiment.training.seed + spec.arm.perturbation_seed
+        perturb(workload.model, spec.arm.perturbation, seed)
     work = _work(context, workload)
     log.enter("waiting")
     turns.ready()
-    with explained(spec.variant):
+    with explained(spec.arm):
         finished = not turns.stop_requested and work(turns)
     if finished:
         log.enter("done")
@@ -98,11 +98,11 @@ def local_device_name(spec: RunSpec) -> str:
     return name_of_visible(spec.device) if sees_no_other else spec.device
 
 
-def apply_precision(experiment: ExperimentSpec, variant: Variant, device: Device) -> None:
+def apply_precision(experiment: ExperimentSpec, arm: Arm, device: Device) -> None:
     """Sets what float32 products and unfused attention may round to in this process."""
     by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"
-    device.allow_tf32(by_experiment or variant.tf32)
-    device.reduce_math_attention(variant.math_attention == "reduced")
+    device.allow_tf32(by_experiment or arm.tf32)
+    device.reduce_math_attention(arm.math_attention == "reduced")
 
 
 def open_context(
@@ -115,8 +115,8 @@ def open_context(
     """Opens the device with the run's settings, and records what the run executes on."""
     log.enter("preparing")
     device = device or open_device(local_device_name(spec))
-    apply_precision(spec.experiment, spec.variant, device)
-    set_ddp_mode(spec.variant)
+    apply_precision(spec.experiment, spec.arm, device)
+    set_ddp_mode(spec.arm)
     context = RunContext(spec, run, device, log, group)
     record_environment(context)
     return context
@@ -176,7 +176,7 @@ def _environment(context: RunContext) -> dict[str, Any]:
 
 def _of_backends(experiment: ExperimentSpec) -> Iterator[str]:
     """The packages of all backends, so that runs of one environment have the same versions."""
-    for backend in {variant.backend or "" for variant in experiment.possible_variants}:
+    for backend in {arm.backend or "" for arm in experiment.possible_arms}:
         for plugin in metadata.entry_points(group=PLUGINS, name=backend):
             yield from [plugin.dist.name] if plugin.dist else []
         if module := re.split("[.:]", backend)[0] if ":" in backend else PROVIDERS.get(backend):
@@ -209,7 +209,7 @@ def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -
         "weights_sha256": weights_sha256(model),
         "data_sha256": data.sha256,
         "notes": notes,
-        "blocks": block_paths(model) if spec.variant.scope == "blocks" else None,
+        "blocks": block_paths(model) if spec.arm.scope == "blocks" else None,
     }
 
 

@@ -22,10 +22,10 @@ import torch._inductor.config
 from torch import nn
 
 from breakeven.runner.errors import RunnerError, WorkloadError
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
 from breakeven.runner.specs.values import nearest
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.compiler.compile_with_backend import leave_alone, make_compiler
 from breakeven.runner.worker.device.devices import device_class
 from breakeven.runner.worker.model.losses import make_criterion, try_criterion
@@ -121,12 +121,12 @@ def _try_loss(loss: Loss, task: str) -> None:
 
 def _try_backend(text: str) -> None:
     """Loads the backend and wraps a function: torch reads the options, but compiles nothing."""
-    variant = parse_backend(text)
+    arm = parse_backend(text)
     known = torch._inductor.config.get_config_copy()
-    for name in variant.options:
+    for name in arm.options:
         if name not in known:
             raise WorkloadError(f"Inductor has no configuration {name!r}{nearest(name, known)}")
-    make_compiler(variant)(leave_alone)
+    make_compiler(arm)(leave_alone)
 
 
 if __name__ == "__main__":

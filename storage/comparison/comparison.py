@@ -12,8 +12,8 @@ import pandas as pd
 
 from breakeven.runner.experiments.added_rounds import why_no_rounds
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.compiler_warnings import (

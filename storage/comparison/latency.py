@@ -99,7 +99,7 @@ class ColdWarm:
 
 def without_latency(comparison: Comparison) -> list[Result]:
     """Cold and warm processes that finished without a known latency."""
-    labels = {variant.label for _text, *pair in comparison.spec.cold_and_warm for variant in pair}
+    labels = {arm.label for _text, *pair in comparison.spec.cold_and_warm for arm in pair}
     return [
         result
         for result in comparison.results
@@ -223,9 +223,9 @@ def processes(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
 def phases(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
     """backend, cache, phase, seconds: the median time of each phase over the repeats."""
     places = {
-        variant.label: (backend, cache)
+        arm.label: (backend, cache)
         for backend, cold, warm in spec.cold_and_warm
-        for cache, variant in (("cold", cold), ("warm", warm))
+        for cache, arm in (("cold", cold), ("warm", warm))
     }
     placed = by_run[by_run["label"].isin(places)]
     placed = placed.assign(

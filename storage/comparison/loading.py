@@ -33,7 +33,7 @@ FOUND_BY_BASELINE = ("flops_per_step", "precision")
 
 
 def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
-    """All runs of an experiment, in the order of its variants; raises `NotInStore`."""
+    """All runs of an experiment, in the order of its arms; raises `NotInStore`."""
     runs = queries.run_states(store, experiment_id)
     if runs.empty:
         raise NotInStore(
@@ -64,7 +64,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     workloads = queries.fields_by_run(queries.workloads(store, experiment_id))
     environments = queries.fields_by_run(queries.environments(store, experiment_id))
     randomness = load_randomness(store, experiment_id)
-    sizes = {variant.label: variant.batch_times for variant in spec.possible_variants}
+    sizes = {arm.label: arm.batch_times for arm in spec.possible_arms}
     inputs = _by_run(queries.inputs(store, experiment_id))
     evidence = []
     for run in runs.to_dict("records"):
@@ -279,7 +279,7 @@ def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
     `process`: the number of the process that computed them, from 1, all repeats before all
     processes that added rounds."""
     by_label = {run.label: run for run in runs}
-    repeats = {variant.label: variant.repeat for variant in spec.possible_variants}
+    repeats = {arm.label: arm.repeat for arm in spec.possible_arms}
     begins: dict[int, list[int]] = {repeat: [] for repeat in repeats.values()}
     for run in runs:
         if run.role == "baseline":

@@ -152,7 +152,7 @@ class FewRounds(ComparisonWarning):
         spec, baseline = measured.spec, measured.baseline
         if not spec.kind.has_speedups or (baseline is not None and baseline.state.ended_early):
             return
-        untimed = {variant.label for variant in spec.further_controls}
+        untimed = {arm.label for arm in spec.further_controls}
         num_rounds = {
             run.label: 0 if ratio is None else ratio.n
             for run, ratio in zip(measured.runs, measured.speedups, strict=True)
@@ -195,7 +195,7 @@ class MeasuringEnded(ComparisonWarning):
             return
         rounds: dict[str, list[int]] = {}
         for repeat in range(1, spec.speed.repeats + 1):
-            labels = [variant.label for variant in spec.variants if variant.repeat == repeat]
+            labels = [arm.label for arm in spec.arms if arm.repeat == repeat]
             runs = [run for run in measured.processes if run.label in labels]
             if any(run.state is RunState.FINISHED for run in runs):
                 numbers = {number for run in runs for number in run.steady_blocks["round"]}

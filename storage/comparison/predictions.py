@@ -177,16 +177,16 @@ def count_disagreements(
 ) -> pd.DataFrame:
     """For each run, the number of answers unlike the baseline's and unlike its own uncompiled."""
     rows = []
-    for variant in spec.variants:
-        if variant.label == baseline or variant.label not in files:
+    for arm in spec.arms:
+        if arm.label == baseline or arm.label not in files:
             continue
         inner = None
-        if variant.backend is not None and spec.evaluation.compiled:
-            inner = len(inference_disagreements(files[variant.label]))
+        if arm.backend is not None and spec.evaluation.compiled:
+            inner = len(inference_disagreements(files[arm.label]))
         other = 0
         if not differ.empty:
-            other = int((differ[variant.label] != differ[baseline]).sum())
-        rows.append({"run": variant.label, "unlike_baseline": other, "unlike_own_weights": inner})
+            other = int((differ[arm.label] != differ[baseline]).sum())
+        rows.append({"run": arm.label, "unlike_baseline": other, "unlike_own_weights": inner})
     return pd.DataFrame(rows)
 
 

@@ -12,8 +12,8 @@ import pandas as pd
 
 from breakeven.runner.experiments.added_rounds import why_no_rounds
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.comparison.device_warnings import Disturbed
 from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.evidence import of_role
@@ -191,7 +191,7 @@ class StoredComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(StoredComparison):
-    """An experiment's results, one per run in the order of its variants."""
+    """An experiment's results, one per run in the order of its arms."""
 
     experiment_id: str
     spec: ExperimentSpec

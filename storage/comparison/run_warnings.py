@@ -63,11 +63,11 @@ class MissingRuns(ComparisonWarning):
 def find_missing(spec: ExperimentSpec, processes: Sequence[Evidence]) -> Iterator[MissingRuns]:
     """The planned runs that are not among the processes of all environments."""
     labels = {run.label for run in processes}
-    missing = [variant for variant in spec.variants if variant.label not in labels]
+    missing = [arm for arm in spec.arms if arm.label not in labels]
     if missing:
         yield MissingRuns(
-            labels=tuple(variant.label for variant in missing),
-            lacks_baseline=any(variant.role == "baseline" for variant in missing),
+            labels=tuple(arm.label for arm in missing),
+            lacks_baseline=any(arm.role == "baseline" for arm in missing),
         )
 
 

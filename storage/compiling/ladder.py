@@ -18,7 +18,7 @@ from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.pairs import beside, speedup_of
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
-from breakeven.storage.profile.findings import variant_of
+from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
@@ -157,7 +157,7 @@ def on_rungs(comparison: Comparison) -> list[tuple[Rung, Result]]:
     """The first run of each rung, from the lowest rung."""
     by_stage: dict[str, tuple[Rung, Result]] = {}
     for result in comparison.results:
-        rung = find_rung(variant_of(comparison.spec, result.label)[0])
+        rung = find_rung(arm_of(comparison.spec, result.label)[0])
         if rung is not None:
             by_stage.setdefault(rung.stage, (rung, result))
     return [by_stage[rung.stage] for rung in RUNGS if rung.stage in by_stage]

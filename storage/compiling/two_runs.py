@@ -15,7 +15,7 @@ import pandas as pd
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.variants import WHICH_RUN
+from breakeven.runner.specs.arms import WHICH_RUN
 from breakeven.storage import queries
 from breakeven.storage.compiling.timeline import PHASES, taken_apart
 from breakeven.storage.index.store import Store
@@ -112,7 +112,7 @@ class CompiledRun:
 
     @property
     def title(self) -> str:
-        return f"{self.record.experiment_id}.{self.record.variant.label}"
+        return f"{self.record.experiment_id}.{self.record.arm.label}"
 
 
 def load_compiled(store: Store, run_id: str) -> CompiledRun:
@@ -253,8 +253,8 @@ def _calls(kernels: pd.DataFrame) -> dict[str, str]:
 
 
 def _backend(run: CompiledRun) -> Mapping[str, str]:
-    variant = asdict(run.record.variant)
-    settings = {name: value for name, value in variant.items() if name not in WHICH_RUN}
+    arm = asdict(run.record.arm)
+    settings = {name: value for name, value in arm.items() if name not in WHICH_RUN}
     return facts_of(settings)
 
 

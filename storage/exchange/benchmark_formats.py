@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
@@ -24,7 +24,7 @@ from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange.table_files import to_csv
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH, METRICS
-from breakeven.storage.profile.findings import variant_of
+from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Cell, Outcome
 
@@ -161,7 +161,7 @@ def _row(comparison: Comparison, result: Result) -> Row:
         "tag": result.label,
         "backend": result.backend or "",
         "dtype": spec.training.precision,
-        "dynamic": variant_of(spec, result.label)[0].dynamic is True,
+        "dynamic": arm_of(spec, result.label)[0].dynamic is True,
         "state": RunState(result.state),
         "accuracy": _status(comparison, result),
         "speedup": None if result.speedup is None else result.speedup.median,
@@ -261,7 +261,7 @@ def accuracy_csv(store: Store, id: str) -> str:
 
 def _checked(store: Store, experiment_id: str) -> Iterator[dict[str, str]]:
     spec = compare(store, experiment_id).spec
-    backends = {variant.label for variant in spec.variants if variant.role == "backend"}
+    backends = {arm.label for arm in spec.arms if arm.role == "backend"}
     for check in checks(store, experiment_id, spec):
         if check.label in backends:
             yield _judged(spec, f"{check.label}-{check.part}", check.status)
@@ -419,11 +419,11 @@ def cachebench_json(store: Store, id: str) -> str:
             for times in cold_and_warm(comparison):
                 if sum(times.cold_seconds) == 0:
                     continue
-                variant = parse_backend(times.backend)
+                arm = parse_backend(times.backend)
                 records += _cache_records(
                     spec,
-                    variant.label,
-                    variant.dynamic is True,
+                    arm.label,
+                    arm.dynamic is True,
                     times.cold_seconds,
                     times.warm_seconds,
                 )

@@ -188,7 +188,7 @@ def _check(data_dir: DataDir, runs: Sequence[RunDir], examples: Path | None) -> 
         labels = {run.run_id.partition(".")[2] for run in unpacked}
         spec = agreed_spec(unpacked)
         assert spec is not None  # all of them were read
-        others = [variant.label for variant in spec.variants if variant.label not in labels]
+        others = [arm.label for arm in spec.arms if arm.label not in labels]
         paths = {label: _known(data_dir, examples, f"{experiment_id}.{label}") for label in others}
         present = [RunDir(path) for path in paths.values() if path is not None]
         spec = agreed_spec([*present, *unpacked])

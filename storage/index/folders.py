@@ -214,8 +214,8 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     return {
         "run_id": spec.run_id,
         "experiment_id": spec.experiment_id,
-        "position": experiment.possible_variants.index(spec.variant),
-        **{name: getattr(spec.variant, name) for name in ("label", "role", "backend")},
+        "position": experiment.possible_arms.index(spec.arm),
+        **{name: getattr(spec.arm, name) for name in ("label", "role", "backend")},
         "origin": origin,
         "num_steps": spec.work.num_steps,
         "name": experiment_name(experiment.name, experiment.model.source, experiment.data.source),
@@ -229,7 +229,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         # The same text as from `RunSpec.to_json`; all runs of the experiment share one part.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
         f'"experiment": {text}, '
-        f'"variant": {json.dumps(asdict(spec.variant))}}}',
+        f'"arm": {json.dumps(asdict(spec.arm))}}}',
     }
 
 

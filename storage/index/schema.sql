@@ -14,7 +14,7 @@ CREATE TABLE runs (
     experiment INTEGER NOT NULL,
     run_id VARCHAR NOT NULL,
     experiment_id VARCHAR NOT NULL,
-    position INTEGER NOT NULL,          -- place among the experiment's variants, baseline 0
+    position INTEGER NOT NULL,          -- place among the experiment's arms, baseline 0
     label VARCHAR NOT NULL,
     role VARCHAR NOT NULL,              -- baseline, control or backend
     backend VARCHAR,

@@ -209,16 +209,16 @@ def _of_tensors(store: Store, experiment_id: str) -> Summary:
     spec = queries.experiment_spec(store, experiment_id)
     known = checks(store, experiment_id, spec)
     backends = []
-    for variant in spec.variants:
-        own_checks = [check for check in known if check.label == variant.label]
-        if variant.role == "backend" and own_checks:
+    for arm in spec.arms:
+        own_checks = [check for check in known if check.label == arm.label]
+        if arm.role == "backend" and own_checks:
             worst = next(
                 outcome
                 for outcome in WORST_FIRST
                 if any(check.outcome == outcome for check in own_checks)
             )
             backends.append(
-                BackendSummary(label=variant.label, state=str(own_checks[0].state), parity=worst)
+                BackendSummary(label=arm.label, state=str(own_checks[0].state), parity=worst)
             )
     return Summary(backends=tuple(backends))
 

@@ -17,7 +17,7 @@ from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.profile.classes import CLASSES
-from breakeven.storage.profile.findings import Case, CostFinding, findings, variant_of
+from breakeven.storage.profile.findings import Case, CostFinding, arm_of, findings
 from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, load_profiles
 from breakeven.storage.statistics.intervals import half_width
 
@@ -165,22 +165,22 @@ def _cases(
     is_known = baseline is not None and baseline.is_known
     cases = []
     for profile in profiles:
-        variant, text = variant_of(spec, profile.label)
+        arm, text = arm_of(spec, profile.label)
         # Controls are further baselines and would give the same findings.
-        if variant.role == "control":
+        if arm.role == "control":
             continue
         run = comparison.result_of(profile.label).run_id.partition(".")[2]
         cases.append(
             Case(
                 spec=spec,
-                variant=variant,
+                arm=arm,
                 text=text,
                 profile=profile,
                 baseline=baseline
                 if is_known
                 and profile.is_known
                 and profile is not baseline
-                and variant.batch_times == 1
+                and arm.batch_times == 1
                 else None,
                 workload=workloads.loc[run].to_dict() if run in workloads.index else {},
                 breaks=breaks[breaks["label"] == run],

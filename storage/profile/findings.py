@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from breakeven.runner.specs.arms import ENVIRONMENT_MARK, Arm, parse_backends
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import ENVIRONMENT_MARK, Variant, parse_backends
 from breakeven.storage.profile.classes import FUSED_ATTENTION, MATMUL
 from breakeven.storage.profile.guards import change_in
 from breakeven.storage.profile.profiles import Profile, hides_optimizer, host_seconds
@@ -61,7 +61,7 @@ class Remedy:
     fields: tuple[tuple[str, Any], ...]
     """Fields of the specification, by path, and their new values."""
     backend: str | None = None
-    """The added backend, as written in `backends`, if the change is a further variant."""
+    """The added backend, as written in `backends`, if the change is a further arm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Case:
     """A profiled run with its profile and further facts."""
 
     spec: ExperimentSpec
-    variant: Variant
+    arm: Arm
     text: str | None
     """The run's backend as written in the specification; None for baseline and controls."""
     profile: Profile
@@ -106,7 +106,7 @@ class Case:
 
     @property
     def is_compiled(self) -> bool:
-        return self.variant.backend is not None
+        return self.arm.backend is not None
 
     def share(self, seconds: float) -> float:
         return seconds / self.step_seconds
@@ -127,7 +127,7 @@ class Case:
 
     def with_setting(self, name: str, value: str) -> Remedy | None:
         """The run's backend with one more setting; None unless it is new and of `inductor`."""
-        if self.text is None or self.variant.backend != "inductor":
+        if self.text is None or self.arm.backend != "inductor":
             return None
         separator = "+" if ":" in self.text else ":"
         text = f"{self.text}{separator}{name}={value}"
@@ -136,12 +136,12 @@ class Case:
         return Remedy(fields=(("backends", (*self.spec.backends, text)),), backend=text)
 
 
-def variant_of(spec: ExperimentSpec, label: str) -> tuple[Variant, str | None]:
-    """The variant of a result, and its text in the experiment's `backends`."""
+def arm_of(spec: ExperimentSpec, label: str) -> tuple[Arm, str | None]:
+    """The arm of a result, and its text in the experiment's `backends`."""
     first = spec.repeats_by_label[label][0]
-    variant = next(possible for possible in spec.possible_variants if possible.label == first)
+    arm = next(possible for possible in spec.possible_arms if possible.label == first)
     labels = [parsed.label for parsed in parse_backends(spec.backends)]
-    return variant, dict(zip(labels, spec.backends, strict=True)).get(
+    return arm, dict(zip(labels, spec.backends, strict=True)).get(
         label.partition(ENVIRONMENT_MARK)[0]
     )
 
@@ -207,14 +207,14 @@ def device_idle(case: Case) -> Iterator[CostFinding]:
     if not case.profile.works_by_itself or idle is None or case.share(idle) < LARGE_SHARE:
         return
     remedy = None
-    if case.is_compiled and not case.variant.captures_cuda_graphs:
-        remedy = case.with_setting("mode", "reduce-overhead") if case.variant.mode is None else None
+    if case.is_compiled and not case.arm.captures_cuda_graphs:
+        remedy = case.with_setting("mode", "reduce-overhead") if case.arm.mode is None else None
     yield case.finding(
         "device_idle",
         idle,
         remedy,
         launches=float(case.profile.middle["launches"]),
-        replays_graphs=case.variant.captures_cuda_graphs,
+        replays_graphs=case.arm.captures_cuda_graphs,
         host=case.profile.middle["host_seconds"],
     )
 
@@ -322,7 +322,7 @@ def recompiled(case: Case) -> Iterator[CostFinding]:
 def random_as_eager(case: Case) -> Iterator[CostFinding]:
     """Random numbers from separate kernels, as without a compiler, so that they are equal."""
     seconds = case.seconds("random")
-    if case.variant.backend == "inductor" and case.share(seconds) >= MIN_SHARE:
+    if case.arm.backend == "inductor" and case.share(seconds) >= MIN_SHARE:
         yield case.finding(
             "random_as_eager", seconds, case.with_setting("fallback_random", "false")
         )
@@ -400,7 +400,7 @@ def costly_kernel(case: Case) -> Iterator[CostFinding]:
 def fell_back(case: Case) -> Iterator[CostFinding]:
     """One of torch's own kernels in compiled code, though Inductor could fuse its operator; random
     numbers, matrix products and attention use such kernels on purpose."""
-    if case.variant.backend != "inductor" or not case.profile.works_by_itself:
+    if case.arm.backend != "inductor" or not case.profile.works_by_itself:
         return
     kernels = case.profile.kernels
     is_own = ~kernels["name"].str.startswith("triton_") & kernels["work_class"].isin(OWN_KERNELS)
@@ -455,7 +455,7 @@ def optimizer_compiled_long(case: Case) -> Iterator[CostFinding]:
         float(seconds[~is_update].sum()),
     )
     if optimizer_seconds > rest_seconds:
-        is_open = case.variant.scope == "iteration" and "scope=" not in (case.text or "")
+        is_open = case.arm.scope == "iteration" and "scope=" not in (case.text or "")
         yield case.finding(
             "optimizer_compiled_long",
             None,

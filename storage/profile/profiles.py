@@ -322,7 +322,7 @@ without a profile."""
 
 def ranks_of(store: Store, experiment_id: str) -> pd.DataFrame:
     """label, rank, seconds and peak memory of each rank of every run on several devices, in the
-    order of the variants."""
+    order of the arms."""
     memory = [
         (*key, memory_needed(blocks, on_cpu=bool(blocks["reserved_memory_bytes"].isna().all())))
         for key, blocks in queries.rank_blocks(store, experiment_id).groupby(OF_RANK, sort=False)

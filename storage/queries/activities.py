@@ -160,7 +160,7 @@ def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float |
 
 @memo(revision)
 def costs(store: Store, experiment_id: str) -> pd.DataFrame:
-    """One row per run, in the order of the variants, all times in seconds.
+    """One row per run, in the order of the arms, all times in seconds.
 
     `started`, `first_turn` and `worked_until` are times since the epoch: a run's claim, its first
     turn, and its latest block or evaluation. `checked_until` is the end of its latest profile or

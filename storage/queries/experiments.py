@@ -17,8 +17,8 @@ from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.protocol.states import FINAL_EXPERIMENTS, ExperimentState, RunState
+from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.caches import FINAL_STATES, generation, memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
@@ -83,7 +83,7 @@ def list_experiments(store: Store) -> pd.DataFrame:
             any_value(content) FILTER (position = 0) AS labels
         FROM (
             -- Reading the JSON of every run would take longer than all else.
-            SELECT *, CASE WHEN contains(label, $2) THEN spec->>'$.variant.environment' END
+            SELECT *, CASE WHEN contains(label, $2) THEN spec->>'$.arm.environment' END
                 AS environment
             FROM runs
         ) JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
@@ -210,7 +210,7 @@ TAKEN_IN = ("journal_offset", "last_seq")
 
 @memo(revision)
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
-    """The runs of an experiment in the order of its variants, with their present states.
+    """The runs of an experiment in the order of its arms, with their present states.
 
     `compiling_since` is the beginning of the present compilation of a running run, and
     `compiled_seconds` the time of the earlier ones: a run compiles one graph after the other.

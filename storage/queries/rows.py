@@ -58,7 +58,7 @@ def rows(
     event_tables: Collection[str] = (),
     many: bool = False,
 ) -> pd.DataFrame:
-    """run_id, label, role and columns of the experiment's rows, in the order of the variants.
+    """run_id, label, role and columns of the experiment's rows, in the order of the arms.
 
     `source`: a table of events, or a query in parentheses or a view of `schema.sql`, both with the
     experiment's number as parameter `$1`; `parameters` are `$2` and so on. If all `event_tables`
@@ -102,7 +102,7 @@ def with_runs(
     store: Store, experiment_id: str, columns: dict[str, Any], *, many: bool = False
 ) -> pd.DataFrame:
     """A frame of the columns, with run_id, label and role instead of `place`, the position among
-    the variants.
+    the arms.
 
     Fetching three texts per row would take as long as all numbers, and twice their memory; a
     category takes one byte per row.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, short_cause
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
@@ -63,7 +63,7 @@ class RunRecord:
     run_id: str
     experiment_id: str
     spec: ExperimentSpec
-    variant: Variant
+    arm: Arm
     origin: str
     state: RunState
     reason: str | None
@@ -104,7 +104,7 @@ def _records(store: Store, experiment_id: str) -> dict[str, RunRecord]:
             run_id=run_id,
             experiment_id=experiment_id,
             spec=spec.experiment,
-            variant=spec.variant,
+            arm=spec.arm,
             origin=origin,
             state=RunState(state),
             reason=reason,

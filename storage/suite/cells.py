@@ -80,7 +80,7 @@ def _part(spec: ExperimentSpec) -> Part:
 
 
 def _checked(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
-    backends = {variant.label for variant in spec.variants if variant.role == "backend"}
+    backends = {arm.label for arm in spec.arms if arm.role == "backend"}
     for check in checks(store, experiment_id, spec):
         if check.label in backends:
             is_over = check.status is not None or check.state.is_final

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from breakeven.runner.specs.arms import Settings
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.specs.variants import Settings
 from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.comparison.device_warnings import Disturbed
 from breakeven.storage.numbers.metrics import METRICS

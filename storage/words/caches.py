@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.texts import duration
 from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.numbers.formats import count_of
@@ -17,16 +17,16 @@ from breakeven.storage.words.plan import (
 
 
 def caches_table(pairs: Sequence[ColdWarm]) -> pd.DataFrame:
-    """One row per backend as text, including regional and dynamic variants."""
+    """One row per backend as text, including regional and dynamic arms."""
     return pd.DataFrame([_caches_row(pair) for pair in pairs])
 
 
 def _caches_row(pair: ColdWarm) -> dict[str, str]:
-    variant, seconds = parse_backend(pair.backend), METRICS["compile_seconds"].format
+    arm, seconds = parse_backend(pair.backend), METRICS["compile_seconds"].format
     return {
         "backend": pair.backend,
-        "compiled": variant.scope.replace("_", " and "),
-        "shapes": {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic],
+        "compiled": arm.scope.replace("_", " and "),
+        "shapes": {None: "automatic", True: "dynamic", False: "static"}[arm.dynamic],
         "repeats": count_of(len(pair.cold_seconds), "pair"),
         "cold_compile_seconds": seconds(pair.cold_median),
         "warm_compile_seconds": seconds(pair.warm_median),

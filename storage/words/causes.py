@@ -14,14 +14,14 @@ from breakeven.runner.doctor.machine_checks import INSTALL_COMPILER
 from breakeven.runner.errors import OF_COMPILERS, TRACEBACK, InvalidSpec
 from breakeven.runner.ports_and_locks import held_by_another
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.values import parse_settings
-from breakeven.runner.specs.variants import Variant
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision
 from breakeven.storage.index.store import Store
-from breakeven.storage.profile.findings import Remedy, variant_of
+from breakeven.storage.profile.findings import Remedy, arm_of
 from breakeven.storage.profile.guards import change_in, guard_in
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.words.compiler_advice import about_break, about_guard
@@ -59,7 +59,7 @@ class Failure:
     """The facts about a failed run that rules use."""
 
     spec: ExperimentSpec
-    variant: Variant
+    arm: Arm
     text: str | None
     """The run's backend as written in the specification, if it is there."""
     state: RunState
@@ -132,7 +132,7 @@ class Failure:
         """Whether the person's code raised the error, and no other error led to it: whatever its
         words are, no compiler raised it, and no device."""
         ends = [FRAME.findall(part)[-1:] for part in self.traceback.split(TRACEBACK)[1:]]
-        backend = (self.variant.path_of_backend or "").rpartition(":")[0]
+        backend = (self.arm.path_of_backend or "").rpartition(":")[0]
         is_wrapped = self.message.startswith(OF_COMPILERS) and "_dynamo" in self.traceback
         if is_wrapped or not all(ends):
             return False
@@ -189,7 +189,7 @@ class Rule:
     """Whether the cause rests on a baseline that trains."""
 
     def fits(self, failure: Failure) -> bool:
-        if self.of_compiler and (failure.variant.backend is None or failure.is_shared):
+        if self.of_compiler and (failure.arm.backend is None or failure.is_shared):
             return False
         if failure.is_own and not self.of_own_code:
             return False
@@ -215,7 +215,7 @@ class KnownCause:
 
 
 def remedy_text(remedy: Remedy) -> str:
-    """The variant, or the options that set the fields."""
+    """The arm, or the options that set the fields."""
     is_ladder = remedy.fields[0][0] == "backends"
     return remedy.backend or ("--ladder" if is_ladder else remedy_option(remedy))
 
@@ -228,7 +228,7 @@ def changed(spec: ExperimentSpec, remedy: Remedy) -> ExperimentSpec:
     return ExperimentSpec.from_dict(values)
 
 
-def _variant(failure: Failure, name: str | None = None, **settings: Any) -> Remedy | None:
+def _arm(failure: Failure, name: str | None = None, **settings: Any) -> Remedy | None:
     """A remedy that replaces settings of the failed backend; None removes a setting."""
     if failure.text is None:
         return None
@@ -248,7 +248,7 @@ def _variant(failure: Failure, name: str | None = None, **settings: Any) -> Reme
 
 
 def with_settings(**settings: Any) -> Make:
-    return lambda failure: _variant(failure, **settings)
+    return lambda failure: _arm(failure, **settings)
 
 
 def with_fields(**fields: Any) -> Make:
@@ -259,23 +259,23 @@ def with_fields(**fields: Any) -> Make:
 
 def with_breaks(failure: Failure) -> Remedy | None:
     """Without the backend's `fullgraph=true`; or in spite of the script's own."""
-    if failure.variant.fullgraph:
-        return _variant(failure, fullgraph=None)
-    return _variant(failure, fullgraph=False) if failure.spec.workload.decides_scope else None
+    if failure.arm.fullgraph:
+        return _arm(failure, fullgraph=None)
+    return _arm(failure, fullgraph=False) if failure.spec.workload.decides_scope else None
 
 
 def with_symbols(failure: Failure) -> Remedy | None:
     """Symbolic shapes, where a size or number changed."""
     kind, _ = change_in(failure.guard or "size mismatch")
-    return _variant(failure, dynamic=True) if kind in ("size", "number", "unknown") else None
+    return _arm(failure, dynamic=True) if kind in ("size", "number", "unknown") else None
 
 
 def with_eager(failure: Failure) -> Remedy | None:
     """The backend `eager`, which leaves gradients to torch's autograd."""
-    if failure.variant.backend == "eager":
+    if failure.arm.backend == "eager":
         return None
-    inductors = {name: None for name in ("mode", *failure.variant.options)}
-    return _variant(failure, "eager", **inductors)
+    inductors = {name: None for name in ("mode", *failure.arm.options)}
+    return _arm(failure, "eager", **inductors)
 
 
 def breaking_line(failure: Failure) -> str:
@@ -301,23 +301,23 @@ def about_changing(failure: Failure) -> str:
 
 
 def without_cuda_graphs(failure: Failure) -> Remedy | None:
-    mode = failure.variant.mode
-    name = "inductor" if failure.variant.backend == "cudagraphs" else None
+    mode = failure.arm.mode
+    name = "inductor" if failure.arm.backend == "cudagraphs" else None
     new_mode = "max-autotune-no-cudagraphs" if mode == "max-autotune" else None
     switch = None if failure.spec.settings == "plain" else False
-    return _variant(failure, name, mode=new_mode, **{"triton.cudagraphs": switch})
+    return _arm(failure, name, mode=new_mode, **{"triton.cudagraphs": switch})
 
 
 def without_autotuning(failure: Failure) -> Remedy | None:
-    mode = "reduce-overhead" if failure.variant.mode == "max-autotune" else None
-    return _variant(failure, mode=mode, max_autotune=None)
+    mode = "reduce-overhead" if failure.arm.mode == "max-autotune" else None
+    return _arm(failure, mode=mode, max_autotune=None)
 
 
 def smaller_batch(failure: Failure) -> Remedy | None:
     """Half the batch size; in a training, twice as many micro-batches. A search tried a larger
     batch beside the experiment's own."""
     training = failure.spec.training
-    if training.batch_size == 1 or failure.variant.batch_times > 1:
+    if training.batch_size == 1 or failure.arm.batch_times > 1:
         return None
     fields: tuple[tuple[str, Any], ...] = (("training.batch_size", training.batch_size // 2),)
     if failure.spec.trains:
@@ -365,7 +365,7 @@ RULES = (
         kind="gradients in CUDA graphs",
         words=OVERWRITTEN,
         frames="_engine_run_backward",
-        when=lambda failure: failure.variant.captures_cuda_graphs and failure.has_micro_batches,
+        when=lambda failure: failure.arm.captures_cuda_graphs and failure.has_micro_batches,
         cause="With several micro-batches per step, the gradients of the first one lie in the "
         "memory of its CUDA graph. The graph of the next micro-batch overwrites this memory before "
         "its own gradients are added.",
@@ -377,7 +377,7 @@ RULES = (
     Rule(
         kind="CUDA graph overwritten",
         words=OVERWRITTEN,
-        when=lambda failure: failure.variant.captures_cuda_graphs,
+        when=lambda failure: failure.arm.captures_cuda_graphs,
         cause="The code uses an output of a CUDA graph after the graph's next run, which "
         "overwrites this output.",
         advice="Call clone() on the output outside the compiled code, or call "
@@ -426,7 +426,7 @@ RULES = (
         kind="out of memory with CUDA graphs",
         words=MEMORY,
         compares=True,
-        when=lambda failure: failure.variant.captures_cuda_graphs and failure.is_of_device,
+        when=lambda failure: failure.arm.captures_cuda_graphs and failure.is_of_device,
         cause="Memory ran out in the training. CUDA graphs keep memory that nothing else can use; "
         "the baseline, which has no CUDA graphs, had enough memory.",
         remedies=(without_cuda_graphs, smaller_batch),
@@ -530,7 +530,7 @@ RULES = (
         cause="Inductor generates Triton for the GPU. Triton is missing here or too old, or the "
         "GPU is too old for Triton.",
         advice="Install the triton that this torch requires, or use a backend without Triton.",
-        remedies=(lambda failure: _variant(failure, "aot_eager", mode=None),),
+        remedies=(lambda failure: _arm(failure, "aot_eager", mode=None),),
     ),
     Rule(
         kind="GPU not supported",
@@ -561,7 +561,7 @@ RULES = (
         kind="backend missing",
         words=r"^BackendCompilerFailed: .*raised:\s*(ImportError|ModuleNotFoundError)|"
         r"^InvalidBackend: |^WorkloadError: backend .* is not registered here",
-        when=lambda failure: failure.variant.backend != "inductor",
+        when=lambda failure: failure.arm.backend != "inductor",
         cause="The package of the backend is not installed here, or does not register the name.",
         advice="Install it into the environment in which the runs take place.",
     ),
@@ -578,7 +578,7 @@ RULES = (
         kind="loss not finite, as the baseline's",
         words=f"^{NOT_FINITE}$",
         of_compiler=False,
-        when=lambda failure: failure.variant.backend is None or failure.is_shared,
+        when=lambda failure: failure.arm.backend is None or failure.is_shared,
         cause="The loss is not finite without a compiler either: the learning rate, the precision "
         "or the data are the cause, not a backend.",
         advice="On a run with a backend, Find the cause (breakeven investigate) names the layer "
@@ -598,7 +598,7 @@ RULES = (
         of_compiler=False,
         of_own_code=True,
         words=OF_EXCEPTION,
-        when=lambda failure: failure.variant.backend is not None and failure.is_shared,
+        when=lambda failure: failure.arm.backend is not None and failure.is_shared,
         cause="The baseline, which has no compiler, ends with the same error: the model, the data "
         "or the settings are the cause, not a backend.",
     ),
@@ -657,7 +657,7 @@ def _possible(rule: Rule, failure: Failure) -> Iterator[Remedy]:
 
 @memo(revision)
 def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
-    """Causes of failed runs and of losses that are not finite, in the order of the variants."""
+    """Causes of failed runs and of losses that are not finite, in the order of the arms."""
     runs = queries.run_states(store, experiment_id)
     not_finite = set(queries.wrong_losses(store, experiment_id)["run_id"])
     failures: dict[str, Failure] = {}
@@ -671,7 +671,7 @@ def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
     baselines = _baselines(store, experiment_id, failures)
     known = []
     for label, failure in failures.items():
-        baseline, has_baseline = baselines.get(failure.variant.environment, ("", False))
+        baseline, has_baseline = baselines.get(failure.arm.environment, ("", False))
         if label != baseline:
             failure = replace(failure, baseline=failures.get(baseline), has_baseline=has_baseline)
         known.append(find_cause(label, failure))
@@ -692,7 +692,7 @@ def _baselines(
     runs = queries.list_runs(store, experiment_id)
     baselines: dict[str | None, tuple[str, bool]] = {}
     for run in runs[runs["role"] == "baseline"].to_dict("records"):
-        environment = queries.run_record(store, run["run_id"]).variant.environment
+        environment = queries.run_record(store, run["run_id"]).arm.environment
         trains = run["steps_done"] > 0 or RunState(run["state"]) is RunState.FINISHED
         label, trained = baselines.get(environment, (run["label"], False))
         label = label if label in failures else run["label"]
@@ -701,13 +701,13 @@ def _baselines(
 
 
 def _failure(record: RunRecord, is_not_finite: bool) -> Failure:
-    spec, error, run = record.spec, record.error, record.variant.label
+    spec, error, run = record.spec, record.error, record.arm.label
     repeated = next((label for label, runs in spec.repeats_by_label.items() if run in runs), run)
     message = record.reason or "" if error is None else f"{error.name}: {error.message}"
     failure = Failure(
         spec=spec,
-        variant=record.variant,
-        text=variant_of(spec, repeated)[1],
+        arm=record.arm,
+        text=arm_of(spec, repeated)[1],
         state=record.state,
         message=message,
         traceback=error.traceback if error else "",

@@ -18,7 +18,7 @@ from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import MAX_SHORT
 from breakeven.storage.profile.explanation import Bridge, Explanation, explain
-from breakeven.storage.profile.findings import variant_of
+from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.compiling import findings, ladder_rows
 from breakeven.storage.words.findings import (
@@ -112,7 +112,7 @@ def slow_issue(store: Store, comparison: Comparison) -> str:
 def _sections(store: Store, comparison: Comparison, slow: Result) -> Iterator[str]:
     base = comparison.baseline_of(slow.label)
     assert base is not None and slow.speedup is not None
-    backend = variant_of(comparison.spec, slow.label)[1]
+    backend = arm_of(comparison.spec, slow.label)[1]
     label, times = escaped(backend or slow.label), 1 / slow.speedup.median
     step = METRICS["step_seconds"].format
     yield f"# torch.compile: with {label}, a step takes {times:.2f}x as long as without a compiler"

@@ -18,15 +18,15 @@ from typing import NamedTuple
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.candidates import FORMS
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.plan import Plan, own_steps
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
-from breakeven.storage.profile.findings import variant_of
+from breakeven.storage.profile.findings import arm_of
 
 COMPILES = ("breakeven.compile", "torch.compile")
 TRAINERS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
@@ -68,17 +68,17 @@ class _Edit(NamedTuple):
 
 
 def change(
-    content: bytes, name: str, variant: Variant, lines: Sequence[str], *, on_cuda: bool = False
+    content: bytes, name: str, arm: Arm, lines: Sequence[str], *, on_cuda: bool = False
 ) -> Change | None:
-    """The change of a script with this content and file name, to train with a variant; `lines` set
+    """The change of a script with this content and file name, to train with an arm; `lines` set
     something for the whole process. None for a script that cannot be changed: it is not Python, its
     arguments are in a dictionary, or lines around a change have invisible characters."""
-    form, is_compiled = form_of(variant), variant.backend is not None
+    form, is_compiled = form_of(arm), arm.backend is not None
     try:
         script = _Script(content)
         compiled, trainers = script.compiled(), script.calls(TRAINERS)
         optimizers = script.calls(OPTIMIZERS) if form else []
-        loading = loading_of(variant, on_cuda=on_cuda)
+        loading = loading_of(arm, on_cuda=on_cuda)
         loaders = script.calls(LOADERS) if loading else []
         edits = [edit for call in optimizers for edit in script.set(call, form, {})]
         edits += [edit for call in loaders for edit in script.set(call, loading, {})]
@@ -87,14 +87,14 @@ def change(
             given = {"dataloader_num_workers": loading["num_workers"]}
             edits += [edit for call in trainers for edit in script.set(call, given, {})]
         if compiled:
-            given = arguments_of(variant) if is_compiled else {"disable": "True"}
+            given = arguments_of(arm) if is_compiled else {"disable": "True"}
             usual = USUAL if is_compiled else {"disable": "False"}
             edits += [edit for call in compiled for edit in script.set(call, given, usual)]
         elif trainers:
             given = {
                 f"torch_compile_{key}": repr(value)
                 for key in ("backend", "mode")
-                if (value := getattr(variant, key)) not in (None, "inductor")
+                if (value := getattr(arm, key)) not in (None, "inductor")
             }
             given = {"torch_compile": "True", **given} if is_compiled else {}
             edits += [edit for call in trainers for edit in script.set(call, given, TRAINERS_USUAL)]
@@ -102,7 +102,7 @@ def change(
                 *lines,
                 *(
                     f"torch._inductor.config.{key} = {value!r}"
-                    for key, value in options_of(variant).items()
+                    for key, value in options_of(arm).items()
                 ),
             ]
         if form.get("fused") == "True":
@@ -122,31 +122,31 @@ def change(
     return Change(diff, says_compiler, bool(optimizers) or not form, bool(loaders) or not loading)
 
 
-def arguments_of(variant: Variant) -> dict[str, str]:
+def arguments_of(arm: Arm) -> dict[str, str]:
     """Arguments of `torch.compile`, which accepts a mode or options, but not both."""
-    arguments, options, path = {}, options_of(variant), variant.path_of_backend
-    if variant.backend != "inductor":
-        arguments["backend"] = path.rpartition(":")[2] if path else repr(variant.backend)
-    if variant.mode is not None and not options:
-        arguments["mode"] = repr(variant.mode)
+    arguments, options, path = {}, options_of(arm), arm.path_of_backend
+    if arm.backend != "inductor":
+        arguments["backend"] = path.rpartition(":")[2] if path else repr(arm.backend)
+    if arm.mode is not None and not options:
+        arguments["mode"] = repr(arm.mode)
     if options:
-        mode = f"**torch._inductor.list_mode_options({variant.mode!r}), " if variant.mode else ""
+        mode = f"**torch._inductor.list_mode_options({arm.mode!r}), " if arm.mode else ""
         listed = ", ".join(f"{name!r}: {value!r}" for name, value in options.items())
         arguments["options"] = f"{{{mode}{listed}}}"
-    if variant.fullgraph:
+    if arm.fullgraph:
         arguments["fullgraph"] = "True"
-    if variant.dynamic is not None:
-        arguments["dynamic"] = str(variant.dynamic)
+    if arm.dynamic is not None:
+        arguments["dynamic"] = str(arm.dynamic)
     return arguments
 
 
-def options_of(variant: Variant) -> dict[str, object]:
-    return {name: value for name, value in variant.options.items() if name != "fallback_random"}
+def options_of(arm: Arm) -> dict[str, object]:
+    return {name: value for name, value in arm.options.items() if name != "fallback_random"}
 
 
-def form_of(variant: Variant) -> dict[str, str]:
+def form_of(arm: Arm) -> dict[str, str]:
     """Arguments of an optimizer."""
-    match variant.optimizer:
+    match arm.optimizer:
         case None:
             return {}
         case "for_loop":
@@ -155,12 +155,12 @@ def form_of(variant: Variant) -> dict[str, str]:
             return {form: "True"}
 
 
-def loading_of(variant: Variant, *, on_cuda: bool) -> dict[str, str]:
+def loading_of(arm: Arm, *, on_cuda: bool) -> dict[str, str]:
     """Arguments of a `DataLoader`."""
-    if not variant.loader_workers:
+    if not arm.loader_workers:
         return {}
     pinned = {"pin_memory": "True"} if on_cuda else {}
-    return {"num_workers": str(variant.loader_workers), **pinned}
+    return {"num_workers": str(arm.loader_workers), **pinned}
 
 
 class _Script:
@@ -315,17 +315,17 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     spec, best = comparison.spec, planned.best
     is_program = spec.workload.is_own_program
     if best is not None:
-        aim, (variant, _) = f"to use {best.label}", variant_of(spec, best.label)
+        aim, (arm, _) = f"to use {best.label}", arm_of(spec, best.label)
     elif planned.answer is None or planned.answer.kind != "do not compile":
         return None
     elif spec.is_of_search and is_program and planned.baseline_seconds:
-        aim, variant = WITHOUT, spec.variants[0]
+        aim, arm = WITHOUT, spec.arms[0]
     else:
         return None
     script = PurePath(spec.model.script or "")
-    changed = _change(store, comparison.experiment_id, spec, variant) if is_program else None
-    blocks = _blocks(store, comparison, best) if best and variant.scope == "blocks" else ()
-    lines = recipe(spec, variant, changed, blocks)
+    changed = _change(store, comparison.experiment_id, spec, arm) if is_program else None
+    blocks = _blocks(store, comparison, best) if best and arm.scope == "blocks" else ()
+    lines = recipe(spec, arm, changed, blocks)
     if changed is not None and changed.diff:
         steps = planned.num_steps
         length = "" if steps == own_steps(comparison) else f" --plan '{steps} steps'"
@@ -358,9 +358,7 @@ def _blocks(store: Store, comparison: Comparison, best: Result) -> Sequence[str]
     return paths
 
 
-def _change(
-    store: Store, experiment_id: str, spec: ExperimentSpec, variant: Variant
-) -> Change | None:
+def _change(store: Store, experiment_id: str, spec: ExperimentSpec, arm: Arm) -> Change | None:
     """The change of the script as the baseline executed it; None without a readable copy, or if its
     path cannot stand in a command or a diff."""
     if not (spec.model.script or "").isprintable():
@@ -374,78 +372,78 @@ def _change(
         except (KeyError, RunnerError, OSError):
             continue
         name = PurePath(spec.model.script or "").name
-        lines = [*setting_lines(spec, variant)]
-        return change(content, name, variant, lines, on_cuda=spec.device.startswith("cuda"))
+        lines = [*setting_lines(spec, arm)]
+        return change(content, name, arm, lines, on_cuda=spec.device.startswith("cuda"))
     return None
 
 
 def recipe(
-    spec: ExperimentSpec, variant: Variant, beside: Change | None = None, blocks: Sequence[str] = ()
+    spec: ExperimentSpec, arm: Arm, beside: Change | None = None, blocks: Sequence[str] = ()
 ) -> str:
     """Lines for the user's own training, without what `beside`, a change of the script, does; empty
     for the baseline. `blocks`: paths of the compiled blocks, `layers.*` for all members of a list.
     A comment explains each name that users choose themselves."""
-    compiler = [*setting_lines(spec, variant)], [*_compiled(spec, variant, blocks)]
+    compiler = [*setting_lines(spec, arm)], [*_compiled(spec, arm, blocks)]
     first, last = ([], []) if beside and beside.says_compiler else compiler
-    form = [] if beside and beside.says_form else _optimizer(spec, variant)
-    loading = [] if beside and beside.says_loaders else _loaders(spec, variant)
+    form = [] if beside and beside.says_form else _optimizer(spec, arm)
+    loading = [] if beside and beside.says_loaders else _loaders(spec, arm)
     return "\n".join([*first, *form, *loading, *last])
 
 
-def setting_lines(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
+def setting_lines(spec: ExperimentSpec, arm: Arm) -> Iterator[str]:
     """Lines that set something for the whole process."""
-    if variant.batch_times > 1:
+    if arm.batch_times > 1:
         size = spec.training.batch_size
-        yield f"batch_size = {variant.batch_times * size}  # instead of {size}: another training"
-    if variant.path_of_backend:
-        module, _, name = variant.path_of_backend.rpartition(":")
+        yield f"batch_size = {arm.batch_times * size}  # instead of {size}: another training"
+    if arm.path_of_backend:
+        module, _, name = arm.path_of_backend.rpartition(":")
         module = PurePath(module).name.removesuffix(".py")
         yield f"from {module} import {name}  # if it is a class, backend={name}()"
-    if variant.tf32:
+    if arm.tf32:
         yield 'torch.set_float32_matmul_precision("high")'
         yield "torch.backends.cudnn.allow_tf32 = True"
-    if variant.math_attention == "reduced":
+    if arm.math_attention == "reduced":
         yield "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)"
-    draws_as_eager = variant.options.get("fallback_random", True)
+    draws_as_eager = arm.options.get("fallback_random", True)
     has_dropout = not spec.workload.is_specified or spec.has_dropout
-    if variant.backend == "inductor" and has_dropout and draws_as_eager:
+    if arm.backend == "inductor" and has_dropout and draws_as_eager:
         yield "torch._inductor.config.fallback_random = True  # dropout as without a compiler"
 
 
-def _optimizer(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
-    if variant.optimizer is not None:
+def _optimizer(spec: ExperimentSpec, arm: Arm) -> Iterator[str]:
+    if arm.optimizer is not None:
         name = spec.training.optimizer
         if not spec.workload.is_specified:
             name = "AdamW"
             yield "# Where your script makes its optimizer, of whatever class, add an argument:"
-        form = ", ".join(f"{name}={value}" for name, value in form_of(variant).items())
+        form = ", ".join(f"{name}={value}" for name, value in form_of(arm).items())
         yield f"optimizer = torch.optim.{name}(model.parameters(), ..., {form})"
 
 
-def _loaders(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
-    loading = loading_of(variant, on_cuda=spec.device.startswith("cuda"))
+def _loaders(spec: ExperimentSpec, arm: Arm) -> Iterator[str]:
+    loading = loading_of(arm, on_cuda=spec.device.startswith("cuda"))
     if loading:
         given = ", ".join(f"{name}={value}" for name, value in loading.items())
         yield "# Where your script makes its data loaders, add arguments:"
         yield f"loader = torch.utils.data.DataLoader(dataset, ..., {given})"
 
 
-def _compiled(spec: ExperimentSpec, variant: Variant, blocks: Sequence[str]) -> Iterator[str]:
-    if variant.backend is None:
+def _compiled(spec: ExperimentSpec, arm: Arm, blocks: Sequence[str]) -> Iterator[str]:
+    if arm.backend is None:
         return
-    arguments = ", ".join(f"{name}={value}" for name, value in arguments_of(variant).items())
-    if spec.workload.decides_scope and variant.scope == "iteration":
+    arguments = ", ".join(f"{name}={value}" for name, value in arguments_of(arm).items())
+    if spec.workload.decides_scope and arm.scope == "iteration":
         given = ", ".join(filter(None, ["model", arguments]))
         yield f"model = torch.compile({given})  # before the first step"
         return
-    match variant.scope:
+    match arm.scope:
         case "forward":
             yield f"model.compile({arguments})"
         case "blocks":
             yield from _compiled_blocks(arguments, blocks)
         case "iteration" | "forward_backward":
             within = "forward, loss.backward()"
-            if variant.scope == "iteration":
+            if arm.scope == "iteration":
                 within += ", optimizer.step(), optimizer.zero_grad()"
             yield f"@torch.compile({arguments})" if arguments else "@torch.compile"
             yield "def train_step(batch):"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.arms import Arm
 
 COMPILERS = {
     None: "not compiled",
@@ -28,12 +28,12 @@ SETTINGS: dict[tuple[str, Any], str] = {
 }
 
 
-def setting_words(variant: Variant) -> str:
+def setting_words(arm: Arm) -> str:
     """`compiled into fused kernels; the optimizer is not compiled`; empty for other backends."""
-    first = COMPILERS.get(variant.backend, "")
-    rest = [text for (name, value), text in SETTINGS.items() if variant.settings.get(name) == value]
-    if variant.batch_times > 1:
-        rest.append(f"batches are {variant.batch_times} times as large")
-    if variant.loader_workers:
-        rest.append(f"{variant.loader_workers} processes load the data")
+    first = COMPILERS.get(arm.backend, "")
+    rest = [text for (name, value), text in SETTINGS.items() if arm.settings.get(name) == value]
+    if arm.batch_times > 1:
+        rest.append(f"batches are {arm.batch_times} times as large")
+    if arm.loader_workers:
+        rest.append(f"{arm.loader_workers} processes load the data")
     return "; ".join([first, *rest]) if first else ""

@@ -90,11 +90,11 @@ def _record(
     state: RunState = RunState.FAILED,
 ) -> str:
     losses = falling_losses(spec.num_steps)
-    for variant in spec.variants:
-        offset = offsets.get(variant.label, 1e-5 if variant.role == "control" else 0.0)
-        run = Recording(folder.runs, variant.label, spec).claim().start()
-        compiling = 3.0 if variant.role == "backend" else 0.0
-        if variant.label in failed:
+    for arm in spec.arms:
+        offset = offsets.get(arm.label, 1e-5 if arm.role == "control" else 0.0)
+        run = Recording(folder.runs, arm.label, spec).claim().start()
+        compiling = 3.0 if arm.role == "backend" else 0.0
+        if arm.label in failed:
             run.blocks([0.1], losses, compiling)
             run.log.append(
                 "error",

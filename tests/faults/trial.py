@@ -15,6 +15,7 @@ from torch._dynamo.callback import callback_handler
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
@@ -24,7 +25,6 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.run_script import run_script
@@ -176,23 +176,23 @@ def train_long_trial(
 
 def train_run(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
     """Trains one run of an experiment of this folder's workloads."""
-    (variant,) = (variant for variant in spec.variants if variant.label == label)
+    (arm,) = (arm for arm in spec.arms if arm.label == label)
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER)}):
-        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
+        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, arm=arm))
 
 
-def train_variants(folder: Path, spec: ExperimentSpec) -> Iterator[Variant]:
+def train_arms(folder: Path, spec: ExperimentSpec) -> Iterator[Arm]:
     """Trains one run of an experiment after the other; gives each that was trained."""
     _register_faults()
     data_dir = DataDir(folder)
-    for variant in spec.variants:
-        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
-        yield variant
+    for arm in spec.arms:
+        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, arm=arm))
+        yield arm
 
 
 def _train_all(folder: Path, spec: ExperimentSpec, variables: dict[str, str]) -> None:
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER), **variables}):
-        for _ in train_variants(folder, spec):
+        for _ in train_arms(folder, spec):
             pass
 
 

@@ -48,7 +48,7 @@ SLEEPER = "import time; time.sleep(600)"
 def main() -> int:
     run = RunDir(folder_of_run())
     spec = spec_in_use(run)
-    label, nature = spec.variant.label, spec.variant.backend
+    label, nature = spec.arm.label, spec.arm.backend
     log = EventLog(run.events_file)
     turns = open_turns(log.flush)
     if nature == "stubborn":
@@ -99,7 +99,7 @@ def main() -> int:
             )
         took = PACE * (2.0 if nature == "noisy" and turn.round % 2 else 1.0)
         took *= 0.5 if nature == "swift" else 1.0
-        took *= 0.8 if spec.variant.optimizer == "fused" else 1.0
+        took *= 0.8 if spec.arm.optimizer == "fused" else 1.0
         log.append(
             "block",
             round=turn.round,
@@ -129,7 +129,7 @@ def main() -> int:
 
 def capture(spec: RunSpec, log: EventLog) -> None:
     """Reports that a backend captured a function."""
-    if spec.variant.backend is not None:
+    if spec.arm.backend is not None:
         facts = {"step": 0, "phase": "training", "compile_id": "0/0", "graph_ops": 1}
         log.append("compile_metrics", function="forward", **facts)
 
@@ -137,7 +137,7 @@ def capture(spec: RunSpec, log: EventLog) -> None:
 def load(nature: str | None, run: RunDir, spec: RunSpec, turns: Turns) -> None:
     """Raises `NotLoaded` if model and data cannot be loaded."""
     if spec.experiment.model.source == "no-such/model":
-        nature = "unready" if spec.variant.role == "baseline" else "unloadable"
+        nature = "unready" if spec.arm.role == "baseline" else "unloadable"
     if nature == "child":
         child = subprocess.Popen([sys.executable, "-c", SLEEPER])
         run.artifacts.mkdir()

@@ -43,8 +43,8 @@ class Recording:
         experiment_id: str = EXPERIMENT_ID,
     ) -> None:
         self.spec = experiment_spec() if spec is None else spec
-        variant = next(variant for variant in self.spec.possible_variants if variant.label == label)
-        run_spec = RunSpec(experiment_id=experiment_id, experiment=self.spec, variant=variant)
+        arm = next(arm for arm in self.spec.possible_arms if arm.label == label)
+        run_spec = RunSpec(experiment_id=experiment_id, experiment=self.spec, arm=arm)
         self.run_id = run_spec.run_id
         self.run = RunDir(runs / run_spec.run_id)
         self.run.write_spec(run_spec)
@@ -52,7 +52,7 @@ class Recording:
         self.num_steps = 0
         self._num_blocks = 0
         self._last_first_step = 0
-        self.captures = variant.role == "backend" and variant.backend is not None
+        self.captures = arm.role == "backend" and arm.backend is not None
         """Whether the compiler captures something, unless blocks say that they compiled."""
 
     def start(self, *, environment: dict[str, Any] | None = None, **workload: Any) -> "Recording":
@@ -305,10 +305,10 @@ def record_experiment(
     losses = falling_losses(spec.num_steps)
     offsets = {"baseline": 0.0, "control": 1e-5, "backend": backend_offset}
     num_blocks = spec.num_steps // spec.block_steps
-    for variant in spec.variants:
-        compiles = variant.role == "backend"
-        shifted = [loss + offsets[variant.role] for loss in losses]
-        recording = Recording(runs, variant.label, spec, experiment_id).claim()
+    for arm in spec.arms:
+        compiles = arm.role == "backend"
+        shifted = [loss + offsets[arm.role] for loss in losses]
+        recording = Recording(runs, arm.label, spec, experiment_id).claim()
         recording.start(environment=environment)
         recording.blocks(
             [backend_seconds if compiles else 0.2] * num_blocks, shifted, 3.0 if compiles else 0.0

@@ -176,7 +176,7 @@ def test_environments_and_further_controls_leave_each_row_its_own_run(data_dir: 
     environment."""
     spec = replace(SPEC, environments=("old=/a/python", "new=/b/python"), more_controls=2)
     further = ("control-2@old", "control-2@new", "control-3@old", "control-3@new")
-    for label in [*(variant.label for variant in spec.variants), *further]:
+    for label in [*(arm.label for arm in spec.arms), *further]:
         version = "2.11.0" if label.endswith("@old") else "2.13.0"
         run = Recording(data_dir.runs, label, spec).claim()
         run.start(environment={"versions": {"torch": version}})

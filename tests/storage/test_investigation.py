@@ -104,11 +104,11 @@ def test_a_run_with_broken_parity_differs_from_a_step_on(data_dir: DataDir) -> N
 @pytest.mark.parametrize("roles", [("baseline", "backend"), ("backend",)])
 def test_a_loss_may_be_infinite_by_itself(roles: tuple[str, ...], data_dir: DataDir) -> None:
     """If the baseline has it, the training is to blame."""
-    for variant in SPEC.variants:
+    for arm in SPEC.arms:
         losses = falling_losses(SPEC.num_steps)
-        if variant.role in roles:
+        if arm.role in roles:
             losses[7:] = [math.nan] * len(losses[7:])
-        run = Recording(data_dir.runs, variant.label, SPEC).claim().start()
+        run = Recording(data_dir.runs, arm.label, SPEC).claim().start()
         run.blocks([0.2] * 4, losses).evaluation(0.8).end()
     run_id = f"{EXPERIMENT_ID}.inductor"
     expected = Fault(kind="not finite" if "baseline" in roles else "differs", step=7)
@@ -279,20 +279,18 @@ def test_runs_that_vanished_show_no_fault(data_dir: DataDir) -> None:
         ("inductor", "inductor vanished without an error"),
     ):
         folder = DataDir(data_dir.path / label)
-        for variant in SPEC.variants:
-            run = Recording(folder.runs, variant.label, SPEC).claim().start()
-            run.block([0.1], [1.0]).end(
-                RunState.LOST if variant.label == label else RunState.FINISHED
-            )
+        for arm in SPEC.arms:
+            run = Recording(folder.runs, arm.label, SPEC).claim().start()
+            run.block([0.1], [1.0]).end(RunState.LOST if arm.label == label else RunState.FINISHED)
         with pytest.raises(NoFault, match=why):
             fault(folder, f"{EXPERIMENT_ID}.inductor")
 
 
 def test_a_baseline_of_another_environment_says_nothing_about_a_fault(data_dir: DataDir) -> None:
     spec = replace(SPEC, environments=("old=/a/python", "new=/b/python"))
-    for variant in spec.variants:
-        run = Recording(data_dir.runs, variant.label, spec).claim().start()
-        is_failed = variant.label in ("baseline@old", "inductor@new")
+    for arm in spec.arms:
+        run = Recording(data_dir.runs, arm.label, spec).claim().start()
+        is_failed = arm.label in ("baseline@old", "inductor@new")
         run.block([0.1], [1.0]).end(RunState.FAILED if is_failed else RunState.FINISHED)
     with Store.in_memory(data_dir) as store:
         assert fault_of(store, f"{EXPERIMENT_ID}.inductor@new").kind == "raises"

@@ -10,8 +10,8 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.__main__ import main as storage
 from breakeven.storage.comparison.comparison import compare
@@ -53,8 +53,8 @@ def script(file: Path, **changes: object) -> ExperimentSpec:
 def changed(code: str, backend: str | None, name: str = "train.py") -> Change | None:
     """Of the code of a script; None is the baseline."""
     spec = script(Path("/home/me/train.py"))
-    variant = parse_backend(backend) if backend else spec.variants[0]
-    return change(code.encode(), name, variant, [*setting_lines(spec, variant)])
+    arm = parse_backend(backend) if backend else spec.arms[0]
+    return change(code.encode(), name, arm, [*setting_lines(spec, arm)])
 
 
 CALL = "import breakeven\nmodel = breakeven.compile(model{})\n"
@@ -168,9 +168,9 @@ def test_what_cannot_be_changed_is_left_to_the_reader() -> None:
 
 def test_data_is_pinned_on_a_gpu_only() -> None:
     code = b"from torch.utils.data import DataLoader\nDataLoader(data)\n"
-    variant = parse_backend("none:loader_workers=4")
+    arm = parse_backend("none:loader_workers=4")
     for on_cuda, added in ((True, "num_workers=4, pin_memory=True"), (False, "num_workers=4")):
-        changed_script = change(code, "train.py", variant, [], on_cuda=on_cuda)
+        changed_script = change(code, "train.py", arm, [], on_cuda=on_cuda)
         assert changed_script is not None
         assert changed_script.diff.endswith(f"+DataLoader(data, {added})\n")
 
@@ -388,4 +388,4 @@ def test_dropout_is_drawn_as_it_was_measured() -> None:
     kept = ExperimentSpec(name="x", model=ModelSpec(dropout="keep"))
     assert "fallback_random = True" in recipe(kept, parse_backend("inductor"))
     assert "fallback_random" not in recipe(kept, parse_backend("aot_eager"))
-    assert recipe(SPEC, SPEC.variants[0]) == "", "the baseline needs no line"
+    assert recipe(SPEC, SPEC.arms[0]) == "", "the baseline needs no line"

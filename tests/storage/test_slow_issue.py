@@ -19,15 +19,15 @@ def record(data_dir: DataDir) -> None:
     """The baseline takes 100 ms: 50 + 30 of kernels. Inductor alone leaves the fused attention, and
     takes 200 ms: 50 + 120."""
     spec = experiment_spec(num_steps=80, backends=STAGES)
-    for variant in spec.variants:
-        is_slow = variant.label == "inductor"
+    for arm in spec.arms:
+        is_slow = arm.label == "inductor"
         attention = SOFTMAX | {"seconds": 0.120} if is_slow else FLASH | {"seconds": 0.030}
-        run = Recording(data_dir.runs, variant.label, spec).claim()
+        run = Recording(data_dir.runs, arm.label, spec).claim()
         run.start(
             environment={"device_type": "cuda", "device_name": "NVIDIA H100", "driver": "580.1"}
         )
         run.blocks(
-            [0.200 if is_slow else 0.100] * 8, [1.0] * 80, 9.0 if variant.role == "backend" else 0.0
+            [0.200 if is_slow else 0.100] * 8, [1.0] * 80, 9.0 if arm.role == "backend" else 0.0
         )
         for _ in range(3):
             run.profile([GEMM | {"seconds": 0.050}, attention])

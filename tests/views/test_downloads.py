@@ -174,9 +174,9 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
     caching = experiment_spec(
         scenario="cache", backends=("inductor",), num_steps=20, cache=CacheSpec(repeats=1)
     )
-    for variant in caching.variants:
-        run = Recording(folder.runs, variant.label, caching, cache).claim().start()
-        compiles = {"cold": 8.0, "warm": 2.0}.get(variant.cache or "", 0.0)
+    for arm in caching.arms:
+        run = Recording(folder.runs, arm.label, caching, cache).claim().start()
+        compiles = {"cold": 8.0, "warm": 2.0}.get(arm.cache or "", 0.0)
         run.blocks([0.5, 0.5], [1.0] * 20, compiles).checkpoint().end()
     every_tab(experiment=EXPERIMENT_ID)
     opened(experiment=cache)

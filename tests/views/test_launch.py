@@ -1,4 +1,4 @@
-"""The form of Launch: optional settings, options as text, variants of backends, and messages."""
+"""The form of Launch: optional settings, options as text, arms of backends, and messages."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -484,17 +484,17 @@ def test_an_address_brings_back_typed_backends_and_options_of_which_a_wrong_one_
 
 
 def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
-    variants = ExperimentSpec(
+    arms = ExperimentSpec(
         name="variants", backends=("inductor:scope=forward", "cudagraphs", "eager:dynamic=true")
     )
-    with_gpu = adjusted(variants, WITH_GPU)
-    assert (with_gpu.device, with_gpu.backends) == ("cuda:0", variants.backends)
+    with_gpu = adjusted(arms, WITH_GPU)
+    assert (with_gpu.device, with_gpu.backends) == ("cuda:0", arms.backends)
     bare = adjusted(PRESETS["quick"].spec, replace(MACHINE, cpp_compiler=None))
     assert bare.backends == ("eager",)
     usual = ("inductor:scope=forward", "eager:dynamic=true")
-    assert adjusted(variants, MACHINE).backends == usual
+    assert adjusted(arms, MACHINE).backends == usual
     apple = Device(id="mps", name="Apple M4", memory_bytes=None)
-    on_apple = adjusted(variants, replace(MACHINE, devices=(*MACHINE.devices, apple)))
+    on_apple = adjusted(arms, replace(MACHINE, devices=(*MACHINE.devices, apple)))
     assert (on_apple.device, on_apple.backends) == ("mps", usual)
 
 

@@ -469,9 +469,9 @@ def test_a_busy_machine_is_mentioned_before_a_launch() -> None:
 
 def test_repeats_of_a_run_are_judged_together_and_each_page_says_so(folder: DataDir) -> None:
     spec = experiment_spec(scenario="speed", speed=SpeedSpec(repeats=2, batches=4))
-    for variant in spec.variants:
-        run = Recording(folder.runs, variant.label, spec).claim().start(environment=ON_CUDA)
-        reasons = ["power cap"] if variant.label.startswith("inductor") else []
+    for arm in spec.arms:
+        run = Recording(folder.runs, arm.label, spec).claim().start(environment=ON_CUDA)
+        reasons = ["power cap"] if arm.label.startswith("inductor") else []
         for _ in range(8):
             run.block([0.1] * 10, LOSSES[:10]).device(**SAMPLE | {"throttle_reasons": reasons})
         run.end()

@@ -106,15 +106,13 @@ def test_a_check_that_runs_shows_what_each_run_does_and_promises_no_losses(
     folder: DataDir, scenario: str
 ) -> None:
     spec = experiment_spec(scenario=scenario)
-    for variant in spec.variants:
-        Recording(folder.runs, variant.label, spec).claim(
-            ProcessIdentity.from_pid(os.getpid())
-        ).start()
+    for arm in spec.arms:
+        Recording(folder.runs, arm.label, spec).claim(ProcessIdentity.from_pid(os.getpid())).start()
     app = opened("experiment", experiment=EXPERIMENT_ID)
     (rows,) = (
         element.proto.body for element in app.get("html") if "run-rows" in element.proto.body
     )
-    assert rows.count('role="listitem"') == len(spec.variants)
+    assert rows.count('role="listitem"') == len(spec.arms)
     assert (" steps" in rows) == (scenario == "cache")
     assert "losses appear here" not in text(app)
 

@@ -40,7 +40,7 @@ def rest(store: Store, experiment_id: str) -> Markdown:
     with suppress(RunnerError):
         if rounds := rounds_to_add(RunDir(Path(active["folder"].iloc[0]))):
             return _rounds(rounds)
-    further = [variant.label for variant in spec.further_controls]
+    further = [arm.label for arm in spec.further_controls]
     planned = active[~active["label"].isin(further)]
     if planned.empty:
         label = str(active["label"].iloc[0])
@@ -78,10 +78,10 @@ def why_control(store: Store, experiment_id: str, label: str) -> str | None:
     """Why the supervisor added a control, from the losses of the runs before it; None if they do
     not say. Computed once: these runs have finished."""
     spec = queries.experiment_spec(store, experiment_id)
-    variants = {variant.label: variant for variant in spec.possible_variants}
+    arms = {arm.label: arm for arm in spec.possible_arms}
     runs = queries.run_states(store, experiment_id)
     earlier = [
-        (RunDir(Path(run.folder)), variants[str(run.label)])
+        (RunDir(Path(run.folder)), arms[str(run.label)])
         for run in runs.itertuples()
         if run.state == RunState.FINISHED and run.label != label
     ]
@@ -92,10 +92,10 @@ def why_control(store: Store, experiment_id: str, label: str) -> str | None:
     }
     judged = [
         (role, by_run[run.path.name])
-        for role, run in judged_runs(spec, variants[label].environment, earlier)
+        for role, run in judged_runs(spec, arms[label].environment, earlier)
         if run.path.name in by_run
     ]
-    # The baseline comes first, as the runs are in the order of the variants.
+    # The baseline comes first, as the runs are in the order of the arms.
     equals = [steps for role, steps in judged if role != "backend"]
     backends = [steps for role, steps in judged if role == "backend"]
     return why_open(equals, backends, spec.training.precision) if len(equals) > 1 else None

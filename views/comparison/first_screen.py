@@ -32,7 +32,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
-from breakeven.storage.profile.findings import variant_of
+from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.queries.activities import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.plan import plan_details
@@ -277,7 +277,7 @@ def _settings(comparison: Comparison, result: Result) -> Html:
     spec = comparison.spec
     if result.role != "backend":
         return ""
-    variant, backend = variant_of(spec, result.label)
+    arm, backend = arm_of(spec, result.label)
     if not (spec.is_of_search or (backend and ":" in backend)):
         return ""
     ended = (
@@ -286,7 +286,7 @@ def _settings(comparison: Comparison, result: Result) -> Html:
         if isinstance(warning, CandidatesEnded) and result.label in warning.reasons
     )
     parts = [
-        setting_words(variant),
+        setting_words(arm),
         *(f"ended: {reason.rstrip('.')}" for reason in ended),
     ]
     return "".join(f"<p>{inert(capital(part))}.</p>" for part in parts if part)

@@ -96,7 +96,7 @@ def show_runs(store: Store, experiment_id: str) -> None:
                 usual,
                 pd.Timestamp.now(tz="UTC"),
                 has_steps=not spec.kind.has_checks,
-                about={variant.label: setting_words(variant) for variant in spec.candidates},
+                about={arm.label: setting_words(arm) for arm in spec.candidates},
             )
         )
 

@@ -13,26 +13,26 @@ from breakeven.runner.checks.allowed_code import allowed_folders
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine import uv_environments
 from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
 from breakeven.runner.specs.scenarios.base import ScenarioName
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.training import WITHOUT_WARM_UP, Metric, SplitName
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import UNNAMED, Task, usual_name
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.shared.inert import Markdown, code
 from breakeven.views.shared.resources import data_dir
 
-VARIANTS = (
+ARMS = (
     "inductor:mode=reduce-overhead",
     "inductor:mode=max-autotune",
     "inductor:scope=forward",
     "inductor:scope=forward_backward",
     "inductor:scope=blocks",
 )
-"""Variants that the form lists; others can be typed."""
+"""Arms that the form lists; others can be typed."""
 PLACE = "Name, device and turns"
 SETTINGS_HELP = (
     "The same backend can run several times with different settings, which you can type: "
@@ -153,7 +153,7 @@ def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
 
 def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
     usual, debug = st.columns(2)
-    variants = [text for text in VARIANTS if parse_backend(text).backend in machine.backends]
+    arms = [text for text in ARMS if parse_backend(text).backend in machine.backends]
     given = {text: parse_backend(text) for text in start.backends}
     chosen: list[str] = []
     for column, label, name, known, offered, help in (
@@ -162,7 +162,7 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
             "Backends",
             "backends",
             machine.backends,
-            [*machine.backends, *variants],
+            [*machine.backends, *arms],
             f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}",
         ),
         (
@@ -179,8 +179,8 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
     ):
         value = [
             text
-            for text, variant in given.items()
-            if variant.backend in known or (name == "backends" and variant.path_of_backend)
+            for text, arm in given.items()
+            if arm.backend in known or (name == "backends" and arm.path_of_backend)
         ]
         with column:
             chosen += fields.ask(

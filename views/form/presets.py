@@ -15,9 +15,9 @@ import streamlit as st
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.protocol.states import FAILED_RUNS, RunState
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.fields import fields_of
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 from breakeven.runner.texts import read_json
 from breakeven.storage import queries
@@ -246,9 +246,7 @@ def _why_failed(
         blamed = blame(spec, record)
         if blamed is not None:
             return blamed, None
-        message = (
-            message or f"{record.variant.label}: {words.why_ended(record.reason, record.error)}"
-        )
+        message = message or f"{record.arm.label}: {words.why_ended(record.reason, record.error)}"
     return None, message
 
 

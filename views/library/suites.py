@@ -11,9 +11,9 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.arms import Settings
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.variants import Settings
 from breakeven.runner.suites import SUITES
 from breakeven.runner.suites.suite_matrix import (
     PARTS,

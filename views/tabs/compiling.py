@@ -142,7 +142,7 @@ KINDS: dict[str, str] = {
 
 def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     experiment_id = record.experiment_id
-    if record.variant.backend is None:
+    if record.arm.backend is None:
         st.caption("This run does not compile: it is what the backends are compared with.")
         return
     show_timeline(store, run, record)

@@ -277,7 +277,7 @@ def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
     for column, file in zip(st.columns(max(2, len(kept))), kept.itertuples(), strict=False):
         with column, errors_shown():
             show_confusion(str(file.split), kept_file(file), labels)
-    if record.variant.backend is not None and record.spec.evaluation.compiled:
+    if record.arm.backend is not None and record.spec.evaluation.compiled:
         for file in kept.itertuples():
             with errors_shown():
                 show_inference(str(file.split), kept_file(file), int(file.num_samples), labels)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
-from breakeven.runner.specs.variants import Variant
 
 
 class Accuracy(Scenario):
@@ -33,7 +33,7 @@ class Accuracy(Scenario):
     def num_batches(self, block_steps: int, cycled: int) -> int:
         return 1
 
-    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
+    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         rule = "needs double precision, which MPS does not have; choose another device"
         spec.require("scenario", spec.device != "mps", rule)
         rule = (

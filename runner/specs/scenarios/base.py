@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
+from breakeven.runner.specs.arms import Arm, control, expanded, in_each, parse_backends
 from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
@@ -13,7 +14,6 @@ from breakeven.runner.specs.scenario_fields import (
     TuneSpec,
 )
 from breakeven.runner.specs.training import TrainingSpec
-from breakeven.runner.specs.variants import Variant, control, expanded, in_each, parse_backends
 from breakeven.runner.specs.workload import BuiltInWorkload
 
 ScenarioName = Literal["train", "speed", "accuracy", "cache", "tune", "investigate"]
@@ -148,11 +148,11 @@ class Scenario:
         """Seconds after which all runs end; None if their steps end them."""
         return None
 
-    def baselines(self, spec: ScenarioFields) -> list[Variant]:
+    def baselines(self, spec: ScenarioFields) -> list[Arm]:
         """The baseline and its controls, which measure noise and rounding."""
         controls = spec.controls if self.has_speedups else 0
         return [
-            Variant(label="baseline", role="baseline"),
+            Arm(label="baseline", role="baseline"),
             *map(control, range(1, controls + 1)),
         ]
 
@@ -160,21 +160,21 @@ class Scenario:
         """Processes of each run, one after another."""
         return 1
 
-    def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Variant]]:
+    def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm]]:
         """Every run from the beginning, baseline first, repeat by repeat, with the label under
         which it is compared."""
         runs = [*self.baselines(spec), *parse_backends(spec.backends)]
         return expanded(in_each(spec.environments, runs), self.repeats(spec))
 
-    def candidates(self, spec: ScenarioFields) -> Sequence[Variant]:
+    def candidates(self, spec: ScenarioFields) -> Sequence[Arm]:
         """The backends from which a search chooses."""
         return ()
 
-    def cold_and_warm(self, spec: ScenarioFields) -> Iterator[tuple[str, Variant, Variant]]:
+    def cold_and_warm(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm, Arm]]:
         """Pairs of runs with empty and with filled caches, with the backend as written."""
         return iter(())
 
-    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
+    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         """Raises `InvalidSpec` for fields that do not fit the scenario."""
         self.check_steps(spec, "training.epochs")
 

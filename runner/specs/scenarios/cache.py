@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from breakeven.runner.specs.arms import Arm, cold_and_warm, parse_backends
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
-from breakeven.runner.specs.variants import Variant, cold_and_warm, parse_backends
 
 
 class Cache(Scenario):
@@ -23,13 +23,13 @@ class Cache(Scenario):
     def num_steps(self, spec: ScenarioFields) -> int:
         return spec.cache.steps
 
-    def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Variant]]:
+    def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm]]:
         pairs = (run for _, *pair in self.cold_and_warm(spec) for run in pair)
         return ((run.label, run) for run in (*self.baselines(spec), *pairs))
 
-    def cold_and_warm(self, spec: ScenarioFields) -> Iterator[tuple[str, Variant, Variant]]:
-        for text, variant in zip(spec.backends, parse_backends(spec.backends), strict=True):
-            for cold, warm in cold_and_warm(variant, spec.cache.repeats):
+    def cold_and_warm(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm, Arm]]:
+        for text, arm in zip(spec.backends, parse_backends(spec.backends), strict=True):
+            for cold, warm in cold_and_warm(arm, spec.cache.repeats):
                 yield text, cold, warm
 
     def check_result(self, spec: ScenarioFields, compiling: int) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from breakeven.runner.specs.arms import Arm, expanded, parse_backends
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
-from breakeven.runner.specs.variants import Variant, expanded, parse_backends
 from breakeven.runner.texts import duration
 
 
@@ -27,11 +27,11 @@ class Investigate(Scenario):
     def budget_seconds(self, spec: ScenarioFields) -> float:
         return spec.time_limit_seconds
 
-    def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Variant]]:
+    def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm]]:
         """One run, which makes all trials."""
         return expanded(parse_backends(spec.backends), 1)
 
-    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
+    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         rule = "must name the run to investigate; `breakeven investigate EXPERIMENT.LABEL` does so"
         spec.require("investigates", spec.investigates is not None, rule)
         rule = "must name one device for an investigation, whose trials are single processes"

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
-from breakeven.runner.specs.variants import Variant
 
 
 class Speed(Scenario):
@@ -36,6 +36,6 @@ class Speed(Scenario):
     def work_words(self, spec: ScenarioFields) -> str:
         return f"speed of {spec.speed.part}"
 
-    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
+    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         self.check_steps(spec, "speed.max_rounds")
         self.check_batches(spec)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 from breakeven.runner.specs.training import NO_OPTIMIZER
-from breakeven.runner.specs.variants import Variant
 
 
 class Train(Scenario):
@@ -15,7 +15,7 @@ class Train(Scenario):
     allows_environments = True
     allows_larger_batches = True
 
-    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
+    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         rule = (
             f"must not be {NO_OPTIMIZER!r} for a whole training, which would learn nothing; choose "
             "an optimizer, or the scenario speed or accuracy"

@@ -3,8 +3,8 @@ from the beginning afterwards."""
 
 from collections.abc import Iterator, Sequence
 
+from breakeven.runner.specs.arms import Arm, expanded, parse_backends
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
-from breakeven.runner.specs.variants import Variant, expanded, parse_backends
 
 MAX_SEARCH_BLOCKS = 5_000
 """Largest number of turns of the baseline of a search."""
@@ -31,14 +31,14 @@ class Tune(Scenario):
     def budget_seconds(self, spec: ScenarioFields) -> float:
         return spec.tune.max_seconds
 
-    def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Variant]]:
+    def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm]]:
         """Without backends: the supervisor starts them when it has chosen them."""
         return expanded(self.baselines(spec), 1)
 
-    def candidates(self, spec: ScenarioFields) -> Sequence[Variant]:
+    def candidates(self, spec: ScenarioFields) -> Sequence[Arm]:
         return parse_backends(spec.backends)
 
-    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Variant]) -> None:
+    def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         rule = "must be 'turns' for a search: candidates take turns with the best so far"
         spec.require("schedule", spec.schedule == "turns", rule)
         rule = "must be at least 1 for a search: the control shows which losses are correct"

@@ -15,8 +15,8 @@ from torch._dynamo import external_utils, trace_rules
 from torch.nn.parameter import is_lazy
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.arms import QUICK_COMPILERS, Arm
 from breakeven.runner.specs.values import nearest
-from breakeven.runner.specs.variants import QUICK_COMPILERS, Variant
 from breakeven.runner.worker.user_code import load_backend
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -27,28 +27,28 @@ CARRIES_NONE = (
 )
 
 
-def make_compiler(variant: Variant) -> Compile:
-    """Returns a function that compiles functions, at their first call, with the variant's backend.
+def make_compiler(arm: Arm) -> Compile:
+    """Returns a function that compiles functions, at their first call, with the arm's backend.
     Raises `RunnerError` for a backend that cannot be loaded here."""
-    if variant.backend is None:
+    if arm.backend is None:
         return leave_alone
     known = torch._dynamo.list_backends(exclude_tags=None)
-    if variant.backend not in known and not variant.path_of_backend:
+    if arm.backend not in known and not arm.path_of_backend:
         usual = dict.fromkeys([*torch._dynamo.list_backends(), *QUICK_COMPILERS])
         raise WorkloadError(
-            f"backend {variant.backend!r} is not registered here; there are {', '.join(usual)}"
-            + nearest(variant.backend, known)
+            f"backend {arm.backend!r} is not registered here; there are {', '.join(usual)}"
+            + nearest(arm.backend, known)
         )
     # Draw random numbers as eager does, so that dropout agrees between backends.
     torch._inductor.config.fallback_random = True
-    return cast(Compile, partial(torch.compile, **compile_arguments(variant)))
+    return cast(Compile, partial(torch.compile, **compile_arguments(arm)))
 
 
-def set_ddp_mode(variant: Variant) -> None:
+def set_ddp_mode(arm: Arm) -> None:
     """Sets how Dynamo treats DistributedDataParallel; call it before DDP is constructed."""
-    torch._dynamo.config.optimize_ddp = variant.optimize_ddp or True
+    torch._dynamo.config.optimize_ddp = arm.optimize_ddp or True
     # The Python reducer is compiled as a part of the backward pass.
-    torch._dynamo.config.compiled_autograd = variant.optimize_ddp == "python_reducer"
+    torch._dynamo.config.compiled_autograd = arm.optimize_ddp == "python_reducer"
 
 
 def leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,19 +56,19 @@ def leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def compile_arguments(variant: Variant) -> dict[str, Any]:
+def compile_arguments(arm: Arm) -> dict[str, Any]:
     """Keyword arguments of `torch.compile`, which refuses a mode together with options: then the
     mode becomes the options that torch lists for it."""
-    mode, options = variant.mode, dict(variant.options)
+    mode, options = arm.mode, dict(arm.options)
     if mode is not None and options:
-        by_mode = torch._inductor.list_mode_options(mode, variant.dynamic)
+        by_mode = torch._inductor.list_mode_options(mode, arm.dynamic)
         mode, options = None, {**by_mode, **options}
-    path = variant.path_of_backend
+    path = arm.path_of_backend
     return {
-        "backend": _loaded(path) if path else variant.backend,
+        "backend": _loaded(path) if path else arm.backend,
         "mode": mode,
-        "fullgraph": variant.fullgraph,
-        "dynamic": variant.dynamic,
+        "fullgraph": arm.fullgraph,
+        "dynamic": arm.dynamic,
         "options": options or None,
     }
 
@@ -133,9 +133,9 @@ def _shapes(module: nn.Module) -> tuple[torch.Size, ...]:
     return tuple(parameter.shape for parameter in module.parameters() if not is_lazy(parameter))
 
 
-def compile_blocks(model: nn.Module, variant: Variant, compiler: Compile | None = None) -> None:
+def compile_blocks(model: nn.Module, arm: Arm, compiler: Compile | None = None) -> None:
     """Compiles the model's repeated blocks in place, so that they share one compilation; `compiler`
-    replaces the variant's own. Raises `WorkloadError` if there are none."""
+    replaces the arm's own. Raises `WorkloadError` if there are none."""
     blocks = repeated_blocks(model)
     if not blocks:
         raise WorkloadError(
@@ -143,13 +143,13 @@ def compile_blocks(model: nn.Module, variant: Variant, compiler: Compile | None 
             "nn.ModuleList or nn.Sequential); choose another scope than 'blocks'"
         )
     for block in blocks:
-        compiles = compiler or partial(torch.compile, **compile_arguments(variant))
+        compiles = compiler or partial(torch.compile, **compile_arguments(arm))
         # Like `nn.Module.compile`, but also for modules whose forward is torch's own.
         block._compiled_call_impl = compiles(traceable(block))
 
 
 @contextmanager
-def explained(variant: Variant) -> Iterator[None]:
+def explained(arm: Arm) -> Iterator[None]:
     """Raises `WorkloadError` for a training that fails in autograd because of the backend.
 
     A script's fault may cause the same error, so the backend is tried on a function that has
@@ -159,12 +159,12 @@ def explained(variant: Variant) -> Iterator[None]:
         yield
     except RuntimeError as error:
         is_autograds = "grad" in str(error) or "backward" in str(error)
-        if variant.backend is None or not is_autograds or _carries_gradients(variant):
+        if arm.backend is None or not is_autograds or _carries_gradients(arm):
             raise
-        raise WorkloadError(CARRIES_NONE.format(variant.backend)) from error
+        raise WorkloadError(CARRIES_NONE.format(arm.backend)) from error
 
 
-def _carries_gradients(variant: Variant) -> bool:
+def _carries_gradients(arm: Arm) -> bool:
     """Whether results of the backend have gradients; also True if the trial itself fails."""
 
     def times(factor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -173,6 +173,6 @@ def _carries_gradients(variant: Variant) -> bool:
     factor = torch.ones(2, requires_grad=True)
     try:
         with torch.enable_grad():
-            return bool(make_compiler(variant)(times)(factor, torch.ones(2)).requires_grad)
+            return bool(make_compiler(arm)(times)(factor, torch.ones(2)).requires_grad)
     except Exception:  # backends raise many kinds
         return True

@@ -16,8 +16,8 @@ from typing import Literal
 
 import torch
 
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.observer import MAX_REASON_CHARACTERS, CompileObserver
 from breakeven.runner.worker.context import RunContext
@@ -100,7 +100,7 @@ class AccuracyCheck:
 
     def __init__(self, context: RunContext, workload: Workload) -> None:
         """The workload's model is on the device already."""
-        self._experiment, self._variant = context.experiment, context.variant
+        self._experiment, self._arm = context.experiment, context.arm
         self._device, self._log = context.device, context.log
         self._trial = Trial(self._experiment, workload, self._device)
         self._observer = CompileObserver(self._log)
@@ -155,7 +155,7 @@ class AccuracyCheck:
         status, _ = self._ended[part]
         wanted = {"always": ("pass", "fail_accuracy"), "failed": ("fail_accuracy",)}
         layers = self._experiment.accuracy.layers
-        return self._variant.backend is not None and status in wanted.get(layers, ())
+        return self._arm.backend is not None and status in wanted.get(layers, ())
 
     def _compare_layers(self, part: Part) -> None:
         """Records the judgement of every layer's output, in additional runs.
@@ -167,7 +167,7 @@ class AccuracyCheck:
         try:
             reference = self._reference(part, [], layers=True)
             baseline = self._trial.run(part, BASELINE, layers=True)
-            outcome = self._trial.run(part, self._variant, layers=True)
+            outcome = self._trial.run(part, self._arm, layers=True)
         except Exception as error:
             sys.stderr.write(traceback.format_exc())
             notes = [f"The outputs of single layers could not be compared: {_describe(error)}"]
@@ -207,18 +207,16 @@ class AccuracyCheck:
         baseline = self._attempt(part, BASELINE, "eager_1st_run_fail", "eager_1st_run_OOM")
         repeated = self._attempt(part, BASELINE, "eager_2nd_run_fail", "eager_2nd_run_OOM")
         _require_equal(baseline, repeated)
-        if self._variant.backend is None:
+        if self._arm.backend is None:
             return self._judge(part, repeated, baseline, reference)
         del repeated  # frees memory for big models
-        outcome = self._attempt(part, self._variant, "fail_to_run", "OOM")
+        outcome = self._attempt(part, self._arm, "fail_to_run", "OOM")
         return self._judge(part, outcome, baseline, reference)
 
-    def _attempt(
-        self, part: Part, variant: Variant, failed: Status, out_of_memory: Status
-    ) -> Outcome:
+    def _attempt(self, part: Part, arm: Arm, failed: Status, out_of_memory: Status) -> Outcome:
         """The outcome of a run; raises `_Ended` with one of the two statuses if it fails."""
         try:
-            return self._trial.run(part, variant)
+            return self._trial.run(part, arm)
         except Exception as error:
             reraise_not_deterministic(error)
             sys.stderr.write(traceback.format_exc())

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from breakeven.runner.specs.arms import NEED_NO_COMPILER, Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.training import MODEL_LOSS
-from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
 from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
 from breakeven.runner.worker.compiler.compile_with_backend import compile_blocks, make_compiler
 from breakeven.runner.worker.data.splits import MicroBatch, Split
@@ -36,12 +36,12 @@ MAX_ELEMENTS = 2**17
 """Elements sampled from each output (1 MB in double precision). Outputs of equal size are sampled
 at the same positions."""
 SEED = 15
-BASELINE = Variant(label="baseline", role="baseline")
+BASELINE = Arm(label="baseline", role="baseline")
 
 
-def uncompiled(variant: Variant) -> Variant:
-    """The variant without its compiler, with the settings that need none; perhaps the baseline."""
-    return replace(BASELINE, **{name: getattr(variant, name) for name in NEED_NO_COMPILER})
+def uncompiled(arm: Arm) -> Arm:
+    """The arm without its compiler, with the settings that need none; perhaps the baseline."""
+    return replace(BASELINE, **{name: getattr(arm, name) for name in NEED_NO_COMPILER})
 
 
 class Name(NamedTuple):
@@ -126,13 +126,13 @@ class Trial:
         samples = _first(workload.data.train.for_epoch(0), experiment.training.batch_size)
         self._samples = samples.to(device.torch_device)
 
-    def run(self, part: Part, variant: Variant, *, layers: bool = False) -> Outcome:
-        """The outcome under a variant, in the experiment's precision. `layers` adds the outputs
+    def run(self, part: Part, arm: Arm, *, layers: bool = False) -> Outcome:
+        """The outcome under an arm, in the experiment's precision. `layers` adds the outputs
         of layers and makes only one iteration: later iterations start from other weights."""
         model = copy.deepcopy(self._workload.model)
-        if variant.scope == "blocks" and variant.backend is not None:
-            compile_blocks(model, variant)
-        return self._run(part, variant, model, self._samples, self._experiment, layers)
+        if arm.scope == "blocks" and arm.backend is not None:
+            compile_blocks(model, arm)
+        return self._run(part, arm, model, self._samples, self._experiment, layers)
 
     def reference(self, part: Part, *, layers: bool = False) -> Outcome:
         """The baseline's outcome in double precision; `layers` as in `run`."""
@@ -149,7 +149,7 @@ class Trial:
     def _run(
         self,
         part: Part,
-        variant: Variant,
+        arm: Arm,
         model: nn.Module,
         samples: Split,
         experiment: ExperimentSpec,
@@ -159,10 +159,10 @@ class Trial:
         work = self._train if part == "training" else _answer
         workload = replace(self._workload, model=model)
         if not layers:
-            return work(model, workload, samples, experiment, variant)
+            return work(model, workload, samples, experiment, arm)
         once = replace(experiment, accuracy=replace(experiment.accuracy, iterations=1))
         with layer_outputs(model) as outputs:
-            outcome = work(model, workload, samples, once, variant)
+            outcome = work(model, workload, samples, once, arm)
         return {**_by_layer(outputs), **outcome}
 
 
@@ -195,7 +195,7 @@ def _train(
     workload: Workload,
     samples: Split,
     experiment: ExperimentSpec,
-    variant: Variant,
+    arm: Arm,
     *,
     capturable: bool,
 ) -> Outcome:
@@ -203,17 +203,17 @@ def _train(
     training, device = experiment.training, samples.labels.device
     precision = MixedPrecision(training, device)
     optimizers = make_optimizers(
-        training, model.train(), device, capturable=capturable, form=variant.optimizer
+        training, model.train(), device, capturable=capturable, form=arm.optimizer
     )
     gradients = _Gradients(precision.scaler)
     hooks = Hooks([gradients], TrainingState(model=model, optimizers=optimizers))
     objective = _LogitsObjective(training, workload)
     maker = StepMaker(model, objective, optimizers, precision, training, hooks)
-    step = maker.make(variant.scope, make_compiler(variant))
+    step = maker.make(arm.scope, make_compiler(arm))
     inputs = samples.batch(torch.arange(len(samples), device=device))
     batch = MicroBatch(inputs, torch.ones((), device=device))
     for _ in range(experiment.accuracy.iterations):
-        if variant.captures_cuda_graphs:
+        if arm.captures_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         result = step([batch])
     assert result.terms is not None
@@ -232,7 +232,7 @@ def _answer(
     workload: Workload,
     samples: Split,
     experiment: ExperimentSpec,
-    variant: Variant,
+    arm: Arm,
 ) -> Outcome:
     """Makes forward passes; returns loss and logits of the last one."""
     training = experiment.training
@@ -240,12 +240,12 @@ def _answer(
     inference = Inference(
         model,
         MixedPrecision(training, samples.labels.device),
-        variant,
+        arm,
         len(samples),
         own_loss=MODEL_LOSS in objective.names,
     )
     for _ in range(experiment.accuracy.iterations):
-        compiled = variant.backend is not None
+        compiled = arm.backend is not None
         (answer,) = [
             question.answer(compiled=compiled) for question in inference.questions(samples)
         ]

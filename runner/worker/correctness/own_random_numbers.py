@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from breakeven.runner.specs.variants import CONTROL_PERTURBATION
+from breakeven.runner.specs.arms import CONTROL_PERTURBATION
 from breakeven.runner.worker.compiler.compile_with_backend import leave_alone, make_compiler
 from breakeven.runner.worker.context import ParallelModel, RunContext
 from breakeven.runner.worker.data.splits import MicroBatch
@@ -507,7 +507,7 @@ class RandomNumbersCheck:
         torch.manual_seed(self._parallel.seed)
         with torch.compiler.set_stance("default" if form == "compiled" else "force_eager"):
             for index in range(min(NUM_STEPS, experiment.num_steps)):
-                if self._spec.variant.captures_cuda_graphs:
+                if self._spec.arm.captures_cuda_graphs:
                     torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
                 losses.append(step(samples(index)).loss.clone())
                 drawn += probes.take(precision.scaler.get_scale())
@@ -520,7 +520,7 @@ class RandomNumbersCheck:
         self, form: Form, probes: DropoutProbes, precision: MixedPrecision
     ) -> tuple[Step, LearningRate]:
         """A step with new optimizers and newly compiled code, and its learning rate."""
-        training, variant = self._spec.experiment.training, self._spec.variant
+        training, arm = self._spec.experiment.training, self._spec.arm
         device = self._device
 
         def objective(output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -532,7 +532,7 @@ class RandomNumbersCheck:
             self._model,
             device.torch_device,
             capturable=device.captures_graphs,
-            form=variant.optimizer if form == "compiled" else None,
+            form=arm.optimizer if form == "compiled" else None,
         )
         rate = LearningRate(training, self._spec.experiment.num_steps, optimizers)
         maker = StepMaker(
@@ -541,7 +541,7 @@ class RandomNumbersCheck:
         if form != "compiled":
             return maker.make("forward", leave_alone), rate
         torch._dynamo.reset()
-        return maker.make(variant.scope, make_compiler(variant)), rate
+        return maker.make(arm.scope, make_compiler(arm)), rate
 
 
 def _rows(probes: DropoutProbes, drawn: Tensor) -> Iterator[dict[str, Any]]:

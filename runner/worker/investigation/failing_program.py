@@ -14,8 +14,8 @@ from torch._dynamo.debug_utils import NNModuleToString
 from torch.fx import GraphModule
 
 from breakeven.runner.errors import TRACEBACK
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.follow_ups import DATA_FILE
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compile_with_backend import compile_arguments
 from breakeven.runner.worker.investigation.graphs import SEED, Graph, GraphTrials
 from breakeven.runner.worker.investigation.trial_outcomes import PASSES, Outcome, is_same
@@ -109,7 +109,7 @@ class Program:
 
 
 def make_program(
-    graph: Graph, variant: Variant, outcome: Outcome, tolerance: float, title: str
+    graph: Graph, arm: Arm, outcome: Outcome, tolerance: float, title: str
 ) -> Program | None:
     """The program; None if a module of the graph cannot be written as text.
 
@@ -119,7 +119,7 @@ def make_program(
         return None
     texts = [_random_text(value) for value in graph.inputs]
     # A process that dies of the fault cannot try other inputs.
-    if outcome.kills or not _fails_with(graph, texts, variant, outcome, tolerance):
+    if outcome.kills or not _fails_with(graph, texts, arm, outcome, tolerance):
         texts = [_own_text(place, value) for place, value in enumerate(graph.inputs)]
     data = {
         place: value.detach().cpu()
@@ -128,10 +128,10 @@ def make_program(
     }
     arguments = {
         name: repr(value)
-        for name, value in compile_arguments(variant).items()
+        for name, value in compile_arguments(arm).items()
         if value is not None and name != "fullgraph"
     }
-    if variant.path_of_backend:
+    if arm.path_of_backend:
         arguments["backend"] = "backend"
     without_gradients = [] if graph.trains else ["torch.set_grad_enabled(False)"]
     loads = [f"data = torch.load({DATA_FILE!r})"] if data else []
@@ -145,8 +145,8 @@ def make_program(
         inputs="\n".join(f"        {text}," for text in texts),
         wants=[isinstance(tensor, Tensor) and tensor.requires_grad for tensor in graph.inputs],
         arguments=", ".join(f"{name}={text}" for name, text in arguments.items()),
-        settings="\n".join([*_settings(variant), *loads, *without_gradients]),
-        precision=_precision(variant),
+        settings="\n".join([*_settings(arm), *loads, *without_gradients]),
+        precision=_precision(arm),
     )
     return Program(source=source, data=data, num_nodes=graph.num_nodes)
 
@@ -163,27 +163,27 @@ def _module_text(module: GraphModule) -> str:
     return re.sub(r"\n(\s*\n)+", "\n\n", text)
 
 
-def _settings(variant: Variant) -> list[str]:
+def _settings(arm: Arm) -> list[str]:
     """Loads a backend that has no name; makes Inductor draw the random numbers of eager code."""
-    if variant.path_of_backend:
-        place, _, name = variant.path_of_backend.rpartition(":")
+    if arm.path_of_backend:
+        place, _, name = arm.path_of_backend.rpartition(":")
         load = "run_path" if place.endswith(".py") else "run_module"
         return [
             "import runpy",
             f"backend = runpy.{load}({place!r})[{name!r}]",
             "backend = backend() if isinstance(backend, type) else backend",
         ]
-    if variant.backend != "inductor":
+    if arm.backend != "inductor":
         return []
     return ["import torch._inductor.config", "torch._inductor.config.fallback_random = True"]
 
 
-def _precision(variant: Variant) -> str:
+def _precision(arm: Arm) -> str:
     """Sets what products and attention may round to."""
     switches = []
-    if variant.tf32:
+    if arm.tf32:
         switches += ["matmul.allow_tf32 = True"]
-    if variant.math_attention == "reduced":
+    if arm.math_attention == "reduced":
         switches += ["allow_fp16_bf16_reduction_math_sdp(True)"]
     return "".join(f"torch.backends.cuda.{switch}\n" for switch in switches)
 
@@ -230,7 +230,7 @@ def _like(value: Tensor) -> str:
 
 
 def _fails_with(
-    graph: Graph, texts: list[str], variant: Variant, outcome: Outcome, tolerance: float
+    graph: Graph, texts: list[str], arm: Arm, outcome: Outcome, tolerance: float
 ) -> bool:
     """Whether the graph fails in the same way with inputs that the expressions make."""
     torch.manual_seed(SEED)
@@ -241,7 +241,7 @@ def _fails_with(
         for value, own in zip(made, graph.inputs, strict=True)
     )
     try:
-        result = GraphTrials(replace(graph, inputs=inputs), tolerance).outcome(variant)
+        result = GraphTrials(replace(graph, inputs=inputs), tolerance).outcome(arm)
     except Exception:  # Random numbers may be no valid input, such as an index out of range.
         return False
     return is_same(result, outcome)

@@ -18,7 +18,7 @@ from torch._functorch.fx_minifier import minifier
 from torch._inductor.compiler_bisector import BisectionResult, CompilerBisector
 from torch.fx import GraphModule
 
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.worker.compiler.compile_with_backend import compile_arguments
 from breakeven.runner.worker.correctness.batch_tensors import BASELINE, uncompiled
 from breakeven.runner.worker.investigation.trial_outcomes import (
@@ -51,8 +51,8 @@ class Graph:
     """Whether the passes add up their gradients, as micro-batches do."""
     trains: bool = True
     """Whether there are backward passes."""
-    apply_precision: Callable[[Variant], None] = lambda variant: None
-    """Sets what products and attention may round to under a variant."""
+    apply_precision: Callable[[Arm], None] = lambda arm: None
+    """Sets what products and attention may round to under an arm."""
 
     @property
     def num_nodes(self) -> int:
@@ -95,11 +95,11 @@ def _kept(value: Value) -> Value:
     return copied.requires_grad_(value.requires_grad)
 
 
-def compile_graph(module: GraphModule, variant: Variant) -> Call:
-    """The graph under the variant's backend, if it has one."""
-    if variant.backend is None:
+def compile_graph(module: GraphModule, arm: Arm) -> Call:
+    """The graph under the arm's backend, if it has one."""
+    if arm.backend is None:
         return module
-    arguments = {**compile_arguments(variant), "fullgraph": False}
+    arguments = {**compile_arguments(arm), "fullgraph": False}
     return torch.compile(module, **arguments)
 
 
@@ -159,14 +159,14 @@ class GraphTrials:
         self._expected(BASELINE)
         self._reference: Tensors | None = None
 
-    def outcome(self, variant: Variant) -> Outcome:
-        """The outcome of the graph under the variant."""
+    def outcome(self, arm: Arm) -> Outcome:
+        """The outcome of the graph under the arm."""
         torch._dynamo.reset()
         graph = self._graph
         try:
-            expected = self._expected(BASELINE if variant.backend is None else uncompiled(variant))
-            graph.apply_precision(variant)
-            call = compile_graph(copy.deepcopy(graph.module), variant)
+            expected = self._expected(BASELINE if arm.backend is None else uncompiled(arm))
+            graph.apply_precision(arm)
+            call = compile_graph(copy.deepcopy(graph.module), arm)
             result = run_graph(call, graph, graph.inputs)
             if are_close(result, expected, self._tolerance):
                 return PASSES
@@ -174,8 +174,8 @@ class GraphTrials:
             return raised(error, traceback.format_exc())
         return first_difference(result, expected, self.reference, self._tolerance) or PASSES
 
-    def _expected(self, plain: Variant) -> Tensors:
-        """The tensors without a compiler, in the precision of the variant."""
+    def _expected(self, plain: Arm) -> Tensors:
+        """The tensors without a compiler, in the precision of the arm."""
         if plain.text not in self._plain:
             graph = self._graph
             graph.apply_precision(plain)
@@ -215,9 +215,7 @@ def _rounded(value: Tensor) -> Tensor:
     return value * (1 + ROUNDING * torch.randn(value.shape).to(value))
 
 
-def minify(
-    graph: Graph, variant: Variant, outcome: Outcome, tolerance: float, until: float
-) -> Graph:
+def minify(graph: Graph, arm: Arm, outcome: Outcome, tolerance: float, until: float) -> Graph:
     """The smallest part of the graph that fails as the graph does.
 
     `until`: time of `time.monotonic` after which the smallest part so far is returned.
@@ -230,7 +228,7 @@ def minify(
             return False
         part = replace(graph, module=module, inputs=tuple(map(_own, inputs)))
         try:
-            result = GraphTrials(part, tolerance).outcome(variant)
+            result = GraphTrials(part, tolerance).outcome(arm)
         except Exception:  # A part that fails without a compiler shows nothing.
             return False
         if not is_same(result, outcome):
@@ -252,15 +250,13 @@ def _own(value: Any) -> Any:
     return value.detach().requires_grad_(value.requires_grad)
 
 
-def bisect(
-    graph: Graph, variant: Variant, outcome: Outcome, tolerance: float
-) -> BisectionResult | None:
+def bisect(graph: Graph, arm: Arm, outcome: Outcome, tolerance: float) -> BisectionResult | None:
     """The part of torch's compiler that is to blame for a graph that fails under Inductor; None if
     the bisector finds none."""
     trials = GraphTrials(graph, tolerance)
 
     def passes() -> bool:
-        return not is_same(trials.outcome(variant), outcome)
+        return not is_same(trials.outcome(arm), outcome)
 
     with contextlib.redirect_stdout(sys.stderr):
         try:

@@ -18,10 +18,10 @@ from torch.utils.collect_env import get_pretty_env_info
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.masking import mask
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.arms import ARM_SETTINGS, NEED_NO_COMPILER, Arm
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.follow_ups import Finding
 from breakeven.runner.specs.ladder import RUNGS
-from breakeven.runner.specs.variants import NEED_NO_COMPILER, VARIANT_SETTINGS, Variant
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.batch_tensors import BASELINE
 from breakeven.runner.worker.event_log import EventLog
@@ -71,8 +71,8 @@ AUTOTUNING = (
 )
 
 
-Attempt = Callable[[str, Variant], Outcome]
-"""Makes a trial of a variant, for a stage of the search."""
+Attempt = Callable[[str, Arm], Outcome]
+"""Makes a trial of an arm, for a stage of the search."""
 
 
 def investigate(run: RunDir, spec: RunSpec, log: EventLog, turns: Turns) -> bool:
@@ -96,7 +96,7 @@ class Investigation:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._variant, self._log = context.variant, context.log
+        self._arm, self._log = context.arm, context.log
         self._wanted = context.experiment.investigation
         self._step = self._wanted.step
         self._finding = Finding()
@@ -145,7 +145,7 @@ class Investigation:
             self._search_script()
             return
         first, last = self._reproduce()
-        lowest = self._find_part(lambda stage, variant: self._compare(stage, variant, first, last))
+        lowest = self._find_part(lambda stage, arm: self._compare(stage, arm, first, last))
         if lowest.backend is None:
             self._finding.program_note = "the setting has the fault without a compiler as well"
             self._answer()
@@ -162,7 +162,7 @@ class Investigation:
         depends on all tensors of the training."""
         if self._repeat("reproduction", BASELINE).fails:  # There was enough when the run failed.
             self._answer("unstable")
-        outcome = self._repeat("reproduction", self._variant)
+        outcome = self._repeat("reproduction", self._arm)
         if not self._is_wanted(outcome):
             self._answer("not reproduced")
         self._take(outcome)
@@ -173,12 +173,12 @@ class Investigation:
     def _search_script(self) -> None:
         """Tries each graph of the script's first steps alone, once as a whole step, then as one of
         several micro-batches."""
-        for variant in self._reproducing():
+        for arm in self._reproducing():
             for accumulates in (False, True):
                 self._bench.accumulates = accumulates
-                count = self._count_graphs(self._variant, self._step)
+                count = self._count_graphs(self._arm, self._step)
                 for number in range(count):
-                    outcome = self._graph_trial("graphs", variant, self._step, number, count)
+                    outcome = self._graph_trial("graphs", arm, self._step, number, count)
                     if self._is_wanted(outcome):
                         self._search_graph_of_script(number, count, outcome)
                         return
@@ -196,7 +196,7 @@ class Investigation:
         self._bench.close()
         if not self._bench.ask("can_judge_losses", self._step):
             return
-        outcome = self._losses_of_script("reproduction", self._variant)
+        outcome = self._losses_of_script("reproduction", self._arm)
         if not self._is_wanted(outcome):
             return
         self._take(outcome)
@@ -213,11 +213,11 @@ class Investigation:
         if lowest.backend not in (None, "eager"):
             self._reduce(lowest, self._step, number, outcome)
 
-    def _reproducing(self) -> Iterator[Variant]:
-        """The variant; then, if it computes what the same settings compute without a compiler,
+    def _reproducing(self) -> Iterator[Arm]:
+        """The arm; then, if it computes what the same settings compute without a compiler,
         these settings, whose numbers may differ from the baseline's."""
-        yield self._variant
-        alone = _alone(self._variant)
+        yield self._arm
+        alone = _alone(self._arm)
         if alone is not None and self._wanted.problem == "differs":
             self._is_compiled = False
             yield alone
@@ -235,30 +235,30 @@ class Investigation:
         """Whether a trial has the fault of the investigated run, and not another one."""
         return self._is_wanted(outcome) if self._fault is None else is_same(outcome, self._fault)
 
-    def _find_part(self, attempt: Attempt) -> Variant:
+    def _find_part(self, attempt: Attempt) -> Arm:
         """Names the stage, the backend or the settings that bring the fault; returns the smallest
-        variant that has it."""
+        arm that has it."""
         finding = self._finding
         while True:
             lowest = self._lowest_stage(attempt)
-            smallest, needed = self._smallest(attempt, lowest or self._variant)
-            without = _without(self._variant, needed)
-            if without == self._variant:
+            smallest, needed = self._smallest(attempt, lowest or self._arm)
+            without = _without(self._arm, needed)
+            if without == self._arm:
                 # Some other setting needs these: what the fault does not need goes as well.
                 without = _without(smallest, needed)
             is_known = not needed or [without] == [
                 _without(smallest, [setting]) for setting in needed
             ]
             outcome = PASSES if is_known else attempt("settings", without)
-            if not self._has_fault(outcome) or without == self._variant:
+            if not self._has_fault(outcome) or without == self._arm:
                 break
             # The compiler has the fault as well: the settings are not its cause.
-            self._variant = without
+            self._arm = without
         if needed or lowest is None:
             finding.cause, finding.compiler_stage = "setting", _blamed(needed, smallest)
-            finding.labels = () if outcome.fails or without == self._variant else (without.text,)
+            finding.labels = () if outcome.fails or without == self._arm else (without.text,)
         else:
-            is_own = lowest.backend == self._variant.backend and lowest.backend not in STAGES
+            is_own = lowest.backend == self._arm.backend and lowest.backend not in STAGES
             finding.cause = "backend" if is_own else "stage"
             known = {name: rung.stage for rung in RUNGS for name in rung.backends}
             known["cudagraphs"] = "CUDA graphs"
@@ -275,8 +275,8 @@ class Investigation:
         if baseline.fails:
             self._take(baseline)
             self._answer("own code")
-        for variant in self._reproducing():
-            outcome = self._compare("reproduction", variant, 0, last)
+        for arm in self._reproducing():
+            outcome = self._compare("reproduction", arm, 0, last)
             if self._is_wanted(outcome):
                 break
         else:
@@ -285,126 +285,122 @@ class Investigation:
         if outcome.is_unstable:
             self._answer("unstable")
         step = last - 1 if outcome.step is None else outcome.step
-        alone = self._compare("reproduction", variant, step, step + 1)
+        alone = self._compare("reproduction", arm, step, step + 1)
         if is_same(alone, outcome):
             return step, step + 1
-        again = self._compare("reproduction", variant, 0, step + 1)
+        again = self._compare("reproduction", arm, 0, step + 1)
         if not is_same(again, outcome):
             self._answer("unstable")
         return 0, step + 1
 
-    def _lowest_stage(self, attempt: Attempt) -> Variant | None:
+    def _lowest_stage(self, attempt: Attempt) -> Arm | None:
         """The lowest stage that fails as the run does; None if only Inductor's settings make it
         fail. Settings that need no compiler are tried without one first, unless compiled steps
         differ from these."""
-        variants = [
-            _without(self._variant, ["mode", *self._variant.options], backend=backend)
-            for backend in _stages(self._variant.backend)
+        arms = [
+            _without(self._arm, ["mode", *self._arm.options], backend=backend)
+            for backend in _stages(self._arm.backend)
         ]
-        alone = _alone(self._variant)
+        alone = _alone(self._arm)
         if alone is not None and not (self._is_compiled and self._wanted.problem == "differs"):
-            variants.insert(0, alone)
-        below: Variant | None = None
-        for variant in variants:
-            outcome = attempt("stages", variant)
+            arms.insert(0, alone)
+        below: Arm | None = None
+        for arm in arms:
+            outcome = attempt("stages", arm)
             if self._has_fault(outcome):
                 # Both sides of the boundary are seen once more, because faults may come and go.
-                is_stable = is_same(attempt("stages", variant), outcome)
+                is_stable = is_same(attempt("stages", arm), outcome)
                 if not is_stable or (below is not None and attempt("stages", below).fails):
                     self._answer("unstable")
                 self._take(outcome)
-                return variant
-            below = None if outcome.fails else variant
+                return arm
+            below = None if outcome.fails else arm
         return None
 
-    def _smallest(self, attempt: Attempt, variant: Variant) -> tuple[Variant, list[str]]:
+    def _smallest(self, attempt: Attempt, arm: Arm) -> tuple[Arm, list[str]]:
         """Takes the settings away one by one, as long as the fault stays; returns what remains, and
         the settings without which the fault does not come. Each of these was seen twice to do so,
         because the fault may come and go."""
         needed: list[str] = []
-        settings = _settings(variant)
-        if variant.backend and self._context.experiment.training.last_batch == "dynamic":
+        settings = _settings(arm)
+        if arm.backend and self._context.experiment.training.last_batch == "dynamic":
             settings.append(SYMBOLIC)
         for name in settings:
-            smaller = _without(variant, [name])
+            smaller = _without(arm, [name])
             outcome = attempt("settings", smaller)
             if self._has_fault(outcome):
-                variant = smaller
+                arm = smaller
             elif not outcome.fails:
                 if attempt("settings", smaller).fails:
                     self._answer("unstable")
                 needed.append(name)
                 if name == "mode":
-                    settings += [
-                        feature for feature in _features(variant) if feature not in settings
-                    ]
-        if needed and not self._has_fault(attempt("settings", variant)):
+                    settings += [feature for feature in _features(arm) if feature not in settings]
+        if needed and not self._has_fault(attempt("settings", arm)):
             self._answer("unstable")
         # A mode is a set of features: those that bring the fault stand in its place.
-        features = [setting for setting in needed if setting in _features(variant)]
-        return variant, [setting for setting in needed if setting != "mode" or not features]
+        features = [setting for setting in needed if setting in _features(arm)]
+        return arm, [setting for setting in needed if setting != "mode" or not features]
 
-    def _search_graphs(self, variant: Variant, step: int) -> None:
+    def _search_graphs(self, arm: Arm, step: int) -> None:
         """Finds the guilty graph of the step, and makes it small."""
-        count = self._count_graphs(variant, step)
+        count = self._count_graphs(arm, step)
         for number in range(count):
-            outcome = self._graph_trial("graphs", variant, step, number, count)
+            outcome = self._graph_trial("graphs", arm, step, number, count)
             if self._has_fault(outcome):
                 self._finding.graph = number + 1
                 self._write()
-                self._reduce(variant, step, number, outcome)
+                self._reduce(arm, step, number, outcome)
                 return
         self._finding.program_note = "no graph of the step fails alone"
 
-    def _count_graphs(self, variant: Variant, step: int) -> int:
-        count = self._bench.ask("num_graphs", variant, step)
+    def _count_graphs(self, arm: Arm, step: int) -> int:
+        count = self._bench.ask("num_graphs", arm, step)
         if isinstance(count, Outcome) or count == 0:
             self._finding.program_note = "the step's graphs could not be captured"
             self._answer("not reproduced" if self._finding.cause == "searching" else None)
         self._finding.num_graphs = count
         return int(count)
 
-    def _graph_trial(
-        self, stage: str, variant: Variant, step: int, number: int, count: int
-    ) -> Outcome:
-        what = _name(variant)
+    def _graph_trial(self, stage: str, arm: Arm, step: int, number: int, count: int) -> Outcome:
+        what = _name(arm)
         if stage == "graphs":
-            suffix = "" if variant.backend else f" under {what}"
+            suffix = "" if arm.backend else f" under {what}"
             what = f"graph {number + 1} of {count}{suffix}"
-        return self._trial(stage, what, "graph_outcome", variant, step, number)
+        return self._trial(stage, what, "graph_outcome", arm, step, number)
 
-    def _reduce(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
+    def _reduce(self, arm: Arm, step: int, number: int, outcome: Outcome) -> None:
         if outcome.kills:  # No process lives long enough to make the graph smaller.
-            self._try_program(variant, step, number, outcome)
+            self._try_program(arm, step, number, outcome)
             return
         seconds = SHARE_FOR_MINIFYING * max(0.0, self._until - time.monotonic())
-        size = self._bench.ask("minify", variant, step, number, outcome, seconds)
+        size = self._bench.ask("minify", arm, step, number, outcome, seconds)
         if isinstance(size, int):
             self._finding.num_nodes = size
-        self._try_program(variant, step, number, outcome)
-        if variant.backend == "inductor":
+        self._try_program(arm, step, number, outcome)
+        if arm.backend == "inductor":
             if outcome.kind == "differs":
-                code = self._bench.ask("generated_code", variant, step, number)
+                code = self._bench.ask("generated_code", arm, step, number)
                 self._finding.generated_code = code if isinstance(code, str) else None
-            self._switch_off(variant, step, number)
-        if variant.backend in BISECTED:
-            self._bisect(variant, step, number, outcome)
+            self._switch_off(arm, step, number)
+        if arm.backend in BISECTED:
+            self._bisect(arm, step, number, outcome)
 
-    def _switch_off(self, variant: Variant, step: int, number: int) -> None:
+    def _switch_off(self, arm: Arm, step: int, number: int) -> None:
         """Names the features of Inductor without which the graph does not fail."""
         for name, value in SWITCHES:
             if name.startswith(OF_CPP) and self._context.device.captures_graphs:
                 continue
-            changed = replace(variant, options={**variant.options, name: value})
+            changed = replace(arm, options={**arm.options, name: value})
             label = changed.text
             if not self._trial("features", label, "graph_outcome", changed, step, number).fails:
                 self._finding.labels = (*self._finding.labels, label)
                 self._write()
 
-    def _bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
-        part = self._bench.ask("bisect", variant, step, number, outcome)
+    def _bisect(self, arm: Arm, step: int, number: int, outcome: Outcome) -> None:
+        part = self._bench.ask("bisect", arm, step, number, outcome)
         # A part of another stage contradicts the trials, so it is not named.
-        if part is None or isinstance(part, Outcome) or part.backend != variant.backend:
+        if part is None or isinstance(part, Outcome) or part.backend != arm.backend:
             return
         finding = self._finding
         finding.subsystem, finding.subsystem_number = part.subsystem, part.bisect_number
@@ -417,10 +413,10 @@ class Investigation:
         self._trials.made("bisection", what, lambda: outcome, detail=part.debug_info)
         self._write()
 
-    def _try_program(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
+    def _try_program(self, arm: Arm, step: int, number: int, outcome: Outcome) -> None:
         """Writes the program, and keeps it if it fails by itself, and only under the backend."""
-        title = f"The fault of {variant.label}: {outcome.detail}"
-        program = self._bench.ask("program", variant, step, number, outcome, title)
+        title = f"The fault of {arm.label}: {outcome.detail}"
+        program = self._bench.ask("program", arm, step, number, outcome, title)
         if not isinstance(program, Program):
             self._finding.program_note = "a module of the graph cannot be written as text"
             return
@@ -453,17 +449,17 @@ class Investigation:
         what = " ".join(arguments)
         return self._trials.made("program", what, run, has_fault=self._has_fault)
 
-    def _repeat(self, stage: str, variant: Variant) -> Outcome:
-        """The outcome of the run itself under a variant, in a process with all of the memory."""
+    def _repeat(self, stage: str, arm: Arm) -> Outcome:
+        """The outcome of the run itself under an arm, in a process with all of the memory."""
         self._bench.close()
-        backend = None if variant.role == "baseline" else variant.text
-        return self._trial(stage, _name(variant), "repeat", backend, self._reach)
+        backend = None if arm.role == "baseline" else arm.text
+        return self._trial(stage, _name(arm), "repeat", backend, self._reach)
 
-    def _losses_of_script(self, stage: str, variant: Variant) -> Outcome:
-        return self._trial(stage, _name(variant), "losses", variant.text, self._step)
+    def _losses_of_script(self, stage: str, arm: Arm) -> Outcome:
+        return self._trial(stage, _name(arm), "losses", arm.text, self._step)
 
-    def _compare(self, stage: str, variant: Variant, first: int, last: int) -> Outcome:
-        return self._trial(stage, _name(variant), "compare", variant, first, last)
+    def _compare(self, stage: str, arm: Arm, first: int, last: int) -> Outcome:
+        return self._trial(stage, _name(arm), "compare", arm, first, last)
 
     def _trial(self, stage: str, what: str, name: str, *arguments: Any) -> Outcome:
         has_fault = self._has_fault if what != _name(BASELINE) else lambda outcome: True
@@ -500,8 +496,8 @@ class Investigation:
         self._log.flush(durable=True)
 
 
-def _name(variant: Variant) -> str:
-    return "no compiler" if variant.role == "baseline" else variant.text
+def _name(arm: Arm) -> str:
+    return "no compiler" if arm.role == "baseline" else arm.text
 
 
 def _stages(backend: str | None) -> Sequence[str | None]:
@@ -509,51 +505,47 @@ def _stages(backend: str | None) -> Sequence[str | None]:
     return STAGES[: STAGES.index(backend) + 1] if backend in STAGES else (*STAGES[:2], backend)
 
 
-def _settings(variant: Variant) -> list[str]:
-    """The settings of a variant; `scope` after what needs one."""
-    changed = [
-        name for name in VARIANT_SETTINGS if getattr(variant, name) != getattr(BASELINE, name)
-    ]
-    return [*sorted(changed, key=lambda name: name == "scope"), *variant.options]
+def _settings(arm: Arm) -> list[str]:
+    """The settings of an arm; `scope` after what needs one."""
+    changed = [name for name in ARM_SETTINGS if getattr(arm, name) != getattr(BASELINE, name)]
+    return [*sorted(changed, key=lambda name: name == "scope"), *arm.options]
 
 
-def _alone(variant: Variant) -> Variant | None:
-    """The variant's settings without a compiler, if some act without one."""
-    settings = _settings(variant)
+def _alone(arm: Arm) -> Arm | None:
+    """The arm's settings without a compiler, if some act without one."""
+    settings = _settings(arm)
     if not any(name in NEED_NO_COMPILER for name in settings):
         return None
     compiler_settings = [name for name in settings if name not in NEED_NO_COMPILER]
-    return _without(variant, compiler_settings, backend=None)
+    return _without(arm, compiler_settings, backend=None)
 
 
-def _features(variant: Variant) -> list[str]:
+def _features(arm: Arm) -> list[str]:
     """The features of Inductor that a mode switches on."""
-    if variant.mode is None:
+    if arm.mode is None:
         return []
-    listed = torch._inductor.list_mode_options(variant.mode, variant.dynamic)
+    listed = torch._inductor.list_mode_options(arm.mode, arm.dynamic)
     return [name for name, value in listed.items() if value is True]
 
 
-def _without(variant: Variant, names: Collection[str], **changes: Any) -> Variant:
-    """The variant without settings, or with features of its mode switched off; the baseline, if
-    nothing remains; the variant itself, if it cannot be without them."""
-    options = {name: value for name, value in variant.options.items() if name not in names}
+def _without(arm: Arm, names: Collection[str], **changes: Any) -> Arm:
+    """The arm without settings, or with features of its mode switched off; the baseline, if
+    nothing remains; the arm itself, if it cannot be without them."""
+    options = {name: value for name, value in arm.options.items() if name not in names}
     if "mode" not in names:
         options |= {
-            name: False
-            for name in _features(variant)
-            if name in names and name not in variant.options
+            name: False for name in _features(arm) if name in names and name not in arm.options
         }
-    usual = {name: getattr(BASELINE, name) for name in names if name in VARIANT_SETTINGS}
+    usual = {name: getattr(BASELINE, name) for name in names if name in ARM_SETTINGS}
     if SYMBOLIC in names:
         usual["dynamic"] = False
     try:
-        return replace(variant, **{"options": options, **usual, **changes})
+        return replace(arm, **{"options": options, **usual, **changes})
     except InvalidSpec:
-        return variant if variant.backend else BASELINE
+        return arm if arm.backend else BASELINE
 
 
-def _blamed(needed: Sequence[str], smallest: Variant) -> str:
+def _blamed(needed: Sequence[str], smallest: Arm) -> str:
     """What stands for the settings that a fault needs; all that remain, if none alone matters."""
     if any("cudagraphs" in name for name in needed):
         return "CUDA graphs"

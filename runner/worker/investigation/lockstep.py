@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compile_with_backend import (
     Compile,
     compile_blocks,
@@ -171,12 +171,12 @@ class Model:
         experiment: ExperimentSpec,
         workload: Workload,
         device: Device,
-        variant: Variant,
+        arm: Arm,
         compiler: Compile | None = None,
         *,
         is_double: bool = False,
     ) -> None:
-        """`compiler` replaces the variant's own."""
+        """`compiler` replaces the arm's own."""
         training = experiment.training
         if is_double:
             training = replace(training, precision="float32", scaler_options={})
@@ -184,19 +184,19 @@ class Model:
         model = copy.deepcopy(workload.model).train(self._trains)
         self.model = model = model.double() if is_double else model
         self._device, self._seed = device, experiment.training.seed
-        self._apply_precision = partial(apply_precision, experiment, variant, device)
-        self._captures = variant.captures_cuda_graphs
+        self._apply_precision = partial(apply_precision, experiment, arm, device)
+        self._captures = arm.captures_cuda_graphs
         self.optimizers = make_optimizers(
             training,
             self.model,
             device.torch_device,
             capturable=device.captures_graphs,
-            form=variant.optimizer,
+            form=arm.optimizer,
         )
         self.rate = LearningRate(training, experiment.training_steps, self.optimizers)
         self._precision = MixedPrecision(training, device.torch_device)
-        if variant.scope == "blocks" and variant.backend is not None:
-            compile_blocks(self.model, variant, compiler)
+        if arm.scope == "blocks" and arm.backend is not None:
+            compile_blocks(self.model, arm, compiler)
         maker = StepMaker(
             self.model,
             Objective(training, replace(workload, model=self.model)),
@@ -205,13 +205,13 @@ class Model:
             training,
             like_harness=experiment.steps_like_harness,
         )
-        compile = compiler or make_compiler(variant)
-        self._step = maker.make(variant.scope, compile)
+        compile = compiler or make_compiler(arm)
+        self._step = maker.make(arm.scope, compile)
 
         def answer(batch: dict[str, Tensor]) -> Any:
             return model(**batch)
 
-        is_compiled = variant.scope != "blocks" and not self._trains
+        is_compiled = arm.scope != "blocks" and not self._trains
         self._answer = compile(answer) if is_compiled else answer
 
     def step(self, number: int, batches: list[MicroBatch]) -> Tensors:
@@ -342,20 +342,18 @@ class Lockstep:
             model.rate.step_done()
         return Outcome(kind="raises", step=number, error=NOT_FINITE, quantity=phase, tensor=place)
 
-    def compare(
-        self, variant: Variant, first: int, last: int, compiler: Compile | None = None
-    ) -> Outcome:
+    def compare(self, arm: Arm, first: int, last: int, compiler: Compile | None = None) -> Outcome:
         """Compares the steps from `first` to `last` (without it); the first wrong one counts.
 
         A compiled step is compared with the step of the same settings without a compiler, so that
         what these settings round to is not the compiler's fault.
         """
-        own = BASELINE if variant.backend is None else uncompiled(variant)
+        own = BASELINE if arm.backend is None else uncompiled(arm)
         plain = self.model_before(first)
         before = self._model(BASELINE)
         same = None if own == BASELINE else self._model(own)
         try:
-            compiled = self._model(variant, compiler)
+            compiled = self._model(arm, compiler)
         except Exception as error:  # Some backends fail before they see a graph.
             return raised(error, traceback.format_exc(), first)
         for number in range(first, last):
@@ -369,7 +367,7 @@ class Lockstep:
                 expected = same.step(number, batches)
             plain.rate.step_done()
             try:
-                result = compiled.step(number, self._for_compiler(batches, variant))
+                result = compiled.step(number, self._for_compiler(batches, arm))
                 # Reads the tensors, because a device reports an error of a kernel only then.
                 are_equal = are_close(result, expected, self._tolerance)
             except Exception as error:  # Any error of a backend is a result here.
@@ -396,18 +394,18 @@ class Lockstep:
             self._batches = EpochBatches(self._split, training, epoch, symbolic_size=False)
         return self._batches.window(window)
 
-    def _for_compiler(self, batches: list[MicroBatch], variant: Variant) -> list[MicroBatch]:
+    def _for_compiler(self, batches: list[MicroBatch], arm: Arm) -> list[MicroBatch]:
         """Copies with batch sizes that are symbols, if the training has such."""
         # Copies, so that a backend that writes into its inputs spoils no other step.
         copies = _mapped(batches, torch.clone)
-        is_symbolic = variant.backend is not None and variant.dynamic is not False
+        is_symbolic = arm.backend is not None and arm.dynamic is not False
         if is_symbolic and self._experiment.training.last_batch == "dynamic":
             for tensor in chain.from_iterable(batch.inputs.values() for batch in copies):
                 torch._dynamo.mark_dynamic(tensor, 0)
         return copies
 
     def _judge(
-        self, result: Tensors, expected: Tensors, before: Model, plain: Variant, number: int
+        self, result: Tensors, expected: Tensors, before: Model, plain: Arm, number: int
     ) -> Outcome | None:
         """The first tensor that differs by more than rounding explains; None if all agree.
 
@@ -427,14 +425,14 @@ class Lockstep:
         self,
         before: Model,
         number: int,
-        variant: Variant = BASELINE,
+        arm: Arm = BASELINE,
         *,
         is_double: bool = False,
         rounding: float = 0.0,
     ) -> Tensors:
         """The step without a compiler; empty if it cannot be repeated."""
         try:
-            model = self._model(variant, is_double=is_double)
+            model = self._model(arm, is_double=is_double)
             model.load(before)
             perturb(model.model, rounding, number)
             batches = self.batches(number)

@@ -13,9 +13,9 @@ from breakeven.runner.loss_band import LEAD_STEPS, Losses, broken_limit, half_wi
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
+from breakeven.runner.specs.arms import Role
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, RunSpec
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.variants import Role
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.trial_outcomes import PASSES, Outcome
 from breakeven.runner.worker.script.run_script import run_script
@@ -93,8 +93,8 @@ def repeat_run(
         evaluation=EvaluationSpec(when="never"),
         checkpoints=CheckpointSpec(),
     )
-    variant = next(variant for variant in experiment.variants if variant.role == role)
-    repeated = replace(spec, experiment=experiment, variant=variant)
+    arm = next(arm for arm in experiment.arms if arm.role == role)
+    repeated = replace(spec, experiment=experiment, arm=arm)
     place = os.getcwd()
     work = run_script if experiment.workload.is_own_program else run_session
     torch._dynamo.reset()

@@ -18,9 +18,9 @@ from torch._inductor.compiler_bisector import BisectionResult
 from torch._inductor.utils import run_and_get_code
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.specs.arms import Arm, Role
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.specs.variants import Role, Variant
 from breakeven.runner.worker.correctness.equal_tensors import default_tolerance
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import open_device
@@ -84,10 +84,10 @@ class Bench:
     def baseline(self, steps: int) -> Outcome:
         return self._lockstep.baseline(steps)
 
-    def compare(self, variant: Variant, first: int, last: int) -> Outcome:
+    def compare(self, arm: Arm, first: int, last: int) -> Outcome:
         """The outcome of the steps from `first` up to `last`, without it."""
         torch._dynamo.reset()
-        return self._lockstep.compare(variant, first, last)
+        return self._lockstep.compare(arm, first, last)
 
     def repeat(self, backend: str | None, steps: int) -> Outcome:
         """The outcome of the run's first steps under a backend, as written; None: no compiler."""
@@ -109,58 +109,54 @@ class Bench:
         except Exception as error:  # Any error of the training is a result here.
             return raised(error, traceback.format_exc())
 
-    def num_graphs(self, variant: Variant, step: int) -> int:
-        """How many graphs the step has in the scope of the variant."""
-        return len(self._captured(variant, step))
+    def num_graphs(self, arm: Arm, step: int) -> int:
+        """How many graphs the step has in the scope of the arm."""
+        return len(self._captured(arm, step))
 
-    def graph_outcome(self, variant: Variant, step: int, number: int) -> Outcome:
+    def graph_outcome(self, arm: Arm, step: int, number: int) -> Outcome:
         """The outcome of one of the step's graphs alone, counted from 0."""
-        graph = self._graph(variant, step, number)
+        graph = self._graph(arm, step, number)
         try:
             trials = GraphTrials(graph, self._tolerance)
         except Exception as error:  # Optimizers' graphs change weights, which torch forbids here.
             return replace(PASSES, error=f"cannot run alone: {error}")
-        return trials.outcome(variant)
+        return trials.outcome(arm)
 
-    def minify(
-        self, variant: Variant, step: int, number: int, outcome: Outcome, seconds: float
-    ) -> int:
+    def minify(self, arm: Arm, step: int, number: int, outcome: Outcome, seconds: float) -> int:
         """Replaces the graph by a smaller one that fails alike; returns its operations."""
-        graph = self._captured(variant, step)[number]
+        graph = self._captured(arm, step)[number]
         until = time.monotonic() + seconds
-        self._small[number] = minify(graph, variant, outcome, self._tolerance, until)
+        self._small[number] = minify(graph, arm, outcome, self._tolerance, until)
         return self._small[number].num_nodes
 
-    def bisect(
-        self, variant: Variant, step: int, number: int, outcome: Outcome
-    ) -> BisectionResult | None:
-        graph = self._graph(variant, step, number)
-        return bisect(graph, variant, outcome, self._tolerance)
+    def bisect(self, arm: Arm, step: int, number: int, outcome: Outcome) -> BisectionResult | None:
+        graph = self._graph(arm, step, number)
+        return bisect(graph, arm, outcome, self._tolerance)
 
-    def generated_code(self, variant: Variant, step: int, number: int) -> str:
+    def generated_code(self, arm: Arm, step: int, number: int) -> str:
         """The code that Inductor generates for the graph, forward pass first."""
-        graph = self._graph(variant, step, number)
+        graph = self._graph(arm, step, number)
         torch._dynamo.reset()
-        call = compile_graph(graph.module, variant)
+        call = compile_graph(graph.module, arm)
         _, codes = run_and_get_code(lambda: run_graph(call, graph, graph.inputs))
         return "\n\n".join(codes)
 
     def program(
-        self, variant: Variant, step: int, number: int, outcome: Outcome, title: str
+        self, arm: Arm, step: int, number: int, outcome: Outcome, title: str
     ) -> Program | None:
-        graph = self._graph(variant, step, number)
-        return make_program(graph, variant, outcome, self._tolerance, title)
+        graph = self._graph(arm, step, number)
+        return make_program(graph, arm, outcome, self._tolerance, title)
 
-    def _graph(self, variant: Variant, step: int, number: int) -> Graph:
+    def _graph(self, arm: Arm, step: int, number: int) -> Graph:
         """The graph as small as it was made."""
-        return self._small.get(number) or self._captured(variant, step)[number]
+        return self._small.get(number) or self._captured(arm, step)[number]
 
-    def _captured(self, variant: Variant, step: int) -> list[Graph]:
+    def _captured(self, arm: Arm, step: int) -> list[Graph]:
         if step not in self._graphs:
-            self._graphs[step] = self._capture(variant, step)
+            self._graphs[step] = self._capture(arm, step)
         return self._graphs[step]
 
-    def _capture(self, variant: Variant, step: int) -> list[Graph]:
+    def _capture(self, arm: Arm, step: int) -> list[Graph]:
         """The graphs of a step, whose optimizer has a state already if the step is not the first
         one; of a script, all graphs of its first steps."""
         torch._dynamo.reset()
@@ -168,11 +164,11 @@ class Bench:
         if not self._experiment.workload.has_single_steps:
             record_script(self._spec, recorder, step + 1)
         else:
-            compiler = partial(torch.compile, backend=recorder, dynamic=variant.dynamic)
-            self._lockstep.compare(variant, step, step + 1, compiler)
+            compiler = partial(torch.compile, backend=recorder, dynamic=arm.dynamic)
+            self._lockstep.compare(arm, step, step + 1, compiler)
         torch._dynamo.reset()
         accumulates = self._accumulates or self._experiment.batches_per_step > 1
-        replays = REPLAYED_CALLS if variant.captures_cuda_graphs else 1
+        replays = REPLAYED_CALLS if arm.captures_cuda_graphs else 1
         return recorder.graphs(
             num_calls=max(replays, 2 if accumulates else 1),
             accumulates=accumulates,

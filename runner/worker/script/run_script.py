@@ -207,9 +207,9 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: Turns) -> bool:
     earlier = read_earlier(run)
     log.enter("preparing")
     device = open_device(name_of_visible(spec.device))
-    if experiment.settings == "harness" or spec.variant.tf32:
+    if experiment.settings == "harness" or spec.arm.tf32:
         device.allow_tf32(True)
-    device.reduce_math_attention(spec.variant.math_attention == "reduced")
+    device.reduce_math_attention(spec.arm.math_attention == "reduced")
     context = RunContext(spec, run, device, log)
     record_environment(context)
     session = ScriptSession(context, turns, earlier)
@@ -258,14 +258,12 @@ def _execute(script: Path, context: RunContext, session: ScriptSession) -> None:
     breakeven._attach(session)
     try:
         with (
-            explained(spec.variant),
+            explained(spec.arm),
             session.compiler.in_place_of_torch(),
             forced_optimizer_form(
-                spec.variant.optimizer, session.workload.fixed, session.optimizers.add
+                spec.arm.optimizer, session.workload.fixed, session.optimizers.add
             ),
-            forced_loader_workers(
-                spec.variant.loader_workers, pinned=context.device.works_by_itself
-            ),
+            forced_loader_workers(spec.arm.loader_workers, pinned=context.device.works_by_itself),
             session.loaders.watching(),
             session.clock.replacing_time_functions(),
             after_import(TRAINERS, session),

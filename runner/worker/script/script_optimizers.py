@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.variants import OptimizerForm
+from breakeven.runner.specs.arms import OptimizerForm
 
 NO_FORM = "The script's optimizer {} has no {!r} implementation."
 CHOSEN = "The script itself chooses the implementation of its optimizer {}: no other is measured."

@@ -80,7 +80,7 @@ class ScriptSession:
     """Carries out the functions of `breakeven` while a script is measured."""
 
     def __init__(self, context: RunContext, turns: Turns, earlier: EarlierAttempts | None) -> None:
-        self._experiment, self._variant = context.experiment, context.variant
+        self._experiment, self._arm = context.experiment, context.arm
         self._adds_rounds = context.adds_rounds
         self._device, self._log = context.device, context.log
         self._turns = turns
@@ -92,9 +92,7 @@ class ScriptSession:
         self._timer = BlockTimer(context, self.observer, self._recorder)
         self._profiler = StepProfiler(context, self.observer)
         self._results = ResultsFollower()
-        self.compiler = ScriptCompiler(
-            self._variant, self.on_compile, self.on_call, self._results.add
-        )
+        self.compiler = ScriptCompiler(self._arm, self.on_compile, self.on_call, self._results.add)
         self.clock = ScriptClock()
         self.optimizers = ScriptOptimizers()
         self.workload = ScriptWorkload(context, self.compiler.calls, self.clock.places)
@@ -340,14 +338,14 @@ class ScriptSession:
                 self.workload.perturb_state([inputs.tensors[place] for place in state])
         settings = self.optimizers.settings()
         self._log.append("inputs", step=self.num_steps, random=random, settings=settings, **hashes)
-        if self._variant.backend is None:
+        if self._arm.backend is None:
             self._results.begin_step()
         self._timer.resume()
 
     def _count_second_step(self) -> None:
         """Counts the second step of the first block, the first step that is observed as a whole."""
         is_second = self.num_steps == len(self._blocks.made) == 1
-        if self._variant.backend is not None or self._adds_rounds:
+        if self._arm.backend is not None or self._adds_rounds:
             return
         if is_second and not self._blocks.is_over:
             self._flops.begin()
@@ -371,7 +369,7 @@ class ScriptSession:
                 "element. Pass the mean, as backward() gets it"
             )
         scalar = loss.detach().reshape(())
-        return scalar.clone() if self._variant.captures_cuda_graphs else scalar
+        return scalar.clone() if self._arm.captures_cuda_graphs else scalar
 
     def _begin(self, arguments: object) -> None:
         """Waits for this run's turn; the first step may then begin."""

@@ -298,7 +298,7 @@ class ScriptWorkload:
     ) -> None:
         """`compile_calls`: arguments of each `torch.compile` in the script by place; `clock_reads`:
         places where the script reads the clock. The running script adds to both."""
-        self._experiment, self._variant = context.experiment, context.variant
+        self._experiment, self._arm = context.experiment, context.arm
         self._device, self._log = context.device, context.log
         self._context = context
         self._num_threads = torch.get_num_threads()
@@ -311,7 +311,7 @@ class ScriptWorkload:
         self._perturbs_state = False
         self.notes: list[str] = []
         self.fixed: dict[str, str] = {}
-        """Why no variant can change a setting, by its name."""
+        """Why no arm can change a setting, by its name."""
 
     def begin(self, models: list[nn.Module], arguments: object) -> None:
         """Describes the models and their first arguments before the first step. Perturbs the
@@ -329,9 +329,9 @@ class ScriptWorkload:
         }
         if self._context.adds_rounds:
             require_same_work(self._context.run, self._known)
-        if self._variant.perturbation:
+        if self._arm.perturbation:
             self._perturb(models)
-        if self._variant.backend is None:
+        if self._arm.backend is None:
             self._learn_precision(models)
         self.write()
 
@@ -442,8 +442,8 @@ class ScriptWorkload:
         hashes = [weights_sha256(model) for model in models]
         for model, sha256 in zip(models, hashes, strict=True):
             number = hashes.index(sha256)  # a copy, such as a target network, remains a copy
-            seed = self._experiment.training.seed + self._variant.perturbation_seed + 1000 * number
-            perturb(model, self._variant.perturbation, seed)
+            seed = self._experiment.training.seed + self._arm.perturbation_seed + 1000 * number
+            perturb(model, self._arm.perturbation, seed)
 
     @torch.no_grad()
     def perturb_state(self, tensors: list[Tensor]) -> None:
@@ -452,12 +452,12 @@ class ScriptWorkload:
         if not self._perturbs_state:
             return
         self._perturbs_state = False
-        seed = self._experiment.training.seed + self._variant.perturbation_seed
+        seed = self._experiment.training.seed + self._arm.perturbation_seed
         generator = torch.Generator().manual_seed(seed + 1)
         for tensor in tensors:
             noise = torch.randn(tensor.shape, generator=generator)
             # By `data`, because the script may still need the tensor for a backward pass.
-            tensor.data.mul_((1 + self._variant.perturbation * noise).to(tensor))
+            tensor.data.mul_((1 + self._arm.perturbation * noise).to(tensor))
         if not tensors:
             self.notes.append(
                 "The compiled function refers to no model, so the control's weights are not "

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.worker.compiler.compile_with_backend import (
     compile_arguments,
     compile_blocks,
@@ -31,12 +31,12 @@ OnCall = Callable[[nn.Module | None, tuple[Any, Any]], None]
 
 
 class ScriptCompiler:
-    """Compiles a script's models and functions under a variant's backend, and watches their
+    """Compiles a script's models and functions under an arm's backend, and watches their
     calls."""
 
     def __init__(
         self,
-        variant: Variant,
+        arm: Arm,
         on_compile: OnCompile,
         on_call: OnCall,
         on_return: Callable[[object], None],
@@ -44,9 +44,9 @@ class ScriptCompiler:
         """Calls `on_compile` with each module or function to compile, `on_call` when uncompiled
         code calls it, and `on_return` with its result. Raises `WorkloadError` for a backend that is
         not registered with torch."""
-        self._variant = variant
+        self._arm = arm
         self._on_compile, self._on_call, self._on_return = on_compile, on_call, on_return
-        self._compiler = make_compiler(variant)
+        self._compiler = make_compiler(arm)
         self.calls: dict[str, str] = {}
         """Arguments of each call of `torch.compile` in the script, by `file:line`."""
         self.of_libraries: set[str] = set()
@@ -64,25 +64,25 @@ class ScriptCompiler:
         """Compiles a function of a module, such as its call, for a wrapper of this module."""
         target = inspect.unwrap(function)  # torch wraps the call of some modules once more
         module = target if isinstance(target, nn.Module) else getattr(target, "__self__", None)
-        if isinstance(module, nn.Module) and self._variant.scope == "blocks":
-            compile_blocks(module, self._variant)
+        if isinstance(module, nn.Module) and self._arm.scope == "blocks":
+            compile_blocks(module, self._arm)
             return self._watched(function, function, module)
         return self._watched(function, self._compiled(function, given), module)
 
     def compile_in_place(self, module: nn.Module, given: dict[str, Any]) -> None:
         """Does what `nn.Module.compile` does."""
         call = module._call_impl
-        if self._variant.scope == "blocks":
-            compile_blocks(module, self._variant)
+        if self._arm.scope == "blocks":
+            compile_blocks(module, self._arm)
         else:
             call = self._compiled(traceable(module), given)
         module._compiled_call_impl = self._watched(module._call_impl, call, module)
 
     def _compiled(self, function: Callable[..., Any], given: dict[str, Any]) -> Callable[..., Any]:
-        if self._variant.backend is None:
+        if self._arm.backend is None:
             return leave_alone(function)
-        arguments = compile_arguments(self._variant)
-        is_whole = bool(given.get("fullgraph")) and not self._variant.allows_breaks
+        arguments = compile_arguments(self._arm)
+        is_whole = bool(given.get("fullgraph")) and not self._arm.allows_breaks
         arguments["fullgraph"] = arguments["fullgraph"] or is_whole
         if arguments["dynamic"] is None:
             arguments["dynamic"] = given.get("dynamic")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.worker.compiler.compile_with_backend import make_compiler
 from breakeven.runner.worker.data.splits import WHOLE, RankPart, Split
 from breakeven.runner.worker.model.losses import find_logits
@@ -35,7 +35,7 @@ class Question(NamedTuple):
 
 
 class Inference:
-    """Answers with the model's current weights, with or without the variant's compiler.
+    """Answers with the model's current weights, with or without the arm's compiler.
 
     All batches have the size of training, to share one compilation: samples that do not count pad
     the last batch. It is smaller only if the model computes its own loss from labels that cannot
@@ -46,7 +46,7 @@ class Inference:
         self,
         model: nn.Module,
         precision: MixedPrecision,
-        variant: Variant,
+        arm: Arm,
         batch_size: int,
         part: RankPart = WHOLE,
         *,
@@ -58,14 +58,14 @@ class Inference:
         self._precision = precision
         self._batch_size = batch_size
         self._own_loss = own_loss
-        self._replays_graphs = variant.captures_cuda_graphs
+        self._replays_graphs = arm.captures_cuda_graphs
 
         # A separate function does not share the compiled code of training.
         def answer(batch: dict[str, Tensor]) -> Any:
             return model(**batch)
 
-        in_place = variant.scope == "blocks"
-        self._compiled: Callable[..., Any] = answer if in_place else make_compiler(variant)(answer)
+        in_place = arm.scope == "blocks"
+        self._compiled: Callable[..., Any] = answer if in_place else make_compiler(arm)(answer)
 
     def questions(self, split: Split) -> Iterator[Question]:
         """Yields this rank's part of each batch as a question. `split` is on the model's device."""

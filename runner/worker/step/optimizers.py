@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.arms import OptimizerForm
 from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.values import Options
-from breakeven.runner.specs.variants import OptimizerForm
 
 Named = list[tuple[str, nn.Parameter]]
 SMALLEST_RATE = 1e-30

@@ -115,7 +115,7 @@ class Predictions(Callback):
         experiment, evaluation = context.experiment, context.experiment.evaluation
         self._splits = {name: splits[name] for name in evaluation.predictions}
         self._precision = experiment.training.precision
-        self._compiled = evaluation.compiled and context.variant.backend is not None
+        self._compiled = evaluation.compiled and context.arm.backend is not None
         self._inference = inference
         for split in self._splits.values():
             check_predictable(split, experiment.task)

@@ -75,7 +75,7 @@ class StepProfiler:
         self._busy: list[float] = []
         """Device seconds per step of each turn that counts."""
         experiment = context.experiment
-        self._num_runs = len(experiment.variants)
+        self._num_runs = len(experiment.arms)
         self._steps = experiment.profile_steps if experiment.profiles else 0
         self._file = context.run.artifacts / TRACE
         if self._group.rank > 0:

@@ -67,7 +67,7 @@ class Trainer:
     def __init__(self, context: RunContext, workload: Workload) -> None:
         """The workload's model is on the device already."""
         self._experiment = experiment = context.work
-        self._variant = variant = context.variant
+        self._arm = arm = context.arm
         self._device, self._log, self._group = context.device, context.log, context.group
         self._run, self._workload = context.run, workload
         self._context = context
@@ -82,14 +82,14 @@ class Trainer:
         # Ranks that divide the weights do not divide the optimizer's step counts.
         capturable = device.captures_graphs and not parallel.is_sharded
         optimizers = make_optimizers(
-            training, model, device.torch_device, capturable=capturable, form=variant.optimizer
+            training, model, device.torch_device, capturable=capturable, form=arm.optimizer
         )
         self._rate = LearningRate(training, experiment.num_steps, optimizers)
         self._state = TrainingState(model=model, optimizers=optimizers)
         self._inference = Inference(
             model,
             precision,
-            variant,
+            arm,
             training.batch_size,
             parallel.part,
             own_loss=MODEL_LOSS in self._objective.names,
@@ -114,8 +114,8 @@ class Trainer:
         )
         self._timer = BlockTimer(context, self._observer, self._recorder)
         self._profiler = StepProfiler(context, self._observer)
-        if variant.scope == "blocks":
-            compile_blocks(model, variant)
+        if arm.scope == "blocks":
+            compile_blocks(model, arm)
         self._windows: Windows | None = None
         self._ending: Ending | None = None
         self._block_steps: int | None = None
@@ -133,13 +133,13 @@ class Trainer:
             parallel,
             like_harness=experiment.steps_like_harness,
         )
-        self._step = maker.make(variant.scope, make_compiler(variant))
-        if experiment.steps_like_harness and variant.backend is not None and group.size == 1:
+        self._step = maker.make(arm.scope, make_compiler(arm))
+        if experiment.steps_like_harness and arm.backend is not None and group.size == 1:
             self._profiler.alternate_with(self._uncompiled_steps)
 
     def _make_check(self) -> RandomNumbersCheck | None:
         # The baseline's random numbers and losses say nothing about larger batches.
-        is_equal = self._variant.role == "backend" and self._variant.batch_times == 1
+        is_equal = self._arm.role == "backend" and self._arm.batch_times == 1
         if not is_equal or not self._experiment.kind.trains_fully:
             return None
         if not self._parallel.is_sharded:
@@ -229,7 +229,7 @@ class Trainer:
         """Trains a block; False if the run was stopped meanwhile."""
         state, hooks = self._state, self._hooks
         batches = self._epoch_batches(block.epoch)
-        replays_graphs = self._variant.captures_cuda_graphs
+        replays_graphs = self._arm.captures_cuda_graphs
         seed = self._parallel.seed
 
         def step(place: int, steps: Steps) -> None:
@@ -269,9 +269,7 @@ class Trainer:
             # Frees the last epoch's samples before the next epoch's are made.
             self._windows = None
             training = self._experiment.training
-            can_be_symbolic = (
-                self._variant.backend is not None and self._variant.dynamic is not False
-            )
+            can_be_symbolic = self._arm.backend is not None and self._arm.dynamic is not False
             self._windows = EpochBatches(
                 self._splits["train"],
                 training,
@@ -305,7 +303,7 @@ class Trainer:
             name,
             self._splits[name],
             precision=experiment.training.precision,
-            compiled=experiment.evaluation.compiled and self._variant.backend is not None,
+            compiled=experiment.evaluation.compiled and self._arm.backend is not None,
             group=self._group,
         )
         for result in results:
@@ -355,7 +353,7 @@ class Trainer:
         return uncompiled
 
     def _make_step(self, batches: Sequence[MicroBatch]) -> StepResult:
-        if self._variant.captures_cuda_graphs:
+        if self._arm.captures_cuda_graphs:
             # Allows the compiler to overwrite the results of the last step.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         return self._step(batches)
@@ -439,7 +437,7 @@ class ForwardPasses:
         """The workload's model is on the device already."""
         self._context = context
         self._experiment = experiment = context.experiment
-        self._log, device, variant = context.log, context.device, context.variant
+        self._log, device, arm = context.log, context.device, context.arm
         model = workload.model.eval()
         self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
         observer = CompileObserver(self._log)
@@ -447,12 +445,12 @@ class ForwardPasses:
             context, observer, BlockRecorder(self._log, with_steps=not context.adds_rounds)
         )
         self._profiler = StepProfiler(context, observer)
-        if variant.scope == "blocks":
-            compile_blocks(model, variant)
+        if arm.scope == "blocks":
+            compile_blocks(model, arm)
         training = experiment.training
         precision = MixedPrecision(training, device.torch_device)
-        self._model = Inference(model, precision, variant, training.batch_size, own_loss=False)
-        if experiment.steps_like_harness and variant.backend is not None:
+        self._model = Inference(model, precision, arm, training.batch_size, own_loss=False)
+        if experiment.steps_like_harness and arm.backend is not None:
             self._profiler.alternate_with(lambda: self._answer_uncompiled)
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ import pandas as pd
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
-from breakeven.storage.profile.findings import Case, variant_of
+from breakeven.storage.profile.findings import Case, arm_of
 from breakeven.storage.profile.profiles import Profile, believed, classified
 
 RECORDED = Path(__file__).parent
@@ -77,11 +77,11 @@ def case_of(
     """`run` as the backend's profile, or without a baseline as the baseline's own."""
     settings = TrainingSpec(**{"precision": "bf16", **training})
     spec = ExperimentSpec(name="test", training=settings, backends=(backend,), devices=("cuda:0",))
-    label = "baseline" if baseline is None else spec.variants[-1].label
-    variant, text = variant_of(spec, label)
+    label = "baseline" if baseline is None else spec.arms[-1].label
+    arm, text = arm_of(spec, label)
     return Case(
         spec=spec,
-        variant=variant,
+        arm=arm,
         text=text,
         profile=replace(run, label=label),
         baseline=baseline,

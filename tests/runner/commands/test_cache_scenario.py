@@ -40,7 +40,7 @@ def experiment(**changes: object) -> ExperimentSpec:
 
 def test_every_backend_has_a_cold_and_a_warm_run_per_repeat_and_no_control() -> None:
     spec = experiment(backends=("eager", "inductor:scope=blocks"), cache=CacheSpec(repeats=2))
-    assert [variant.label for variant in spec.variants] == [
+    assert [arm.label for arm in spec.arms] == [
         "baseline",
         *(
             f"{backend}-{cache}-{repeat}"
@@ -49,7 +49,7 @@ def test_every_backend_has_a_cold_and_a_warm_run_per_repeat_and_no_control() -> 
             for cache in ("cold", "warm")
         ),
     ]
-    assert {variant.cache for variant in spec.variants if "warm" in variant.label} == {"warm"}
+    assert {arm.cache for arm in spec.arms if "warm" in arm.label} == {"warm"}
     assert not spec.takes_turns and spec.num_steps == 20 and spec.evaluates == "never"
     assert ExperimentSpec.from_json(spec.to_json()) == spec
     few = replace(spec.data, num_train_samples=8)

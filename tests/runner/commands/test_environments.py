@@ -218,7 +218,7 @@ def test_every_environment_gets_all_runs_of_every_repeat() -> None:
         environments=("a=/x/python", "b=/y/python"),
         speed=SpeedSpec(repeats=2),
     )
-    assert [variant.label for variant in spec.variants] == [
+    assert [arm.label for arm in spec.arms] == [
         f"{run}@{name}-{repeat}"
         for repeat in (1, 2)
         for name in ("a", "b")
@@ -227,7 +227,7 @@ def test_every_environment_gets_all_runs_of_every_repeat() -> None:
     assert (
         spec.environment_by_label["inductor@b"] == spec.environment_by_label["inductor@b-2"] == "b"
     )
-    assert {spec.environment_python(variant) for variant in spec.variants} == {
+    assert {spec.environment_python(arm) for arm in spec.arms} == {
         "/x/python",
         "/y/python",
     }

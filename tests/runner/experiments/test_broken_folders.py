@@ -70,8 +70,8 @@ def fresh(parent: Path) -> DataDir:
 
 
 def queue(runs: Path, experiment_id: str, spec: ExperimentSpec) -> None:
-    for variant in spec.variants:
-        run = RunSpec(experiment_id=experiment_id, experiment=spec, variant=variant)
+    for arm in spec.arms:
+        run = RunSpec(experiment_id=experiment_id, experiment=spec, arm=arm)
         RunDir(runs / run.run_id).write_spec(run)
 
 

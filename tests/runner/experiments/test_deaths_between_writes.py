@@ -244,7 +244,7 @@ class DataFolder(RuleBasedStateMachine):
                 file.parent.name for file in self.folder.glob(f"**/{experiment_id}.*/spec.json")
             ]
             assert sorted(there) == sorted(
-                f"{experiment_id}.{picked.label}" for picked in SPEC.variants
+                f"{experiment_id}.{picked.label}" for picked in SPEC.arms
             )
 
     @invariant()

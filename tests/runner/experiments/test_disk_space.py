@@ -85,10 +85,10 @@ def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
     """Whatever its name says of its age."""
     oldest = "20200101-000000-000000-aaaa"
     me = ProcessIdentity.from_pid(os.getpid())
-    for variant in experiment_spec().variants:
-        run = Recording(store.runs, variant.label, experiment_spec(), oldest)
+    for arm in experiment_spec().arms:
+        run = Recording(store.runs, arm.label, experiment_spec(), oldest)
         run.claim(me).start().blocks([0.1] * 2, falling_losses(40), 0.0)
-        weigh(store, f"{oldest}.{variant.label}", 300 * KB, 80 * KB)
+        weigh(store, f"{oldest}.{arm.label}", 300 * KB, 80 * KB)
     # One of its runs is over already; the experiment is not.
     run.end()
 
@@ -100,9 +100,7 @@ def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
         }
 
     before = stands()
-    assert len([name for name in before if "artifacts" in name]) == 2 * len(
-        experiment_spec().variants
-    )
+    assert len([name for name in before if "artifacts" in name]) == 2 * len(experiment_spec().arms)
     assert not [line for line in whats(store, 0) if oldest in line]
     assert main(["data", "clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()

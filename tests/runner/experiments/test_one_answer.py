@@ -61,10 +61,10 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
 def make(data_dir: DataDir, template: Path, number: int) -> list[Path]:
     """A copy of an experiment that ended, under an id of its own; its folders."""
     made = []
-    for variant in SPEC.variants:
-        run = RunSpec(experiment_id=numbered(number), experiment=SPEC, variant=variant)
+    for arm in SPEC.arms:
+        run = RunSpec(experiment_id=numbered(number), experiment=SPEC, arm=arm)
         folder = data_dir.runs / run.run_id
-        shutil.copytree(template / f"{numbered(0)}.{variant.label}", folder)
+        shutil.copytree(template / f"{numbered(0)}.{arm.label}", folder)
         (folder / "spec.json").write_text(run.to_json())
         made.append(folder)
     return made

@@ -10,10 +10,10 @@ import pytest
 
 from breakeven.runner.arguments.options import FIELDS
 from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec, TrainingSpec
 from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec
 from breakeven.runner.specs.scenario_fields import AddedRounds, InvestigationSpec, TuneSpec
-from breakeven.runner.specs.variants import Variant
 
 
 def specifications(kind: type = Spec) -> Iterator[type]:
@@ -37,11 +37,11 @@ def test_all_numbers_of_specifications_are_tested_here() -> None:
     others = {
         kind._path + name
         for kind, name in NUMERIC  # type: ignore[attr-defined]
-        if kind in (Variant, AddedRounds, TuneSpec, InvestigationSpec)
+        if kind in (Arm, AddedRounds, TuneSpec, InvestigationSpec)
     }
     numeric = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
     assert numeric == prompted | others and len(NUMERIC) == len(numeric) > 30
-    assert set(specifications()) >= {ExperimentSpec, RunSpec, Variant}
+    assert set(specifications()) >= {ExperimentSpec, RunSpec, Arm}
 
 
 @pytest.mark.parametrize(("kind", "name"), NUMERIC)
@@ -128,7 +128,7 @@ def test_json_of_a_stranger_is_refused_with_words(content: str, said: str) -> No
             "at most 64: each is a process",
         ),
         (
-            lambda: Variant(label="b" * 151, role="backend", backend="eager"),
+            lambda: Arm(label="b" * 151, role="backend", backend="eager"),
             "at most 150 bytes: it names the run's folder",
         ),
     ],

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.arms import Arm, parse_backend
 from breakeven.runner.specs.candidates import MOVES, Shares, candidates, potential, untried
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TuneSpec
-from breakeven.runner.specs.variants import Variant, parse_backend
 from breakeven.storage.words.settings import setting_words
 
 SEARCH = ExperimentSpec(name="search", scenario="tune", backends=(), tune=TuneSpec(steps=10_000))
-BASELINE = Variant(label="baseline", role="baseline")
+BASELINE = Arm(label="baseline", role="baseline")
 # A step waits for the host for two thirds of its time, as BERT-base with small batches does.
 WAITING = Shares(working=0.33, waiting=0.67, compiling=0.1, loading=0.05)
 
@@ -57,7 +57,7 @@ def test_larger_batches_are_tried_where_they_are_allowed_and_fit_the_samples() -
         )
         assert ("larger batches" in untried(spec)) == ("batch" not in allow)
         accepted = replace(spec, backends=candidates(spec))
-        return {str(variant.batch_times) for variant in accepted.candidates} - {"1"}
+        return {str(arm.batch_times) for arm in accepted.candidates} - {"1"}
 
     assert sizes(()) == sizes(("precision",)) == set()
     # 100 samples fill 12 batches of 8, one batch of 64 and none of 128.
@@ -73,8 +73,8 @@ def test_cuda_graphs_are_not_tried_under_fsdp() -> None:
     alone = replace(fsdp, devices=("cuda:0",))  # one device shares its weights with no other
     for spec, captures in ((ddp, True), (fsdp, False), (alone, True)):
         accepted = replace(spec, backends=candidates(spec)).candidates
-        assert any(variant.captures_cuda_graphs for variant in accepted) == captures
-        assert any(variant.mode == "max-autotune-no-cudagraphs" for variant in accepted)
+        assert any(arm.captures_cuda_graphs for arm in accepted) == captures
+        assert any(arm.mode == "max-autotune-no-cudagraphs" for arm in accepted)
         assert ("CUDA graphs" in untried(spec)) != captures
 
 

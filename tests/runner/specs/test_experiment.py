@@ -8,6 +8,7 @@ import pytest
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs import experiment as specs
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, RunSpec
 from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.training import (
@@ -20,7 +21,6 @@ from breakeven.runner.specs.training import (
     parse_loss,
     parse_parameter_group,
 )
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.specs.workload import experiment_name, usual_name
 
 SCRIPT: dict[str, Any] = {
@@ -47,8 +47,8 @@ def test_experiments_and_runs_survive_the_way_through_json() -> None:
     again = ExperimentSpec.from_json(spec.to_json())
     assert again == spec
     assert again.training.optimizer_options["betas"] == (0.9, 0.95)
-    for variant in spec.variants:
-        run = RunSpec(experiment_id="x-1", experiment=spec, variant=variant)
+    for arm in spec.arms:
+        run = RunSpec(experiment_id="x-1", experiment=spec, arm=arm)
         assert RunSpec.from_json(run.to_json()) == run
     with pytest.raises(FrozenInstanceError):
         spec.name = "other"  # type: ignore[misc]
@@ -116,9 +116,9 @@ def test_a_bad_field_is_refused_with_its_value_and_rule(field: str, value: Any, 
         (lambda: DataSpec(source="builtin:novels"), "builtin:reviews"),
         (lambda: ModelSpec(source="builtin:gpt"), "builtin:bert-tiny"),
         (lambda: specs.ScriptSpec(folder="here"), "full path"),
-        (lambda: Variant(label="a/b", role="backend", backend="eager"), "letters, digits"),
+        (lambda: Arm(label="a/b", role="backend", backend="eager"), "letters, digits"),
         (
-            lambda: Variant(label="a", role="baseline", backend="eager"),
+            lambda: Arm(label="a", role="baseline", backend="eager"),
             "must be null unless the role is 'backend'",
         ),
         (lambda: TrainingSpec(optimizer_options={"betas": [0.9, 0.99]}), "named values"),
@@ -132,9 +132,9 @@ def test_a_bad_field_is_refused_with_its_value_and_rule(field: str, value: Any, 
             lambda: RunSpec(
                 experiment_id="x",
                 experiment=experiment(),
-                variant=Variant(label="tvm", role="backend", backend="tvm"),
+                arm=Arm(label="tvm", role="backend", backend="tvm"),
             ),
-            "one of the experiment's own variants",
+            "one of the experiment's own arms",
         ),
     ],
 )
@@ -143,16 +143,16 @@ def test_a_bad_part_is_refused(make: Any, rule: str) -> None:
         make()
 
 
-def test_the_variants_are_baseline_control_and_one_for_each_backend() -> None:
-    variants = experiment().variants
-    assert [variant.label for variant in variants] == ["baseline", "control", "eager", "inductor"]
-    assert [variant.backend for variant in variants] == [None, None, "eager", "inductor"]
-    assert [variant.perturbation for variant in variants] == [0, 1e-5, 0, 0]
+def test_the_arms_are_baseline_control_and_one_for_each_backend() -> None:
+    arms = experiment().arms
+    assert [arm.label for arm in arms] == ["baseline", "control", "eager", "inductor"]
+    assert [arm.backend for arm in arms] == [None, None, "eager", "inductor"]
+    assert [arm.perturbation for arm in arms] == [0, 1e-5, 0, 0]
     # Each of several controls changes the weights in its own way, and keeps its label.
-    _, *controls, backend = experiment(controls=3, backends=("control-2",)).variants
-    assert [variant.label for variant in controls] == ["control", "control-2", "control-3"]
-    assert [variant.perturbation for variant in controls] == [1e-5] * 3
-    assert len({variant.perturbation_seed for variant in controls}) == 3
+    _, *controls, backend = experiment(controls=3, backends=("control-2",)).arms
+    assert [arm.label for arm in controls] == ["control", "control-2", "control-3"]
+    assert [arm.perturbation for arm in controls] == [1e-5] * 3
+    assert len({arm.perturbation_seed for arm in controls}) == 3
     assert backend.label == "backend-control-2"
 
 
@@ -276,10 +276,9 @@ def larger(times: int, **changes: Any) -> ExperimentSpec:
 
 def test_a_run_with_larger_batches_makes_as_many_times_fewer_steps() -> None:
     spec = larger(8, speed=specs.SpeedSpec(batches=8))
-    baseline, _, variant = spec.variants
+    baseline, _, arm = spec.arms
     full, work = (
-        RunSpec(experiment_id="x", experiment=spec, variant=chosen).work
-        for chosen in (baseline, variant)
+        RunSpec(experiment_id="x", experiment=spec, arm=chosen).work for chosen in (baseline, arm)
     )
     assert full == spec
     assert (work.training.batch_size, work.training.warmup_steps) == (32, 1)
@@ -302,7 +301,7 @@ def test_a_run_with_larger_batches_makes_as_many_times_fewer_steps() -> None:
 def test_larger_batches_are_refused_where_nothing_could_judge_them(
     times: int, changes: dict[str, Any], rule: str
 ) -> None:
-    assert larger(25).variants[-1].batch_times == 25
+    assert larger(25).arms[-1].batch_times == 25
     with pytest.raises(InvalidSpec, match=rule):
         larger(times, **changes)
 
@@ -394,7 +393,7 @@ def test_a_script_knows_by_itself_how_long_it_trains_and_when_it_evaluates() -> 
     assert (free.num_steps, bounded.num_steps) == (0, 40)
     assert free.evaluates == "never" and free.precision is None and free.subject == "train.py"
     blocks = experiment(**SCRIPT | {"backends": ("inductor:scope=blocks",)})
-    assert blocks.variants[-1].scope == "blocks"
+    assert blocks.arms[-1].scope == "blocks"
 
 
 @pytest.mark.parametrize(

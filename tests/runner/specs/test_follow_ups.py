@@ -25,11 +25,11 @@ LABEL = "inductor-max-autotune"
 
 def test_one_run_of_the_backend_does_the_work_of_the_run_whose_fault_is_named() -> None:
     made = investigation(SPEC, "20261126", LABEL, "differs", step=12, budget_seconds=600)
-    (variant,) = made.variants
-    assert variant == next(known for known in SPEC.variants if known.label == LABEL)
+    (arm,) = made.arms
+    assert arm == next(known for known in SPEC.arms if known.label == LABEL)
     # 32 samples in batches of 4 are 8 steps of one epoch.
     assert (made.num_steps, made.further_controls, made.profiles) == (8, (), False)
-    assert RunSpec(experiment_id="x", experiment=made, variant=variant).run_id == f"x.{LABEL}"
+    assert RunSpec(experiment_id="x", experiment=made, arm=arm).run_id == f"x.{LABEL}"
     assert made.investigates == f"20261126.{LABEL}"
     assert (made.investigation.problem, made.investigation.step) == ("differs", 12)
     assert (made.name, made.time_limit_seconds) == (f"cause of {LABEL} in nightly", 600)
@@ -106,7 +106,7 @@ RECORDED = experiment_spec(
 
 def test_it_has_that_backend_baseline_and_controls_and_the_same_settings():
     made = timed_again(RECORDED, "inductor-forward")
-    assert [made_variant.label for made_variant in made.variants] == [
+    assert [made_arm.label for made_arm in made.arms] == [
         "baseline",
         "control",
         "control-2",

@@ -104,6 +104,6 @@ def test_devices_of_several_machines_count_together() -> None:
 
 def test_a_mode_of_ddp_is_part_of_the_backends_name() -> None:
     text = "inductor:optimize_ddp=python_reducer+scope=forward+fullgraph=true"
-    *_, variant = ExperimentSpec(**TWO, backends=(text,)).variants
-    assert variant.optimize_ddp == "python_reducer"
-    assert variant.label == "inductor-python_reducer-forward-fullgraph_true"
+    *_, arm = ExperimentSpec(**TWO, backends=(text,)).arms
+    assert arm.optimize_ddp == "python_reducer"
+    assert arm.label == "inductor-python_reducer-forward-fullgraph_true"

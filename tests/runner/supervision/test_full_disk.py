@@ -169,7 +169,7 @@ def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk
         block_steps=2,
         cpu_threads=1,
     )
-    run_spec = specs.RunSpec(experiment_id="full", experiment=spec, variant=spec.variants[0])
+    run_spec = specs.RunSpec(experiment_id="full", experiment=spec, arm=spec.arms[0])
     run = RunDir(disk / "runs" / run_spec.run_id)
     run.write_spec(run_spec)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}

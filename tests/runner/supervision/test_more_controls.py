@@ -184,12 +184,12 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
     assert [result.label for result in compared.results] == list(runs)
     few = [warning for warning in compared.warnings if isinstance(warning, FewRounds)]
     assert not any("control-2" in warning.num_rounds for warning in few), "it was timed alone"
-    assert [variant.perturbation_seed for variant in grown.variants] == [0, 0, 0, 1, 2]
+    assert [arm.perturbation_seed for arm in grown.arms] == [0, 0, 0, 1, 2]
 
 
 def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
     spec = experiment("eager", controls=1)
-    assert [variant.label for variant in spec.further_controls] == [
+    assert [arm.label for arm in spec.further_controls] == [
         "control-2",
         "control-3",
         "control-4",
@@ -202,14 +202,14 @@ def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
 
 def test_larger_batches_are_no_reason_for_another_control(data_dir: DataDir) -> None:
     spec = experiment("eager", "eager:batch_times=2", controls=1)
-    runs = [(data_dir.run_dir(f"x.{variant.label}"), variant) for variant in spec.variants]
+    runs = [(data_dir.run_dir(f"x.{arm.label}"), arm) for arm in spec.arms]
     judged = [run.run_id for _, run in judged_runs(spec, None, runs)]
     assert judged == ["x.baseline", "x.control", "x.eager"]
 
 
 def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: DataDir) -> None:
     spec = experiment("eager", controls=1, environments=("a=/a/python", "b=/b/python"))
-    runs = [(data_dir.run_dir(f"x.{variant.label}"), variant) for variant in spec.variants]
+    runs = [(data_dir.run_dir(f"x.{arm.label}"), arm) for arm in spec.arms]
     judged = {
         name: [(role, run.run_id) for role, run in judged_runs(spec, name, runs)] for name in "ab"
     }

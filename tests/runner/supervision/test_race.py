@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import Decision, Race
 from breakeven.runner.supervision.ranking import ERROR_RATE, stake
 
@@ -30,16 +30,16 @@ def on_cuda(*backends: str) -> ExperimentSpec:
     return replace(spec, backends=backends or candidates(spec))
 
 
-def compiled_is_faster(variant: Variant) -> tuple[float, float]:
-    return 1.0, 0.8 if variant.backend else 1.0
+def compiled_is_faster(arm: Arm) -> tuple[float, float]:
+    return 1.0, 0.8 if arm.backend else 1.0
 
 
-def blocks_are_fastest(variant: Variant) -> tuple[float, float]:
-    return 1.0, 0.5 if variant.scope == "blocks" else 0.8 if variant.backend else 1.0
+def blocks_are_fastest(arm: Arm) -> tuple[float, float]:
+    return 1.0, 0.5 if arm.scope == "blocks" else 0.8 if arm.backend else 1.0
 
 
-def labels(variants: Iterable[Variant]) -> list[str]:
-    return [variant.label for variant in variants]
+def labels(arms: Iterable[Arm]) -> list[str]:
+    return [arm.label for arm in arms]
 
 
 def test_a_stake_is_what_fair_bets_come_to_and_a_fair_coin_wins_nothing_in_the_mean() -> None:
@@ -52,11 +52,11 @@ def test_a_stake_is_what_fair_bets_come_to_and_a_fair_coin_wins_nothing_in_the_m
 
 
 def test_settings_that_gain_are_combined() -> None:
-    def speed(variant: Variant) -> tuple[float, float]:
-        share = 0.8 if variant.backend else 1.0
-        share *= 0.9 if variant.optimizer == "fused" else 1.0
-        share *= 0.95 if variant.options.get("cpp_wrapper") else 1.0
-        return 5.0 if variant.backend else 0.0, share
+    def speed(arm: Arm) -> tuple[float, float]:
+        share = 0.8 if arm.backend else 1.0
+        share *= 0.9 if arm.optimizer == "fused" else 1.0
+        share *= 0.95 if arm.options.get("cpp_wrapper") else 1.0
+        return 5.0 if arm.backend else 0.0, share
 
     track = raced(search(), speed)
     assert track.run() == "searched"
@@ -66,9 +66,9 @@ def test_settings_that_gain_are_combined() -> None:
 
 
 def test_a_compiler_that_only_pays_with_cuda_graphs_is_found_although_it_loses_without() -> None:
-    def speed(variant: Variant) -> tuple[float, float]:
-        share = {None: 1.0, "inductor": 0.7, "cudagraphs": 0.4}[variant.backend]
-        replays_inductor = variant.backend == "inductor" and variant.captures_cuda_graphs
+    def speed(arm: Arm) -> tuple[float, float]:
+        share = {None: 1.0, "inductor": 0.7, "cudagraphs": 0.4}[arm.backend]
+        replays_inductor = arm.backend == "inductor" and arm.captures_cuda_graphs
         return 5.0, 0.3 if replays_inductor else share
 
     track = raced(replace(on_cuda(), tune=search().tune), speed)
@@ -81,9 +81,9 @@ def test_a_compiler_that_only_pays_with_cuda_graphs_is_found_although_it_loses_w
 def test_compilers_start_with_a_fused_optimizer_until_it_fails_or_is_slower(
     fused: float | None,
 ) -> None:
-    def speed(variant: Variant) -> tuple[float, float]:
-        share = {None: 1.0, "inductor": 0.5, "cudagraphs": 0.7}[variant.backend]
-        return 1.0, share * (fused or 1.0 if variant.optimizer == "fused" else 1.0)
+    def speed(arm: Arm) -> tuple[float, float]:
+        share = {None: 1.0, "inductor": 0.5, "cudagraphs": 0.7}[arm.backend]
+        return 1.0, share * (fused or 1.0 if arm.optimizer == "fused" else 1.0)
 
     spec = on_cuda(
         "none:optimizer=fused",
@@ -109,18 +109,18 @@ def test_without_a_candidate_that_is_fused_alone_compilers_are_tried_as_they_are
 
 
 def test_equal_candidates_leave_the_training_as_it_is_and_none_is_sought_without_it() -> None:
-    track = raced(search(), lambda variant: (0.0, 1.0))
+    track = raced(search(), lambda arm: (0.0, 1.0))
     assert track.run() == "searched"
     assert (track.race.best, track.race.finalists()) == ("baseline", ())
-    track = raced(search(), lambda variant: (0.0, 1.0))
+    track = raced(search(), lambda arm: (0.0, 1.0))
     track.dies = {"baseline"}
     assert track.run() == "nothing_left"
 
 
 def test_whether_compiling_pays_depends_on_the_length() -> None:
     # 10 s to compile, 2 ms saved a step: even after 5,000 steps.
-    def speed(variant: Variant) -> tuple[float, float]:
-        return (10.0, 0.8) if variant.backend else (0.0, 1.0)
+    def speed(arm: Arm) -> tuple[float, float]:
+        return (10.0, 0.8) if arm.backend else (0.0, 1.0)
 
     short, long = (
         raced(search(("inductor",), steps=steps), speed, noise=0.0) for steps in (4000, 7000)
@@ -143,11 +143,11 @@ def test_a_spent_budget_starts_no_candidate_and_decides_those_that_have_compiled
     """Then only what is worth a confirmation matters, for which a stake of 1/0.05 = 20 suffices. If
     all rounds agree, 7 rounds reach a stake of 2^8/8 = 32. Overtime is a quarter of the budget."""
     spec = limited("inductor", "inductor:scope=blocks")
-    clear = raced(spec, lambda variant: (1.0, 0.5 if variant.backend else 1.0), noise=0.05)
+    clear = raced(spec, lambda arm: (1.0, 0.5 if arm.backend else 1.0), noise=0.05)
     clear.run(max_rounds=4)
     assert clear.race.decide(clear.living, elapsed=110.0).over is not None
     assert labels(clear.race.finalists()) == clear.tried
-    track = raced(spec, lambda variant: (0.0, 1.0), noise=0.05)
+    track = raced(spec, lambda arm: (0.0, 1.0), noise=0.05)
     track.run(max_rounds=4)
     assert len(track.tried) == 1
     assert track.race.decide(track.living, elapsed=124.9).over is None
@@ -165,8 +165,8 @@ def test_a_spent_budget_starts_no_candidate_and_decides_those_that_have_compiled
 def test_a_candidate_that_cannot_compile_before_the_budget_ends_does_not_start() -> None:
     """`inductor-fused` compiled for 30 s, and 20 s are left, so no other compiler starts."""
 
-    def speed(variant: Variant) -> tuple[float, float]:
-        return (30.0, 0.5) if variant.backend else (0.0, 0.9 if variant.optimizer else 1.0)
+    def speed(arm: Arm) -> tuple[float, float]:
+        return (30.0, 0.5) if arm.backend else (0.0, 0.9 if arm.optimizer else 1.0)
 
     slower = "inductor:optimizer=fused+cpp_wrapper=true"
     track = raced(limited(slower, "inductor:optimizer=fused", "none:optimizer=fused"), speed)
@@ -182,8 +182,8 @@ def test_after_a_tenth_of_the_budget_an_undecided_candidate_makes_room_for_one_t
     spec = limited("inductor", "none:optimizer=foreach", *waiting)
     spec = replace(spec, tune=replace(spec.tune, at_once=2))
 
-    def speed(variant: Variant) -> tuple[float, float]:
-        return 0.0, 0.93 if variant.backend else 0.97 if variant.optimizer else 1.0
+    def speed(arm: Arm) -> tuple[float, float]:
+        return 0.0, 0.93 if arm.backend else 0.97 if arm.optimizer else 1.0
 
     track = raced(spec, speed, noise=0.05)
     assert track.run(max_rounds=12, elapsed=5.0) == "unended"
@@ -201,8 +201,8 @@ def test_the_smaller_a_lead_the_more_rounds_a_confirmation_needs() -> None:
     spec = search(("inductor", "inductor:scope=forward"))
     scopes = {"iteration": 0.95, "forward": 1.0}
 
-    def speed(variant: Variant) -> tuple[float, float]:
-        return 0.0, scopes[variant.scope] if variant.backend else 1.0
+    def speed(arm: Arm) -> tuple[float, float]:
+        return 0.0, scopes[arm.scope] if arm.backend else 1.0
 
     track = raced(spec, speed, noise=0.0)
     track.run(max_rounds=4)
@@ -216,14 +216,14 @@ def test_no_candidate_starts_before_the_baseline_is_timed_nor_has_compiled_witho
 ):
     spec = search(("inductor",))
     race = Race(spec)
-    for variant in (*spec.variants, spec.candidates[0]):
-        race.add(variant)
+    for arm in (*spec.arms, spec.candidates[0]):
+        race.add(arm)
     assert race.is_compiling("inductor") and not race.is_compiling("baseline")
     race.take("inductor", {**BLOCK, "compiled": True, "warm_up": True})
     assert not race.is_compiling("inductor")
     race = Race(spec)
-    for variant in spec.variants:
-        race.add(variant)
+    for arm in spec.arms:
+        race.add(arm)
     race.take("baseline", {**BLOCK, "warm_up": True})
     assert joining(race) == []
     race.take("baseline", {**BLOCK, "round": 1})
@@ -232,7 +232,7 @@ def test_no_candidate_starts_before_the_baseline_is_timed_nor_has_compiled_witho
 
 def test_a_fast_candidate_that_computes_wrongly_is_dropped_and_never_combined() -> None:
     track = raced(search(), blocks_are_fastest)
-    track.wrong = {variant.label for variant in track.spec.candidates if variant.scope == "blocks"}
+    track.wrong = {arm.label for arm in track.spec.candidates if arm.scope == "blocks"}
     track.run()
     tried_and_wrong = track.wrong & set(track.tried)
     assert tried_and_wrong and {track.endings[label] for label in tried_and_wrong} == {"wrong"}
@@ -256,8 +256,8 @@ def test_a_best_candidate_whose_losses_become_wrong_loses_its_place_to_a_correct
 def test_the_best_candidate_is_dropped_in_few_of_many_noisy_races() -> None:
     names = ("none:optimizer=fused", "none:optimizer=foreach", "inductor")
 
-    def speed(variant: Variant) -> tuple[float, float]:
-        return 0.0, 0.97 if variant.optimizer == "fused" else 1.0
+    def speed(arm: Arm) -> tuple[float, float]:
+        return 0.0, 0.97 if arm.optimizer == "fused" else 1.0
 
     tracks = [raced(search(names), speed, seed, noise=0.05) for seed in range(50)]
     for track in tracks:
@@ -277,15 +277,15 @@ def larger(*more: str) -> ExperimentSpec:
 def test_a_larger_batch_wins_by_its_time_per_sample() -> None:
     """Twice the samples in 1.8 times the time gain a tenth, four times in 4.4 lose a tenth."""
     shares = {1: 1.0, 2: 0.9, 4: 1.1, 8: 1.2}
-    track = raced(larger(), lambda variant: (0.0, shares[variant.batch_times]))
+    track = raced(larger(), lambda arm: (0.0, shares[arm.batch_times]))
     assert track.run() == "searched"
     assert track.race.best == "none-batch_times_2"
     assert track.endings == {"none-batch_times_4": "loses", "none-batch_times_8": "loses"}
 
 
 def test_batches_grow_while_they_gain_and_the_best_of_the_same_size_is_confirmed_too() -> None:
-    def speed(variant: Variant) -> tuple[float, float]:
-        return 0.0, 0.95 if variant.backend else 0.9 ** (variant.batch_times - 1)
+    def speed(arm: Arm) -> tuple[float, float]:
+        return 0.0, 0.95 if arm.backend else 0.9 ** (arm.batch_times - 1)
 
     track = raced(larger("eager"), speed)
     track.run(max_rounds=1)
@@ -295,7 +295,7 @@ def test_batches_grow_while_they_gain_and_the_best_of_the_same_size_is_confirmed
 
 
 def test_losses_of_a_larger_batch_are_not_those_of_the_baseline_but_must_be_finite() -> None:
-    track = raced(larger("eager"), lambda variant: (0.0, 0.9 if variant.role == "backend" else 1))
+    track = raced(larger("eager"), lambda arm: (0.0, 0.9 if arm.role == "backend" else 1))
     track.wrong = {*labels(track.spec.candidates)}
     track.run()
     assert [label for label, cause in track.endings.items() if cause == "wrong"] == ["eager"]
@@ -313,12 +313,12 @@ def test_losses_are_judged_in_the_precision_in_which_a_script_computes(
     bf16's of 2.5e-4 is as much, of which a fault is at least twice."""
     spec = search(("eager",))
     race = Race(spec)
-    for variant in (*spec.variants, *spec.candidates):
-        race.add(variant)
-        race.take(variant.label, {"kind": "workload", "precision": precision})
+    for arm in (*spec.arms, *spec.candidates):
+        race.add(arm)
+        race.take(arm.label, {"kind": "workload", "precision": precision})
         for step in range(40):
-            loss = 1.001 if variant.role == "backend" else 1.0
-            race.take(variant.label, {"kind": "step", "step": step, "loss": loss})
+            loss = 1.001 if arm.role == "backend" else 1.0
+            race.take(arm.label, {"kind": "step", "step": step, "loss": loss})
     dropped = race.decide({"baseline", "control", "eager"}, elapsed=0.0).dropped
     assert ("eager" in dropped) == ends
 
@@ -326,10 +326,10 @@ def test_losses_are_judged_in_the_precision_in_which_a_script_computes(
 def watched(spec: ExperimentSpec, utilization: float | None = None, **block: Any) -> Race:
     """A race after the baseline's first block. Compiling takes no part of the utilization."""
     race = Race(spec)
-    for variant in spec.variants:
-        race.add(variant)
-        race.take(variant.label, {"kind": "device", "utilization": 0.01})  # before its first block
-        race.take(variant.label, {"kind": "device", "round": 0, "utilization": utilization})
+    for arm in spec.arms:
+        race.add(arm)
+        race.take(arm.label, {"kind": "device", "utilization": 0.01})  # before its first block
+        race.take(arm.label, {"kind": "device", "round": 0, "utilization": utilization})
     race.take("baseline", {**BLOCK, **block})
     return race
 
@@ -365,7 +365,7 @@ def test_what_could_save_less_than_counts_or_the_script_itself_chooses_is_not_tr
 
 def test_how_busy_the_device_is_with_candidates_says_nothing_of_the_baseline() -> None:
     race = watched(on_cuda(), 0.3)
-    race.add(next(variant for variant in on_cuda().candidates if variant.label == "none-fused"))
+    race.add(next(arm for arm in on_cuda().candidates if arm.label == "none-fused"))
     race.take("none-fused", {**BLOCK, "round": 1})
     for number in range(1, 9):
         for label in ("baseline", "none-fused"):
@@ -404,8 +404,8 @@ def test_a_setting_that_gained_without_a_compiler_is_confirmed_with_the_best_com
     )
     forms = {None: 1.0, "for_loop": 0.75, "foreach": 0.7}
 
-    def speed(variant: Variant) -> tuple[float, float]:
-        return (1.0, 0.5) if variant.backend else (0.0, forms[variant.optimizer])
+    def speed(arm: Arm) -> tuple[float, float]:
+        return (1.0, 0.5) if arm.backend else (0.0, forms[arm.optimizer])
 
     track = raced(spec, speed, noise=0.001)
     track.run(max_rounds=2)  # The candidates join after the first.
@@ -429,9 +429,9 @@ def test_a_group_adds_compilers_to_the_most_processes_that_load_data() -> None:
     )
     spec = replace(spec, backends=candidates(spec), compile="together")
     race = Race(spec, 8)
-    for variant in spec.variants:
-        race.add(variant)
-        race.take(variant.label, {"kind": "device", "round": 0, "utilization": 0.1})
+    for arm in spec.arms:
+        race.add(arm)
+        race.take(arm.label, {"kind": "device", "round": 0, "utilization": 0.1})
     race.take("baseline", {**BLOCK, "loading_seconds": 0.9 * BLOCK["seconds"]})
     joined = joining(race)
     assert joined[:3] == [f"none-loader_workers_{number}" for number in (8, 4, 2)]
@@ -448,8 +448,8 @@ def together(
     spec = on_cuda()
     spec = replace(spec, compile="together", tune=replace(spec.tune, steps=steps, at_once=4))
     race = Race(spec, at_once)
-    for variant in spec.variants:
-        race.add(variant)
+    for arm in spec.arms:
+        race.add(arm)
     race.take("baseline", {"kind": "environment", "gpu_memory_bytes": 80 * 2**30})
     race.take("baseline", {**BLOCK, "reserved_memory_bytes": gibibytes * 2**30})
     race.take("baseline", {"kind": "device", "round": 0, "utilization": utilization})
@@ -473,8 +473,8 @@ def test_a_candidate_comes_after_itself_with_cuda_graphs_also_if_these_fail() ->
     """The device waits for half of a step. Of the first group only `none-fused` does not fail."""
     race = together()
     first = race.decide(["baseline", "control"], elapsed=1.0).joining
-    for variant in first:
-        race.add(variant)
+    for arm in first:
+        race.add(arm)
     for number in range(2):
         for label in ("baseline", "none-fused"):
             race.take(label, {**BLOCK, "round": number})
@@ -487,11 +487,11 @@ def test_a_candidate_that_times_kernels_keeps_no_group_waiting_for_its_compilati
     tuned = "coordinate_descent_tuning"
     first = race.decide(["baseline", "control"], elapsed=1.0).joining
     assert first and not any(tuned in label for label in labels(first))
-    for variant in first:
-        race.add(variant)
+    for arm in first:
+        race.add(arm)
         for number in range(20):
-            seconds = 0.02 if variant.label == "inductor-reduce-overhead-fused" else 0.2
-            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
+            seconds = 0.02 if arm.label == "inductor-reduce-overhead-fused" else 0.2
+            race.take(arm.label, {**BLOCK, "round": number, "seconds": seconds})
     for number in range(20):
         race.take("baseline", {**BLOCK, "round": number})
     second = race.decide(["baseline", "control", *labels(first)], elapsed=2.0).joining
@@ -507,13 +507,13 @@ def test_for_a_short_training_candidates_that_compile_quickly_come_first() -> No
     joined = race.decide(["baseline", "control"], elapsed=1.0).joining
     assert labels(joined) == ["none-fused", "inductor-reduce-overhead-blocks-fused"]
     quick = together(steps=4_000)
-    for variant in joined:
-        quick.add(variant)
-        quick.take(variant.label, {**BLOCK, "seconds": 1.1, "compiled": True})
-        quick.take(variant.label, {**BLOCK, "round": 1})
+    for arm in joined:
+        quick.add(arm)
+        quick.take(arm.label, {**BLOCK, "seconds": 1.1, "compiled": True})
+        quick.take(arm.label, {**BLOCK, "round": 1})
     assert "inductor-reduce-overhead-fused" in joining(quick)
-    for variant in joined:
-        race.add(variant)
+    for arm in joined:
+        race.add(arm)
     # Both failed, also the one layer, without the candidate from which it derives.
     assert race.decide(["baseline", "control"], elapsed=2.0).over is None
 
@@ -522,8 +522,8 @@ def test_a_group_waits_until_half_of_its_places_are_free_and_those_before_it_are
     untimed, timed = together(), together()
     for race, rounds in ((untimed, 1), (timed, 2)):
         group = race.decide(["baseline", "control"], elapsed=1.0).joining
-        for variant in group:
-            race.add(variant)
+        for arm in group:
+            race.add(arm)
         for number in range(rounds):
             for label in ("baseline", *labels(group)):
                 race.take(label, {**BLOCK, "round": number})
@@ -554,9 +554,9 @@ def test_whatever_joins_together_fails_or_loses_the_search_ends_with_a_sound_ans
         for candidate in spec.candidates
     }
 
-    def speed(variant: Variant) -> tuple[float, float]:
-        compiling, share = fate[variant.label] if variant.role == "backend" else (0.0, 1.0)
-        return compiling * (variant.backend is not None), share
+    def speed(arm: Arm) -> tuple[float, float]:
+        compiling, share = fate[arm.label] if arm.role == "backend" else (0.0, 1.0)
+        return compiling * (arm.backend is not None), share
 
     noise = Noise(block=0.02, process=0.005)
     track = Track(spec, speed, str(seed), noise, compiling_at_once=chance.randint(1, 8))
@@ -586,14 +586,14 @@ def test_a_clear_winner_is_the_best_after_few_rounds_and_ends_what_is_slower(
     two there are only 3 degrees. With the gap of 0.1 a share must be below 0.807."""
     race, spec = Race(search(("inductor", "aot_eager"))), search(("inductor", "aot_eager"))
     shares = {"inductor": share, "aot_eager": 1.3}
-    for variant in (*spec.variants, *spec.candidates):
-        race.add(variant)
+    for arm in (*spec.arms, *spec.candidates):
+        race.add(arm)
         for number in range(rounds):
             stray = (0.03, -0.03, 0.0 if rounds == 3 else 0.03, -0.03)[number]
-            usual = 0.1 if variant.role == "baseline" else 0.1 * math.exp(stray)
-            seconds = usual * shares.get(variant.label, 1.0)
-            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
-    decision = race.decide(labels([*spec.variants, *spec.candidates]), elapsed=1.0)
+            usual = 0.1 if arm.role == "baseline" else 0.1 * math.exp(stray)
+            seconds = usual * shares.get(arm.label, 1.0)
+            race.take(arm.label, {**BLOCK, "round": number, "seconds": seconds})
+    decision = race.decide(labels([*spec.arms, *spec.candidates]), elapsed=1.0)
     assert race.best == winner
     # It takes 1.3 times as long as the baseline: log(1.3) = 0.262 is more than 0.204.
     assert set(decision.dropped) == ({"aot_eager"} if are_decided else set())
@@ -603,12 +603,12 @@ def test_blocks_that_agree_by_chance_make_no_small_difference_clear() -> None:
     """All blocks of a run are equal. The standard deviation counts as 0.01, and a share of 0.95 is
     not below 0.99 / e^(0.1 + 6 * 0.01 / 2) = 0.869."""
     race, spec = Race(search(("inductor", "aot_eager"))), search(("inductor", "aot_eager"))
-    for variant in (*spec.variants, *spec.candidates):
-        race.add(variant)
+    for arm in (*spec.arms, *spec.candidates):
+        race.add(arm)
         for number in range(4):
-            seconds = 0.1 * {"inductor": 0.95}.get(variant.label, 1.0)
-            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
-    race.decide(labels([*spec.variants, *spec.candidates]), elapsed=1.0)
+            seconds = 0.1 * {"inductor": 0.95}.get(arm.label, 1.0)
+            race.take(arm.label, {**BLOCK, "round": number, "seconds": seconds})
+    race.decide(labels([*spec.arms, *spec.candidates]), elapsed=1.0)
     assert race.best == "baseline"
 
 
@@ -617,12 +617,12 @@ def test_a_candidate_that_lost_to_one_that_became_slow_later_can_still_be_confir
     took 0.8; it has ended."""
     spec = search(("eager", "aot_eager"))
     race = Race(spec)
-    for variant in (*spec.variants, *spec.candidates):
-        race.add(variant)
-        for number in range(4 if variant.label == "aot_eager" else 12):
-            share = {"eager": 0.5 if number < 4 else 1.2, "aot_eager": 0.8}.get(variant.label, 1.0)
+    for arm in (*spec.arms, *spec.candidates):
+        race.add(arm)
+        for number in range(4 if arm.label == "aot_eager" else 12):
+            share = {"eager": 0.5 if number < 4 else 1.2, "aot_eager": 0.8}.get(arm.label, 1.0)
             seconds = 0.1 * share * (1.01 if number % 2 else 1.0)
-            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
+            race.take(arm.label, {**BLOCK, "round": number, "seconds": seconds})
     assert labels(race.finalists()) == ["aot_eager"]
 
 
@@ -635,8 +635,8 @@ def test_blocks_of_slow_steps_are_short_unless_steps_wait_for_data(
 ) -> None:
     """A block of 10 steps takes `seconds`: 0.5 s are 4 steps of 0.15 s, at least 3, at most 10."""
     race, spec = Race(search(("inductor",))), search(("inductor",))
-    for variant in spec.variants:
-        race.add(variant)
+    for arm in spec.arms:
+        race.add(arm)
     assert race.block_steps is None
     race.take("baseline", {**BLOCK, "seconds": 100.0, "compiled": True})
     assert race.block_steps is None
@@ -656,20 +656,20 @@ def test_few_rounds_suffice_for_a_finalist_that_is_far_ahead(
     of 0.080 s are a share of 0.762, those of 0.095 s one of 0.905."""
     spec = search(("inductor",))
     race = Race(spec)
-    for variant in (*spec.variants, *spec.candidates):
-        race.add(variant)
+    for arm in (*spec.arms, *spec.candidates):
+        race.add(arm)
         for number, usual in enumerate((0.100, 0.110, 0.105)):
-            seconds = 0.1 * share if variant.role == "backend" else usual
-            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
+            seconds = 0.1 * share if arm.role == "backend" else usual
+            race.take(arm.label, {**BLOCK, "round": number, "seconds": seconds})
     assert labels(race.finalists()) == (["inductor"] if is_confirmed else [])
 
 
 def test_the_finalists_are_the_two_best_of_different_kinds() -> None:
     """The second best under the same compiler is no finalist, nor the third kind."""
 
-    def speed(variant: Variant) -> tuple[float, float]:
-        share = {"inductor": 0.6, "cudagraphs": 0.7, None: 1.0}[variant.backend]
-        return 1.0 if variant.backend else 0.0, share * (0.9 if variant.optimizer else 1.0)
+    def speed(arm: Arm) -> tuple[float, float]:
+        share = {"inductor": 0.6, "cudagraphs": 0.7, None: 1.0}[arm.backend]
+        return 1.0 if arm.backend else 0.0, share * (0.9 if arm.optimizer else 1.0)
 
     names = ("inductor", "inductor:optimizer=fused", "none:optimizer=fused", "cudagraphs")
     track = raced(on_cuda(*names), speed)
@@ -689,13 +689,13 @@ def test_what_is_about_to_win_is_combined_before_it_has_surely_won() -> None:
         )
     )
     race = Race(replace(spec, tune=replace(spec.tune, at_once=2)))
-    for variant in (*spec.variants, *spec.candidates[:2]):
-        race.add(variant)
+    for arm in (*spec.arms, *spec.candidates[:2]):
+        race.add(arm)
         for number in range(4):
             noisy = 0.04 if number == 3 else 0.01
-            seconds = {"none-foreach": 0.02, "none-fused": noisy}.get(variant.label, 0.1)
-            race.take(variant.label, {**BLOCK, "round": number, "seconds": seconds})
-    joined = race.decide(labels([*spec.variants, *spec.candidates[:2]]), elapsed=1.0).joining
+            seconds = {"none-foreach": 0.02, "none-fused": noisy}.get(arm.label, 0.1)
+            race.take(arm.label, {**BLOCK, "round": number, "seconds": seconds})
+    joined = race.decide(labels([*spec.arms, *spec.candidates[:2]]), elapsed=1.0).joining
     assert race.best == "none-foreach"
     assert labels(joined) == ["inductor-fused"]
 

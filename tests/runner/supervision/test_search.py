@@ -20,7 +20,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import TurnPost
 from breakeven.runner.settings import Prices
 from breakeven.runner.specs import experiment as specs
-from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.supervision.run_process import Reserve
 from breakeven.runner.supervision.search import Search, confirming_steps
 from breakeven.runner.supervision.supervisor import supervise
@@ -97,7 +97,7 @@ def test_what_gains_is_combined_confirmed_by_a_whole_training_and_reported(
     assert "no candidate is left" in text
     # Another supervisor goes on from what the journals say.
     experiment = find_experiment(data_dir, id_of(runs))
-    again = Search(spec, dict(zip(experiment.runs, experiment.variants, strict=True)), 1)
+    again = Search(spec, dict(zip(experiment.runs, experiment.arms, strict=True)), 1)
     decision = again.decide([experiment.runs[0]])
     assert decision.joining == ()
     assert decision.over is not None and decision.over.cause == "searched"

@@ -91,7 +91,7 @@ def test_repeats_race_one_after_the_other_until_they_are_cancelled(data_dir: Dat
     assert rounds(runs["eager-2"]) == rounds(runs["baseline-2"]) == list(range(7, 14))
     ended, claim = runs["eager-1"].read_exit(), runs["eager-2"].read_claim()
     assert ended is not None and claim is not None and ended.time <= claim.time
-    assert [runs[f"eager-{number}"].read_spec().variant.repeat for number in (1, 2)] == [1, 2]
+    assert [runs[f"eager-{number}"].read_spec().arm.repeat for number in (1, 2)] == [1, 2]
 
 
 def test_repeats_that_do_not_fit_together_are_not_tried_again_and_again(data_dir: DataDir) -> None:
@@ -113,7 +113,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
 def test_every_repeat_has_runs_of_its_own_and_steps_for_warm_up_and_rounds() -> None:
     spec = experiment("eager", controls=1, repeats=2)
     labels = ["baseline-1", "control-1", "eager-1", "baseline-2", "control-2", "eager-2"]
-    assert [variant.label for variant in spec.variants] == labels
+    assert [arm.label for arm in spec.arms] == labels
     assert spec.repeats_by_label["eager"] == ("eager-1", "eager-2")
     assert spec.num_steps == 2 * (1 + 15) and spec.evaluates == "never"
     assert ExperimentSpec.from_json(spec.to_json()) == spec

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
         keep_code=True,
         keep_trace=True,
     )
-    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[-1])
+    run_spec = RunSpec(experiment_id="x", experiment=spec, arm=spec.arms[-1])
     run = data_dir.run_dir(run_spec.run_id)
     run.write_spec(run_spec)
     done = subprocess.run(

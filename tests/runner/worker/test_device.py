@@ -122,7 +122,7 @@ def test_blocks_on_the_cpu_have_the_energy_of_the_packages(
 
 
 def a_run(spec: ExperimentSpec) -> RunSpec:
-    return RunSpec(experiment_id="x", experiment=spec, variant=spec.possible_variants[0])
+    return RunSpec(experiment_id="x", experiment=spec, arm=spec.possible_arms[0])
 
 
 @pytest.mark.parametrize(
@@ -444,9 +444,9 @@ def test_a_busy_process_beside_a_run_makes_the_warning_appear(tmp_path: Path) ->
     data_dir = DataDir(tmp_path / "data")
     spec = experiment(backends=(), controls=0)
     spec = replace(spec, training=replace(spec.training, epochs=3))
-    (variant,) = spec.variants
+    (arm,) = spec.arms
     folder = RunDir(data_dir.runs / "x.baseline")
-    folder.write_spec(RunSpec(experiment_id="x", experiment=spec, variant=variant))
+    folder.write_spec(RunSpec(experiment_id="x", experiment=spec, arm=arm))
     usable = len(machine.cpu_allowance().cpus)
     others = [
         subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True)

@@ -32,7 +32,7 @@ def test_it_trains_as_without_a_compiler_and_its_version_is_recorded(
     model = replace(NET["model"], dropout="off")  # such a compiler draws numbers of its own
     spec = experiment(backends=(f"{path}:scope={scope}",), **NET | {"model": model})
     plain = run(spec, tmp_path / "plain")
-    compiled = run(spec, tmp_path / "compiled", spec.variants[-1].label)
+    compiled = run(spec, tmp_path / "compiled", spec.arms[-1].label)
     losses = [[step["loss"] for step in of_kind(events, "step")] for events in (plain, compiled)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-4) and len(losses[0]) == 12
     assert of_kind(compiled, "compile_metrics")

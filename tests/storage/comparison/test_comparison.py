@@ -222,11 +222,11 @@ def test_two_controls_settle_parity_in_bf16(data_dir: DataDir, controls: int, ve
     """The band is 4 x 0.001 wide on either side; 0.012 is three times that."""
     training = TrainingSpec(batch_size=8, precision="bf16")
     spec = experiment_spec(80, controls=controls, training=training)
-    for variant in spec.variants:
-        off = 0.001 if variant.role == "control" else 0.0
+    for arm in spec.arms:
+        off = 0.001 if arm.role == "control" else 0.0
         losses = [loss + off for loss in LOSSES]
-        losses[30] += 0.012 if variant.role == "backend" else 0.0
-        recording = Recording(data_dir.runs, variant.label, spec).claim().start()
+        losses[30] += 0.012 if arm.role == "backend" else 0.0
+        recording = Recording(data_dir.runs, arm.label, spec).claim().start()
         recording.blocks([0.2] * 8, losses).end()
     assert compared(data_dir).result_of("inductor").parity.verdict == verdict
 

@@ -54,7 +54,7 @@ def record(
 
 def ended(data_dir: DataDir, spec: ExperimentSpec = SPEC, **failed: int) -> Comparison:
     """All runs of an experiment, some of which failed after so many steps."""
-    for label in (variant.label for variant in spec.variants):
+    for label in (arm.label for arm in spec.arms):
         state = RunState.FAILED if label in failed else RunState.FINISHED
         record(data_dir, label, failed.get(label, 100), state, spec)
     return compared(data_dir)

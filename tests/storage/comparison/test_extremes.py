@@ -27,13 +27,13 @@ EXTREMES = {
 def test_no_number_of_a_journal_makes_arithmetic_warn(data_dir: DataDir, kind: str) -> None:
     losses, seconds = EXTREMES[kind]
     spec = experiment_spec(num_steps=NUM_STEPS)
-    for variant in spec.variants:
-        is_baseline = variant.role == "baseline"
-        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+    for arm in spec.arms:
+        is_baseline = arm.role == "baseline"
+        run = Recording(data_dir.runs, arm.label, spec).claim().start()
         run.blocks(
             [0.2 if is_baseline else seconds] * 16,
             falling_losses(NUM_STEPS) if is_baseline else losses,
-            3.0 if variant.role == "backend" else 0.0,
+            3.0 if arm.role == "backend" else 0.0,
         )
         run.evaluation(0.8, loss=1.0 if is_baseline else losses[-1]).end()
     with warnings.catch_warnings(), Store.in_memory(data_dir) as store:

@@ -86,9 +86,9 @@ def parities(
     """Of backends of one experiment, those of a number without a test of their random numbers."""
     names = tuple(f"inductor:case={number}" for number in range(len(backends)))
     spec, losses = replace(spec, backends=names), falling_losses(80)
-    for number, variant in enumerate(spec.variants, start=-2):
-        moved = backends[number] if number >= 0 else 1e-5 * (variant.role == "control")
-        run = Recording(folder, variant.label, spec).claim().start(environment=environment)
+    for number, arm in enumerate(spec.arms, start=-2):
+        moved = backends[number] if number >= 0 else 1e-5 * (arm.role == "control")
+        run = Recording(folder, arm.label, spec).claim().start(environment=environment)
         offset = moved.offset if isinstance(moved, Recorded) else moved
         shifted = [loss + offset for loss in losses]
         run.blocks([0.1] * 8, shifted, 3.0 if number >= 0 else 0.0)

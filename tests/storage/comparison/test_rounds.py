@@ -161,11 +161,11 @@ def test_processes_that_add_rounds_are_numbered_after_all_repeats(data_dir: Data
     spec = experiment_spec(
         num_steps=20, block_steps=10, scenario="speed", speed=SpeedSpec(repeats=2)
     )
-    for variant in spec.variants:
-        recording = Recording(data_dir.runs, variant.label, spec).claim().start()
+    for arm in spec.arms:
+        recording = Recording(data_dir.runs, arm.label, spec).claim().start()
         recording.blocks([0.1] * 2, falling_losses(20))
         recording.add_rounds([0.1] * 2)
-        if variant.repeat == 2:
+        if arm.repeat == 2:
             recording.add_rounds([0.1] * 3)
         recording.end()
     with Store.in_memory(data_dir) as store:

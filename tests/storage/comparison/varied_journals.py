@@ -21,10 +21,10 @@ def training(data_dir: DataDir) -> None:
     random = Random(1)
     spec = experiment_spec(NUM_STEPS, backends=tuple(BACKENDS))
     common = [2 * math.exp(-step / 150) + random.gauss(0, 0.05) for step in range(NUM_STEPS)]
-    for variant in spec.variants:
-        own_losses = _apart(common, variant.label, random)
-        run = Recording(data_dir.runs, variant.label, spec).claim().start(padding_share=0.25)
-        compiles = variant.role == "backend"
+    for arm in spec.arms:
+        own_losses = _apart(common, arm.label, random)
+        run = Recording(data_dir.runs, arm.label, spec).claim().start(padding_share=0.25)
+        compiles = arm.role == "backend"
         if compiles:
             run.log.append(
                 "compile_metrics",
@@ -36,7 +36,7 @@ def training(data_dir: DataDir) -> None:
                 guards=random.randrange(9),
             )
             run.log.append("graph_break", step=0, phase="training", reason="print", count=2)
-        _blocks(run, own_losses, BACKENDS.get(variant.label, 1.0), compiles, random)
+        _blocks(run, own_losses, BACKENDS.get(arm.label, 1.0), compiles, random)
         run.end()
 
 
@@ -95,9 +95,9 @@ def speed(data_dir: DataDir) -> None:
     """Three repeats, which differ from each other."""
     random = Random(2)
     spec = speed_spec(repeats=3)
-    for variant in spec.variants:
-        usual = 0.2 * (0.8 if variant.role == "backend" else 1.0) * math.exp(random.gauss(0, 0.02))
-        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+    for arm in spec.arms:
+        usual = 0.2 * (0.8 if arm.role == "backend" else 1.0) * math.exp(random.gauss(0, 0.02))
+        run = Recording(data_dir.runs, arm.label, spec).claim().start()
         run.block([2 * usual] * 2, [2.0, 1.9], warm_up=True)
         for number in range(13):
             seconds = [usual * math.exp(random.gauss(0, 0.03)) for _ in range(2)]
@@ -109,9 +109,9 @@ def cache(data_dir: DataDir) -> None:
     """Pairs of cold and warm processes."""
     random = Random(3)
     spec = experiment_spec(num_steps=20, scenario="cache", cache=CacheSpec(repeats=6))
-    for variant in spec.variants:
-        cold = 0.0 if variant.role == "baseline" else 1.0 if "warm" in variant.label else 5.0
-        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+    for arm in spec.arms:
+        cold = 0.0 if arm.role == "baseline" else 1.0 if "warm" in arm.label else 5.0
+        run = Recording(data_dir.runs, arm.label, spec).claim().start()
         for number in range(2):
             seconds = [0.5 * math.exp(random.gauss(0, 0.05)) for _ in range(10)]
             seconds[0] += cold * (number == 0) * math.exp(random.gauss(0, 0.1))
@@ -122,12 +122,10 @@ def cache(data_dir: DataDir) -> None:
 def accuracy(data_dir: DataDir) -> None:
     """One backend passes, one differs."""
     good, bad = tensor("a"), tensor("b", passed=False, rmse=0.02)
-    for variant in ACCURACY.variants:
-        differs = variant.label == "inductor"
+    for arm in ACCURACY.arms:
+        differs = arm.label == "inductor"
         checked = ("fail_accuracy", [good, bad]) if differs else ("pass", [good])
-        record_accuracy(
-            data_dir, variant.label, {"training": checked, "inference": ("pass", [good])}
-        )
+        record_accuracy(data_dir, arm.label, {"training": checked, "inference": ("pass", [good])})
 
 
 VARIED: dict[str, Callable[[DataDir], None]] = {

@@ -71,9 +71,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
             file.parent.mkdir()
             file.write_text(NET.format(added=added, count=count))
             spec = experiment(file, count)
-            variant = spec.variants[1]
+            arm = spec.arms[1]
             torch._dynamo.utils.clear_compilation_metrics()
-            train(data_dir, RunSpec(experiment_id=name, experiment=spec, variant=variant))
+            train(data_dir, RunSpec(experiment_id=name, experiment=spec, arm=arm))
     with Store.in_memory(data_dir) as store:
         yield store
 

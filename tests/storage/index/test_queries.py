@@ -64,7 +64,7 @@ def test_experiments_come_newest_first_with_what_they_are(data_dir: DataDir) -> 
     assert frame["model"][1] == "builtin:bert-tiny"
 
 
-def test_runs_come_in_the_order_of_the_variants_with_their_progress(data_dir: DataDir) -> None:
+def test_runs_come_in_the_order_of_the_arms_with_their_progress(data_dir: DataDir) -> None:
     spec = experiment_spec(num_steps=40, backends=("zz", "aa"))
     for label in ("zz", "aa", "control", "baseline"):
         Recording(data_dir.runs, label, spec)
@@ -150,7 +150,7 @@ def test_a_run_record_tells_what_ran_where_and_why_it_failed(data_dir: DataDir) 
     with Store.in_memory(data_dir) as store:
         record = queries.run_record(store, recording.run_id)
     assert record.spec == recording.spec
-    assert record.variant.label == "inductor"
+    assert record.arm.label == "inductor"
     assert (record.state, record.reason) == (RunState.FAILED, "exit status 1")
     assert record.error == queries.RunError(name="ValueError", message="no", traceback="Trace\nno")
     assert not record.error.says_what_to_do

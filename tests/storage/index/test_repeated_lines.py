@@ -216,10 +216,10 @@ def test_a_journal_continues_after_its_last_number(tmp_path: Path) -> None:
 def test_a_supervisor_and_a_terminal_count_copies_once(data_dir: DataDir) -> None:
     spec = experiment_spec(num_steps=80)
     runs = {}
-    for variant in spec.variants:
-        run = Recording(data_dir.runs, variant.label, spec).start()
+    for arm in spec.arms:
+        run = Recording(data_dir.runs, arm.label, spec).start()
         run.blocks([0.1] * 8, [1.0] * 80)
-        runs[run.run] = variant
+        runs[run.run] = arm
     watch, progress = JournalWatch(spec, runs), RunProgress(next(iter(runs)), spec)
     for run in runs:
         watch.ending(runs)

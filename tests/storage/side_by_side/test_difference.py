@@ -40,14 +40,14 @@ def record(
     """The baseline takes 0.2 s a step, inductor `seconds`, both to about 1 %; 8 blocks each."""
     spec = experiment_spec(num_steps=80) if spec is None else spec
     random = np.random.default_rng(int(experiment_id[7]))
-    for variant in spec.variants:
-        usual = seconds if variant.role == "backend" else 0.2
-        run = Recording(runs, variant.label, spec, experiment_id).claim()
+    for arm in spec.arms:
+        usual = seconds if arm.role == "backend" else 0.2
+        run = Recording(runs, arm.label, spec, experiment_id).claim()
         run.start(environment=environment, **workload)
         run.blocks(
             list(usual * random.uniform(0.99, 1.01, 8)),
             falling_losses(80),
-            2.0 if variant.role == "backend" else 0.0,
+            2.0 if arm.role == "backend" else 0.0,
         )
         run.evaluation(0.8).end()
 

@@ -37,12 +37,12 @@ def record(
     device: dict[str, str] | None = None,
 ) -> None:
     """What steps of each run take in turn, from the second block on; the first one compiles."""
-    for variant in spec.variants:
-        seconds = step_seconds[variant.role]
+    for arm in spec.arms:
+        seconds = step_seconds[arm.role]
         pattern = [seconds[number % len(seconds)] for number in range(NUM_BLOCKS)]
-        run = Recording(runs, variant.label, spec, experiment_id).claim()
+        run = Recording(runs, arm.label, spec, experiment_id).claim()
         run.start(environment=device or GPU)
-        run.blocks(pattern, falling_losses(80), 2.0 if variant.role == "backend" else 0.0)
+        run.blocks(pattern, falling_losses(80), 2.0 if arm.role == "backend" else 0.0)
         run.evaluation(0.8).end()
 
 

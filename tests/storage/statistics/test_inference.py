@@ -125,8 +125,8 @@ def compared_pairs(
 ) -> Comparison:
     """Backends that train as the baseline, each evaluated both ways after equal parts."""
     spec = replace(spec, backends=tuple(f"inductor:case={n}" for n in range(len(evaluations))))
-    for variant, pairs in zip(spec.variants, ([None], [None], *evaluations), strict=True):
-        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+    for arm, pairs in zip(spec.arms, ([None], [None], *evaluations), strict=True):
+        run = Recording(data_dir.runs, arm.label, spec).claim().start()
         for pair in pairs:
             run.blocks([0.1] * (8 // len(pairs)), LOSSES[run.num_steps :])
             for compiled in (False, True) if pair else ():
@@ -204,7 +204,7 @@ def test_the_precision_is_that_of_the_experiment(data_dir: DataDir) -> None:
 def evaluated(data_dir: DataDir, losses: Sequence[float], controls: int, **splits: Any) -> Any:
     """The result of a backend with these losses, and with evaluations by split."""
     spec = experiment_spec(num_steps=80, controls=controls)
-    for label in (variant.label for variant in spec.variants):
+    for label in (arm.label for arm in spec.arms):
         run = Recording(data_dir.runs, label, spec).claim().start()
         run.blocks([0.1] * 8, losses if label == "inductor" else LOSSES)
         for split, (plain, compiled) in splits.items() if label == "inductor" else ():

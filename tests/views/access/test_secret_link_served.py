@@ -51,8 +51,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     me = ProcessIdentity.from_pid(os.getpid())
     data_dirs = [DataDir(tmp_path_factory.mktemp(name)) for name in ("first", "second")]
     for data_dir in data_dirs:
-        for variant in experiment_spec().variants:
-            Recording(data_dir.runs, variant.label, experiment_spec()).claim(me).start()
+        for arm in experiment_spec().arms:
+            Recording(data_dir.runs, arm.label, experiment_spec()).claim(me).start()
     environment = {HOST_VARIABLE: "0.0.0.0"}
     with (
         served(data_dirs[0], environment=environment) as (first, _),

@@ -12,7 +12,7 @@ from tests.helpers.pages import every_tab, text
 def test_the_verdict_compares_the_environments_in_a_sentence(folder: DataDir) -> None:
     names = ("old=/a/python", "new=/b/python")
     spec = experiment_spec(num_steps=80, block_steps=10, environments=names)
-    for label in (variant.label for variant in spec.variants):
+    for label in (arm.label for arm in spec.arms):
         seconds = {"inductor@old": 0.1, "inductor@new": 0.08}.get(label, 0.2)
         losses = [loss + 1e-5 * label.startswith("control") for loss in falling_losses(80)]
         Recording(folder.runs, label, spec).claim().start().blocks([seconds] * 8, losses).end()

@@ -30,10 +30,10 @@ def record(
     folder: DataDir, spec: ExperimentSpec, backend: list[float], experiment_id: str = EXPERIMENT_ID
 ) -> None:
     """Step times of `inductor` in eight blocks; all other runs take 0.1 s."""
-    for variant in spec.variants:
-        recording = Recording(folder.runs, variant.label, spec, experiment_id).claim()
+    for arm in spec.arms:
+        recording = Recording(folder.runs, arm.label, spec, experiment_id).claim()
         recording.start(environment=ENVIRONMENT)
-        seconds = backend if variant.label == "inductor" else [0.1] * 8
+        seconds = backend if arm.label == "inductor" else [0.1] * 8
         recording.blocks(seconds, falling_losses(80)).end()
 
 

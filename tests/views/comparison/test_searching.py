@@ -58,7 +58,7 @@ def test_launch_searches_for_the_planned_length_among_all_candidates(folder: Dat
     assert (queued.spec.tune.steps, queued.spec.tune.max_seconds) == (12_345, 420)
     assert queued.spec.tune.allow == ("batch",)
     assert queued.spec.backends == candidates(queued.spec)
-    assert [variant.label for variant in queued.variants] == ["baseline", "control"]
+    assert [arm.label for arm in queued.arms] == ["baseline", "control"]
     keep(folder, WITH_GPU)
     app = opened("launch", **{"quick.device": "cuda:0", "quick.precision": "bf16"})
     # Which coarser rounding the form offers depends on the precision of the training.

@@ -91,9 +91,9 @@ def test_figures_are_in_the_archive_as_pictures(race: Store) -> None:
 def record_scenario(data_dir: DataDir, scenario: str, experiment_id: str = EXPERIMENT_ID) -> None:
     """Twenty steps of each run; if caches are compared, compiling takes 8 s cold and 2 s warm."""
     spec = experiment_spec(num_steps=20, scenario=scenario)
-    for variant in spec.variants:
-        run = Recording(data_dir.runs, variant.label, spec, experiment_id).claim().start()
-        compiles = {"cold": 8.0, "warm": 2.0}.get(variant.cache or "", 0.0)
+    for arm in spec.arms:
+        run = Recording(data_dir.runs, arm.label, spec, experiment_id).claim().start()
+        compiles = {"cold": 8.0, "warm": 2.0}.get(arm.cache or "", 0.0)
         run.blocks([0.5, 0.5], [1.0] * 20, compiles).end()
 
 

@@ -24,8 +24,8 @@ IDS = [f"20261122-0930{number:02d}-123456-7f3b" for number in range(MANY + 1)]
 def store(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     spec = experiment_spec(num_steps=20)
     for experiment_id in [EXPERIMENT_ID, *IDS]:
-        for variant in spec.variants:
-            Recording(data_dir.runs, variant.label, spec, experiment_id).claim().start().end()
+        for arm in spec.arms:
+            Recording(data_dir.runs, arm.label, spec, experiment_id).claim().start().end()
     with Store.in_memory(data_dir) as store:
         monkeypatch.setattr(endpoint, "get_store", lambda: store)
         yield store

@@ -99,7 +99,7 @@ def test_gradients_of_zero_fail_where_every_layers_output_is_right(tmp_path: Pat
 def test_correct_backends_pass_in_one_turn(tmp_path: Path, backend: str) -> None:
     turns = TurnsOnPaper()
     spec = experiment(scenario="accuracy", backends=(backend,), **NET)
-    events = run(spec, tmp_path / "events.jsonl", spec.variants[1].label, turns)
+    events = run(spec, tmp_path / "events.jsonl", spec.arms[1].label, turns)
     assert statuses(events) == {"training": "pass", "inference": "pass"}
     assert turns.said == ["ready", "finished"]
     assert of_kind(events, "compile_metrics"), "the backend must have been at work"
@@ -144,7 +144,7 @@ def test_a_baseline_in_half_precision_is_measured_against_double_precision(tmp_p
 def test_dropout_is_off_and_there_is_no_control() -> None:
     spec = experiment(scenario="accuracy", model=specs.ModelSpec(dropout="keep"))
     assert not spec.has_dropout
-    assert [variant.label for variant in spec.variants] == ["baseline", "eager"]
+    assert [arm.label for arm in spec.arms] == ["baseline", "eager"]
 
 
 def test_only_requested_parts_are_checked_by_the_requested_tolerance(tmp_path: Path) -> None:

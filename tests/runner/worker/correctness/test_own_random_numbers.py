@@ -223,9 +223,7 @@ def test_where_no_parity_is_judged_random_numbers_are_not_checked(
 ) -> None:
     """A scenario of whose runs each has something else to do, and one that trains as usual."""
     spec = experiment(**NET, backends=("own_numbers:scope=forward",), scenario=scenario)
-    label = next(
-        variant.label for variant in spec.variants if variant.backend and variant.cache != "warm"
-    )
+    label = next(arm.label for arm in spec.arms if arm.backend and arm.cache != "warm")
     events = run(spec, tmp_path / "journal", label)
     phases = [event["phase"] for event in of_kind(events, "phase")]
     assert phases[-1] == "done" and "checking" not in phases

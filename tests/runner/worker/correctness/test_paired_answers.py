@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch._dynamo import register_backend
 from torch.fx import GraphModule
 
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.training import Precision, TrainingSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.correctness.paired_answers import PairedAnswers, PerturbedRounding
 from breakeven.runner.worker.data.splits import IGNORE, Split, make_split
 from breakeven.runner.worker.model.loaded_workload import (
@@ -55,9 +55,9 @@ def compared_answers(
     precision: Precision = "float32",
     align: Align = align_classes,
 ) -> dict[str, Any]:
-    variant = Variant(label="other", role="backend", backend=backend)
+    arm = Arm(label="other", role="backend", backend=backend)
     mixed = MixedPrecision(TrainingSpec(precision=precision), torch.device("cpu"))
-    inference = Inference(model, mixed, variant, 8, own_loss=False)
+    inference = Inference(model, mixed, arm, 8, own_loss=False)
     pairs = PairedAnswers(align, precision)
     for question in inference.questions(split):
         pairs.add(question, question.answer(compiled=False), question.answer(compiled=True))

@@ -22,10 +22,10 @@ from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.follow_ups import Finding
 from breakeven.runner.specs.scenario_fields import InvestigationSpec
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.investigator import Investigation, _Answered
@@ -242,8 +242,8 @@ def test_a_fault_that_comes_and_goes_names_no_stage_and_no_setting(
     search = Investigation.__new__(Investigation)
     search._context = SimpleNamespace(experiment=SPEC)  # type: ignore[assignment]
     search._wanted, search._finding, search._fault = SPEC.investigation, Finding(), RAISES
-    search._variant = parse_backend(backend)
+    search._arm = parse_backend(backend)
     with pytest.raises(_Answered):
-        search._find_part(lambda stage, variant: outcomes[variant.text].pop(0))
+        search._find_part(lambda stage, arm: outcomes[arm.text].pop(0))
     assert search._finding.cause == "unstable"
     assert not any(outcomes.values())

@@ -12,7 +12,7 @@ import torch
 import torch._inductor.config
 from torch import Tensor, nn
 
-from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.worker.investigation import graphs
 from breakeven.runner.worker.investigation.failing_program import make_program, try_program
 from breakeven.runner.worker.investigation.trial_outcomes import PASSES, Outcome, is_same
@@ -144,9 +144,9 @@ def test_a_fault_that_random_inputs_do_not_show_takes_the_trainings_own() -> Non
     torch._dynamo.register_backend(backend, name="wrong_for_equal_inputs")
     x = torch.randn(5, 7)
     graph = captured(lambda a, b: (a * b).sum(), x, x.clone())
-    variant = parse_backend("wrong_for_equal_inputs")
-    outcome = graphs.GraphTrials(graph, TOLERANCE).outcome(variant)
-    program = make_program(graph, variant, outcome, TOLERANCE, "equal inputs")
+    arm = parse_backend("wrong_for_equal_inputs")
+    outcome = graphs.GraphTrials(graph, TOLERANCE).outcome(arm)
+    program = make_program(graph, arm, outcome, TOLERANCE, "equal inputs")
     assert program is not None
     assert sorted(program.data) == [0, 1]
     assert torch.equal(program.data[0], x)

@@ -65,10 +65,10 @@ def train_all(folder: Path, trainings: list[Training]) -> None:
     group = DistributedGroup(device, str(folder / "meeting"))
     for training in trainings:
         spec = training.spec
-        (variant,) = (v for v in spec.variants if v.label == training.label)
+        (arm,) = (v for v in spec.arms if v.label == training.label)
         journal = folder / training.name
         log = EventLog(journal) if group.rank == 0 else SilentLog()
-        run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
+        run_spec = RunSpec(experiment_id="x", experiment=spec, arm=arm)
         with torch_afresh():
             turns = TurnsOnPaper(training.num_turns)
             run_session(folder_of(journal), run_spec, log, turns, device, group)

@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         devices=("cpu", "cpu"),
         backends=tuple(WAYS.values()),
     )
-    labels = [variant.label for variant in spec.variants if variant.role == "backend"]
+    labels = [arm.label for arm in spec.arms if arm.role == "backend"]
     requests = [Training(name, spec, label) for name, label in zip(WAYS, labels, strict=True)]
     train_together(folder, [Training("plain", spec), *requests])
     return folder

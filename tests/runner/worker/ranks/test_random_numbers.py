@@ -23,7 +23,7 @@ def with_dropout(parallel: str) -> ExperimentSpec:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("numbers")
     spec = with_dropout("ddp")
-    labels = {variant.backend: variant.label for variant in spec.variants if variant.backend}
+    labels = {arm.backend: arm.label for arm in spec.arms if arm.backend}
     requests = [Training(name, spec, label) for name, label in labels.items()]
     train_together(folder, [*requests, Training("parts", with_dropout("fsdp"), "eager")])
     return folder

@@ -103,7 +103,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with torch_afresh():
             run(SAVED, folder / f"begun-{way}", turns=TurnsOnPaper(2))
     compiled = replace(COMPILED, backends=("eager:scope=forward",))
-    requests += [Training("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
+    requests += [Training("compiled-fsdp", together(compiled, "fsdp"), compiled.arms[-1].label)]
     train_together(folder, requests)
     return folder
 

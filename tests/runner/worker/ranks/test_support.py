@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from breakeven.runner.specs.variants import NO_DDP_MODE, DdpMode
+from breakeven.runner.specs.arms import NO_DDP_MODE, DdpMode
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 
@@ -57,7 +57,7 @@ def test_the_modes_of_ddp_are_those_that_torch_knows() -> None:
 
 @pytest.mark.usefixtures("ddp_mode")
 def test_ddp_does_not_know_the_mode_that_is_refused() -> None:
-    """Should this fail, torch has learned it, and `runner/specs/variants.py` may allow it."""
+    """Should this fail, torch has learned it, and `runner/specs/arms.py` may allow it."""
     reduces = {}
     for mode in (*get_args(DdpMode), NO_DDP_MODE):
         torch._dynamo.config.optimize_ddp = mode

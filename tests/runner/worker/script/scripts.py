@@ -116,8 +116,8 @@ def run(
     script = project / "train.py"
     script.write_text(code)
     spec = experiment(script, **changes)
-    (variant,) = (variant for variant in spec.variants if variant.label == label)
-    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
+    (arm,) = (arm for arm in spec.arms if arm.label == label)
+    run_spec = RunSpec(experiment_id="x", experiment=spec, arm=arm)
     place = RunDir(folder / run_spec.run_id)
     assert place.path.exists() == again, "a run of this label has its journal there already"
     if again:

@@ -15,13 +15,13 @@ from torch.fx import GraphModule
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import (
     EvaluationSpec,
     ExperimentSpec,
     ModelSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.compiler import compile_with_backend
 from breakeven.storage.words.recipe import recipe
 from tests.faults.trial import FOLDER as FAULTS
@@ -184,8 +184,8 @@ def test_a_model_without_repeated_blocks_is_refused() -> None:
 
 
 def test_settings_reach_torch_compile() -> None:
-    variant = parse_backend("inductor:epilogue_fusion=false+dynamic=true")
-    assert compile_with_backend.compile_arguments(variant) == {
+    arm = parse_backend("inductor:epilogue_fusion=false+dynamic=true")
+    assert compile_with_backend.compile_arguments(arm) == {
         "backend": "inductor",
         "mode": None,
         "fullgraph": False,
@@ -215,10 +215,10 @@ def in_inference_mode(graph: GraphModule, _inputs: list[Any]) -> Any:
 
 def train(backend: str, *, detached: bool = False) -> None:
     """Forward under the backend, then a loss of it and backward without one."""
-    variant = parse_backend(backend)
+    arm = parse_backend(backend)
     weight = torch.ones(3, requires_grad=True)
-    with compile_with_backend.explained(variant):
-        answer = compile_with_backend.make_compiler(variant)(lambda factor: factor * 2)(weight)
+    with compile_with_backend.explained(arm):
+        answer = compile_with_backend.make_compiler(arm)(lambda factor: factor * 2)(weight)
         ((answer.detach() if detached else answer) ** 2).sum().backward()
 
 

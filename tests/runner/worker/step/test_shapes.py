@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
+from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import EvaluationSpec
-from breakeven.runner.specs.variants import parse_backend
 from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")

@@ -11,8 +11,8 @@ from torch._dynamo import register_backend
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs import experiment as specs
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.step.inference import Inference
@@ -23,7 +23,7 @@ from tests.faults.planted_faults import negated_inference
 from tests.helpers.loop import NET, experiment, folder_of, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
-BASELINE = Variant(label="baseline", role="baseline")
+BASELINE = Arm(label="baseline", role="baseline")
 
 
 def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() -> None:
@@ -161,7 +161,7 @@ def test_answers_that_are_wrong_under_a_compiler_show(
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_answers_of_inductor_differ_by_rounding_alone(tmp_path: Path, precision: Precision) -> None:
     spec = net("inductor:scope=forward", precision)
-    events = run(spec, tmp_path / "e.jsonl", spec.variants[-1].label)
+    events = run(spec, tmp_path / "e.jsonl", spec.arms[-1].label)
     expect_rounding_alone(events)
 
 

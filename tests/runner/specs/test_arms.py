@@ -3,8 +3,8 @@ import re
 import pytest
 
 from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.arms import Arm, parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import Variant, parse_backend
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from breakeven.runner.specs.variants import Variant, parse_backend
 def test_a_backend_is_written_with_its_settings(
     text: str, label: str, settings: dict[str, object]
 ) -> None:
-    expected = Variant(label=label, role="backend", backend=text.partition(":")[0], **settings)  # type: ignore[arg-type]
+    expected = Arm(label=label, role="backend", backend=text.partition(":")[0], **settings)  # type: ignore[arg-type]
     assert parse_backend(text) == expected
 
 
@@ -57,9 +57,9 @@ def test_a_backend_is_written_with_its_settings(
 def test_a_backend_is_named_by_path_if_a_name_without_a_value_follows_the_colon(
     text: str, backend: str, label: str, scope: str
 ) -> None:
-    variant = parse_backend(text)
-    assert (variant.backend, variant.label, variant.scope) == (backend, label, scope)
-    assert variant.path_of_backend == (backend if ":" in backend else None)
+    arm = parse_backend(text)
+    assert (arm.backend, arm.label, arm.scope) == (backend, label, scope)
+    assert arm.path_of_backend == (backend if ":" in backend else None)
     spec = ExperimentSpec(name="trial", backends=(text,))
     assert ExperimentSpec.from_json(spec.to_json()) == spec
     assert spec.paths_of_backends == ((backend,) if ":" in backend else ())
@@ -104,8 +104,8 @@ def test_settings_that_cannot_be_are_refused_with_the_whole_text(text: str, rule
 )
 def test_a_label_can_name_a_folder_whatever_the_settings_are(text: str) -> None:
     spec = ExperimentSpec(name="trial", backends=(text,), controls=0)
-    assert re.fullmatch(r"[A-Za-z0-9][\w.-]{,109}", spec.variants[1].label)
-    assert ExperimentSpec.from_json(spec.to_json()).variants == spec.variants
+    assert re.fullmatch(r"[A-Za-z0-9][\w.-]{,109}", spec.arms[1].label)
+    assert ExperimentSpec.from_json(spec.to_json()).arms == spec.arms
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_a_label_can_name_a_folder_whatever_the_settings_are(text: str) -> None:
 )
 def test_different_backends_have_different_labels(texts: tuple[str, ...]) -> None:
     spec = ExperimentSpec(name="trial", backends=texts, controls=0)
-    assert len({variant.label for variant in spec.variants}) == 1 + len(texts)
+    assert len({arm.label for arm in spec.arms}) == 1 + len(texts)
 
 
 def test_a_setting_may_end_in_the_sign_that_joins_settings() -> None:
-    variant = parse_backend("inductor:cpp.cxx=/usr/bin/g+++cpp.simdlen=8")
-    assert variant.options == {"cpp.cxx": "/usr/bin/g++", "cpp.simdlen": 8}
+    arm = parse_backend("inductor:cpp.cxx=/usr/bin/g+++cpp.simdlen=8")
+    assert arm.options == {"cpp.cxx": "/usr/bin/g++", "cpp.simdlen": 8}
     assert parse_backend("inductor:cpp.cxx=g++").options == {"cpp.cxx": "g++"}
 
 
@@ -146,6 +146,6 @@ def test_a_setting_may_end_in_the_sign_that_joins_settings() -> None:
 def test_modes_and_before_them_options_say_what_is_captured_and_what_compiling_takes(
     backend: str, captures: bool, effort: int
 ) -> None:
-    variant = parse_backend(backend)
-    assert (variant.captures_cuda_graphs, variant.compile_effort) == (captures, effort)
+    arm = parse_backend(backend)
+    assert (arm.captures_cuda_graphs, arm.compile_effort) == (captures, effort)
     assert ExperimentSpec(name="trial", backends=(backend,)).has_dropout is not captures

@@ -55,7 +55,7 @@ DIGEST_DIGITS = 6
 LABEL = re.compile(rf"[A-Za-z0-9][\w.{ENVIRONMENT_MARK}-]*")
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environment")
 """Fields that distinguish runs with the same settings."""
-VARIANT_SETTINGS = (
+ARM_SETTINGS = (
     "scope",
     "mode",
     "fullgraph",
@@ -72,7 +72,7 @@ NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times", "loade
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant(Spec):
+class Arm(Spec):
     """One way to run the workload."""
 
     label: str
@@ -150,7 +150,7 @@ class Variant(Spec):
     @property
     def text(self) -> str:
         """The backend with its settings, as on the command line; `parse_backend` reads it."""
-        chosen = {name: getattr(self, name) for name in VARIANT_SETTINGS}
+        chosen = {name: getattr(self, name) for name in ARM_SETTINGS}
         usual = {field.name: field.default for field in fields(self)}
         changed = {name: value for name, value in chosen.items() if value != usual[name]}
         settings = {**self.options, **changed}
@@ -209,47 +209,45 @@ class Variant(Spec):
         return self.backend == "cudagraphs" or bool(self.options.get("triton.cudagraphs", by_mode))
 
 
-def apply_settings(
-    settings: Settings, variant: Variant, *, on_cuda: bool, draws_freely: bool
-) -> Variant:
-    """The variant with the defaults of `settings`. `draws_freely`: whether a compiler may draw
+def apply_settings(settings: Settings, arm: Arm, *, on_cuda: bool, draws_freely: bool) -> Arm:
+    """The arm with the defaults of `settings`. `draws_freely`: whether a compiler may draw
     random numbers of its own."""
     if settings == "plain":
-        return variant
+        return arm
     by_settings: Options = {}
-    if variant.backend == "inductor":
-        if on_cuda and variant.mode is None:
+    if arm.backend == "inductor":
+        if on_cuda and arm.mode is None:
             by_settings["triton.cudagraphs"] = True
         if draws_freely:
             by_settings["fallback_random"] = False
-    return replace(variant, math_attention="reduced", options={**by_settings, **variant.options})
+    return replace(arm, math_attention="reduced", options={**by_settings, **arm.options})
 
 
-def control(number: int) -> Variant:
+def control(number: int) -> Arm:
     """One of an experiment's controls, counted from 1: `control`, `control-2`, `control-3`."""
     label = "control" if number == 1 else f"control-{number}"
-    return Variant(label=label, role="control", perturbation_seed=number - 1)
+    return Arm(label=label, role="control", perturbation_seed=number - 1)
 
 
-def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Variant]]:
-    """For each repeat a variant with empty caches, and one with the caches of the first."""
+def cold_and_warm(arm: Arm, repeats: int) -> Iterator[tuple[Arm, Arm]]:
+    """For each repeat an arm with empty caches, and one with the caches of the first."""
     for repeat in range(1, repeats + 1):
         cold, warm = (
-            replace(variant, label=f"{variant.label}-{state}-{repeat}", cache=state, repeat=repeat)
+            replace(arm, label=f"{arm.label}-{state}-{repeat}", cache=state, repeat=repeat)
             for state in get_args(CacheState)
         )
         yield cold, warm
 
 
-def expanded(compared: Sequence[Variant], repeats: int) -> Iterator[tuple[str, Variant]]:
+def expanded(compared: Sequence[Arm], repeats: int) -> Iterator[tuple[str, Arm]]:
     """All runs, repeat by repeat, each with the label of its backend.
 
     Repeats are labelled `inductor-1`, `inductor-2`; a single one has no number.
     """
     for repeat in range(1, repeats + 1):
-        for variant in compared:
-            label = variant.label if repeats == 1 else f"{variant.label}-{repeat}"
-            yield variant.label, replace(variant, label=label, repeat=repeat)
+        for arm in compared:
+            label = arm.label if repeats == 1 else f"{arm.label}-{repeat}"
+            yield arm.label, replace(arm, label=label, repeat=repeat)
 
 
 def pythons(environments: Iterable[str]) -> dict[str, str]:
@@ -258,20 +256,20 @@ def pythons(environments: Iterable[str]) -> dict[str, str]:
     return {name: python for name, _, python in (text.partition("=") for text in environments)}
 
 
-def in_each(environments: Iterable[str], variants: Sequence[Variant]) -> list[Variant]:
-    """The variants in every environment: each has a baseline and controls of its own, such as
-    `baseline@torch211`. Without environments, the variants as they are."""
+def in_each(environments: Iterable[str], arms: Sequence[Arm]) -> list[Arm]:
+    """The arms in every environment: each has a baseline and controls of its own, such as
+    `baseline@torch211`. Without environments, the arms as they are."""
     names = list(pythons(environments))
     if not names:
-        return [*variants]
+        return [*arms]
     return [
-        replace(variant, label=f"{variant.label}{ENVIRONMENT_MARK}{name}", environment=name)
+        replace(arm, label=f"{arm.label}{ENVIRONMENT_MARK}{name}", environment=name)
         for name in names
-        for variant in variants
+        for arm in arms
     ]
 
 
-def parse_backend(text: str) -> Variant:
+def parse_backend(text: str) -> Arm:
     """Reads a backend such as `inductor:mode=max-autotune`.
 
     Raises `InvalidSpec` for the field `backends`.
@@ -282,7 +280,7 @@ def parse_backend(text: str) -> Variant:
     is_name = re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name) or BY_PATH.fullmatch(name)
     require(bool(is_name), "backends", text, rule)
     known: dict[str, Any] = {
-        key: settings.pop(key) for key in list(settings) if key in VARIANT_SETTINGS
+        key: settings.pop(key) for key in list(settings) if key in ARM_SETTINGS
     }
     given = {**known, **settings}
     known["allows_breaks"] = known.get("fullgraph") is False
@@ -291,7 +289,7 @@ def parse_backend(text: str) -> Variant:
     require(known.get("optimize_ddp") != NO_DDP_MODE, "backends", text, rule)
     try:
         backend = None if name == NO_COMPILER else name
-        return Variant(
+        return Arm(
             label=_label(name, given), role="backend", backend=backend, options=settings, **known
         )
     except InvalidSpec as error:
@@ -300,16 +298,16 @@ def parse_backend(text: str) -> Variant:
         raise InvalidSpec("backends", text, f"{error.field} {error.rule}") from None
 
 
-def parse_backends(texts: Sequence[str]) -> list[Variant]:
+def parse_backends(texts: Sequence[str]) -> list[Arm]:
     """Reads several backends; different backends never share a label."""
-    by_label: dict[str, Variant] = {}
-    variants = []
+    by_label: dict[str, Arm] = {}
+    arms = []
     for text in texts:
-        variant = parse_backend(text)
-        if by_label.setdefault(variant.label, variant) != variant:
-            variant = replace(variant, label=_marked(variant.label, text))
-        variants.append(variant)
-    return variants
+        arm = parse_backend(text)
+        if by_label.setdefault(arm.label, arm) != arm:
+            arm = replace(arm, label=_marked(arm.label, text))
+        arms.append(arm)
+    return arms
 
 
 def _label(name: str, settings: dict[str, Any]) -> str:
