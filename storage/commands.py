@@ -43,7 +43,7 @@ from breakeven.storage.investigation import (
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.trends import failures_without_series, trends
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.queries.activities import elapsed
+from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.side_by_side.ratios import scalings
 from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.suite.cells import outcomes

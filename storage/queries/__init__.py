@@ -6,7 +6,6 @@ in a result is never missing: NaN means that the loss was not a number.
 """
 
 from breakeven.storage.caches import revision
-from breakeven.storage.queries.activities import activities, costs
 from breakeven.storage.queries.experiments import (
     experiment_spec,
     faults_not_repeated,
@@ -34,3 +33,4 @@ from breakeven.storage.queries.runs import (
     run_record,
     thinned,
 )
+from breakeven.storage.queries.time_use import activities, costs

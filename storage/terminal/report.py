@@ -16,7 +16,7 @@ from breakeven.storage.investigation import COMPILER_CAUSES, Investigation
 from breakeven.storage.numbers.formats import DASH, format_seconds, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
-from breakeven.storage.queries.activities import shown_parts
+from breakeven.storage.queries.time_use import shown_parts
 from breakeven.storage.side_by_side.ratios import (
     Refusal,
     Scaling,
@@ -119,7 +119,7 @@ def causes_report(causes: Sequence[KnownCause]) -> str:
 
 def spent_words(seconds: Mapping[str, float]) -> str:
     """`time: 2 min 5 s (compiling 1 min 20 s, training steps 25 s, loading 20 s)`; empty if no run
-    started. `seconds`: the result of `queries.activities.elapsed`."""
+    started. `seconds`: the result of `queries.time_use.elapsed`."""
     parts = ", ".join(f"{name} {duration(took)}" for name, took in shown_parts(seconds))
     return f"time: {duration(sum(seconds.values()))} ({parts})" if parts else ""
 

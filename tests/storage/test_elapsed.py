@@ -15,7 +15,7 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.activities import elapsed
+from breakeven.storage.queries.time_use import elapsed
 from tests.helpers.journals import EXPERIMENT_ID, GONE, Recording, experiment_spec
 
 T0 = 1_800_000_000.0

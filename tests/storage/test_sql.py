@@ -31,7 +31,7 @@ REVIEWED = {
     },
     "queries/recorded.py": {"table"},
     "queries/runs.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
-    "queries/activities.py": {"doing", "under_way"},
+    "queries/time_use.py": {"doing", "under_way"},
     "team/team_store.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
     # What the operator named in the settings, quoted.

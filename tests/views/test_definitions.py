@@ -13,7 +13,7 @@ from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.library.catalog import compute
 from breakeven.storage.numbers.metrics import NUMBERS, read_chapters, read_definitions
-from breakeven.storage.queries import activities
+from breakeven.storage.queries import time_use
 from breakeven.views.charts import layers as charts
 from breakeven.views.library.table import COLUMNS
 from breakeven.views.parts.downloads import to_html
@@ -233,7 +233,7 @@ def test_every_number_of_a_running_experiment_leads_to_its_definition(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
     for least in ("SHORTEST_SHOWN", "SMALLEST_SHARE"):
-        monkeypatch.setattr(activities, least, 0.0)  # an activity is shown however short it was
+        monkeypatch.setattr(time_use, least, 0.0)  # an activity is shown however short it was
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label, experiment_spec(num_steps=40))
         run.claim(ProcessIdentity.from_pid(1)).start().blocks([0.1, 0.1], [1.0] * 20)

@@ -22,7 +22,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CacheSpec, TrainingSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries import activities
+from breakeven.storage.queries import time_use
 from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.parts import actions, progress
 from breakeven.views.shared import resources, words
@@ -450,7 +450,7 @@ def test_the_page_of_a_race_has_its_verdict_so_far_and_turns_into_it_with_what_t
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
     for least in ("SHORTEST_SHOWN", "SMALLEST_SHARE"):
-        monkeypatch.setattr(activities, least, 0.0)  # however short a phase was
+        monkeypatch.setattr(time_use, least, 0.0)  # however short a phase was
     spec, me = experiment_spec(num_steps=80), ProcessIdentity.from_pid(os.getpid())
     runs = {
         label: Recording(folder.runs, label, spec).claim(me).start()
@@ -499,7 +499,7 @@ def test_a_run_that_is_to_stop_says_so_until_it_has_stopped_and_its_time_never_g
         run.run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
     with Store.in_memory(folder) as store:
         ended = queries.list_runs(store, EXPERIMENT_ID)
-        spent = sum(activities.elapsed(store, EXPERIMENT_ID)[0].values())
+        spent = sum(time_use.elapsed(store, EXPERIMENT_ID)[0].values())
         shown_last = progress.progress(store, EXPERIMENT_ID, ended)
     assert shown_last is not None and shown_last.elapsed == pytest.approx(spent)
     assert "stop_circle: stopped]" in text(app.run())

@@ -17,7 +17,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.storage.compiling.timeline import PHASES, STAGES
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.profiles import Profile
-from breakeven.storage.queries.activities import ELAPSED
+from breakeven.storage.queries.time_use import ELAPSED
 from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import over_steps as score_charts

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.numbers.metrics import METRICS, Metric, axis_unit
 from breakeven.storage.queries import thinned
-from breakeven.storage.queries.activities import ACTIVITY_NAMES
+from breakeven.storage.queries.time_use import ACTIVITY_NAMES
 from breakeven.views.charts import bars
 from breakeven.views.charts.layers import (
     HEIGHT,

@@ -33,7 +33,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.findings import arm_of
-from breakeven.storage.queries.activities import elapsed
+from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.plan import plan_details
 from breakeven.storage.words.recipe import FURTHER, how_to_use

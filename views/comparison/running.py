@@ -22,7 +22,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import recorded_clause, say
-from breakeven.storage.queries.activities import elapsed
+from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.words.causes import KnownCause, known_causes, remedy_text
 from breakeven.storage.words.settings import setting_words
 from breakeven.views.charts import layers as charts

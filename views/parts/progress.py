@@ -17,7 +17,7 @@ from breakeven.storage.comparison.device_warnings import SHARED_CPU
 from breakeven.storage.compiling.timeline import PhaseTimes
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
-from breakeven.storage.queries.activities import ELAPSED, KIND_OF_PHASE, elapsed
+from breakeven.storage.queries.time_use import ELAPSED, KIND_OF_PHASE, elapsed
 from breakeven.storage.remaining import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.views.charts.palette import NEUTRAL, PHASE_DEPTHS, run_looks, run_mark
 from breakeven.views.shared import words

@@ -15,7 +15,7 @@ from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.queries import RunError
-from breakeven.storage.queries.activities import shown_parts
+from breakeven.storage.queries.time_use import shown_parts
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 
