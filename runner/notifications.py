@@ -53,15 +53,15 @@ TREND_COMMAND = (
     "worse>2%",
 )
 """The condition that docs/suites.md proposes for a nightly job."""
-TREND_JUDGED = (0, 1, 5)
+TREND_EXIT_STATUSES = (0, 1, 5)
 """Exit statuses of `breakeven trend` with JSON output."""
 SHOW_COMMAND = (sys.executable, "-m", "breakeven.storage", "show", "--json")
-SHOWN = (0, 1, 3, 4)
+SHOW_EXIT_STATUSES = (0, 1, 3, 4)
 """Exit statuses of `breakeven show` with JSON output."""
 
 
 Kind = Literal["success", "failure", "warning", "info"]
-KINDS: dict[ExperimentState, Kind] = {
+NOTIFICATION_TYPES: dict[ExperimentState, Kind] = {
     ExperimentState.FINISHED: "success",
     ExperimentState.CANCELLED: "info",
 }
@@ -82,11 +82,11 @@ class Notifier:
         """Titles, texts and kinds."""
         for problem in self.problems:
             log.error("%s", problem)
-        if self.is_any:
+        if self.has_addresses:
             threading.Thread(target=self._send_all, name="notifications", daemon=True).start()
 
     @property
-    def is_any(self) -> bool:
+    def has_addresses(self) -> bool:
         """Whether any address can be used."""
         return bool(self._services)
 
@@ -136,21 +136,23 @@ class Notifier:
             for state, arm in zip(states, experiment.arms, strict=True)
             if arm.role == "baseline"
         ]
-        searched = baselines[0] if baselines and experiment.spec.kind.has_candidates else None
-        outcome = ExperimentState.from_runs(states, searched)
+        search_baseline_state = (
+            baselines[0] if baselines and experiment.spec.kind.has_candidates else None
+        )
+        outcome = ExperimentState.from_runs(states, search_baseline_state)
         counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
-        answer = _read_answer(experiment) if with_answer and self.is_any else ""
+        answer = _read_answer(experiment) if with_answer and self.has_addresses else ""
         body = (
             f"{experiment.spec.name} on {experiment.spec.place}: runs: {counts}. {answer}"
             f"`breakeven show {experiment.experiment_id}` prints the comparison."
         )
         title = f"experiment {experiment.experiment_id} ended: {outcome.replace('_', ' ')}"
-        self._put(title, body, KINDS.get(outcome, "failure"))
+        self._put(title, body, NOTIFICATION_TYPES.get(outcome, "failure"))
 
     def trends_broke(self, data_dir: DataDir, ended: Collection[str]) -> None:
         """Notifies of each series that became worse with one of these experiments. Reads trends in
         a process of low priority; call it only while no measurement runs."""
-        if not self.is_any or not ended:
+        if not self.has_addresses or not ended:
             return
         try:
             for series in _read_trends(data_dir):
@@ -171,7 +173,7 @@ class Notifier:
             time.sleep(0.02)
 
     def _put(self, title: str, body: str, kind: Kind) -> None:
-        if not self.is_any:
+        if not self.has_addresses:
             return
         try:
             self._waiting.put_nowait((title, body, kind))
@@ -212,7 +214,7 @@ class Notifier:
 def _read_trends(data_dir: DataDir) -> list[dict[str, Any]]:
     """The series of all trends; raises `OSError`, `ValueError` or `subprocess.TimeoutExpired`."""
     series: list[dict[str, Any]] = _read_json(
-        TREND_COMMAND, data_dir, TREND_JUDGED, TREND_LIMIT_SECONDS
+        TREND_COMMAND, data_dir, TREND_EXIT_STATUSES, TREND_LIMIT_SECONDS
     )
     return series
 
@@ -221,7 +223,7 @@ def _read_answer(experiment: Experiment) -> str:
     """The sentence that page and terminal show, and a space; empty without an answer."""
     command = (*SHOW_COMMAND, experiment.experiment_id)
     try:
-        shown = _read_json(command, experiment.data_dir, SHOWN, ANSWER_LIMIT_SECONDS)
+        shown = _read_json(command, experiment.data_dir, SHOW_EXIT_STATUSES, ANSWER_LIMIT_SECONDS)
         return f"{shown['answer']['words']} " if shown.get("answer") else ""
     except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
         log.error("the answer could not be read: %s", mask(printable(error, 500)))

@@ -73,11 +73,11 @@ from breakeven.storage.terminal.report import (
     report,
     spent_words,
 )
+from breakeven.storage.words.answer import answer_words, plan_details
 from breakeven.storage.words.causes import known_causes
 from breakeven.storage.words.compiling import NO_LADDER
 from breakeven.storage.words.investigation import issue, remedies
 from breakeven.storage.words.issues import has_issue, slow_issue, slower
-from breakeven.storage.words.plan import answer_words, plan_details
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.storage.words.suite import other_conditions
 

@@ -15,7 +15,7 @@ from breakeven.storage.numbers.formats import format_passes, format_share
 from breakeven.storage.remaining import earlier_costs, expected_seconds, never_compiled
 from breakeven.views.access import permissions
 from breakeven.views.access.errors import error_words
-from breakeven.views.comparison.answers import listed
+from breakeven.views.comparison.headline import listed
 from breakeven.views.form import uploads
 from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted, requested, show_again

@@ -63,7 +63,7 @@ def code_hashes(spec: ExperimentSpec) -> set[str]:
     """A hash for each piece of code that the specification names: scripts with their folder and
     arguments, which may have secrets, files, backends by path, and Pythons."""
     folder = spec.script.folder and str(_resolved(spec.script.folder))
-    pieces = [["file", _resolved(path), name] for path, name in map(_split, spec.user_code)]
+    pieces = [["file", _resolved(path), name] for path, name in map(_path_and_name, spec.user_code)]
     if spec.model.script is not None:
         pieces.append(["script", _resolved(spec.model.script), folder, *spec.script.arguments])
     pieces += [["backend", path] for path in spec.paths_of_backends]
@@ -72,7 +72,7 @@ def code_hashes(spec: ExperimentSpec) -> set[str]:
     return {hashlib.sha256(text.encode()).hexdigest() for text in texts}
 
 
-def _split(source: str) -> tuple[str, str]:
+def _path_and_name(source: str) -> tuple[str, str]:
     """The path and the name of `path.py:name`; a script has no name."""
     path, _, name = source.rpartition(":") if USER_CODE.fullmatch(source) else (source, "", "")
     return path, name

@@ -111,7 +111,7 @@ def _restore(data_dir: DataDir, options: argparse.Namespace) -> int:
         return "restored"
 
     for deleted in () if options.experiments else trash.deleted_experiments(data_dir):
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(deleted.deleted))
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(deleted.deleted_at))
         tell(f"{printable(deleted.experiment_id)}  deleted {when}  {printable(deleted.name)}")
     return for_all(options.experiments, restore)
 

@@ -20,12 +20,12 @@ DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deleted:
+class DeletedExperiment:
     """An experiment in the trash."""
 
     experiment_id: str
     folder: Path
-    deleted: float
+    deleted_at: float
     """Seconds since the epoch."""
 
     @property
@@ -76,18 +76,20 @@ def restore(data_dir: DataDir, experiment_id: str) -> None:
         log_action(data_dir.logs, "restore", experiment_id)
 
 
-def deleted_experiments(data_dir: DataDir) -> list[Deleted]:
+def deleted_experiments(data_dir: DataDir) -> list[DeletedExperiment]:
     """The deleted experiments in the trash, the latest first."""
     experiments = []
     with suppress(OSError), os.scandir(data_dir.trash) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 experiment_id = entry.name.partition(".")[0]
-                deleted = entry.stat(follow_symlinks=False).st_mtime
+                deleted_at = entry.stat(follow_symlinks=False).st_mtime
                 experiments.append(
-                    Deleted(experiment_id=experiment_id, folder=Path(entry.path), deleted=deleted)
+                    DeletedExperiment(
+                        experiment_id=experiment_id, folder=Path(entry.path), deleted_at=deleted_at
+                    )
                 )
-    return sorted(experiments, key=lambda experiment: experiment.deleted, reverse=True)
+    return sorted(experiments, key=lambda experiment: experiment.deleted_at, reverse=True)
 
 
 def empty_trash(data_dir: DataDir) -> int:
@@ -129,7 +131,7 @@ def _new_folder(data_dir: DataDir, experiment_id: str, runs: list[RunDir]) -> Pa
 def _remove_old(data_dir: DataDir, days: float = TRASH_DAYS) -> int:
     limit = time.time() - days * DAY_SECONDS
     old = [
-        experiment for experiment in deleted_experiments(data_dir) if experiment.deleted <= limit
+        experiment for experiment in deleted_experiments(data_dir) if experiment.deleted_at <= limit
     ]
     for experiment in old:
         remove_tree(experiment.folder)

@@ -247,7 +247,7 @@ class _QueueWorker:
 
     def _report_end(self, experiment_id: str) -> None:
         self.worked_at.add(experiment_id)
-        if self.notifier.is_any:
+        if self.notifier.has_addresses:
             with suppress(RunnerError):  # The experiment was deleted, or its folders are damaged.
                 # It may have more controls than when it began.
                 experiment = find_experiment(self._data_dir, experiment_id)

@@ -90,7 +90,7 @@ from breakeven.storage.statistics.speedups import (
     speed_verdict,
 )
 
-KINDS = (
+STORED_CLASSES = (
     StoredComparison,
     Result,
     Across,
@@ -127,7 +127,7 @@ def compare(store: Store, experiment_id: str) -> Comparison:
     )
 
 
-@stored("comparison", *KINDS)
+@stored("comparison", *STORED_CLASSES)
 def _judged(store: Store, experiment_id: str) -> StoredComparison:
     return _compare(store, experiment_id)
 

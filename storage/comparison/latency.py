@@ -173,24 +173,28 @@ def _step_seconds(processes: Sequence[RunNumbers | None]) -> float | None:
     return float(np.mean(known)) if len(known) == len(step_seconds) else None
 
 
-def why_silent(silent: Sequence[Result]) -> list[str]:
+def why_no_latency(results_without_latency: Sequence[Result]) -> list[str]:
     """Sentences on the processes without a latency, for the terminal and pages. If such a process
     compiled, it has no later step that shows the duration without compiling."""
-    blind = [result.label for result in silent if result.graphs.has_compiled]
-    idle = [result.label for result in silent if not result.graphs.has_compiled]
+    without_later_step = [
+        result.label for result in results_without_latency if result.graphs.has_compiled
+    ]
+    never_compiled = [
+        result.label for result in results_without_latency if not result.graphs.has_compiled
+    ]
     sentences = []
-    if blind:
+    if without_later_step:
         sentences.append(
-            f"{listed(blind)} finished, but no step came after the turns that compiled, so nothing "
-            "tells what a step takes without compiling: ask for more steps (cache.steps) or for "
-            "shorter turns (block_steps)."
+            f"{listed(without_later_step)} finished, but no step came after the turns that "
+            "compiled, so nothing tells what a step takes without compiling: ask for more steps "
+            "(cache.steps) or for shorter turns (block_steps)."
         )
-    if idle:
-        sentences.append(f"{listed(idle)} finished without having compiled anything.")
+    if never_compiled:
+        sentences.append(f"{listed(never_compiled)} finished without having compiled anything.")
     return sentences
 
 
-def numbers(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
+def latency_table(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
     """A row of numbers for each backend; infinity means never."""
     return pd.DataFrame(
         [
@@ -209,7 +213,7 @@ def numbers(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
     )
 
 
-def processes(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
+def process_table(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
     """backend, repeat, cache (cold or warm), seconds: one row per process."""
     rows = [
         {"backend": latency.backend, "repeat": repeat, "cache": cache, "seconds": seconds}
@@ -220,17 +224,17 @@ def processes(latencies: Sequence[ColdWarm]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["backend", "repeat", "cache", "seconds"])
 
 
-def phases(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
+def phase_table(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
     """backend, cache, phase, seconds: the median time of each phase over the repeats."""
-    places = {
+    backend_and_cache_by_label = {
         arm.label: (backend, cache)
         for backend, cold, warm in spec.cold_and_warm
         for cache, arm in (("cold", cold), ("warm", warm))
     }
-    placed = by_run[by_run["label"].isin(places)]
-    placed = placed.assign(
-        backend=[places[label][0] for label in placed["label"]],
-        cache=[places[label][1] for label in placed["label"]],
+    labelled_phases = by_run[by_run["label"].isin(backend_and_cache_by_label)]
+    labelled_phases = labelled_phases.assign(
+        backend=[backend_and_cache_by_label[label][0] for label in labelled_phases["label"]],
+        cache=[backend_and_cache_by_label[label][1] for label in labelled_phases["label"]],
     )
     keys = ["backend", "cache", "phase"]
-    return placed.groupby(keys, sort=False, as_index=False)["seconds"].median()
+    return labelled_phases.groupby(keys, sort=False, as_index=False)["seconds"].median()

@@ -12,7 +12,7 @@ from typing import Literal
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.ladder import RUNGS, Rung, find_rung
 from breakeven.storage.caches import memo, revision, stored
-from breakeven.storage.comparison.comparison import KINDS, compare
+from breakeven.storage.comparison.comparison import STORED_CLASSES, compare
 from breakeven.storage.comparison.correctness import Check, checks
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.pairs import beside, speedup_of
@@ -120,7 +120,7 @@ class Ladder:
 
 
 @memo(revision)
-@stored("ladder", Ladder, RungResult, Rung, Check, *KINDS)
+@stored("ladder", Ladder, RungResult, Rung, Check, *STORED_CLASSES)
 def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     """The ladder from the experiment's present data; None if it has fewer than two rungs, compares
     caches, or has a failed baseline. Raises `NotInStore`."""

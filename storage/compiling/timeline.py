@@ -33,7 +33,7 @@ COLUMNS = (
     "begin",
     "seconds",
     "thread",
-    "waited",
+    "gap_seconds",
 )
 
 
@@ -42,8 +42,8 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
 
     frame: `forward [0/0]`, the function and the compilation's id; place: `file:line` of the
     function; stage: its displayed name; begin: seconds since the run's first compilation began,
-    without the time between compilations, in which the run trained or waited for its turn; waited:
-    seconds omitted in this way before this row. Empty if the journal has no spans.
+    without the time between compilations, in which the run trained or waited for its turn;
+    gap_seconds: seconds omitted in this way before this row. Empty if the journal has no spans.
     """
     spans = queries.compile_spans(store, experiment_id)
     spans = spans[(spans["run_id"] == run_id) & spans["stage"].isin(list(STAGES))]
@@ -60,7 +60,7 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
     }
     # The time without compiling before each start, in total.
     ends = (spans["start"] + spans["seconds"]).cummax().shift()
-    left_out = (spans["start"] - ends).clip(lower=0.0).fillna(0.0).cumsum()
+    gap_seconds = (spans["start"] - ends).clip(lower=0.0).fillna(0.0).cumsum()
     return pd.DataFrame(
         {
             "frame": [
@@ -71,10 +71,10 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
             "phase": spans["phase"],
             "stage": spans["stage"].map(STAGES),
             "name": spans["name"],
-            "begin": spans["start"] - spans["start"].iloc[0] - left_out,
+            "begin": spans["start"] - spans["start"].iloc[0] - gap_seconds,
             "seconds": spans["seconds"],
             "thread": spans["thread"].fillna(0).astype(int),
-            "waited": left_out,
+            "gap_seconds": gap_seconds,
         }
     ).reset_index(drop=True)
 
@@ -96,24 +96,28 @@ def phases_by_run(store: Store, experiment_id: str) -> pd.DataFrame:
     frames = queries.compile_metrics(store, experiment_id)
     frames = frames[(frames["phase"] == "training") & (frames["attempt"] == 1)]
     keys = ["run_id", "label", "role"]
-    alone = pd.concat([frames[keys], taken_apart(frames)], axis="columns")
-    summed = alone.groupby(keys, sort=False, as_index=False).sum()
+    exclusive_seconds = pd.concat([frames[keys], exclusive_phase_seconds(frames)], axis="columns")
+    summed = exclusive_seconds.groupby(keys, sort=False, as_index=False).sum()
     return summed.melt(keys, var_name="phase", value_name="seconds")
 
 
-def taken_apart(frames: pd.DataFrame) -> pd.DataFrame:
+def exclusive_phase_seconds(frames: pd.DataFrame) -> pd.DataFrame:
     """One row per frame, a column per phase: its time minus that of the inner phases.
 
     Times that torch does not report are 0. A backward pass that is compiled later is a separate
     frame, whose total is the time of AOTAutograd.
     """
-    within = frames[list(PHASES.values())].astype(float).copy()
-    is_backward = within["aot_seconds"].isna() & frames["function"].isna()
-    within.loc[is_backward, "aot_seconds"] = within["total_seconds"]
+    inclusive_seconds = frames[list(PHASES.values())].astype(float).copy()
+    is_backward = inclusive_seconds["aot_seconds"].isna() & frames["function"].isna()
+    inclusive_seconds.loc[is_backward, "aot_seconds"] = inclusive_seconds["total_seconds"]
     # A phase that torch omits, such as Inductor's after a cache hit, may still have inner phases.
-    within = within.fillna(0.0).iloc[:, ::-1].cummax(axis="columns").iloc[:, ::-1]
-    alone = within - within.shift(-1, axis="columns", fill_value=0.0)
-    return alone.set_axis(list(PHASES), axis="columns")
+    inclusive_seconds = (
+        inclusive_seconds.fillna(0.0).iloc[:, ::-1].cummax(axis="columns").iloc[:, ::-1]
+    )
+    exclusive_seconds = inclusive_seconds - inclusive_seconds.shift(
+        -1, axis="columns", fill_value=0.0
+    )
+    return exclusive_seconds.set_axis(list(PHASES), axis="columns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +128,13 @@ class PhaseTimes:
     since: pd.Timestamp | None
     """Beginning of the present compilation, minus the time of earlier graphs without a report; None
     while nothing compiles."""
-    now: dict[str, float]
-    last: dict[str, float]
+    seconds_by_phase: dict[str, float]
+    earlier_seconds_by_phase: dict[str, float]
 
     def phase_after(self, seconds: float) -> str | None:
         """The phase of the earlier run after this time, if phases follow one another; None after
         the last phase, and without an earlier run."""
-        for phase, took in self.last.items():
+        for phase, took in self.earlier_seconds_by_phase.items():
             seconds -= took
             if seconds < 0:
                 return phase
@@ -145,21 +149,30 @@ def phase_times(
     `runs`: rows of `storage.queries.list_runs`; `earlier`: the result of `earlier_costs`; the first
     experiment in it with such a run counts.
     """
-    now = _by_label(store, experiment_id)
+    seconds_by_label = _by_label(store, experiment_id)
     times = []
     for run in runs.itertuples():
         label, since = str(run.label), run.compiling_since
         # Phases divide the compile latency, which excludes compiling for an evaluation.
         since = None if pd.isna(since) or run.phase in ("evaluating", "checking") else since
-        if since is not None and label not in now:
+        if since is not None and label not in seconds_by_label:
             since -= pd.Timedelta(seconds=run.compiled_seconds)
-        if label in now or since is not None:
-            last = _last(store, label, earlier)
-            times.append(PhaseTimes(label=label, since=since, now=now.get(label, {}), last=last))
+        if label in seconds_by_label or since is not None:
+            earlier_seconds_by_phase = _earlier_seconds_by_phase(store, label, earlier)
+            times.append(
+                PhaseTimes(
+                    label=label,
+                    since=since,
+                    seconds_by_phase=seconds_by_label.get(label, {}),
+                    earlier_seconds_by_phase=earlier_seconds_by_phase,
+                )
+            )
     return times
 
 
-def _last(store: Store, label: str, earlier: Sequence[Costs]) -> dict[str, float]:
+def _earlier_seconds_by_phase(
+    store: Store, label: str, earlier: Sequence[Costs]
+) -> dict[str, float]:
     for costs in earlier:
         run = costs.run_costs(label)
         if run is not None and run.compile_seconds and costs.experiment_id:

@@ -17,7 +17,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import WHICH_RUN
 from breakeven.storage import queries
-from breakeven.storage.compiling.timeline import PHASES, taken_apart
+from breakeven.storage.compiling.timeline import PHASES, exclusive_phase_seconds
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.queries import RunRecord
@@ -157,7 +157,7 @@ def compile_difference(first: CompiledRun, other: CompiledRun) -> list[Differing
 
 def phases(first: CompiledRun, other: CompiledRun) -> pd.DataFrame:
     """phase, run, other: seconds of each phase without its inner phases, over all frames."""
-    seconds = [taken_apart(run.frames).sum() for run in (first, other)]
+    seconds = [exclusive_phase_seconds(run.frames).sum() for run in (first, other)]
     return pd.DataFrame(
         {
             "phase": list(PHASES),

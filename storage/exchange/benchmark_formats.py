@@ -21,7 +21,7 @@ from breakeven.storage.comparison.evidence import counted
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.errors import NotExportable
-from breakeven.storage.exchange.table_files import to_csv
+from breakeven.storage.exchange.csv_and_parquet import to_csv
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.profile.findings import arm_of

@@ -33,7 +33,7 @@ from breakeven.storage.errors import ImportUnusable, NotExportable
 from breakeven.storage.exchange.archives import USUAL, Limits, plain_parts, unpack
 from breakeven.storage.index.folders import count_left_out
 
-UNCHANGING = (1980, 1, 1, 0, 0, 0)
+FIXED_FILE_TIME = (1980, 1, 1, 0, 0, 0)
 """Time stamp of all files in an archive, so that equal runs give equal archives."""
 LOCK_PATIENCE_SECONDS = 10.0
 INCOMING = ".incoming-"
@@ -68,7 +68,7 @@ def pack(
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for folder in sorted(folders):
             for name in _files_of(RunDir(folder), max_artifact_bytes):
-                entry = zipfile.ZipInfo(f"{folder.name}/{name}", UNCHANGING)
+                entry = zipfile.ZipInfo(f"{folder.name}/{name}", FIXED_FILE_TIME)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 with RunDir(folder).open(name) as file, packed.open(entry, "w") as target:
                     unpacked += file.seek(0, os.SEEK_END)

@@ -28,7 +28,9 @@ from breakeven.storage.index.folders import FolderScan, IndexedRun
 from breakeven.storage.index.lines import Lines
 from breakeven.storage.index.watch import Watch
 
-SCHEMA = Path(__file__).with_name("schema.sql").read_text()
+SCHEMA = "".join(
+    Path(__file__).with_name(name).read_text() for name in ("schema.sql", "steady_steps.sql")
+)
 EVENT_TABLES = {
     "phase": "phases",
     "environment": "environments",

@@ -30,7 +30,7 @@ from breakeven.storage import queries
 from breakeven.storage.caches import Revision, memo, read_stored
 from breakeven.storage.exchange.imports import imported, imported_version
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.summary import KINDS, BackendSummary, Summary, summarize
+from breakeven.storage.library.summary import STORED_CLASSES, BackendSummary, Summary, summarize
 from breakeven.storage.numbers.formats import format_verdict
 
 SHARE_OF_SIZES = 0.2
@@ -96,7 +96,7 @@ def catalog(store: Store) -> pd.DataFrame:
 @memo(catalog_version, shared=True)
 def summaries(store: Store) -> dict[str, Summary]:
     """All stored summaries by experiment, the newest first."""
-    stored = read_stored(store, "summary", KINDS)
+    stored = read_stored(store, "summary", STORED_CLASSES)
     listed = queries.list_experiments(store)
     keys = zip(listed["experiment_id"], listed["revision"], listed["num_runs"], strict=True)
     return {

@@ -124,17 +124,17 @@ class Summary:
         return next((verdict for verdict in WORST_FIRST if verdict in verdicts), None)
 
 
-KINDS = (Summary, BackendSummary)
+STORED_CLASSES = (Summary, BackendSummary)
 
 
 @memo(revision)
-@stored("summary", *KINDS)
+@stored("summary", *STORED_CLASSES)
 def summarize(store: Store, experiment_id: str) -> Summary:
     """The summary of an experiment's present data; with a `problem` if it cannot be compared.
     Raises `NotInStore`."""
     spec = queries.experiment_spec(store, experiment_id)
     try:
-        summary = READERS[spec.kind.compares](store, experiment_id)
+        summary = SUMMARIZERS[spec.kind.compares](store, experiment_id)
     except Exception as error:  # One broken experiment must not hide the others.
         summary = Summary(problem=printable(f"{type(error).__name__}: {error}"))
     return replace(summary, workload=workload_key(spec))
@@ -244,7 +244,7 @@ def _of_causes(store: Store, experiment_id: str) -> Summary:
     return Summary()
 
 
-READERS: dict[Compared, Callable[[Store, str], Summary]] = {
+SUMMARIZERS: dict[Compared, Callable[[Store, str], Summary]] = {
     "runs": _of_runs,
     "tensors": _of_tensors,
     "caches": _of_caches,

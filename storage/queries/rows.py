@@ -60,7 +60,7 @@ def rows(
 ) -> pd.DataFrame:
     """run_id, label, role and columns of the experiment's rows, in the order of the arms.
 
-    `source`: a table of events, or a query in parentheses or a view of `schema.sql`, both with the
+    `source`: a table of events, or a query in parentheses or a view of the index, both with the
     experiment's number as parameter `$1`; `parameters` are `$2` and so on. If all `event_tables`
     are empty, the query or view has no rows. `many`: one row per step or block, so the three texts
     are categories.

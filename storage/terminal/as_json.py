@@ -20,6 +20,7 @@ from breakeven.storage.investigation import Investigation
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.profile.profiles import Profile
+from breakeven.storage.words.answer import answer_words
 from breakeven.storage.words.causes import KnownCause, remedy_text
 from breakeven.storage.words.environments import environment_sentences
 from breakeven.storage.words.findings import (
@@ -31,7 +32,6 @@ from breakeven.storage.words.findings import (
 )
 from breakeven.storage.words.investigation import facts, issue
 from breakeven.storage.words.parity import parity_words
-from breakeven.storage.words.plan import answer_words
 
 INFINITE, NAN, NEVER = "infinite", "nan", "never"
 """Texts for numbers that JSON lacks; an infinite break-even is `NEVER`."""

@@ -6,7 +6,7 @@ from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.correctness import PASS, Check
-from breakeven.storage.comparison.latency import ColdWarm, why_silent
+from breakeven.storage.comparison.latency import ColdWarm, why_no_latency
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import Ladder
 from breakeven.storage.compiling.two_runs import CompiledRun, compile_difference, phases
@@ -28,6 +28,7 @@ from breakeven.storage.side_by_side.sides import (
 )
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.layout import aligned_table
+from breakeven.storage.words.answer import break_even_in_full, doubt_of_saving, speed_reason
 from breakeven.storage.words.caches import starts_words
 from breakeven.storage.words.causes import KnownCause, remedy_text
 from breakeven.storage.words.compiling import (
@@ -55,7 +56,6 @@ from breakeven.storage.words.issues import (
     has_issue,
 )
 from breakeven.storage.words.parity import parity_text, parity_words
-from breakeven.storage.words.plan import break_even_in_full, doubt_of_saving, speed_reason
 from breakeven.storage.words.side_by_side import (
     SHOWN,
     _speed_rows,
@@ -139,7 +139,7 @@ def caches_report(
         for pair in pairs
     ]
     planned = [f"plan for {num_steps:,} steps: {pair}" for pair in starts_words(pairs, num_steps)]
-    return "\n".join([*lines, *planned, *why_silent(silent)])
+    return "\n".join([*lines, *planned, *why_no_latency(silent)])
 
 
 def _metric(name: str) -> Cell:

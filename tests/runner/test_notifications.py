@@ -139,7 +139,7 @@ def test_an_address_that_is_none_is_named_by_its_number_and_the_others_are_used(
     assert "canary" not in "".join(notifier.problems)
     assert notifier.send_test() is None
     assert receiver.received[0]["message"] == "Notifications arrive."
-    assert not Notifier("").is_any and not Notifier("canary0123456789").is_any
+    assert not Notifier("").has_addresses and not Notifier("canary0123456789").has_addresses
 
 
 @pytest.mark.slow

@@ -7,7 +7,12 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.compiling.timeline import PhaseTimes, phase_times, phases_by_run, taken_apart
+from breakeven.storage.compiling.timeline import (
+    PhaseTimes,
+    exclusive_phase_seconds,
+    phase_times,
+    phases_by_run,
+)
 from breakeven.storage.index.store import Store
 from breakeven.storage.remaining import costs_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording
@@ -71,7 +76,11 @@ def test_while_it_compiles_only_the_phases_of_last_time_are_known(data_dir: Data
     record(data_dir, LAST, compiled=True)
     record(data_dir, NOW, compiled=False)
     (run,) = times(data_dir)
-    assert (run.label, run.now, run.last) == ("inductor", {}, pytest.approx(ALONE))
+    assert (run.label, run.seconds_by_phase, run.earlier_seconds_by_phase) == (
+        "inductor",
+        {},
+        pytest.approx(ALONE),
+    )
     after = {seconds: run.phase_after(seconds) for seconds in (0.0, 2.5, 4.9, 9.5, 10.5)}
     assert after == {
         0.0: "Dynamo",
@@ -86,15 +95,17 @@ def test_once_torch_has_reported_both_are_told_phase_by_phase(data_dir: DataDir)
     record(data_dir, LAST, compiled=True)
     record(data_dir, NOW, compiled=True, share=2.0)
     (run,) = times(data_dir)
-    assert run.now == pytest.approx({phase: 2 * seconds for phase, seconds in ALONE.items()})
-    assert run.last == pytest.approx(ALONE)
+    assert run.seconds_by_phase == pytest.approx(
+        {phase: 2 * seconds for phase, seconds in ALONE.items()}
+    )
+    assert run.earlier_seconds_by_phase == pytest.approx(ALONE)
 
 
 def test_the_first_time_there_is_nothing_to_compare_with(data_dir: DataDir):
     record(data_dir, LAST, compiled=False)
     record(data_dir, NOW, compiled=True)
     (run,) = times(data_dir)
-    assert run.last == {} and run.phase_after(1.0) is None
+    assert run.earlier_seconds_by_phase == {} and run.phase_after(1.0) is None
 
 
 def test_graphs_that_are_not_reported_yet_count_together(data_dir: DataDir):
@@ -139,7 +150,7 @@ def test_each_phase_is_given_without_those_that_lie_in_it(
     function: str | None, seconds: dict[str, float], alone: list[float]
 ) -> None:
     frame = pd.DataFrame([{"function": function, **{name: seconds.get(name) for name in SECONDS}}])
-    alone_by_phase = taken_apart(frame).iloc[0]
+    alone_by_phase = exclusive_phase_seconds(frame).iloc[0]
     assert alone_by_phase[list(ALONE)].tolist() == pytest.approx(alone)
 
 

@@ -19,7 +19,7 @@ from breakeven.storage.comparison.results import Choice, Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.words.plan import answer_words, other_lengths, plan_details
+from breakeven.storage.words.answer import answer_words, other_lengths, plan_details
 from tests.helpers.comparisons import compared, comparison, result
 from tests.helpers.comparisons import pays as paid
 from tests.helpers.journals import (

@@ -22,7 +22,7 @@ from breakeven.views.charts import layers as charts
 from breakeven.views.charts import over_steps as run_charts
 from breakeven.views.charts import profile as cache_charts
 from breakeven.views.charts.palette import KNOWN, run_looks
-from breakeven.views.comparison import answers, leaderboard
+from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.shared import links
 from tests.helpers.comparisons import comparison, pays, result, series
@@ -585,7 +585,7 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
     ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9, effect_size=0.8)
     inductor = result("inductor", speedup=ratio, p_holm=0.02, training_loss_excess=0.2)
     results = [result("baseline"), result("control", speedup=ratio), inductor, result("eager")]
-    assert answers.statistics_table(comparison(*results)).to_dict("list") == {
+    assert headline.statistics_table(comparison(*results)).to_dict("list") == {
         "run": ["control", "inductor"],
         "p_holm": [DASH, "0.020"],
         "effect_size": ["0.80", "0.80"],
@@ -598,7 +598,7 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
 
 def test_a_reason_that_several_runs_share_is_said_once():
     results = [result(label, parity=unknown("no control")) for label in ("eager", "inductor")]
-    assert answers.parity_reasons(results) == [
+    assert headline.parity_reasons(results) == [
         "**eager, inductor**, [parity](definitions#parity): without a control "
         "it is not known how far rounding alone drives losses apart."
     ]

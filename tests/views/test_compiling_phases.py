@@ -13,8 +13,15 @@ def test_phases_now_and_last_time_share_a_scale_and_what_goes_on_is_told_by_the_
     since = NOW - pd.Timedelta(seconds=4)
     html = progress.compiling_html(
         [
-            PhaseTimes(label="inductor", since=since, now={}, last=last),
-            PhaseTimes(label="eager", since=None, now={"Dynamo": 5.0}, last={}),
+            PhaseTimes(
+                label="inductor", since=since, seconds_by_phase={}, earlier_seconds_by_phase=last
+            ),
+            PhaseTimes(
+                label="eager",
+                since=None,
+                seconds_by_phase={"Dynamo": 5.0},
+                earlier_seconds_by_phase={},
+            ),
         ],
         NOW,
     )

@@ -16,7 +16,7 @@ from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.scenario_fields import CacheSpec
 from breakeven.storage.exchange.benchmark_formats import write_csv
-from breakeven.storage.exchange.table_files import to_csv
+from breakeven.storage.exchange.csv_and_parquet import to_csv
 from breakeven.storage.index.store import Store
 from breakeven.views.parts import downloads, exchange
 from tests.helpers.imports import HARNESS, bring
@@ -160,7 +160,7 @@ def test_no_page_offers_a_file_or_writes_a_table_but_here():
     buttons = {path for path in sources if "download_button" in path.read_text()}
     written = {path for path in sources if ".to_csv(" in path.read_text()}
     assert buttons == {ROOT / "views/parts/downloads.py"}
-    assert written == {ROOT / "storage/exchange/table_files.py"}
+    assert written == {ROOT / "storage/exchange/csv_and_parquet.py"}
 
 
 UNIT = re.compile(r"^[\d.,]+( (ms|s|min \d+ s|%|[KMG]iB|steps?)|x)\b.*$|^\N{EN DASH}$")

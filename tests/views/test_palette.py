@@ -27,10 +27,10 @@ from breakeven.views.charts.palette import (
     ACTIVITY_SHAPES,
     BAD,
     CLASS_FILLS,
-    COLORS,
+    FALLBACK_LOOKS,
     GOOD,
     KNOWN,
-    OTHERS,
+    NON_RUN_COLORS,
     PHASE_DEPTHS,
     SPLITS,
     STAGE_FILLS,
@@ -69,7 +69,7 @@ def test_usual_backends_are_told_apart_by_their_colours_alone(vision: str):
 
 @pytest.mark.parametrize("vision", VISIONS)
 def test_whoever_looks_alike_in_colour_differs_in_dash_and_marker(vision: str):
-    looks = {**KNOWN, **{f"other {number}": look for number, look in enumerate(OTHERS)}}
+    looks = {**KNOWN, **{f"other {number}": look for number, look in enumerate(FALLBACK_LOOKS)}}
     alike = [
         (first, second)
         for first, second in combinations(looks, 2)
@@ -79,25 +79,30 @@ def test_whoever_looks_alike_in_colour_differs_in_dash_and_marker(vision: str):
     # No other label has the dash and marker of an unknown label; two unknown labels may share them,
     # but rarely look alike: `run_looks` separates labels that share all three.
     assert not [pair for pair in alike if not all(name.startswith("other") for name in pair)]
-    assert len(set(OTHERS)) == len(OTHERS)
+    assert len(set(FALLBACK_LOOKS)) == len(FALLBACK_LOOKS)
 
 
 def test_colours_stand_out_from_every_background():
-    for color in {*COLORS, GOOD, BAD, *(look.color for look in (*KNOWN.values(), *OTHERS))}:
+    for color in {
+        *NON_RUN_COLORS,
+        GOOD,
+        BAD,
+        *(look.color for look in (*KNOWN.values(), *FALLBACK_LOOKS)),
+    }:
         for background in BACKGROUNDS:
             assert contrast(color, background) >= 3, (color, background)
 
 
 def test_what_is_no_run_has_a_colour_that_no_run_has():
-    of_runs = {look.color for look in (*KNOWN.values(), *OTHERS)}
-    for color in COLORS:
+    of_runs = {look.color for look in (*KNOWN.values(), *FALLBACK_LOOKS)}
+    for color in NON_RUN_COLORS:
         assert min(seen_difference(color, run, "usual") for run in of_runs) > 6, color
-    for color, other in combinations(COLORS, 2):
+    for color, other in combinations(NON_RUN_COLORS, 2):
         assert seen_difference(color, other, "usual") > CLEAR, (color, other)
     sides = {look.color for look in speed_charts.LOOKS.values()}
     filled = {fill.color for fill in (*CLASS_FILLS.values(), *STAGE_FILLS.values())}
     splits = {look.color for look in SPLITS.values()}
-    assert sides | splits | (filled - {KNOWN["baseline"].color}) <= set(COLORS)
+    assert sides | splits | (filled - {KNOWN["baseline"].color}) <= set(NON_RUN_COLORS)
 
 
 def test_every_class_of_kernels_stage_and_activity_has_a_look_of_its_own_which_never_changes():

@@ -48,7 +48,7 @@ KNOWN = {
     "inductor-blocks": Look("#d23420", "6px,3px,3px,3px", "triangle-down"),
     "inductor-max-autotune": Look("#8f6424", "16px,3px,3px,3px", "hourglass"),
 }
-COLORS = (
+NON_RUN_COLORS = (
     "#149ecb",
     "#f26918",
     "#9816e5",
@@ -77,17 +77,17 @@ _DASHES = (
     "10px,3px,10px,3px,2px,3px",
 )
 _SYMBOLS = ("x", "star-square", "diamond-tall", "bowtie", "octagon", "hexagon", "star-diamond")
-_COLORS = ("#df20df", "#8f9c16", "#5a6fd6", "#0e9aa7", "#c2662d", "#9b5de5", "#5c8a2f")
-OTHERS = tuple(
+_FALLBACK_COLORS = ("#df20df", "#8f9c16", "#5a6fd6", "#0e9aa7", "#c2662d", "#9b5de5", "#5c8a2f")
+FALLBACK_LOOKS = tuple(
     Look(color, dash, symbol)
-    for color, (dash, symbol) in product(_COLORS, zip(_DASHES, _SYMBOLS, strict=True))
+    for color, (dash, symbol) in product(_FALLBACK_COLORS, zip(_DASHES, _SYMBOLS, strict=True))
 )
 """Looks of labels that `KNOWN` lacks; no other label has their dashes and symbols."""
 
 SPLITS = {
-    "train": Look(COLORS[5], "solid", "diamond"),
-    "validation": Look(COLORS[0], "solid", "circle"),
-    "test": Look(COLORS[4], "solid", "triangle-up"),
+    "train": Look(NON_RUN_COLORS[5], "solid", "diamond"),
+    "validation": Look(NON_RUN_COLORS[0], "solid", "circle"),
+    "test": Look(NON_RUN_COLORS[4], "solid", "triangle-up"),
 }
 UNKNOWN_SPLIT = Look(NEUTRAL, "solid", "square")
 
@@ -113,42 +113,42 @@ class Fill:
 
 
 CLASS_FILLS = {
-    "attention_flash": Fill(COLORS[2]),
-    "attention_cudnn": Fill(COLORS[2], "/"),
-    "attention_efficient": Fill(COLORS[2], "x"),
-    "attention_flex": Fill(COLORS[2], "-"),
-    "attention_math": Fill(COLORS[2], "."),
-    "matmul_fp8": Fill(COLORS[0], "."),
-    "matmul_fp16": Fill(COLORS[0], "/"),
-    "matmul_bf16": Fill(COLORS[0]),
-    "matmul_tf32": Fill(COLORS[0], "-"),
-    "matmul_float32": Fill(COLORS[0], "x"),
-    "matmul_float64": Fill(COLORS[0], "+"),
-    "matmul": Fill(COLORS[0], "|"),
-    "convolution": Fill(COLORS[6]),
-    "fused": Fill(COLORS[3]),
-    "elementwise": Fill(COLORS[1]),
-    "normalisation": Fill(COLORS[4]),
-    "random": Fill(COLORS[7]),
-    "copies": Fill(COLORS[5]),
-    "indexing": Fill(COLORS[9]),
-    "loss": Fill(COLORS[8]),
-    "optimizer": Fill(COLORS[11]),
-    "transfers": Fill(COLORS[10]),
-    "communication": Fill(COLORS[12]),
-    "bookkeeping": Fill(COLORS[13]),
+    "attention_flash": Fill(NON_RUN_COLORS[2]),
+    "attention_cudnn": Fill(NON_RUN_COLORS[2], "/"),
+    "attention_efficient": Fill(NON_RUN_COLORS[2], "x"),
+    "attention_flex": Fill(NON_RUN_COLORS[2], "-"),
+    "attention_math": Fill(NON_RUN_COLORS[2], "."),
+    "matmul_fp8": Fill(NON_RUN_COLORS[0], "."),
+    "matmul_fp16": Fill(NON_RUN_COLORS[0], "/"),
+    "matmul_bf16": Fill(NON_RUN_COLORS[0]),
+    "matmul_tf32": Fill(NON_RUN_COLORS[0], "-"),
+    "matmul_float32": Fill(NON_RUN_COLORS[0], "x"),
+    "matmul_float64": Fill(NON_RUN_COLORS[0], "+"),
+    "matmul": Fill(NON_RUN_COLORS[0], "|"),
+    "convolution": Fill(NON_RUN_COLORS[6]),
+    "fused": Fill(NON_RUN_COLORS[3]),
+    "elementwise": Fill(NON_RUN_COLORS[1]),
+    "normalisation": Fill(NON_RUN_COLORS[4]),
+    "random": Fill(NON_RUN_COLORS[7]),
+    "copies": Fill(NON_RUN_COLORS[5]),
+    "indexing": Fill(NON_RUN_COLORS[9]),
+    "loss": Fill(NON_RUN_COLORS[8]),
+    "optimizer": Fill(NON_RUN_COLORS[11]),
+    "transfers": Fill(NON_RUN_COLORS[10]),
+    "communication": Fill(NON_RUN_COLORS[12]),
+    "bookkeeping": Fill(NON_RUN_COLORS[13]),
     "other": Fill(NEUTRAL, "/"),
 }
 """The fill of each class of kernels, the same in every experiment; related classes share a colour
 and differ in the pattern."""
 STAGE_FILLS = {
-    "Dynamo": Fill(COLORS[0]),
+    "Dynamo": Fill(NON_RUN_COLORS[0]),
     "Guards": Fill(NEUTRAL),
-    "AOTAutograd": Fill(COLORS[1], "/"),
-    "Inductor lowering": Fill(COLORS[2], "."),
-    "Code generation": Fill(COLORS[3], "x"),
-    "Triton and C++": Fill(COLORS[4], "-"),
-    "Autotuning": Fill(COLORS[5], "|"),
+    "AOTAutograd": Fill(NON_RUN_COLORS[1], "/"),
+    "Inductor lowering": Fill(NON_RUN_COLORS[2], "."),
+    "Code generation": Fill(NON_RUN_COLORS[3], "x"),
+    "Triton and C++": Fill(NON_RUN_COLORS[4], "-"),
+    "Autotuning": Fill(NON_RUN_COLORS[5], "|"),
 }
 """The fill of each stage of compiling, where no run's colour says whose it is."""
 PHASE_DEPTHS = {
@@ -198,8 +198,8 @@ def run_looks(labels: Iterable[str] | pd.Series) -> dict[str, Look]:
     looks = {label: KNOWN[name] for label, name in named.items() if name in KNOWN}
     looks |= _in_environments(ordered)
     for label in sorted(set(ordered) - set(looks)):
-        first = crc32(label.encode()) % len(OTHERS)
-        candidates = [*OTHERS[first:], *OTHERS[:first]]
+        first = crc32(label.encode()) % len(FALLBACK_LOOKS)
+        candidates = [*FALLBACK_LOOKS[first:], *FALLBACK_LOOKS[:first]]
         taken = set(looks.values())
         looks[label] = next((look for look in candidates if look not in taken), candidates[0])
     return {label: looks[label] for label in ordered}

@@ -374,8 +374,8 @@ def _mark_breaks(figure: go.Figure, data: pd.DataFrame) -> None:
     """Draws a dotted line where compiling continues after training or after a wait for the turn."""
     before = 0.0
     for row in data.sort_values("begin", kind="stable").itertuples():
-        if row.waited - before > NAMED_GAP:
-            text = f"{format_seconds(row.waited - before)} not compiling"
+        if row.gap_seconds - before > NAMED_GAP:
+            text = f"{format_seconds(row.gap_seconds - before)} not compiling"
             figure.add_vline(
                 x=row.begin,
                 line={"color": NEUTRAL, "width": 1, "dash": "dot"},
@@ -387,4 +387,4 @@ def _mark_breaks(figure: go.Figure, data: pd.DataFrame) -> None:
                     "xanchor": "right",
                 },
             )
-        before = max(before, row.waited)
+        before = max(before, row.gap_seconds)

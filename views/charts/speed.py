@@ -24,14 +24,14 @@ from breakeven.storage.side_by_side.sides import LETTERS, Side, labels
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.bars import per_run
 from breakeven.views.charts.layers import by_run, in_rows, line_style, over_steps
-from breakeven.views.charts.palette import COLORS, FAINT, KNOWN, NEUTRAL, Look, run_looks
+from breakeven.views.charts.palette import FAINT, KNOWN, NEUTRAL, NON_RUN_COLORS, Look, run_looks
 from breakeven.views.shared import links
 from breakeven.views.shared.words import shortened
 
 ROW_HEIGHT, SIDE_HEIGHT = 58, 30
 LOOKS = {
     letter: replace(look, color=color)
-    for letter, look, color in zip(LETTERS, cycle(list(KNOWN.values())[2:]), cycle(COLORS))
+    for letter, look, color in zip(LETTERS, cycle(list(KNOWN.values())[2:]), cycle(NON_RUN_COLORS))
 }
 """Looks of letters, in colours that no backend has: here a look means an experiment."""
 

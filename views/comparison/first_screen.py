@@ -35,13 +35,13 @@ from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.words.plan import plan_details
+from breakeven.storage.words.answer import plan_details
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.storage.words.settings import setting_words
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import (
-    answers,
+    headline,
     leaderboard,
 )
 from breakeven.views.comparison.cards import verdict_cards
@@ -148,7 +148,7 @@ def show_first_screen(
 ) -> None:
     """Plan above, chart on the left, cards on the right; on a phone the cards come first. Only
     cards if nothing was compiled or nothing worked."""
-    if answers.is_bad(planned):  # There is nothing to plan with.
+    if headline.is_bad(planned):  # There is nothing to plan with.
         st.html(cards_html(comparison, planned))
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):

@@ -30,7 +30,7 @@ from breakeven.storage.words.parity import parity_text
 from breakeven.views.charts import bars as ladder_charts
 from breakeven.views.charts import profile as profile_charts
 from breakeven.views.charts.palette import run_looks, run_mark
-from breakeven.views.comparison.answers import VERDICT_CLASSES
+from breakeven.views.comparison.headline import VERDICT_CLASSES
 from breakeven.views.comparison.leaderboard import heading, table, verdict_word, with_interval
 from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.downloads import Card, Draw, show_card, show_table, titled

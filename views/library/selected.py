@@ -333,13 +333,13 @@ def show_disk(store: Store, frame: pd.DataFrame) -> None:
                 st.rerun()
 
 
-def _show_deleted(store: Store, deleted: Sequence[trash.Deleted]) -> None:
+def _show_deleted(store: Store, deleted: Sequence[trash.DeletedExperiment]) -> None:
     # Of several deleted experiments with one id, only the latest can be restored.
     latest = {experiment.experiment_id: experiment for experiment in reversed(deleted)}
     descriptions = distinct(
         {
             key: f"{plain(experiment.name)} · deleted "
-            + words.moment(pd.Timestamp(experiment.deleted, unit="s", tz="UTC"))
+            + words.moment(pd.Timestamp(experiment.deleted_at, unit="s", tz="UTC"))
             for key, experiment in latest.items()
         }
     )

@@ -128,7 +128,12 @@ def compiling_html(runs: Sequence[PhaseTimes], now: pd.Timestamp) -> Html:
     if not runs:
         return ""
     looks = run_looks(run.label for run in runs)
-    longest = max([1e-9, *(max(_so_far(run, now), sum(run.last.values())) for run in runs)])
+    longest = max(
+        [
+            1e-9,
+            *(max(_so_far(run, now), sum(run.earlier_seconds_by_phase.values())) for run in runs),
+        ]
+    )
     names = "".join(
         f'<span><i style="{_fill(phase, NEUTRAL)}"></i>{inert(phase)}</span>'
         for phase in PHASE_DEPTHS
@@ -145,25 +150,25 @@ def compiling_html(runs: Sequence[PhaseTimes], now: pd.Timestamp) -> Html:
 
 def _so_far(run: PhaseTimes, now: pd.Timestamp) -> float:
     going = 0.0 if run.since is None else max(0.0, (now - run.since).total_seconds())
-    return sum(run.now.values()) + going
+    return sum(run.seconds_by_phase.values()) + going
 
 
 def _now(run: PhaseTimes, now: pd.Timestamp, longest: float, color: str) -> Html:
     """Reported phases in their depths; grey for the current phase, which is not reported yet."""
-    going = _so_far(run, now) - sum(run.now.values())
+    going = _so_far(run, now) - sum(run.seconds_by_phase.values())
     text = anchor_html("compilation_seconds", words.duration(_so_far(run, now)))
     if run.since is not None:
-        after = run.phase_after(going) if not run.now else None
+        after = run.phase_after(going) if not run.seconds_by_phase else None
         hint = f", then in {inert(after)} last time" if after else ""
         text = f"compiling, {text}{hint}"
-    return _bar("now", run.now, going, longest, text, color)
+    return _bar("now", run.seconds_by_phase, going, longest, text, color)
 
 
 def _last(run: PhaseTimes, longest: float, color: str) -> Html:
-    if not run.last:
+    if not run.earlier_seconds_by_phase:
         return ""
-    took = anchor_html("compile_phases", words.duration(sum(run.last.values())))
-    return _bar("last time", run.last, 0.0, longest, took, color)
+    took = anchor_html("compile_phases", words.duration(sum(run.earlier_seconds_by_phase.values())))
+    return _bar("last time", run.earlier_seconds_by_phase, 0.0, longest, took, color)
 
 
 def _bar(

@@ -21,9 +21,9 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
-from breakeven.storage.words import plan as plan_words
+from breakeven.storage.words.answer import answer_words, plan_details
 from breakeven.views.charts import across_experiments as suite_charts
-from breakeven.views.comparison import answers, leaderboard
+from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.parts.downloads import Card
 from breakeven.views.parts.pictures import Origin, experiment_origin, for_export
 from breakeven.views.report import suite_tables
@@ -72,7 +72,7 @@ def content(store: Store, experiment_id: str) -> Content:
         name=str(experiment["name"]),
         comparison=comparison,
         about=experiment_origin(store, experiment),
-        provenance=answers.provenance(experiment),
+        provenance=headline.provenance(experiment),
         page=SCENARIOS[comparison.spec.scenario].report(store, comparison),
         facts=[*_facts(store, experiment_id)],
     )
@@ -108,8 +108,8 @@ def advice(comparison: Comparison) -> Markdown:
     """The answer for the experiment's own length, and its details; empty if runs are not
     compared."""
     planned = own_plan(comparison)
-    said = [sentence(plan_words.answer_words(planned))]
-    said.append(inert(plan_words.plan_details(planned, Prices())))
+    said = [sentence(answer_words(planned))]
+    said.append(inert(plan_details(planned, Prices())))
     return " ".join(filter(None, said))
 
 

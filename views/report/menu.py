@@ -15,7 +15,7 @@ import streamlit as st
 
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange.benchmark_formats import FORMATS as PYTORCH_FORMATS
-from breakeven.storage.exchange.table_files import TABLE_FORMATS
+from breakeven.storage.exchange.csv_and_parquet import TABLE_FORMATS
 from breakeven.storage.index.store import Store
 from breakeven.views.parts.downloads import NO_BROWSER, choose_style, download
 from breakeven.views.parts.exchange import TITLES
@@ -35,7 +35,7 @@ from breakeven.views.report.endpoint import address
 from breakeven.views.report.files import MAX_EXPERIMENTS, report_of
 from breakeven.views.shared.inert import inert
 
-UNCHANGING = (1980, 1, 1, 0, 0, 0)
+FIXED_FILE_TIME = (1980, 1, 1, 0, 0, 0)
 """The time of every file, so that equal experiments have equal archives."""
 
 File = tuple[str, bytes]
@@ -43,53 +43,56 @@ File = tuple[str, bytes]
 
 
 def everything(
-    store: Store, experiment: Content, pictures: Sequence[str] = ("png",), style: Style = USUAL
+    store: Store, report_content: Content, pictures: Sequence[str] = ("png",), style: Style = USUAL
 ) -> bytes:
     """A ZIP archive; `pictures`: formats of the charts. Raises `NotDrawn`."""
     archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, content in [*_written(store, experiment), *_drawn(experiment, pictures, style)]:
-            made.writestr(
-                zipfile.ZipInfo(f"{experiment.about.name}/{name}", UNCHANGING),
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zip_file:
+        for name, content in [
+            *_written(store, report_content),
+            *_drawn(report_content, pictures, style),
+        ]:
+            zip_file.writestr(
+                zipfile.ZipInfo(f"{report_content.about.name}/{name}", FIXED_FILE_TIME),
                 content,
                 zipfile.ZIP_DEFLATED,
             )
     return archive.getvalue()
 
 
-def _written(store: Store, experiment: Content) -> Iterator[File]:
-    yield "spec.json", experiment.spec.to_json().encode()
-    yield "command.sh", f"{experiment.command}\n".encode()
-    yield from _tables(experiment)
+def _written(store: Store, report_content: Content) -> Iterator[File]:
+    yield "spec.json", report_content.spec.to_json().encode()
+    yield "command.sh", f"{report_content.command}\n".encode()
+    yield from _tables(report_content)
     for format, write in PYTORCH_FORMATS.items():
         # A format may be unable to express the measurements.
         with suppress(NotExportable):
             yield (
                 f"pytorch/{format}.{TITLES[format][1]}",
-                write(store, experiment.experiment_id).encode(),
+                write(store, report_content.experiment_id).encode(),
             )
 
 
-def _drawn(experiment: Content, formats: Sequence[str], style: Style) -> Iterator[File]:
+def _drawn(report_content: Content, formats: Sequence[str], style: Style) -> Iterator[File]:
     """Charts as pictures, all drawn by one browser."""
     names, drawings = [], []
-    for card in experiment.page.cards:
+    for card in report_content.page.cards:
         for title, figure in card.figures.items():
             title_text = unescape(f"{card.title}: {title}" if title else card.title)
             for format in formats:
                 name = f"{card.name}-{slug(title)}" if title else card.name
                 names.append(f"charts/{name}.{format}")
-                drawings.append(drawing(figure(), title_text, experiment.about, format, style))
+                drawings.append(drawing(figure(), title_text, report_content.about, format, style))
     if drawings:
         yield from zip(names, draw(drawings), strict=True)
 
 
-def _tables(experiment: Content) -> Iterator[File]:
+def _tables(report_content: Content) -> Iterator[File]:
     tables: list[tuple[str, pd.DataFrame]] = []
-    if experiment.spec.kind.has_speedups:
-        tables.append(("tables/comparison", experiment.comparison.table()))
-    tables += [(f"tables/{table.name}", table.numbers) for table in experiment.page.tables]
-    tables += [(f"data/{card.name}", card.table()) for card in experiment.page.cards]
+    if report_content.spec.kind.has_speedups:
+        tables.append(("tables/comparison", report_content.comparison.table()))
+    tables += [(f"tables/{table.name}", table.numbers) for table in report_content.page.tables]
+    tables += [(f"data/{card.name}", card.table()) for card in report_content.page.cards]
     for name, table in tables:
         for suffix, format in TABLE_FORMATS.items():
             yield f"{name}.{suffix}", format.to_bytes(table)
@@ -146,7 +149,7 @@ def show(store: Store, requested: str, about: Origin, *, is_suite: bool = False)
         download("HTML", partial(_report, store, requested), "report.html", "text/html")
         if is_suite:
             return
-        lacking = None if find_browser() else NO_BROWSER
+        why_unavailable = None if find_browser() else NO_BROWSER
         st.markdown("**Everything** as files, in one archive with charts as", help=ALL_HELP)
         formats = st.container(horizontal=True)
         style = choose_style("everything")
@@ -158,7 +161,7 @@ def show(store: Store, requested: str, about: Origin, *, is_suite: bool = False)
                     write,
                     f"all-{format}.zip",
                     "application/zip",
-                    unavailable=lacking,
+                    unavailable=why_unavailable,
                 )
 
 

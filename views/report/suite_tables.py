@@ -18,7 +18,7 @@ from breakeven.storage.statistics.speedups import (
 from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome, SuiteChanges
 from breakeven.storage.words.suite import compile_text, rests_on, share_text
 from breakeven.views.charts.palette import run_looks, run_mark
-from breakeven.views.comparison.answers import (
+from breakeven.views.comparison.headline import (
     VERDICT_CLASSES,
     VERDICTS,
     joined,

@@ -12,7 +12,7 @@ from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.latency import (
     ColdWarm,
     cold_and_warm,
-    why_silent,
+    why_no_latency,
     without_latency,
 )
 from breakeven.storage.comparison.results import Comparison
@@ -40,7 +40,7 @@ def show_caches_headline(comparison: Comparison) -> list[ColdWarm]:
     pairs, silent = cold_and_warm(comparison), without_latency(comparison)
     is_over = all(RunState(result.state).is_final for result in comparison.results)
     st.markdown(f"### {caches_headline(pairs, is_over)}")
-    for reason in why_silent(silent):
+    for reason in why_no_latency(silent):
         st.info(inert(reason), icon=":material/info:")
     ended = [result for result in comparison.results if RunState(result.state).is_failed]
     if ended:
@@ -55,13 +55,13 @@ def show_caches(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm])
     title = (
         f"Compile latency of {inert(comparison.spec.cache.part)} with empty and with filled caches"
     )
-    show_table(title, caches_table(pairs), "cold-warm", "", download=latency.numbers(pairs))
+    show_table(title, caches_table(pairs), "cold-warm", "", download=latency.latency_table(pairs))
     show_table(
         "When compiling has paid for itself",
         caches_break_evens(pairs),
         "cold-warm-break-even",
         "",
-        download=latency.numbers(pairs),
+        download=latency.latency_table(pairs),
     )
     st.caption(certainty(pairs))
     for card in caches_cards(store, comparison, pairs):
@@ -77,12 +77,12 @@ def show_caches(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm])
 
 def caches_cards(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm]) -> list[Card]:
     """The compile latency of every process and, where torch reports them, the phases."""
-    data = latency.processes(pairs)
+    data = latency.process_table(pairs)
     draw = partial(tensor_charts.latencies, data)
     latencies = Card(
         "Compile latency of every process", draw, data, "cold-warm-processes", ["compile_seconds"]
     )
-    times = latency.phases(comparison.spec, phases_by_run(store, comparison.experiment_id))
+    times = latency.phase_table(comparison.spec, phases_by_run(store, comparison.experiment_id))
     if times.empty:
         return [latencies]
     return [
@@ -158,7 +158,7 @@ def report(store: Store, comparison: Comparison) -> Page:
     headline = caches_headline(latencies, is_over=True)
     if not latencies:
         return Page(headline=headline)
-    numbers = latency.numbers(latencies)
+    numbers = latency.latency_table(latencies)
     return Page(
         headline=headline,
         captions=[certainty(latencies)],

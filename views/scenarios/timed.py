@@ -30,10 +30,10 @@ from breakeven.storage.words.environments import (
 )
 from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.views.comparison import (
-    answers,
     cards,
     cause,
     finishing,
+    headline,
     leaderboard,
     running,
     why,
@@ -86,7 +86,7 @@ def show_answer_so_far(store: Store, experiment: pd.Series) -> None:
     with keeping_up(store):
         comparison = compare(store, str(experiment["experiment_id"]))
     planned = read_plan(comparison)
-    st.markdown(f"### {answers.headline(comparison, planned)}")
+    st.markdown(f"### {headline.headline(comparison, planned)}")
     show_environments(comparison)
     show_first_screen(store, experiment, comparison, planned)
     show_warnings(comparison)
@@ -94,10 +94,10 @@ def show_answer_so_far(store: Store, experiment: pd.Series) -> None:
 
 def show_answer(comparison: Comparison, planned: Plan, *, heading: bool = True) -> None:
     """The answer, in red if there is nothing to recommend from, and the evidence for it."""
-    said = answers.headline(comparison, planned)
-    with st.container(key="bad-answer" if answers.is_bad(planned) else "answer"):
+    said = headline.headline(comparison, planned)
+    with st.container(key="bad-answer" if headline.is_bad(planned) else "answer"):
         st.markdown(f"### {said}" if heading else f"**{said}**")
-    if behind := answers.evidence(comparison, planned):
+    if behind := headline.evidence(comparison, planned):
         st.markdown(behind)
 
 
@@ -151,13 +151,13 @@ def show_warnings(comparison: Comparison) -> None:
     )
     if comparison.spec.kind.has_candidates:
         minor = f"{minor} {inert(untried(comparison.spec))}"
-    st.caption("  \n".join(filter(None, [answers.noise_text(comparison), minor])))
+    st.caption("  \n".join(filter(None, [headline.noise_text(comparison), minor])))
     serious = [
         sentence(warning.words())
         for warning in comparison.serious_warnings
         if not _is_failure(warning)
     ]
-    texts = [*serious, *answers.parity_reasons(comparison.results)]
+    texts = [*serious, *headline.parity_reasons(comparison.results)]
     if texts:
         listed = texts if len(texts) == 1 else [f"- {text}" for text in texts]
         st.warning("\n".join(listed), icon=":material/info:")
@@ -201,7 +201,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
         st.html(leaderboard.html(comparison.results, comparison.spec.kind))
         with st.container(horizontal=True):
             table_downloads(comparison.table(), "comparison")
-        answers.show_statistics(comparison)
+        headline.show_statistics(comparison)
     results = cards.pick(comparison)
     why_none = NO_STEP if results else NO_RUN
     cards.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
@@ -222,8 +222,8 @@ def report(store: Store, comparison: Comparison) -> Page:
     """The answer and its evidence, the leaderboard, warnings, and all charts."""
     minor = [sentence(warning.words()) for warning in comparison.minor_warnings]
     serious = [sentence(warning.words()) for warning in comparison.serious_warnings]
-    behind = answers.statistics_table(comparison)
-    numbers = answers.statistics(comparison).reset_index()
+    behind = headline.statistics_table(comparison)
+    numbers = headline.statistics(comparison).reset_index()
     climbed = find_ladder(store, comparison.experiment_id)
     down = (
         []
@@ -240,18 +240,18 @@ def report(store: Store, comparison: Comparison) -> Page:
     reasons = [why.card(explained)] if explained.is_known else []
     beside = environment_sentences(comparison)
     return Page(
-        headline=answers.headline(comparison, planned),
-        is_bad=answers.is_bad(planned),
-        evidence=" ".join([answers.evidence(comparison, planned), *map(inert, beside)]).strip(),
+        headline=headline.headline(comparison, planned),
+        is_bad=headline.is_bad(planned),
+        evidence=" ".join([headline.evidence(comparison, planned), *map(inert, beside)]).strip(),
         why=[*why.sentences(explained), *why.missing(explained), *why.finding_texts(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
         captions=[
             *map(inert, environment_lines(comparison.across)),
-            answers.noise_text(comparison),
+            headline.noise_text(comparison),
             *minor,
             *down,
         ],
-        warnings=[*serious, *answers.parity_reasons(comparison.results)],
+        warnings=[*serious, *headline.parity_reasons(comparison.results)],
         tables=[] if behind.empty else [sure],
         cards=[*why.ladder_cards(climbed), *reasons, *all_cards(store, comparison)],
     )

@@ -22,14 +22,14 @@ such text, a result of this type guarantees it; the test checks both."""
 Html: TypeAlias = str
 """The same for HTML."""
 
-ENTITIES = re.compile(
+SPECIAL_CHARACTERS = re.compile(
     r"[\\`*\[\]<>&\"'$~|{}^]"
     r"|:(?!\s|$)"  # a directive such as `:red[...]`, an icon, an emoji, the scheme of an address
     r"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # without a meaning inside a word
     r"|^(?:[-+](?=\s|$)|[-=]+\s*$|#{1,6}(?=\s|$)|\d{1,9}[.)](?=\s|$))"  # lists, headings
 )
 """Characters that mean something in one of the formats; as entities they only show."""
-PARSED_LATER = re.compile(
+AUTOLINK_STARTS = re.compile(
     r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)"
     r"|(?<=[\w.+-])(?=@)"
     r"|:(?=[\w+-]+:)"
@@ -40,12 +40,14 @@ PARSED_LATER = re.compile(
 invisible joiner of zero width breaks them."""
 JOINER = "\N{WORD JOINER}"
 BREAKS = re.compile(r"[\t\n\r\f\v\x85\u2028\u2029]+")
-UNSEEN = re.compile(
+INVISIBLE_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """Control characters, characters that change the direction of writing, and lone surrogates."""
 
-UNSEEN_IN_NOTES = re.compile(UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f", 1))
+INVISIBLE_IN_NOTES = re.compile(
+    INVISIBLE_CHARACTERS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f", 1)
+)
 ACTING_IN_NOTES = re.compile(r"[\\`\[\]<>&\"'$~|{}^]|:(?!\s|$)")
 """Syntax that has no effect in notes: links, code, HTML, formulas, directives."""
 
@@ -60,8 +62,8 @@ def inert(text: object) -> str:
 
     Line breaks become spaces, control characters a replacement character.
     """
-    separated = PARSED_LATER.sub(lambda match: match[0] + JOINER, plain(text))
-    return ENTITIES.sub(
+    separated = AUTOLINK_STARTS.sub(lambda match: match[0] + JOINER, plain(text))
+    return SPECIAL_CHARACTERS.sub(
         lambda match: "".join(f"&#{ord(character)};" for character in match[0]), separated
     )
 
@@ -92,7 +94,7 @@ def notes(text: str) -> Markdown:
 
     Links, images, code, HTML, formulas and directives of Streamlit show as written.
     """
-    lines = UNSEEN_IN_NOTES.sub("\N{REPLACEMENT CHARACTER}", text).splitlines()
+    lines = INVISIBLE_IN_NOTES.sub("\N{REPLACEMENT CHARACTER}", text).splitlines()
     return "\n".join(map(_note_line, lines))
 
 
@@ -100,14 +102,14 @@ def _note_line(line: str) -> str:
     # Four spaces would begin a code block, which shows entities undecoded.
     indented = line.expandtabs(2).lstrip(" ")
     depth = min(3, len(line.expandtabs(2)) - len(indented))
-    separated = PARSED_LATER.sub(lambda match: match[0] + JOINER, indented)
+    separated = AUTOLINK_STARTS.sub(lambda match: match[0] + JOINER, indented)
     return " " * depth + ACTING_IN_NOTES.sub(lambda match: f"&#{ord(match[0])};", separated)
 
 
 def plain(text: object) -> str:
     """The text for widgets that read no Markdown, such as entries of a selector and cells of a
     table: one line without invisible characters, which could reverse the text around them."""
-    return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", BREAKS.sub(" ", str(text)))
+    return INVISIBLE_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", BREAKS.sub(" ", str(text)))
 
 
 def inert_json(figure: dict[str, Any]) -> str:
@@ -145,9 +147,11 @@ def _cleaned(value: Any) -> Any:
 
 
 def _without_foreign_tags(text: str) -> str:
-    if "<" not in text and not UNSEEN.search(text):
+    if "<" not in text and not INVISIBLE_CHARACTERS.search(text):
         return text
     kept = OUR_TAGS.findall(text)
-    foreign = [UNSEEN.sub(" ", part).replace("<", "&lt;") for part in OUR_TAGS.split(text)]
+    foreign = [
+        INVISIBLE_CHARACTERS.sub(" ", part).replace("<", "&lt;") for part in OUR_TAGS.split(text)
+    ]
     cleaned = "".join(part + tag for part, tag in zip(foreign, [*kept, ""], strict=True))
     return text if cleaned == text else cleaned

@@ -26,8 +26,8 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.storage import queries
+from breakeven.storage.exchange.csv_and_parquet import TABLE_FORMATS
 from breakeven.storage.exchange.run_folders import pack
-from breakeven.storage.exchange.table_files import TABLE_FORMATS
 from breakeven.storage.index.store import Store
 from breakeven.views.report.content import content
 from breakeven.views.report.files import report_of

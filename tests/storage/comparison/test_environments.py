@@ -21,7 +21,7 @@ from breakeven.storage.library.summary import summarize
 from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.words.environments import environment_lines, environment_sentences
-from breakeven.views.comparison.answers import evidence
+from breakeven.views.comparison.headline import evidence
 from breakeven.views.report.content import content
 from breakeven.views.shared.inert import inert
 from tests.helpers.comparisons import compared, warnings_of

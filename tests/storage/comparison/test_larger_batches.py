@@ -21,10 +21,10 @@ from breakeven.storage.exchange.benchmark_formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.profile.explanation import explain
+from breakeven.storage.words.answer import plan_details
 from breakeven.storage.words.parity import parity_text, parity_words
-from breakeven.storage.words.plan import plan_details
 from breakeven.views.charts import speed
-from breakeven.views.comparison.answers import evidence
+from breakeven.views.comparison.headline import evidence
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 TWICE, FOURFOLD, BOTH = "inductor-batch_times_2", "none-batch_times_4", "inductor-batch_times_4"

@@ -172,7 +172,7 @@ def test_time_between_compilations_is_left_out(data_dir: DataDir):
         spans = timeline(store, EXPERIMENT_ID, run.run_id)
     assert list(spans["frame"]) == ["forward_0 [0/0]"] * 3 + ["forward_1 [0/1]"]
     assert list(spans["begin"]) == [0, 1, 2, 5]
-    assert list(spans["waited"]) == [0, 0, 0, 100]
+    assert list(spans["gap_seconds"]) == [0, 0, 0, 100]
     assert list(spans["stage"]) == ["Dynamo", "AOTAutograd", "Triton and C++", "Dynamo"]
     assert list(spans["thread"]) == [0, 0, 1, 0]
     assert list(spans["place"]) == ["net.py:10"] * 3 + ["net.py:11"]

@@ -87,7 +87,7 @@ def test_numbers_are_computed_once(recorded: DataDir, monkeypatch: pytest.Monkey
         compute(store, LONG)
         before = row(store)
     caches.forget()
-    monkeypatch.setitem(summary.READERS, "runs", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setitem(summary.SUMMARIZERS, "runs", lambda *_: pytest.fail("computed again"))
     with Store.open(recorded) as store:
         store.ingest_all()
         assert row(store)["speedup"] == before["speedup"]
@@ -131,14 +131,14 @@ def test_an_experiment_is_computed_when_it_is_over(data_dir: DataDir) -> None:
 def test_a_failed_comparison_is_shown(recorded: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     record_experiment(recorded.runs, experiment_id=OTHER)
 
-    read_runs = summary.READERS["runs"]
+    read_runs = summary.SUMMARIZERS["runs"]
 
     def fails(store: Store, experiment_id: str) -> Summary:
         if experiment_id == OTHER:
             raise ZeroDivisionError("a stranger's journal")
         return read_runs(store, experiment_id)
 
-    monkeypatch.setitem(summary.READERS, "runs", fails)
+    monkeypatch.setitem(summary.SUMMARIZERS, "runs", fails)
     with Store.in_memory(recorded) as store:
         assert compute(store, LONG) == 0
         assert row(store, OTHER)["problem"] == "ZeroDivisionError: a stranger's journal"

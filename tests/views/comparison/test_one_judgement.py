@@ -21,7 +21,7 @@ from breakeven.storage.terminal.lists import list_table
 from breakeven.storage.terminal.report import difference_report, report
 from breakeven.views.charts import speed
 from breakeven.views.charts.across_experiments import heat_map
-from breakeven.views.comparison import answers, leaderboard
+from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.library import sides as tables
 from breakeven.views.report.content import advice, content
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE
@@ -129,10 +129,10 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_d
     }
     assert verdicts == {"inductor": "faster", "aot_eager": "faster"}
     planned = own_plan(comparison)
-    headline, behind = (
-        write(comparison, planned) for write in (answers.headline, answers.evidence)
+    answer, behind = (
+        write(comparison, planned) for write in (headline.headline, headline.evidence)
     )
-    assert without_links(headline).startswith("Use aot_eager for 200 steps: ")
+    assert without_links(answer).startswith("Use aot_eager for 200 steps: ")
     assert behind.startswith("**aot_eager** trains at") and "until then) did not finish" in behind
     assert (row["best"], row["verdict"]) == ("aot_eager", "faster")
     assert "aot_eager" in listed and "inductor" not in listed

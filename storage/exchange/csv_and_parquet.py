@@ -17,7 +17,9 @@ from breakeven.storage.numbers.metrics import NUMBERS
 ALWAYS_RECORDED = ("loss", "value")
 """Columns without missing values: NaN is a diverged loss. In other columns of numbers, None is
 missing and NaN is a value."""
-UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
+INVISIBLE_CHARACTERS = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+"
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def _arrow(name: str, values: pd.Series) -> pa.Array:
     try:
         return pa.array(own, from_pandas=values.dtype != object and name not in ALWAYS_RECORDED)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
-        texts = [None if _is_missing(value) else UNSEEN.sub(" ", str(value)) for value in values]
+        texts = [
+            None if _is_missing(value) else INVISIBLE_CHARACTERS.sub(" ", str(value))
+            for value in values
+        ]
         return pa.array(texts, type=pa.string())
 
 

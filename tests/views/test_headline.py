@@ -15,7 +15,7 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import BreakEven, Ratio
 from breakeven.storage.suite.groups import Cell, Group, Outcome, against, groups
-from breakeven.views.comparison.answers import evidence, headline
+from breakeven.views.comparison.headline import evidence, headline
 from breakeven.views.report import suite_tables
 from breakeven.views.scenarios.accuracy import tensors_headline
 from breakeven.views.scenarios.cache import caches_headline

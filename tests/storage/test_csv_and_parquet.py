@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv, to_parquet
+from breakeven.storage.exchange.csv_and_parquet import TABLE_FORMATS, to_csv, to_parquet
 
 COLUMNS = {
     "label": ["aot_eager", "inductor"],
