@@ -188,7 +188,7 @@ def test_a_journal_in_which_dynamo_gave_up_on_everything_has_no_speed(data_dir: 
                 phase="training",
                 compile_id="0/0",
                 function="forward",
-                file="/work/train.py",
+                file="/home/ada/train.py",
                 line=15,
                 failure=failure,
             )

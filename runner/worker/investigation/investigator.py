@@ -194,7 +194,7 @@ class Investigation:
         losses, because a fault may need the steps before, or not come back at all."""
         self._bench.accumulates = False
         self._bench.close()
-        if not self._bench.ask("can_judge_losses", self._step):
+        if self._bench.ask("can_judge_losses", self._step) is not True:  # nor a crash
             return
         outcome = self._losses_of_script("reproduction", self._arm)
         if not self._is_wanted(outcome):

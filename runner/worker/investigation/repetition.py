@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from breakeven.runner.errors import WorkloadError
 from breakeven.runner.loss_band import LEAD_STEPS, Losses, broken_limit, half_widths
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
@@ -38,7 +39,7 @@ class Repetition:
 
     def outcome(self, backend: str, step: int) -> Outcome:
         """Whether a loss up to `step` differs from the baseline's as no rounding explains. Raises
-        the errors of the run."""
+        the errors of the run, and `WorkloadError` if it ends before this step."""
         half = self._half_widths(step)
         losses, _ = repeat_run(self._spec, "backend", backend, step + 1)
         limit = broken_limit(self._precision, num_controls=1)
@@ -52,6 +53,8 @@ class Repetition:
                     max_error=distance if math.isfinite(distance) else math.inf,
                     allowed_error=half[judged],
                 )
+        if step not in losses:  # what was not made again shows nothing
+            raise WorkloadError(f"the repeated training has no loss at step {step}")
         return PASSES
 
     def _half_widths(self, step: int) -> dict[int, float]:

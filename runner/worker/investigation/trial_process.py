@@ -99,8 +99,13 @@ class Bench:
         return PASSES
 
     def can_judge_losses(self, step: int) -> bool:
-        """Whether the loss of a step shows a fault if the training is made again."""
-        return self._repetition.can_judge(step)
+        """Whether the loss of a step shows a fault if the training is made again; False if it
+        cannot be made again without a compiler."""
+        try:
+            return self._repetition.can_judge(step)
+        except Exception:  # A script may be unable to run twice in one process.
+            traceback.print_exc()
+            return False
 
     def losses(self, backend: str, step: int) -> Outcome:
         """The outcome of the losses up to `step` under a backend, as written."""
