@@ -45,6 +45,9 @@ SCRIPT_FIELDS = (
     "keep_trace",
     "training.seed",
     "script.folder",
+    "script.module",
+    "script.variables",
+    "script.ranks",
     "script.steps",
     "script.patience_seconds",
 )

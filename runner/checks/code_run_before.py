@@ -65,7 +65,10 @@ def code_hashes(spec: ExperimentSpec) -> set[str]:
     folder = spec.script.folder and str(_resolved(spec.script.folder))
     pieces = [["file", _resolved(path), name] for path, name in map(_path_and_name, spec.user_code)]
     if spec.model.script is not None:
-        pieces.append(["script", _resolved(spec.model.script), folder, *spec.script.arguments])
+        script = spec.script
+        pieces.append(["script", _resolved(spec.model.script), folder, *script.arguments])
+        pieces += [["module", script.module]] if script.module else []
+        pieces += [["variables", *script.variables]] if script.variables else []
     pieces += [["backend", path] for path in spec.paths_of_backends]
     pieces += [["python", python] for python in pythons(spec.environments).values()]
     texts = (json.dumps(piece, default=str) for piece in pieces)

@@ -14,6 +14,7 @@ from breakeven.runner.specs.fields import (
     Spec,
     require,
 )
+from breakeven.runner.specs.place import MAX_RANKS
 from breakeven.runner.specs.training import Metric
 from breakeven.runner.specs.values import nearest
 
@@ -84,6 +85,37 @@ class ScriptSpec(Spec, path="script."):
             "other's files.",
         ),
     ] = ""
+    module: Annotated[
+        str,
+        Prompt(
+            empty="The file itself",
+            rare=True,
+            help="How the script's file starts, unless as a file: as a module, `package.train`, "
+            "which `python -m` would run; or by a function of it, `command=package.cli:main`, as "
+            "the command of an installed package does.",
+        ),
+    ] = ""
+    variables: Annotated[
+        tuple[str, ...],
+        Prompt(
+            "Environment variables",
+            empty="OMP_NUM_THREADS=4 WANDB_MODE=offline",
+            rare=True,
+            several=True,
+            words=True,
+            help="Environment variables of every run, `NAME=VALUE`, as before a command.",
+        ),
+    ] = ()
+    ranks: Annotated[
+        int,
+        Bounds(1, MAX_RANKS, "each is a process"),
+        Prompt(
+            "Processes",
+            rare=True,
+            help="Processes (ranks) that start the script together, as `torchrun "
+            "--nproc-per-node` does, each with a device of its own.",
+        ),
+    ] = 1
     steps: Annotated[
         int,
         Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT),
@@ -108,6 +140,26 @@ class ScriptSpec(Spec, path="script."):
     def check_rules(self) -> None:
         is_full = not self.folder or Path(self.folder).is_absolute()
         self.require("folder", is_full, "must be the full path of a folder")
+        rule = "must be the name of a module, package.train, or of a command with its function, "
+        rule += "command=package.cli:main"
+        self.require("module", not self.module or is_module(self.module), rule)
+        names = [text.partition("=")[0] for text in self.variables]
+        rule = "must read NAME=VALUE, each name once"
+        fits = all(map(VARIABLE.match, self.variables)) and len(set(names)) == len(names)
+        self.require("variables", fits, rule)
+
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+"""The beginning of an environment variable's assignment."""
+
+
+def is_module(text: str) -> bool:
+    """Whether a text names a module, or a command with its function as in an entry point."""
+    command, equals, function = text.partition("=")
+    module, colon, name = function.partition(":") if equals else (text, "", "")
+    parts = [*module.split("."), *(name.split(".") if equals else ())]
+    fits = bool(command and colon and "/" not in command) if equals else True
+    return fits and all(part.isidentifier() for part in parts)
 
 
 BUILTIN = "builtin:"

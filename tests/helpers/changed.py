@@ -92,6 +92,9 @@ CHANGED: dict[str, Any] = {
     "cache.steps": 30,
     "script.arguments": ("--epochs", "3", "--name=It's -- mine"),
     "script.folder": "/home/me/my project",
+    "script.module": "mine.train",
+    "script.variables": ("OMP_NUM_THREADS=4", "NAME=It's -- mine"),
+    "script.ranks": 2,
     "script.steps": 500,
     "script.patience_seconds": 60.5,
 }

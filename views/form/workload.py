@@ -250,8 +250,12 @@ depth."""
 
 
 SCRIPT_LENGTH = (("script.steps",), ())
-SCRIPT_HOW = (("training.seed",), ("script.folder",), ("script.patience_seconds",))
-"""Its seed, its folder, and how long Breakeven waits for it."""
+SCRIPT_HOW = (
+    ("training.seed", "script.module"),
+    ("script.folder", "script.variables"),
+    ("script.patience_seconds", "script.ranks"),
+)
+"""Its seed, how and where it starts, and how long Breakeven waits for it."""
 
 
 def ask_script(fields: Fields) -> None:

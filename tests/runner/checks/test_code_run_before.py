@@ -49,6 +49,8 @@ def test_an_investigation_of_what_this_account_ran_has_its_folders(spec: Experim
         replace(SCRIPT, model=ModelSpec(source=f"script:{CASE}/other.py")),
         replace(SCRIPT, script=ScriptSpec(arguments=("--lr", "0.1", "--delete", "/home/me"))),
         replace(SCRIPT, script=ScriptSpec(arguments=("--lr", "0.1"), folder="/home/me")),
+        replace(SCRIPT, script=ScriptSpec(arguments=("--lr", "0.1"), module="train")),
+        replace(SCRIPT, script=ScriptSpec(arguments=("--lr", "0.1"), variables=("A=1",))),
         replace(SCRIPT, backends=(f"{CASE}/evil.py:compile",)),
         replace(SCRIPT, environments=("other=/home/me/evil/bin/python",)),
         replace(MODEL, callbacks=(f"{CASE}/evil.py:Count",)),
