@@ -15,6 +15,7 @@ import pytest
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.scenarios.base import Compared, ScenarioName
 from breakeven.runner.specs.workload import SCRIPT_TASK
+from tests.helpers.syntax import nodes
 
 pytestmark = pytest.mark.heavy
 
@@ -53,12 +54,6 @@ OWN_PACKAGES = {
 
 
 PREFIX = "breakeven."
-
-
-@cache
-def nodes(file: Path) -> list[ast.AST]:
-    """All that a source consists of; several tests look through the same files."""
-    return list(ast.walk(ast.parse(file.read_text())))
 
 
 def sources(part: str) -> list[Path]:
@@ -130,8 +125,8 @@ def test_everything_is_imported_from_breakeven() -> None:
     bare = re.compile(r"^\s*(import|from) (runner|storage|views|serve|dashboard)\b", re.M)
     for part in ("runner", "storage", "views", "breakeven", "benchmarks", "tests"):
         for file in (PROJECT_ROOT / part).rglob("*.py"):
-            nodes = ast.walk(ast.parse(file.read_text())) if bare.search(file.read_text()) else ()
-            for node in nodes:  # Text of a test may have such a line.
+            # Text of a test may have such a line.
+            for node in nodes(file) if bare.search(file.read_text()) else ():
                 if isinstance(node, (ast.Import, ast.ImportFrom)):
                     assert not bare.match(ast.unparse(node)), file
 

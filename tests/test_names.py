@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.project import PROJECT_ROOT
+from tests.helpers.syntax import nodes
 
 NOTHING_SAID = {"one", "found", "mine", "each", "it", "told", "asked", "whole", "of"}
 FOLDERS = ("runner", "storage", "views", "benchmarks", "examples", "tests", "breakeven")
 
 
-def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def bound_names(file: Path) -> Iterator[tuple[int, str]]:
     """Line and name of every variable, parameter, field, function, class and alias."""
-    for node in ast.walk(tree):
+    for node in nodes(file):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 yield node.lineno, name
@@ -33,7 +34,7 @@ def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def unclear(file: Path) -> list[str]:
-    names = bound_names(ast.parse(file.read_text()))
+    names = bound_names(file)
     return [f"{file}:{line}: {name}" for line, name in names if name in NOTHING_SAID]
 
 

@@ -21,7 +21,6 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from tests.browser.going import fits, go
 from tests.browser.zooming import x_range, zoom
-from tests.helpers.imports import HARNESS
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -31,6 +30,7 @@ from tests.helpers.journals import (
 )
 from tests.helpers.pages import compare_all
 from tests.helpers.serving import ROOT, served
+from tests.helpers.suites import HARNESS
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.browser

@@ -1,4 +1,4 @@
-"""Suite runs, recorded cell by cell."""
+"""Suite runs, recorded cell by cell, and files of PyTorch's own benchmarks to import."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +15,17 @@ STEPS = 10
 
 
 LOSSES = falling_losses(NUM_BLOCKS * STEPS)
+HARNESS = """\
+dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio
+cuda,BertForMaskedLM,32,1.5,41.25,18.72,1.11
+cuda,OPTForCausalLM,4,0.0,0.0,0,0
+"""
+
+
+def bring(data_dir: DataDir, content: str, name: str = "inductor.csv") -> None:
+    folder = data_dir.path / "imports"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(content)
 
 
 def spec(scenario: str, model: str, suite_run: str = "now", **changes: Any) -> ExperimentSpec:

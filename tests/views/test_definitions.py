@@ -23,12 +23,11 @@ from tests.helpers.comparisons import series
 from tests.helpers.correctness_journals import passing, record, tensor
 from tests.helpers.device_journals import OTHER
 from tests.helpers.device_journals import record as on_device
-from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.pages import every_tab, opened, opened_run, text
 from tests.helpers.pages_journals import record_rich
 from tests.helpers.speed_journals import record_speed, speed_spec
-from tests.helpers.suites import SuiteRecorder
+from tests.helpers.suites import HARNESS, SuiteRecorder, bring
 
 LINK = re.compile(r"definitions#(\w+)")
 LINKED_WORDS = re.compile(r"\[[^]]*\]\(definitions#\w+\)|`[^`]*`")

@@ -19,7 +19,6 @@ from breakeven.storage.exchange.benchmark_formats import write_csv
 from breakeven.storage.exchange.csv_and_parquet import to_csv
 from breakeven.storage.index.store import Store
 from breakeven.views.parts import downloads, exchange
-from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -28,6 +27,7 @@ from tests.helpers.journals import (
     record_experiment,
 )
 from tests.helpers.pages import ROOT, every_tab, opened, opened_run, table, text
+from tests.helpers.suites import HARNESS, bring
 
 NUM_STEPS = 1800
 """More than the 1,000 points that a chart gets."""

@@ -131,6 +131,18 @@ MAKERS = ("shared.inert", "shared.links", "report.markup")
 """Modules that make texts inert, each in a line or two that a person can check."""
 PROMISE = re.compile(r"\b(Markdown|Html)")
 NUMBER = re.compile(r"\b(int|float|bool)\b")
+GIVING = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.AugAssign,
+    ast.NamedExpr,
+    ast.For,
+    ast.comprehension,
+    ast.withitem,
+    ast.ExceptHandler,
+    ast.Call,
+)
+"""Nodes that give a name a value."""
 NUMERIC = re.compile(r"^[<>^=+,.\d]*[,dfge%]$")
 
 
@@ -185,6 +197,7 @@ class Scope:
         around = module.around.get(function.name) if function else None
         self.outer = Scope(sources, module, around) if around else None
         self.nodes = list(_own_nodes(function or module.tree))
+        self.giving = [node for node in self.nodes if isinstance(node, GIVING)]
         self.open_names: set[str] = set()
 
     def faults(self) -> Iterator[str]:
@@ -364,7 +377,7 @@ class Scope:
     def _formatters(self) -> set[str]:
         """Names that hold the `format` of a metric: `write = METRICS["speedup"].format`."""
         formatters = set()
-        for node in [*self.nodes, *self.module.tree.body]:
+        for node in [*self.giving, *self.module.tree.body]:
             match node:
                 case ast.Assign(value=ast.Attribute(value=owner, attr="format")):
                     named = {target.id for target in node.targets if isinstance(target, ast.Name)}
@@ -375,7 +388,7 @@ class Scope:
         function = self.module.functions.get(name)
         if function is not None and _promises(function.returns):
             return True
-        if name.isupper() or name in self._formatters() or name in self.open_names:
+        if name.isupper() or name in self.open_names or name in self._formatters():
             return True
         self.open_names.add(name)  # other parts decide
         try:
@@ -400,7 +413,7 @@ class Scope:
 
     def _given(self, name: str) -> Iterator[ast.expr | None]:  # noqa: C901 - likewise
         """All values that a name has in this function."""
-        for node in self.nodes:
+        for node in self.giving:
             match node:
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:

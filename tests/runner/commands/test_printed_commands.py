@@ -16,6 +16,7 @@ from breakeven.runner.commands import cli
 from breakeven.runner.commands.entry import reads_database
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.storage import __main__ as stored
+from tests.helpers.syntax import nodes
 
 QUOTED = re.compile(r"`(breakeven(?: [^`]+)?)`")
 """A command in backticks."""
@@ -51,15 +52,14 @@ def of_sources() -> Iterator[Printed]:
     """Commands in the texts of the product; docstrings are no texts that it prints."""
     for part in ("runner", "storage", "views", "breakeven"):
         for file in sorted((PROJECT_ROOT / part).rglob("*.py")):
-            tree = ast.parse(file.read_text())
             inner = {
                 id(value)
-                for node in ast.walk(tree)
+                for node in nodes(file)
                 if isinstance(node, ast.JoinedStr)
                 for value in node.values
             }
-            docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-            for node in ast.walk(tree):
+            docs = {id(node.value) for node in nodes(file) if isinstance(node, ast.Expr)}
+            for node in nodes(file):
                 if id(node) in inner or id(node) in docs:
                     continue
                 yield from (

@@ -14,6 +14,7 @@ from breakeven.runner.protocol.states import (
     ExperimentState,
     RunState,
 )
+from tests.helpers.syntax import nodes
 
 
 def test_a_run_is_active_here_or_elsewhere_or_over() -> None:
@@ -38,7 +39,7 @@ def test_an_experiment_on_another_machine_is_neither_active_nor_over() -> None:
 def test_nobody_else_lists_states(part: str) -> None:
     names = {state.value for state in (*RunState, *ExperimentState)}
     for file in {*(PROJECT_ROOT / part).rglob("*.py")} - {Path(states.__file__).resolve()}:
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             if isinstance(node, ast.Tuple | ast.List | ast.Set):
                 texts = [node.value for node in node.elts if isinstance(node, ast.Constant)]
                 assert len(names & {text for text in texts if isinstance(text, str)}) < 2, file

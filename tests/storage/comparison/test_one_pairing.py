@@ -5,25 +5,22 @@ import dataclasses
 
 import pandas as pd
 
-from breakeven.runner.project import PACKAGE
+from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from tests.helpers.comparisons import compared
 from tests.helpers.journals import record_experiment
+from tests.helpers.syntax import nodes
 
 PAIRING = {"paired_blocks", "pair", "_pair_by_samples"}
 
 
 def calls_of(names: set[str]) -> list[tuple[str, str]]:
     """Each call of a function with one of these names, with the file."""
-    trees = {
-        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text())
-        for part in ("storage", "views", "runner")
-        for path in sorted((PACKAGE / part).rglob("*.py"))
-    }
     return [
-        (name, node.func.id)
-        for name, tree in trees.items()
-        for node in ast.walk(tree)
+        (path.relative_to(PROJECT_ROOT).as_posix(), node.func.id)
+        for part in ("storage", "views", "runner")
+        for path in sorted((PROJECT_ROOT / part).rglob("*.py"))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
     ]
 
