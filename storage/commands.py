@@ -20,7 +20,7 @@ from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.settings import read_settings
 from breakeven.runner.specs.scenarios.base import Compared
 from breakeven.storage import queries, team
-from breakeven.storage.comparison import latency
+from breakeven.storage.comparison.cold_and_warm import cold_and_warm, without_latency
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
@@ -137,9 +137,9 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     if options.issue:
         return _print_slow_issue(store, comparison)
     spent = spent_words(elapsed(store, options.experiment)[0])
-    pairs = latency.cold_and_warm(comparison)
+    pairs = cold_and_warm(comparison)
     planned = _planned(comparison, options.plan)
-    silent = latency.without_latency(comparison)
+    silent = without_latency(comparison)
     caches = caches_report(pairs, silent, planned.num_steps)
     if options.diff:
         return _print_diff(planned, comparison, store)

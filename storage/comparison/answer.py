@@ -11,7 +11,8 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import duration
 from breakeven.storage.comparison.compiler_warnings import CompilerGaveUp, CompilesThroughout
 from breakeven.storage.comparison.results import Comparison, Result, Standings
-from breakeven.storage.statistics.speedups import BreakEven, SpeedDoubt, speed_doubt
+from breakeven.storage.statistics.break_even import BreakEven
+from breakeven.storage.statistics.speedups import SpeedDoubt, speed_doubt
 
 AnswerKind = Literal["use", "do not compile", "not decided", "nothing compiled", "nothing worked"]
 Reason = Literal[

@@ -16,6 +16,7 @@ from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
+from breakeven.storage.comparison.compile_latency import compile_seconds
 from breakeven.storage.comparison.compiler_warnings import (
     COMPILER_WARNINGS,
     GivenUpFunction,
@@ -57,19 +58,12 @@ from breakeven.storage.comparison.run_numbers import (
     measure,
     memory_needed,
 )
-from breakeven.storage.comparison.run_parity import (
-    EqualTrainings,
-    judge_parity,
-    no_band,
-)
+from breakeven.storage.comparison.run_parity import EqualTrainings, judge_parity, no_band
 from breakeven.storage.comparison.run_warnings import RUN_WARNINGS, UnequalWork, find_missing
 from breakeven.storage.comparison.shortfall import Shortfall, find_shortfall
-from breakeven.storage.comparison.warnings import (
-    ComparisonWarning,
-    Measured,
-    classes_of_warnings,
-)
+from breakeven.storage.comparison.warnings import ComparisonWarning, Measured, classes_of_warnings
 from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.break_even import BreakEven, break_even
 from breakeven.storage.statistics.outcomes import Reading, loss_excess
 from breakeven.storage.statistics.parity import (
     Parity,
@@ -79,10 +73,8 @@ from breakeven.storage.statistics.parity import (
     judge_inference,
 )
 from breakeven.storage.statistics.speedups import (
-    BreakEven,
     Ratio,
     SpeedVerdict,
-    break_even,
     holm,
     noise_floor,
     rounds_missing,
@@ -424,8 +416,8 @@ def _across(
         p_holm=p_holm,
         verdict=_verdict(first, run, ratio, p_holm, floor),
         parity=judge_parity(spec, equals, replace(run, role="backend")),
-        compile_seconds=run.compile_seconds,
-        first_compile_seconds=first.compile_seconds,
+        compile_seconds=compile_seconds(run),
+        first_compile_seconds=compile_seconds(first),
         peak_memory_bytes=memory,
         first_peak_memory_bytes=first_memory,
         versions={package: versions.get(package) for package in differ} if are_known else None,

@@ -10,11 +10,10 @@ import pandas as pd
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.pairs import enough, savings
+from breakeven.storage.statistics.break_even import BreakEven, break_even
 from breakeven.storage.statistics.speedups import (
-    BreakEven,
     Ratio,
     SpeedVerdict,
-    break_even,
     holm,
     noise_floor,
     paired_ratio,

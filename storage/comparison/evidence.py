@@ -243,26 +243,6 @@ class Evidence:
         counts = np.diff(np.append(begins, len(rounds)))
         return float(np.median(np.add.reduceat(seconds[is_known], begins) / counts))
 
-    @cached_property
-    def compile_latencies(self) -> list[float]:
-        """For each process that compiled: time of the training steps that compiled, minus the time
-        of as many steady steps; at least 0. Empty if no step is steady.
-
-        Only the first process of a resumed run counts: later compiling, with filled caches or
-        without, is no cost of the backend.
-        """
-        first = (self.steps["attempt"] == 1).to_numpy() & self.steps["compiled"].to_numpy(bool)
-        if not first.any() or self.step_seconds is None:
-            return []
-        seconds = self.steps["seconds"][first].groupby(self.steps["run_id"].array[first])
-        spent = seconds.sum() - seconds.count() * self.step_seconds
-        return [max(0.0, float(extra)) for extra in spent]
-
-    @cached_property
-    def compile_seconds(self) -> float | None:
-        """The compile latency; the median of several processes."""
-        return float(np.median(self.compile_latencies)) if self.compile_latencies else None
-
     def last_evaluation(self, column: str) -> float | None:
         return (
             None

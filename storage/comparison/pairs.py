@@ -10,6 +10,7 @@ import pandas as pd
 
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.compile_latency import compile_latencies
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.statistics.intervals import MIN_PAIRS, Floats
 from breakeven.storage.statistics.speedups import Ratio, paired_ratio
@@ -46,7 +47,7 @@ def timing_of(run: Evidence, rounds: pd.DataFrame) -> Timing:
     return Timing(
         blocks=blocks,
         rounds=rounds,
-        compile_latencies=tuple(run.compile_latencies),
+        compile_latencies=compile_latencies(run),
         has_moved=bool(run.journal.moved_at),
     )
 

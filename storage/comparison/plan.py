@@ -23,7 +23,7 @@ from breakeven.storage.comparison.results import (
     standings_of,
 )
 from breakeven.storage.errors import StoreError
-from breakeven.storage.statistics.speedups import repaid_within
+from breakeven.storage.statistics.break_even import repaid_within
 
 
 @dataclass(frozen=True, kw_only=True)

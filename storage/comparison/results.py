@@ -24,15 +24,10 @@ from breakeven.storage.comparison.shortfall import Shortfall
 from breakeven.storage.comparison.warnings import ComparisonWarning
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.break_even import BreakEven, BreakEvenVerdict
 from breakeven.storage.statistics.outcomes import LossCheck, check_loss
 from breakeven.storage.statistics.parity import Parity, learned_less
-from breakeven.storage.statistics.speedups import (
-    BreakEven,
-    BreakEvenVerdict,
-    Ratio,
-    SpeedVerdict,
-    rounds_missing,
-)
+from breakeven.storage.statistics.speedups import Ratio, SpeedVerdict, rounds_missing
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
 """Metrics that a task may have in addition to accuracy."""

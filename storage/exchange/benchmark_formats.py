@@ -15,10 +15,10 @@ from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.storage import queries
+from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.evidence import counted
-from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange.csv_and_parquet import to_csv

@@ -15,9 +15,9 @@ from breakeven.runner.specs.scenarios.base import Compared
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
+from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable
+from breakeven.storage.comparison.cold_and_warm import ColdWarm, why_no_latency
 from breakeven.storage.comparison.correctness import PASS, Check
-from breakeven.storage.comparison.latency import ColdWarm, why_no_latency
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import Ladder
 from breakeven.storage.compiling.two_runs import CompiledRun, compile_difference, phases
@@ -17,25 +17,14 @@ from breakeven.storage.numbers.formats import DASH, format_seconds, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.queries.time_use import shown_parts
-from breakeven.storage.side_by_side.ratios import (
-    Refusal,
-    Scaling,
-    differences,
-)
-from breakeven.storage.side_by_side.sides import (
-    Side,
-    differing,
-)
+from breakeven.storage.side_by_side.ratios import Refusal, Scaling, differences
+from breakeven.storage.side_by_side.sides import Side, differing
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.layout import aligned_table
 from breakeven.storage.words.answer import break_even_in_full, doubt_of_saving, speed_reason
 from breakeven.storage.words.caches import starts_words
 from breakeven.storage.words.causes import KnownCause, remedy_text
-from breakeven.storage.words.compiling import (
-    findings,
-    ladder_rows,
-    same_text,
-)
+from breakeven.storage.words.compiling import findings, ladder_rows, same_text
 from breakeven.storage.words.environments import environment_lines, environment_sentences
 from breakeven.storage.words.findings import (
     bridge_rows,
@@ -52,9 +41,7 @@ from breakeven.storage.words.investigation import (
     remedies,
     trial_cells,
 )
-from breakeven.storage.words.issues import (
-    has_issue,
-)
+from breakeven.storage.words.issues import has_issue
 from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.storage.words.side_by_side import (
     SHOWN,

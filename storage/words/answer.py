@@ -13,8 +13,9 @@ from breakeven.storage.comparison.results import Choice, Result
 from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, joined, say
+from breakeven.storage.statistics.break_even import BreakEven
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
+from breakeven.storage.statistics.speedups import ratio_text, speed_doubt
 from breakeven.storage.words.parity import outcome_of_batches, wrong_words
 
 _steps = METRICS["break_even_steps"].format

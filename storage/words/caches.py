@@ -6,14 +6,12 @@ import pandas as pd
 
 from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.texts import duration
-from breakeven.storage.comparison.latency import ColdWarm
+from breakeven.storage.comparison.cold_and_warm import ColdWarm
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, say
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.words.answer import (
-    break_even_in_full,
-)
+from breakeven.storage.words.answer import break_even_in_full
 
 
 def caches_table(pairs: Sequence[ColdWarm]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import CapturedGraphs, RunNumbers
 from breakeven.storage.comparison.run_parity import no_band
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict
+from breakeven.storage.statistics.break_even import BreakEven, BreakEvenVerdict
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 
 UNTIMED = Timing(

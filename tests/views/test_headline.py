@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from breakeven.runner.protocol.states import RunState
+from breakeven.storage.comparison.cold_and_warm import ColdWarm
 from breakeven.storage.comparison.correctness import Check
-from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Result
+from breakeven.storage.statistics.break_even import BreakEven
 from breakeven.storage.statistics.parity import Parity, ParityFinding
-from breakeven.storage.statistics.speedups import BreakEven, Ratio
+from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite.groups import Cell, Group, Outcome, against, groups
 from breakeven.views.comparison.headline import evidence, headline
 from breakeven.views.report import suite_tables

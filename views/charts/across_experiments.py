@@ -17,7 +17,7 @@ from breakeven.storage.library.trends import Point, Series
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.storage.queries import thinned
-from breakeven.storage.statistics.speedups import with_ends
+from breakeven.storage.statistics.break_even import with_ends
 from breakeven.storage.suite.groups import Outcome
 from breakeven.views.charts.layers import (
     HEIGHT,

@@ -26,7 +26,7 @@ from breakeven.storage.side_by_side.sides import (
     labels,
     load_sides,
 )
-from breakeven.storage.statistics.speedups import with_ends
+from breakeven.storage.statistics.break_even import with_ends
 from breakeven.storage.words.side_by_side import (
     SHOWN,
     WHY,

@@ -8,13 +8,8 @@ import pandas as pd
 from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, METRICS
-from breakeven.storage.statistics.speedups import (
-    SpeedDoubt,
-    SpeedVerdict,
-    ratio_text,
-    speed_doubt,
-    with_ends,
-)
+from breakeven.storage.statistics.break_even import with_ends
+from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome, SuiteChanges
 from breakeven.storage.words.suite import compile_text, rests_on, share_text
 from breakeven.views.charts.palette import run_looks, run_mark

@@ -8,10 +8,12 @@ import streamlit as st
 
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.storage import queries
-from breakeven.storage.comparison import latency
-from breakeven.storage.comparison.latency import (
+from breakeven.storage.comparison.cold_and_warm import (
     ColdWarm,
     cold_and_warm,
+    latency_table,
+    phase_table,
+    process_table,
     why_no_latency,
     without_latency,
 )
@@ -55,13 +57,13 @@ def show_caches(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm])
     title = (
         f"Compile latency of {inert(comparison.spec.cache.part)} with empty and with filled caches"
     )
-    show_table(title, caches_table(pairs), "cold-warm", "", download=latency.latency_table(pairs))
+    show_table(title, caches_table(pairs), "cold-warm", "", download=latency_table(pairs))
     show_table(
         "When compiling has paid for itself",
         caches_break_evens(pairs),
         "cold-warm-break-even",
         "",
-        download=latency.latency_table(pairs),
+        download=latency_table(pairs),
     )
     st.caption(certainty(pairs))
     for card in caches_cards(store, comparison, pairs):
@@ -77,12 +79,12 @@ def show_caches(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm])
 
 def caches_cards(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm]) -> list[Card]:
     """The compile latency of every process and, where torch reports them, the phases."""
-    data = latency.process_table(pairs)
+    data = process_table(pairs)
     draw = partial(tensor_charts.latencies, data)
     latencies = Card(
         "Compile latency of every process", draw, data, "cold-warm-processes", ["compile_seconds"]
     )
-    times = latency.phase_table(comparison.spec, phases_by_run(store, comparison.experiment_id))
+    times = phase_table(comparison.spec, phases_by_run(store, comparison.experiment_id))
     if times.empty:
         return [latencies]
     return [
@@ -154,11 +156,11 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
 
 def report(store: Store, comparison: Comparison) -> Page:
     """What filled caches save, and when compiling pays off with and without them."""
-    latencies = latency.cold_and_warm(comparison)
+    latencies = cold_and_warm(comparison)
     headline = caches_headline(latencies, is_over=True)
     if not latencies:
         return Page(headline=headline)
-    numbers = latency.latency_table(latencies)
+    numbers = latency_table(latencies)
     return Page(
         headline=headline,
         captions=[certainty(latencies)],

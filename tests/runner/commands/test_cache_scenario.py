@@ -18,8 +18,8 @@ from breakeven.runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpe
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.training.blocks import plan_blocks
 from breakeven.storage import queries
+from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.index.store import Store
 from tests.helpers.loop import of_kind, run
 from tests.helpers.machine import MACHINE

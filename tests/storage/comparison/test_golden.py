@@ -23,8 +23,8 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
+from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, compute

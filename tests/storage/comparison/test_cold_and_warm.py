@@ -8,8 +8,8 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import CacheSpec, ExperimentSpec
 from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.cold_and_warm import ColdWarm, cold_and_warm, without_latency
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.latency import ColdWarm, cold_and_warm, without_latency
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 

@@ -16,15 +16,13 @@ from breakeven.runner.texts import listed
 from breakeven.storage.comparison.evidence import number
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.statistics.break_even import BreakEven, break_even, with_ends
 from breakeven.storage.statistics.speedups import (
-    BreakEven,
     Ratio,
     SpeedVerdict,
-    break_even,
     holm,
     paired_ratio,
     speed_verdict,
-    with_ends,
 )
 
 
