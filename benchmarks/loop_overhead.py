@@ -42,7 +42,8 @@ from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
 from breakeven.runner.worker.step.stepping import StepResult
-from breakeven.runner.worker.training.blocks import Block, BlockCost, BlockRecorder, Steps
+from breakeven.runner.worker.training.blocks import Block
+from breakeven.runner.worker.training.step_rows import BlockCost, BlockRecorder, Steps
 from breakeven.runner.worker.training.training_loop import Trainer
 from breakeven.runner.worker.turn_source import Turns
 from breakeven.storage.statistics.intervals import median_interval

@@ -73,7 +73,7 @@ from breakeven.storage.terminal.report import (
     report,
     spent_words,
 )
-from breakeven.storage.words.answer import answer_words, plan_details
+from breakeven.storage.words.answer_sentence import answer_words, plan_details
 from breakeven.storage.words.causes import known_causes
 from breakeven.storage.words.compiling import NO_LADDER
 from breakeven.storage.words.investigation import issue, remedies

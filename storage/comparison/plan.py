@@ -10,7 +10,7 @@ from operator import itemgetter
 from breakeven.runner.arguments.lengths import Length, Unit
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.storage.comparison.answer import Answer, answer, may_pay
+from breakeven.storage.comparison.answer_decision import Answer, answer, may_pay
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.pairs import beside, savings
 from breakeven.storage.comparison.results import (

@@ -22,7 +22,8 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.texts import printable, read_json
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.archives import KNOWN, USUAL, Limits
-from breakeven.storage.exchange.run_folders import TakenIn, archive_in_report, take_in
+from breakeven.storage.exchange.run_folders import TakenIn, take_in
+from breakeven.storage.exchange.runs_in_report import archive_in_report
 
 FOLDER = "imports"
 SUFFIXES = (".csv", ".json")

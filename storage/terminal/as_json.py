@@ -20,7 +20,7 @@ from breakeven.storage.investigation import Investigation
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.profile.profiles import Profile
-from breakeven.storage.words.answer import answer_words
+from breakeven.storage.words.answer_sentence import answer_words
 from breakeven.storage.words.causes import KnownCause, remedy_text
 from breakeven.storage.words.environments import environment_sentences
 from breakeven.storage.words.findings import (

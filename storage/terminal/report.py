@@ -21,7 +21,11 @@ from breakeven.storage.side_by_side.ratios import Refusal, Scaling, differences
 from breakeven.storage.side_by_side.sides import Side, differing
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.layout import aligned_table
-from breakeven.storage.words.answer import break_even_in_full, doubt_of_saving, speed_reason
+from breakeven.storage.words.answer_sentence import (
+    break_even_in_full,
+    doubt_of_saving,
+    speed_reason,
+)
 from breakeven.storage.words.caches import starts_words
 from breakeven.storage.words.causes import KnownCause, remedy_text
 from breakeven.storage.words.compiling import findings, ladder_rows, same_text

@@ -11,7 +11,7 @@ from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, say
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.words.answer import break_even_in_full
+from breakeven.storage.words.answer_sentence import break_even_in_full
 
 
 def caches_table(pairs: Sequence[ColdWarm]) -> pd.DataFrame:

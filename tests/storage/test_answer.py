@@ -28,7 +28,7 @@ from breakeven.storage.statistics.parity import Parity, unknown
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import difference_report
-from breakeven.storage.words.answer import answer_words, speed_reason
+from breakeven.storage.words.answer_sentence import answer_words, speed_reason
 from breakeven.views.report.content import content
 from tests.helpers.comparisons import compared, comparison, pays, result, row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

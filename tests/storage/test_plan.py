@@ -12,14 +12,14 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
-from breakeven.storage.comparison.answer import Answer
+from breakeven.storage.comparison.answer_decision import Answer
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import Plan, UnknownLength, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Choice, Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.words.answer import answer_words, other_lengths, plan_details
+from breakeven.storage.words.answer_sentence import answer_words, other_lengths, plan_details
 from tests.helpers.comparisons import compared, comparison, result
 from tests.helpers.comparisons import pays as paid
 from tests.helpers.journals import (

@@ -15,7 +15,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.errors import ImportUnusable, NotExportable
-from breakeven.storage.exchange import run_folders as reports
+from breakeven.storage.exchange import runs_in_report as reports
 from breakeven.storage.exchange.imports import import_any
 from breakeven.storage.exchange.run_folders import pack, take_in
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment

@@ -30,7 +30,7 @@ from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.values import parse_options, write_options
 from breakeven.runner.specs.workload import Task
 from breakeven.views.form import workload as workload_form
-from breakeven.views.form.fields import MARK
+from breakeven.views.form.field_widgets import MARK
 from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
 from tests.helpers.in_process import files_read_here, torch_asked_here

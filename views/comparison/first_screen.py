@@ -35,15 +35,12 @@ from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.words.answer import plan_details
+from breakeven.storage.words.answer_sentence import plan_details
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.storage.words.settings import setting_words
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
-from breakeven.views.comparison import (
-    headline,
-    leaderboard,
-)
+from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.comparison.cards import verdict_cards
 from breakeven.views.parts.actions import EXPERIMENT, errors_shown, work_off_the_queue
 from breakeven.views.parts.downloads import show_card

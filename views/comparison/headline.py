@@ -22,7 +22,7 @@ from breakeven.storage.numbers.sentences import Sentence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.parity import learned_less
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.words.answer import answer_words, break_even_text
+from breakeven.storage.words.answer_sentence import answer_words, break_even_text
 from breakeven.storage.words.parity import parity_words, wrong_words
 from breakeven.views.parts.downloads import show_table
 from breakeven.views.shared import words

@@ -17,7 +17,7 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.words.answer import break_even_reason, break_even_text, speed_reason
+from breakeven.storage.words.answer_sentence import break_even_reason, break_even_text, speed_reason
 from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison.headline import VERDICT_CLASSES

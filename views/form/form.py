@@ -13,35 +13,18 @@ from breakeven.runner.checks.allowed_code import allowed_folders
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine import uv_environments
 from breakeven.runner.machine.capabilities import Capabilities
-from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.ladder import RUNGS, ladder_on
 from breakeven.runner.specs.scenarios.base import ScenarioName
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.training import WITHOUT_WARM_UP, Metric, SplitName
 from breakeven.runner.specs.workload import UNNAMED, Task, usual_name
 from breakeven.views.form import workload as workload_form
-from breakeven.views.form.fields import Fields, Offer
+from breakeven.views.form.backends import ask_backends
+from breakeven.views.form.field_widgets import Fields, Offer
 from breakeven.views.shared.inert import Markdown, code
 from breakeven.views.shared.resources import data_dir
 
-ARMS = (
-    "inductor:mode=reduce-overhead",
-    "inductor:mode=max-autotune",
-    "inductor:scope=forward",
-    "inductor:scope=forward_backward",
-    "inductor:scope=blocks",
-)
-"""Arms that the form lists; others can be typed."""
 PLACE = "Name, device and turns"
-SETTINGS_HELP = (
-    "The same backend can run several times with different settings, which you can type: "
-    "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` is what is "
-    "compiled (`iteration`, `forward`, `forward_backward`, `blocks`); `mode`, `fullgraph` and "
-    "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration, such as "
-    "`triton.cudagraphs`, and overrides the mode. A backend that torch does not list is named by "
-    "its path, `package.module:attribute`."
-)
 
 
 class OwnWorkload(NamedTuple):
@@ -75,7 +58,7 @@ def spec_form(
             workload_form.show_data(own.data)
     usage_place = st.empty()
     st.markdown("##### Which backends")
-    _ask_backends(fields, start, machine)
+    ask_backends(fields, start, machine)
     st.markdown("##### How long")
     if own is None:
         ask_columns(fields, workload_form.SCRIPT_LENGTH)
@@ -149,82 +132,6 @@ def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
     with right:
         data = workload_form.ask_data(fields, task)
     return OwnWorkload(task, data)
-
-
-def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
-    usual, debug = st.columns(2)
-    arms = [text for text in ARMS if parse_backend(text).backend in machine.backends]
-    given = {text: parse_backend(text) for text in start.backends}
-    chosen: list[str] = []
-    for column, label, name, known, offered, help in (
-        (
-            usual,
-            "Backends",
-            "backends",
-            machine.backends,
-            [*machine.backends, *arms],
-            f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}",
-        ),
-        (
-            debug,
-            "Backends for testing and debugging",
-            "debug_backends",
-            machine.debug_backends,
-            list(machine.debug_backends),
-            "torch marks these as debugging tools: `eager` captures the graph and runs it as it "
-            "is, "
-            "`aot_eager` also traces the backward pass. They show which stage loses time or "
-            "parity.",
-        ),
-    ):
-        value = [
-            text
-            for text, arm in given.items()
-            if arm.backend in known or (name == "backends" and arm.path_of_backend)
-        ]
-        with column:
-            chosen += fields.ask(
-                "backends",
-                help,
-                label=label,
-                value=value,
-                name=name,
-                offer=Offer(offered, typed=True),
-            )
-    _offer_ladder(fields, start, machine)
-    order = [*start.backends, *chosen]
-    fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
-
-
-def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
-    """A button that fills the backends with one for each compiler stage."""
-
-    def select_ladder() -> None:
-        rungs = ladder_on(fields.typed("device", start.device))
-        for name, known in (
-            ("backends", machine.backends),
-            ("debug_backends", machine.debug_backends),
-        ):
-            fields.fill(name, [text for text in rungs if parse_backend(text).backend in known])
-
-    stages = ", ".join(
-        rung.stage
-        for rung in RUNGS
-        if start.device.startswith("cuda") or not rung.captures_cuda_graphs
-    )
-    left_out = (
-        "" if start.device.startswith("cuda") else " CUDA graphs are left out on this device."
-    )
-    st.button(
-        "Every stage of the compiler",
-        icon=":material/stairs:",
-        type="tertiary",
-        key="ladder",
-        on_click=select_ladder,
-        help=f"Selects a backend for each compiler stage: {stages}. Each backend adds one stage to "
-        f"the previous one, so the experiment shows which stage fails, "
-        f"computes wrong numbers or loses time.{left_out}",
-    )
 
 
 Columns = tuple[tuple[str, ...], ...]

@@ -18,7 +18,7 @@ from breakeven.runner.logs import log_action
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.views.access import permissions
 from breakeven.views.access.errors import error_words
-from breakeven.views.form.fields import fill
+from breakeven.views.form.field_widgets import fill
 from breakeven.views.shared.inert import Markdown, code
 from breakeven.views.shared.resources import data_dir
 

@@ -21,7 +21,7 @@ from breakeven.runner.specs.workload import (
 from breakeven.storage.numbers.formats import format_passes
 from breakeven.views.access import permissions
 from breakeven.views.form import uploads
-from breakeven.views.form.fields import Fields, Offer
+from breakeven.views.form.field_widgets import Fields, Offer
 from breakeven.views.form.presets import SCRIPT_TO_BE_NAMED, TO_BE_NAMED
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert

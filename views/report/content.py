@@ -21,7 +21,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
-from breakeven.storage.words.answer import answer_words, plan_details
+from breakeven.storage.words.answer_sentence import answer_words, plan_details
 from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.parts.downloads import Card

@@ -24,9 +24,9 @@ from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.batch_tensors import BASELINE, Name, Outcome, Trial
 from breakeven.runner.worker.correctness.equal_tensors import (
     Judgement,
-    default_tolerance,
     judge,
     own_scales,
+    tensor_tolerance,
 )
 from breakeven.runner.worker.model.loaded_workload import Workload
 from breakeven.runner.worker.process import is_out_of_memory
@@ -278,7 +278,7 @@ class AccuracyCheck:
     def _tolerance(self, part: Part) -> float:
         tolerance = self._experiment.accuracy.tolerance
         if tolerance is None:
-            tolerance = default_tolerance(self._experiment, part, self._device)
+            tolerance = tensor_tolerance(self._experiment, part, self._device)
         return tolerance
 
 

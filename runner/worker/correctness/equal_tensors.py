@@ -99,7 +99,7 @@ def allowed_multiple(tensor: Tensor, tolerance: float) -> float:
     return 3.0 if is_half or is_pointwise_kernel or is_noisy else 2.0
 
 
-def default_tolerance(experiment: ExperimentSpec, part: Part, device: Device) -> float:
+def tensor_tolerance(experiment: ExperimentSpec, part: Part, device: Device) -> float:
     """The harness's tolerance: one for its suites of transformers and timm, another for TorchBench
     and for users' own models."""
     training, precision = part == "training", experiment.training.precision

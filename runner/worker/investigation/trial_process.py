@@ -21,7 +21,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.arms import Arm, Role
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.scenario_fields import Part
-from breakeven.runner.worker.correctness.equal_tensors import default_tolerance
+from breakeven.runner.worker.correctness.equal_tensors import tensor_tolerance
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.investigation.failing_program import Program, make_program
@@ -186,7 +186,7 @@ def strict_tolerance(experiment: ExperimentSpec, device: Device) -> float:
     """The tolerance of the scenario `accuracy`, but in single precision the one for models that are
     held closely: a fault of 1 % is one, and what rounding does is known from double precision."""
     part: Part = "inference" if experiment.is_inference else "training"
-    usual = default_tolerance(experiment, part, device)
+    usual = tensor_tolerance(experiment, part, device)
     is_half = experiment.training.precision in ("bf16", "fp16")
     return usual if is_half else min(usual, device.training_tolerance)
 

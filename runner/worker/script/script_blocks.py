@@ -13,8 +13,10 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.clock import ScriptClock
 from breakeven.runner.worker.script.loaders import paused_processes
 from breakeven.runner.worker.script.script_workload import ScriptWorkload
-from breakeven.runner.worker.training.blocks import Block, BlockTimer, NoMoreSteps, Steps
+from breakeven.runner.worker.training.block_timer import BlockTimer, NoMoreSteps
+from breakeven.runner.worker.training.blocks import Block
 from breakeven.runner.worker.training.profiler import StepProfiler
+from breakeven.runner.worker.training.step_rows import Steps
 from breakeven.runner.worker.turn_source import Turns
 
 BLOCKS_BEFORE_PROFILE = 2

@@ -44,8 +44,9 @@ from breakeven.runner.worker.script.script_workload import (
 )
 from breakeven.runner.worker.script.state_or_data import ResultsFollower
 from breakeven.runner.worker.script.torch_compile import ScriptCompiler
-from breakeven.runner.worker.training.blocks import BlockRecorder, BlockTimer
+from breakeven.runner.worker.training.block_timer import BlockTimer
 from breakeven.runner.worker.training.profiler import StepProfiler
+from breakeven.runner.worker.training.step_rows import BlockRecorder
 from breakeven.runner.worker.turn_source import Turns
 
 MAX_RAISED = 1000

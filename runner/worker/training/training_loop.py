@@ -41,14 +41,8 @@ from breakeven.runner.worker.step.stepping import (
     StepResult,
     uncompiled_copy,
 )
-from breakeven.runner.worker.training.blocks import (
-    Block,
-    BlockRecorder,
-    BlockTimer,
-    Steps,
-    added_blocks,
-    plan_blocks,
-)
+from breakeven.runner.worker.training.block_timer import BlockTimer
+from breakeven.runner.worker.training.blocks import Block, added_blocks, plan_blocks
 from breakeven.runner.worker.training.checkpoints import (
     Checkpointed,
     Checkpoints,
@@ -56,6 +50,7 @@ from breakeven.runner.worker.training.checkpoints import (
 )
 from breakeven.runner.worker.training.evaluation import Predictions, evaluate
 from breakeven.runner.worker.training.profiler import StepOf, StepProfiler
+from breakeven.runner.worker.training.step_rows import BlockRecorder, Steps
 from breakeven.runner.worker.turn_source import Turns
 from breakeven.runner.worker.user_code import load_object
 

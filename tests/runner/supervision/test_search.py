@@ -28,7 +28,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import report
-from breakeven.storage.words.answer import plan_details
+from breakeven.storage.words.answer_sentence import plan_details
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision import test_supervisor as fake
 from tests.runner.supervision.supervised import impatience as impatience

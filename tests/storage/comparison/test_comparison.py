@@ -21,7 +21,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.report import correctness_report, explain_report, report
-from breakeven.storage.words.answer import break_even_reason, speed_reason
+from breakeven.storage.words.answer_sentence import break_even_reason, speed_reason
 from tests.helpers.comparisons import compared, minor_warnings_of, warnings_of
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (

@@ -10,7 +10,7 @@ from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.energy import EnergySaving
 from breakeven.storage.comparison.plan import plan
-from breakeven.storage.words.answer import answer_words, plan_details
+from breakeven.storage.words.answer_sentence import answer_words, plan_details
 from tests.helpers.comparisons import compared
 from tests.helpers.device_journals import SAMPLE
 from tests.helpers.journals import Recording, experiment_spec, falling_losses

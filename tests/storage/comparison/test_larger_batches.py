@@ -21,7 +21,7 @@ from breakeven.storage.exchange.benchmark_formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.words.answer import plan_details
+from breakeven.storage.words.answer_sentence import plan_details
 from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.views.charts import speed
 from breakeven.views.comparison.headline import evidence

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.storage.exchange import run_folders as reports
+from breakeven.storage.exchange import runs_in_report as reports
 from breakeven.storage.exchange.imports import imported
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.views.access import permissions

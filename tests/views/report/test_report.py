@@ -17,7 +17,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import NotExportable
-from breakeven.storage.exchange import run_folders as reports
+from breakeven.storage.exchange import runs_in_report as reports
 from breakeven.storage.exchange.imports import import_any
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store

@@ -16,7 +16,7 @@ from torch._dynamo.utils import same
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.worker.correctness.batch_tensors import watched
-from breakeven.runner.worker.correctness.equal_tensors import default_tolerance, judge, own_scales
+from breakeven.runner.worker.correctness.equal_tensors import judge, own_scales, tensor_tolerance
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import CpuDevice, CudaDevice
 from breakeven.runner.worker.model.transformers_models import BUILTIN_CONFIGURATIONS
@@ -357,7 +357,7 @@ def test_tolerances_are_those_of_the_harness(
         data=specs.DataSpec(source="builtin:random" if task == "suite" else "a.py:b"),
         training=specs.TrainingSpec(precision=precision),
     )
-    assert default_tolerance(experiment, part, device) == tolerance
+    assert tensor_tolerance(experiment, part, device) == tolerance
 
 
 def activations(events: Events, part: str = "inference") -> Events:

@@ -13,8 +13,8 @@ from torch._dynamo.backends import registry
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.worker.device.base import WallClock
 from breakeven.runner.worker.device.devices import CpuDevice
-from breakeven.runner.worker.training import blocks as timing
-from breakeven.runner.worker.training.blocks import Collector
+from breakeven.runner.worker.training import block_timer
+from breakeven.runner.worker.training.block_timer import Collector
 from tests.helpers.loop import NET, UNFREEZE, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -79,7 +79,7 @@ def test_there_is_a_collection_before_every_block_and_none_inside(
 def test_in_a_long_block_collections_stand_between_steps_and_are_part_of_none(
     tmp_path: Path, timeline: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "EVERY_STEPS", 2)
+    monkeypatch.setattr(block_timer, "EVERY_STEPS", 2)
     run(replace(TRAINING, block_steps=5), tmp_path / "e.jsonl")
     start = timeline.index("start")
     between = ["full collection", "skip"]

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
 from breakeven.runner.texts import capital, duration, listed
-from breakeven.storage.comparison.answer import Answer, AnswerKind
+from breakeven.storage.comparison.answer_decision import Answer, AnswerKind
 from breakeven.storage.comparison.compiler_warnings import LatencyMeasuredOnce
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Choice, Result

@@ -1,6 +1,6 @@
 """The answer of a plan: one judgement for pages, terminal, JSON, reports, lists and gates.
 
-`storage.words.answer` puts it into one sentence.
+`storage.words.answer_sentence` puts it into one sentence.
 """
 
 from collections.abc import Mapping, Sequence

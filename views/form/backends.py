@@ -1,0 +1,103 @@
+"""The fields of the form that choose the backends."""
+
+import streamlit as st
+
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.ladder import RUNGS, ladder_on
+from breakeven.views.form.field_widgets import Fields, Offer
+
+ARMS = (
+    "inductor:mode=reduce-overhead",
+    "inductor:mode=max-autotune",
+    "inductor:scope=forward",
+    "inductor:scope=forward_backward",
+    "inductor:scope=blocks",
+)
+"""Arms that the form lists; others can be typed."""
+
+SETTINGS_HELP = (
+    "The same backend can run several times with different settings, which you can type: "
+    "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` is what is "
+    "compiled (`iteration`, `forward`, `forward_backward`, `blocks`); `mode`, `fullgraph` and "
+    "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration, such as "
+    "`triton.cudagraphs`, and overrides the mode. A backend that torch does not list is named by "
+    "its path, `package.module:attribute`."
+)
+
+
+def ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
+    usual, debug = st.columns(2)
+    arms = [text for text in ARMS if parse_backend(text).backend in machine.backends]
+    given = {text: parse_backend(text) for text in start.backends}
+    chosen: list[str] = []
+    for column, label, name, known, offered, help in (
+        (
+            usual,
+            "Backends",
+            "backends",
+            machine.backends,
+            [*machine.backends, *arms],
+            f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}",
+        ),
+        (
+            debug,
+            "Backends for testing and debugging",
+            "debug_backends",
+            machine.debug_backends,
+            list(machine.debug_backends),
+            "torch marks these as debugging tools: `eager` captures the graph and runs it as it "
+            "is, "
+            "`aot_eager` also traces the backward pass. They show which stage loses time or "
+            "parity.",
+        ),
+    ):
+        value = [
+            text
+            for text, arm in given.items()
+            if arm.backend in known or (name == "backends" and arm.path_of_backend)
+        ]
+        with column:
+            chosen += fields.ask(
+                "backends",
+                help,
+                label=label,
+                value=value,
+                name=name,
+                offer=Offer(offered, typed=True),
+            )
+    _offer_ladder(fields, start, machine)
+    order = [*start.backends, *chosen]
+    fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
+
+
+def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
+    """A button that fills the backends with one for each compiler stage."""
+
+    def select_ladder() -> None:
+        rungs = ladder_on(fields.typed("device", start.device))
+        for name, known in (
+            ("backends", machine.backends),
+            ("debug_backends", machine.debug_backends),
+        ):
+            fields.fill(name, [text for text in rungs if parse_backend(text).backend in known])
+
+    stages = ", ".join(
+        rung.stage
+        for rung in RUNGS
+        if start.device.startswith("cuda") or not rung.captures_cuda_graphs
+    )
+    left_out = (
+        "" if start.device.startswith("cuda") else " CUDA graphs are left out on this device."
+    )
+    st.button(
+        "Every stage of the compiler",
+        icon=":material/stairs:",
+        type="tertiary",
+        key="ladder",
+        on_click=select_ladder,
+        help=f"Selects a backend for each compiler stage: {stages}. Each backend adds one stage to "
+        f"the previous one, so the experiment shows which stage fails, "
+        f"computes wrong numbers or loses time.{left_out}",
+    )
