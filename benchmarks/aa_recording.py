@@ -27,7 +27,7 @@ from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import EvaluationSpec, ExperimentSpec, RunSpec
 from breakeven.runner.worker.callbacks import Callback, TrainingState
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.device.device_kinds import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
 from breakeven.runner.worker.training.training_loop import Trainer

@@ -38,7 +38,7 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.base import Device, EventClock, MemoryUse
-from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.device.device_kinds import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
 from breakeven.runner.worker.step.stepping import StepResult

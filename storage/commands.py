@@ -74,10 +74,10 @@ from breakeven.storage.terminal.report import (
     spent_words,
 )
 from breakeven.storage.words.answer_sentence import answer_words, plan_details
-from breakeven.storage.words.causes import known_causes
 from breakeven.storage.words.compiling import NO_LADDER
 from breakeven.storage.words.investigation import issue, remedies
 from breakeven.storage.words.issues import has_issue, slow_issue, slower
+from breakeven.storage.words.known_causes import known_causes
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.storage.words.suite import other_conditions
 

@@ -26,7 +26,7 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device import nvml
-from breakeven.runner.worker.device.devices import CudaClock, CudaDevice
+from breakeven.runner.worker.device.device_kinds import CudaClock, CudaDevice
 from breakeven.runner.worker.device.nvml import THROTTLE_REASONS, NvidiaDriver
 from breakeven.runner.worker.device.other_processes import ExperimentProcesses
 from breakeven.runner.worker.process import is_out_of_memory
@@ -247,7 +247,7 @@ def micro_batches(
 
 def cause(error: BaseException, backend: str = REDUCED) -> Any:
     """The known cause of an error under a backend, for a script whose baseline trained."""
-    causes = pytest.importorskip("breakeven.storage.words.causes")
+    causes = pytest.importorskip("breakeven.storage.words.known_causes")
     spec = script_experiment(Path("/train.py"), devices=("cuda:0",), backends=(backend,))
     lacks_memory = is_out_of_memory(error)
     failure = causes.Failure(
@@ -344,7 +344,7 @@ torch.compile(lambda x: x + 1)(torch.ones(2, device="cuda"))
 
 
 def test_a_missing_triton_is_the_cause(tmp_path: Path) -> None:
-    causes = pytest.importorskip("breakeven.storage.words.causes")
+    causes = pytest.importorskip("breakeven.storage.words.known_causes")
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TRITON], capture_output=True, text=True, cwd=tmp_path
     )

@@ -22,7 +22,7 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.specs.scenario_fields import InvestigationSpec
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.device.device_kinds import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.investigator import Investigation
 from tests.faults import (

@@ -45,7 +45,7 @@ from breakeven.runner.worker.process import describe_failure, status_after
 from breakeven.runner.worker.session import run_session
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import causes_report
-from breakeven.storage.words.causes import (
+from breakeven.storage.words.known_causes import (
     RULES,
     Failure,
     KnownCause,

@@ -16,7 +16,7 @@ from breakeven.runner.texts import first_few
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
-from breakeven.views.library import devices
+from breakeven.views.library import device_use
 from breakeven.views.parts import actions
 from breakeven.views.shared import words
 from breakeven.views.shared.address import show_tabs, titles
@@ -60,7 +60,7 @@ def _show_queue(store: Store) -> None:
 
 
 TABS: dict[Markdown, Callable[[Store], None]] = {
-    "Devices": devices.show,
+    "Devices": device_use.show,
     "Queue": show_running,
     "Environments": show_environments,
     "Health": health.show_health,

@@ -34,7 +34,7 @@ from breakeven.runner.worker.compiler.observer import save_outputs
 from breakeven.runner.worker.context import ALONE, RankGroup, RunContext
 from breakeven.runner.worker.correctness.accuracy import AccuracyCheck
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.device.devices import cpu_name, open_device
+from breakeven.runner.worker.device.device_kinds import cpu_name, open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
 from breakeven.runner.worker.model.losses import Objective

@@ -27,7 +27,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.worker.compiler.compile_with_backend import leave_alone, make_compiler
-from breakeven.runner.worker.device.devices import device_class
+from breakeven.runner.worker.device.device_kinds import device_class
 from breakeven.runner.worker.model.losses import make_criterion, try_criterion
 from breakeven.runner.worker.process import leave_in_time
 from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers

@@ -2,7 +2,7 @@
 
 `docs/metrics.md` defines them. `storage.comparison.loading` reads all that was recorded; from there
 on, nothing goes back to the store. While runs go on, the comparison covers their present data; once
-all have ended, `storage.caches` stores it.
+all have ended, `storage.result_caches` stores it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,6 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
-from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.compile_latency import compile_seconds
 from breakeven.storage.comparison.compiler_warnings import (
     COMPILER_WARNINGS,
@@ -63,6 +62,7 @@ from breakeven.storage.comparison.run_warnings import RUN_WARNINGS, UnequalWork,
 from breakeven.storage.comparison.shortfall import Shortfall, find_shortfall
 from breakeven.storage.comparison.warnings import ComparisonWarning, Measured, classes_of_warnings
 from breakeven.storage.index.store import Store
+from breakeven.storage.result_caches import memo, revision, stored
 from breakeven.storage.statistics.break_even import BreakEven, break_even
 from breakeven.storage.statistics.outcomes import Reading, loss_excess
 from breakeven.storage.statistics.parity import (

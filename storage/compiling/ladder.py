@@ -11,7 +11,6 @@ from typing import Literal
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.ladder import RUNGS, Rung, find_rung
-from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.comparison import STORED_CLASSES, compare
 from breakeven.storage.comparison.correctness import Check, checks
 from breakeven.storage.comparison.evidence import of_role
@@ -19,12 +18,8 @@ from breakeven.storage.comparison.pairs import beside, speedup_of
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import arm_of
-from breakeven.storage.statistics.speedups import (
-    Ratio,
-    SpeedVerdict,
-    holm,
-    speed_verdict,
-)
+from breakeven.storage.result_caches import memo, revision, stored
+from breakeven.storage.statistics.speedups import Ratio, SpeedVerdict, holm, speed_verdict
 
 Fault = Literal["fails", "differs", "loses"]
 """The rung ends before its last step; its numbers differ from the baseline's; or its steps take

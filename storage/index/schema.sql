@@ -65,7 +65,7 @@ CREATE TABLE labels (
 );
 
 -- What experiments that are over came to, by revision and version of the code that computed it
--- (storage/caches.py).
+-- (storage/result_caches.py).
 CREATE TABLE results (
     experiment_id VARCHAR NOT NULL, name VARCHAR NOT NULL, revision BIGINT NOT NULL,
     num_runs BIGINT NOT NULL, version VARCHAR NOT NULL, content VARCHAR NOT NULL

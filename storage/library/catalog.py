@@ -27,11 +27,11 @@ from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMEN
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, workload_of
 from breakeven.storage import queries
-from breakeven.storage.caches import Revision, memo, read_stored
 from breakeven.storage.exchange.imports import imported, imported_version
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import STORED_CLASSES, BackendSummary, Summary, summarize
 from breakeven.storage.numbers.formats import format_verdict
+from breakeven.storage.result_caches import Revision, memo, read_stored
 
 SHARE_OF_SIZES = 0.2
 """Largest share of the computing time that measuring sizes on disk may take."""

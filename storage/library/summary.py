@@ -14,13 +14,13 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios.base import Compared
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
-from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
+from breakeven.storage.result_caches import memo, revision, stored
 
 MAX_LOSSES = 40
 """Points of the small chart of losses."""

@@ -11,14 +11,19 @@ import numpy as np
 import pandas as pd
 
 from breakeven.storage import queries
-from breakeven.storage.caches import memo, revision
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.findings import Case, CostFinding, arm_of, findings
-from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, load_profiles
+from breakeven.storage.profile.recorded_profiles import (
+    IDLE,
+    Profile,
+    hides_optimizer,
+    load_profiles,
+)
+from breakeven.storage.result_caches import memo, revision
 from breakeven.storage.statistics.intervals import half_width
 
 NOT_USERS_CODE = ("runner/worker/", "torch/")

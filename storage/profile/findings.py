@@ -15,7 +15,7 @@ from breakeven.runner.specs.arms import ENVIRONMENT_MARK, Arm, parse_backends
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.profile.classes import FUSED_ATTENTION, MATMUL
 from breakeven.storage.profile.guards import change_in
-from breakeven.storage.profile.profiles import Profile, hides_optimizer, host_seconds
+from breakeven.storage.profile.recorded_profiles import Profile, hides_optimizer, host_seconds
 
 Kind = Literal[
     "attention_unfused",

@@ -5,7 +5,6 @@ from 0, as on pages; journals may differ. Unmeasured values are missing (NaN, Na
 in a result is never missing: NaN means that the loss was not a number.
 """
 
-from breakeven.storage.caches import revision
 from breakeven.storage.queries.experiments import (
     experiment_spec,
     faults_not_repeated,
@@ -34,3 +33,4 @@ from breakeven.storage.queries.runs import (
     thinned,
 )
 from breakeven.storage.queries.time_use import activities, costs
+from breakeven.storage.result_caches import revision

@@ -19,10 +19,10 @@ from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.protocol.states import FINAL_EXPERIMENTS, ExperimentState, RunState
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.storage.caches import FINAL_STATES, generation, memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.rows import IN_EXPERIMENT, timestamp
+from breakeven.storage.result_caches import FINAL_STATES, generation, memo, revision
 
 STAMP_CHARACTERS = 22
 MICROSECONDS = "datetime64[us, UTC]"
@@ -64,7 +64,7 @@ def list_experiments(store: Store) -> pd.DataFrame:
                 arg_max(versions->>'transformers', seq) AS transformers_version,
                 arg_max(devices->>'$[0]', seq) AS placed
             FROM environments GROUP BY run_id),
-        answers AS (  -- of investigations, as in `standing` of `storage.caches`
+        answers AS (  -- of investigations, as in `standing` of `storage.result_caches`
             SELECT split_part(investigates, '.', 1) AS experiment_id, max(revision) AS answered
             FROM runs JOIN progress USING (run_id)
             WHERE investigates IS NOT NULL AND list_contains($1, state) GROUP BY ALL)

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from breakeven.runner.texts import read_json
-from breakeven.storage.caches import always, memo, remembered, revision
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
+from breakeven.storage.result_caches import always, memo, remembered, revision
 
 IN_EXPERIMENT = "experiment = $1"
 """Selects the rows of one experiment by its number, `Store.number_of`. Each table of events needs

@@ -13,11 +13,11 @@ from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, short_cause
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.recorded import environments, step_times, workloads
 from breakeven.storage.queries.rows import IN_EXPERIMENT, OF_RUNS, ends_of_runs, rows, timestamp
+from breakeven.storage.result_caches import memo, revision
 
 
 @memo(revision)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.storage.caches import memo, revision
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.rows import IN_EXPERIMENT, rows
+from breakeven.storage.result_caches import memo, revision
 
 ELAPSED = (
     "compiling",

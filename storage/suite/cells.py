@@ -8,7 +8,6 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Compared
 from breakeven.storage import queries
-from breakeven.storage.caches import always, memo
 from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import PASS, checks
@@ -16,6 +15,7 @@ from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
+from breakeven.storage.result_caches import always, memo
 from breakeven.storage.suite.groups import Cell, Outcome, backend_under
 
 

@@ -19,9 +19,8 @@ from breakeven.storage.comparison.warnings import ComparisonWarning
 from breakeven.storage.investigation import Investigation
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
-from breakeven.storage.profile.profiles import Profile
+from breakeven.storage.profile.recorded_profiles import Profile
 from breakeven.storage.words.answer_sentence import answer_words
-from breakeven.storage.words.causes import KnownCause, remedy_text
 from breakeven.storage.words.environments import environment_sentences
 from breakeven.storage.words.findings import (
     bridge_words,
@@ -31,6 +30,7 @@ from breakeven.storage.words.findings import (
     unprofiled_words,
 )
 from breakeven.storage.words.investigation import facts, issue
+from breakeven.storage.words.known_causes import KnownCause, remedy_text
 from breakeven.storage.words.parity import parity_words
 
 INFINITE, NAN, NEVER = "infinite", "nan", "never"

@@ -26,8 +26,7 @@ from breakeven.storage.words.answer_sentence import (
     doubt_of_saving,
     speed_reason,
 )
-from breakeven.storage.words.caches import starts_words
-from breakeven.storage.words.causes import KnownCause, remedy_text
+from breakeven.storage.words.cold_and_warm import starts_words
 from breakeven.storage.words.compiling import findings, ladder_rows, same_text
 from breakeven.storage.words.environments import environment_lines, environment_sentences
 from breakeven.storage.words.findings import (
@@ -46,6 +45,7 @@ from breakeven.storage.words.investigation import (
     trial_cells,
 )
 from breakeven.storage.words.issues import has_issue
+from breakeven.storage.words.known_causes import KnownCause, remedy_text
 from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.storage.words.side_by_side import (
     SHOWN,

@@ -15,7 +15,7 @@ from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
 from breakeven.storage.profile.guards import guard_in
-from breakeven.storage.profile.profiles import IDLE, Misfit, Profile
+from breakeven.storage.profile.recorded_profiles import IDLE, Misfit, Profile
 from breakeven.storage.words.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
 
 Facts = Mapping[str, Any]

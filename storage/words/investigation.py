@@ -18,13 +18,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import COMPILER_CAUSES, Investigation, Trial
 from breakeven.storage.numbers.formats import DASH, count_of
 from breakeven.storage.profile.findings import Remedy
-from breakeven.storage.words.causes import KnownCause, changed
-from breakeven.storage.words.issues import (
-    escaped,
-    fenced,
-    markdown_table,
-    source_words,
-)
+from breakeven.storage.words.issues import escaped, fenced, markdown_table, source_words
+from breakeven.storage.words.known_causes import KnownCause, changed
 
 SUBSYSTEMS = {
     "decomposition": ("decomposition of", "decompositions"),

@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from torch.optim import sgd
 
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.device.devices import CudaDevice
+from breakeven.runner.worker.device.device_kinds import CudaDevice
 from tests.faults.late_faults import step_switch
 
 aten = torch.ops.aten

@@ -13,7 +13,7 @@ from breakeven.storage.compiling.timeline import PHASES, STAGES
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS, axis_unit
 from breakeven.storage.profile.explanation import Bridge
-from breakeven.storage.profile.profiles import IDLE, Profile
+from breakeven.storage.profile.recorded_profiles import IDLE, Profile
 from breakeven.storage.words.findings import class_title
 from breakeven.views.charts.layers import in_rows, layout
 from breakeven.views.charts.palette import (

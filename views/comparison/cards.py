@@ -15,7 +15,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
-from breakeven.storage.profile.profiles import collectives, ranks_of
+from breakeven.storage.profile.recorded_profiles import collectives, ranks_of
 from breakeven.storage.queries import RunRecord
 from breakeven.views.charts import bars
 from breakeven.views.charts import layers as charts

@@ -12,9 +12,9 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ACTIVE_RUNS, RunState
 from breakeven.runner.specs.scenario_fields import AddedRounds
 from breakeven.storage import queries
-from breakeven.storage.caches import always, memo
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
+from breakeven.storage.result_caches import always, memo
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked

@@ -16,19 +16,19 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ACTIVE_RUNS, FAILED_RUNS, ExperimentState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
-from breakeven.storage.caches import memo
 from breakeven.storage.compiling.timeline import phase_times
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import recorded_clause, say
 from breakeven.storage.queries.time_use import elapsed
-from breakeven.storage.words.causes import KnownCause, known_causes, remedy_text
-from breakeven.storage.words.settings import setting_words
+from breakeven.storage.result_caches import memo
+from breakeven.storage.words.candidate_settings import setting_words
+from breakeven.storage.words.known_causes import KnownCause, known_causes, remedy_text
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import over_steps as run_charts
 from breakeven.views.charts.over_steps import mark_resumptions
-from breakeven.views.comparison import cause, finishing, headline
+from breakeven.views.comparison import finishing, headline, related_experiments
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.downloads import Card, show_card
@@ -166,7 +166,7 @@ def _show_reasons(
                 kwargs={"run": run_id, "tab": "Runs"},
             )
             if not runs["state"].isin(ACTIVE_RUNS).any():
-                cause.show_buttons(store, run_id)
+                related_experiments.show_buttons(store, run_id)
 
 
 def show_causes(experiment_id: str, causes: Sequence[KnownCause]) -> None:

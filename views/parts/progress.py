@@ -12,13 +12,13 @@ from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
-from breakeven.storage.caches import always, memo
 from breakeven.storage.comparison.device_warnings import SHARED_CPU
 from breakeven.storage.compiling.timeline import PhaseTimes
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.queries.time_use import ELAPSED, KIND_OF_PHASE, elapsed
 from breakeven.storage.remaining import Costs, costs_of, earlier_costs, remaining_seconds
+from breakeven.storage.result_caches import always, memo
 from breakeven.views.charts.palette import NEUTRAL, PHASE_DEPTHS, run_looks, run_mark
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert

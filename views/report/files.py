@@ -20,12 +20,12 @@ import plotly
 
 from breakeven.runner.errors import RunnerError
 from breakeven.storage import queries
-from breakeven.storage.caches import remembered
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.exchange.runs_in_report import report_element
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import NUMBERS, read_definitions
+from breakeven.storage.result_caches import remembered
 from breakeven.views.report.content import Article, content, of_experiment, of_suite
 from breakeven.views.report.markup import paragraphs
 from breakeven.views.shared.inert import Html, inert

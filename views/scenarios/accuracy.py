@@ -28,7 +28,7 @@ from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.views.charts import profile as tensor_charts
-from breakeven.views.comparison import cause, running, why
+from breakeven.views.comparison import related_experiments, running, why
 from breakeven.views.parts.downloads import Card, show_card, show_table
 from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_one_run, show_settings
@@ -153,7 +153,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
     show_tensors(store, comparison.experiment_id, comparison.spec)
-    cause.offer(store, comparison)
+    related_experiments.offer(store, comparison)
     running.show_failures(store, comparison.experiment_id)
 
 

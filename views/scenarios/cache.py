@@ -22,7 +22,7 @@ from breakeven.storage.compiling.timeline import phases_by_run
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.words.caches import caches_break_evens, caches_table, starts_words
+from breakeven.storage.words.cold_and_warm import caches_break_evens, caches_table, starts_words
 from breakeven.views.charts import profile as tensor_charts
 from breakeven.views.comparison import running
 from breakeven.views.comparison.first_screen import ask_steps, read_plan

@@ -7,7 +7,7 @@ from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
 from breakeven.storage.words import investigation as investigation_words
-from breakeven.views.comparison import cause, running
+from breakeven.views.comparison import related_experiments, running
 from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_one_run, show_settings
 from breakeven.views.shared.inert import inert
@@ -15,7 +15,7 @@ from breakeven.views.shared.inert import inert
 
 def show_cause(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """The answer with its trials, and why the run failed, if it did."""
-    cause.show(store, experiment, comparison)
+    related_experiments.show(store, experiment, comparison)
     if ExperimentState(experiment["state"]).is_final:
         running.show_failures(store, comparison.experiment_id)
 

@@ -18,7 +18,7 @@ from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.profile.profiles import by_run
+from breakeven.storage.profile.recorded_profiles import by_run
 from breakeven.storage.words.compiling import findings
 from breakeven.storage.words.environments import (
     compile_words,
@@ -31,10 +31,10 @@ from breakeven.storage.words.environments import (
 from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.views.comparison import (
     cards,
-    cause,
     finishing,
     headline,
     leaderboard,
+    related_experiments,
     running,
     why,
 )
@@ -73,8 +73,8 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     show_answer(comparison, planned)
     show_environments(comparison)
     running.show_failures(store, experiment_id)
-    cause.offer(store, comparison)
-    cause.show_search(store, comparison)
+    related_experiments.offer(store, comparison)
+    related_experiments.show_search(store, comparison)
     show_first_screen(store, experiment, comparison, planned)
     show_warnings(comparison)
     if not comparison.spec.kind.has_candidates:  # Cards say why candidates ended.
@@ -171,7 +171,7 @@ def _is_failure(warning: ComparisonWarning) -> bool:
 def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """Shows the parts of a step's time, the cost of each compiler stage, and an issue about it."""
     why.show(store, comparison.experiment_id)
-    cause.show_slow_issue(store, comparison)
+    related_experiments.show_slow_issue(store, comparison)
 
 
 def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -> None:

@@ -13,10 +13,10 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries import RunRecord
-from breakeven.storage.words.causes import known_causes
+from breakeven.storage.words.known_causes import known_causes
 from breakeven.views.access import permissions
 from breakeven.views.charts.over_steps import score_metric
-from breakeven.views.comparison import cards, cause, running
+from breakeven.views.comparison import cards, related_experiments, running
 from breakeven.views.parts.actions import errors_shown, show_command
 from breakeven.views.parts.downloads import of_run, show_table
 from breakeven.views.parts.pictures import experiment_origin, files_of, of_one_run
@@ -166,7 +166,7 @@ def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:
     show_summary(store, run, record)
     if ExperimentState(experiment["state"]).is_final:
         with st.container(horizontal=True):
-            cause.show_buttons(store, str(run["run_id"]))
+            related_experiments.show_buttons(store, str(run["run_id"]))
     with files_of(of_one_run(experiment_origin(store, experiment), str(run["label"]))):
         show_tabs("part", PARTS, store, run, record)
 

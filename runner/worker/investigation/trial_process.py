@@ -23,7 +23,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.worker.correctness.equal_tensors import tensor_tolerance
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.device.device_kinds import open_device
 from breakeven.runner.worker.investigation.failing_program import Program, make_program
 from breakeven.runner.worker.investigation.graphs import (
     Graph,

@@ -171,7 +171,7 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
     spec = placed(spec_in_use(run), os.environ)
     with loading():
         from breakeven.runner.worker.context import DistributedGroup
-        from breakeven.runner.worker.device.devices import open_device
+        from breakeven.runner.worker.device.device_kinds import open_device
         from breakeven.runner.worker.session import run_session
 
     place = spec.experiment.devices[int(os.environ["LOCAL_RANK"])]

@@ -30,7 +30,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.compile_with_backend import explained
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.device.device_kinds import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.random_state import seed_all

@@ -11,7 +11,7 @@ import pandas as pd
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.storage.profile.findings import Case, arm_of
-from breakeven.storage.profile.profiles import Profile, believed, classified
+from breakeven.storage.profile.recorded_profiles import Profile, believed, classified
 
 RECORDED = Path(__file__).parent
 COLUMNS = ["name", "op", "phase", "dtype", "calls", "seconds"]

@@ -22,7 +22,7 @@ from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import Parallel
-from breakeven.runner.worker.device import devices, nvml, other_processes
+from breakeven.runner.worker.device import device_kinds, nvml, other_processes
 from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device.base import EventClock
 from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable, named_reasons
@@ -151,10 +151,10 @@ def test_the_energy_of_a_block_is_that_of_all_devices_that_share_the_run(
         shared.append(sharing)
         return Metered()
 
-    monkeypatch.setattr(devices.CpuDevice, "open_driver", open_driver)
+    monkeypatch.setattr(device_kinds.CpuDevice, "open_driver", open_driver)
     spec = a_run(experiment(devices=places, parallel=parallel))
     log = EventLog(tmp_path / "e.jsonl")
-    monitor = device_monitor.DeviceMonitor(spec, devices.open_device("cpu"), log)
+    monitor = device_monitor.DeviceMonitor(spec, device_kinds.open_device("cpu"), log)
     monitor.begin()
     monitor.end(round=0, first_step=0)
     log.close()
@@ -401,7 +401,7 @@ def slow_end(self: device_monitor.CpuMonitor) -> dict[str, Any]:
 def test_a_driver_is_asked_of_as_many_blocks_as_it_is_quick_however_long_the_rest_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices.CpuDevice, "open_driver", lambda *_: QuickDriver())
+    monkeypatch.setattr(device_kinds.CpuDevice, "open_driver", lambda *_: QuickDriver())
     monkeypatch.setattr(device_monitor.CpuMonitor, "end", slow_end)
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
@@ -426,7 +426,7 @@ def test_there_is_no_sample_of_a_device_without_its_clocks(
             time.sleep(0.2)
             return super().end()
 
-    monkeypatch.setattr(devices.CpuDevice, "open_driver", lambda *_: SlowDriver())
+    monkeypatch.setattr(device_kinds.CpuDevice, "open_driver", lambda *_: SlowDriver())
     monkeypatch.setattr(
         device_monitor.CpuMonitor, "end", lambda self: {"wall_seconds": 0.1, "cpus": 2}
     )
@@ -587,14 +587,14 @@ def test_the_kernels_own_threads_are_nobody_to_end(
 
 
 def test_a_device_that_is_not_there_is_refused_with_those_that_are() -> None:
-    assert next(iter(devices.devices())) == "cpu"
+    assert next(iter(device_kinds.devices())) == "cpu"
     with pytest.raises(WorkloadError, match=r"devices = 'cuda:99': torch .* sees cpu.*; choose"):
-        devices.open_device("cuda:99")
+        device_kinds.open_device("cuda:99")
 
 
 def test_only_devices_with_graphs_keep_optimizers_step_counts_on_the_device() -> None:
     captures = {
-        name: devices.device_class(name).captures_graphs for name in ("cpu", "cuda:0", "mps")
+        name: device_kinds.device_class(name).captures_graphs for name in ("cpu", "cuda:0", "mps")
     }
     assert captures == {"cpu": False, "cuda:0": True, "mps": False}
 
@@ -602,8 +602,8 @@ def test_only_devices_with_graphs_keep_optimizers_step_counts_on_the_device() ->
 @pytest.mark.parametrize(
     ("kind", "name", "why"),
     [
-        (devices.RocmDevice, "cuda:0", "knows NVIDIA's devices alone"),
-        (devices.MpsDevice, "mps", "Metal does not"),
+        (device_kinds.RocmDevice, "cuda:0", "knows NVIDIA's devices alone"),
+        (device_kinds.MpsDevice, "mps", "Metal does not"),
     ],
 )
 def test_what_cannot_be_measured_is_said(kind: Any, name: str, why: str) -> None:
@@ -673,7 +673,7 @@ def test_what_interrupts_a_step_is_no_part_of_it() -> None:
     assert clock.read() == [0.07, 0.1, 0.05]
 
 
-class Unasked(devices.CpuDevice):
+class Unasked(device_kinds.CpuDevice):
     """Stands for a device whose driver tells nothing, which this machine may not have."""
 
     type = "mps"
@@ -682,7 +682,9 @@ class Unasked(devices.CpuDevice):
         raise Unavailable("no driver")
 
 
-@pytest.mark.parametrize(("kind", "names_processes"), [(devices.CpuDevice, True), (Unasked, False)])
+@pytest.mark.parametrize(
+    ("kind", "names_processes"), [(device_kinds.CpuDevice, True), (Unasked, False)]
+)
 def test_busy_processes_are_on_the_device_only_where_the_cpus_are_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, names_processes: bool
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.storage import caches, queries
+from breakeven.storage import queries, result_caches
 from breakeven.storage.index.ingest import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import rows
@@ -54,7 +54,7 @@ def plans_by_name(store: Store) -> dict[str, list[str]]:
 def plans(store: Store, name: str) -> list[str]:
     """The plans of all queries that a function asks."""
     statements: list[tuple[str, Any]] = []
-    caches.forget()
+    result_caches.forget()
     ask = store._connection
 
     class Listening:

@@ -17,8 +17,7 @@ from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.storage import caches, queries
-from breakeven.storage.caches import hash_of
+from breakeven.storage import queries, result_caches
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.library import catalog as disk
@@ -26,6 +25,7 @@ from breakeven.storage.library import summary
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.summary import BackendSummary, Summary
 from breakeven.storage.library.trends import trends
+from breakeven.storage.result_caches import hash_of
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -86,7 +86,7 @@ def test_numbers_are_computed_once(recorded: DataDir, monkeypatch: pytest.Monkey
         store.ingest_all()
         compute(store, LONG)
         before = row(store)
-    caches.forget()
+    result_caches.forget()
     monkeypatch.setitem(summary.SUMMARIZERS, "runs", lambda *_: pytest.fail("computed again"))
     with Store.open(recorded) as store:
         store.ingest_all()

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from breakeven.storage.profile.explanation import bridge, own_speedup
-from breakeven.storage.profile.profiles import Profile
+from breakeven.storage.profile.recorded_profiles import Profile
 from tests.helpers.profiles.recorded import make_profile
 
 NAMES = {

@@ -8,7 +8,7 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.profile.profiles import IDLE, Profile, by_run, collectives, ranks_of
+from breakeven.storage.profile.recorded_profiles import IDLE, Profile, by_run, collectives, ranks_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 

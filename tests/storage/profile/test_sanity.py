@@ -10,7 +10,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import Explanation, explain, profiles_table
-from breakeven.storage.profile.profiles import IDLE, Profile
+from breakeven.storage.profile.recorded_profiles import IDLE, Profile
 from breakeven.storage.terminal.as_json import explanation_json
 from breakeven.storage.terminal.report import explain_report
 from breakeven.storage.words.findings import profile_words

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.storage import caches, queries
+from breakeven.storage import queries, result_caches
 from breakeven.storage.comparison import comparison
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import TeamStoreUnusable
@@ -287,10 +287,10 @@ def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
         assert not catalog(reader)["known"].any()
         assert compute(reader, 100.0) == 0
         assert catalog(reader)["known"].all() and computed == []
-        caches.forget()
+        result_caches.forget()
         assert catalog(reader)["known"].all()
 
-        monkeypatch.setattr(caches, "code_version", lambda: "of tomorrow")
+        monkeypatch.setattr(result_caches, "code_version", lambda: "of tomorrow")
         before = reader.generation
         for _ in range(2):
             of_another(address, tmp_path)
@@ -319,8 +319,8 @@ def test_a_result_is_ignored_where_invalid_and_goes_with_its_experiment(
     with TeamStore.at(address, DataDir(tmp_path / "here")) as store:
         store.ingest_all()
         text = "it's \"so\" \\ '' $1; DROP TABLE x"
-        assert caches.stored("told")(lambda *_: text)(store, EXPERIMENT_ID) == text
-        assert caches.stored("told")(lambda *_: "anew")(store, EXPERIMENT_ID) == text
+        assert result_caches.stored("told")(lambda *_: text)(store, EXPERIMENT_ID) == text
+        assert result_caches.stored("told")(lambda *_: "anew")(store, EXPERIMENT_ID) == text
     lake = Lake(address)
     with lake.writing() as (cursor, _):
         cursor.execute(f"UPDATE {RESULTS} SET content = '{{\"Evil\": []}}'")

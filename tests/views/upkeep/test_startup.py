@@ -12,7 +12,7 @@ import pytest
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.storage import caches
+from breakeven.storage import result_caches
 from breakeven.storage.comparison import comparison
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
@@ -55,7 +55,7 @@ def test_what_is_over_is_compared_and_stored_for_the_next_process(
     startup.compare_ahead()
     assert slept == [startup.REST_SECONDS]
     assert catalog(open_store())["known"].all()
-    caches.forget()
+    result_caches.forget()
     monkeypatch.setattr(comparison, "_compare", refuse)
     for experiment_id in (OTHER, EXPERIMENT_ID):
         comparison.compare(open_store(), experiment_id)

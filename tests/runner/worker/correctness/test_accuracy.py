@@ -18,7 +18,7 @@ from breakeven.runner.specs import experiment as specs
 from breakeven.runner.worker.correctness.batch_tensors import watched
 from breakeven.runner.worker.correctness.equal_tensors import judge, own_scales, tensor_tolerance
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.device.devices import CpuDevice, CudaDevice
+from breakeven.runner.worker.device.device_kinds import CpuDevice, CudaDevice
 from breakeven.runner.worker.model.transformers_models import BUILTIN_CONFIGURATIONS
 from tests.faults import planted_faults
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run

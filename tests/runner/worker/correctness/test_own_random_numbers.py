@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec
 from breakeven.runner.specs.scenarios.base import ScenarioName
 from breakeven.runner.worker.correctness.own_random_numbers import DropoutProbes, TensorState
-from breakeven.runner.worker.device.devices import CpuDevice
+from breakeven.runner.worker.device.device_kinds import CpuDevice
 from tests.faults.dropout_faults import OWN_NUMBERS
 from tests.helpers.loop import NET, experiment, of_kind, run, torch_afresh
 

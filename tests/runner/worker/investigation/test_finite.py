@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.device.device_kinds import open_device
 from breakeven.runner.worker.investigation.lockstep import Lockstep, Watch
 from breakeven.runner.worker.investigation.trial_outcomes import PASSES
 from breakeven.runner.worker.model.loaded_workload import load_workload

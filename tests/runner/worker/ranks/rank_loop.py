@@ -53,7 +53,7 @@ def train_all(folder: Path, trainings: list[Training]) -> None:
 
     from breakeven.runner.specs.experiment import RunSpec
     from breakeven.runner.worker.context import DistributedGroup
-    from breakeven.runner.worker.device.devices import open_device
+    from breakeven.runner.worker.device.device_kinds import open_device
     from breakeven.runner.worker.event_log import EventLog, SilentLog
     from breakeven.runner.worker.session import run_session
     from tests.faults.dropout_faults import OWN_NUMBERS

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from breakeven.runner.worker.device.devices import CpuDevice
+from breakeven.runner.worker.device.device_kinds import CpuDevice
 from breakeven.runner.worker.script import script_workload
 from tests.runner.worker.script.scripts import NET, run
 

@@ -12,7 +12,7 @@ from torch._dynamo.backends import registry
 
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.worker.device.base import WallClock
-from breakeven.runner.worker.device.devices import CpuDevice
+from breakeven.runner.worker.device.device_kinds import CpuDevice
 from breakeven.runner.worker.training import block_timer
 from breakeven.runner.worker.training.block_timer import Collector
 from tests.helpers.loop import NET, UNFREEZE, experiment, of_kind, run

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
-from breakeven.runner.worker.device.devices import CpuDevice
+from breakeven.runner.worker.device.device_kinds import CpuDevice
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.training import profiler, training_loop
 from breakeven.runner.worker.training.profiler import budget_seconds, needs_turn

@@ -13,7 +13,7 @@ from breakeven.runner.specs.experiment import SpeedSpec, TrainingSpec
 from breakeven.runner.worker.data.splits import EpochBatches
 from breakeven.runner.worker.device import base
 from breakeven.runner.worker.device.base import WallClock
-from breakeven.runner.worker.device.devices import CpuDevice
+from breakeven.runner.worker.device.device_kinds import CpuDevice
 from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
 from breakeven.runner.worker.training import training_loop

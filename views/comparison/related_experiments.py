@@ -33,7 +33,6 @@ from breakeven.storage.investigation import (
     next_experiment,
     suspects,
 )
-from breakeven.storage.words.causes import remedy_text
 from breakeven.storage.words.investigation import (
     TRIAL_HEADER,
     facts,
@@ -45,6 +44,7 @@ from breakeven.storage.words.investigation import (
     trial_cells,
 )
 from breakeven.storage.words.issues import slow_issue, slower
+from breakeven.storage.words.known_causes import remedy_text
 from breakeven.views.access import permissions
 from breakeven.views.comparison.leaderboard import table, verdict_word
 from breakeven.views.parts.actions import again_link, errors_shown, launch

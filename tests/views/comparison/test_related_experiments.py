@@ -11,7 +11,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
-from breakeven.views.comparison.cause import archive
+from breakeven.views.comparison.related_experiments import archive
 from breakeven.views.report.content import content
 from tests.faults.investigations import (
     INVESTIGATION_ID,

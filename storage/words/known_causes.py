@@ -19,11 +19,11 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.values import parse_settings
 from breakeven.storage import queries
-from breakeven.storage.caches import memo, revision
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import Remedy, arm_of
 from breakeven.storage.profile.guards import change_in, guard_in
 from breakeven.storage.queries import RunRecord
+from breakeven.storage.result_caches import memo, revision
 from breakeven.storage.words.compiler_advice import about_break, about_guard
 from breakeven.storage.words.findings import remedy_option
 

@@ -15,7 +15,7 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.storage import caches, queries
+from breakeven.storage import queries, result_caches
 from breakeven.storage.comparison import comparison
 from breakeven.storage.compiling import ladder
 from breakeven.storage.errors import StoreUnusable
@@ -27,7 +27,7 @@ OTHER = "20261122-000000-000000-aaaa"
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered() -> None:
-    caches.forget()
+    result_caches.forget()
 
 
 @pytest.fixture(scope="module")
@@ -118,15 +118,15 @@ def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.Monke
     monkeypatch.setattr(Store, "rows", listen)
     with Store.open(data_dir) as store:
         store.ingest()
-        before = caches.standing(store, EXPERIMENT_ID)
+        before = result_caches.standing(store, EXPERIMENT_ID)
         assert before.states == {"lost"}
         assert before.revision == queries.revision(store, EXPERIMENT_ID)
         assert sum("FROM progress" in sql for sql in sent) == 1
         run.end(RunState.FINISHED)
         store.ingest()
-        after = caches.standing(store, EXPERIMENT_ID)
+        after = result_caches.standing(store, EXPERIMENT_ID)
         assert after.states == {"finished"} and after.revision > before.revision
-        assert caches.standing(store, OTHER).states == frozenset()
+        assert result_caches.standing(store, OTHER).states == frozenset()
 
 
 def test_readers_of_the_same_have_it_asked_once(shared: Store, queries_sent: list[str]) -> None:
@@ -140,7 +140,7 @@ def test_old_answers_go(
     shared: Store, queries_sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But not one that is made of a dozen other answers, each of them newer than the question."""
-    monkeypatch.setattr(caches, "MAX_BYTES", 20_000)
+    monkeypatch.setattr(result_caches, "MAX_BYTES", 20_000)
     queries.step_times(shared, EXPERIMENT_ID)  # 120 rows of 11 columns: 10 kB
     queries.losses(shared, EXPERIMENT_ID)
     queries.step_settings(shared, EXPERIMENT_ID)
@@ -148,7 +148,7 @@ def test_old_answers_go(
     queries_sent.clear()
     queries.step_times(shared, EXPERIMENT_ID)
     assert queries_sent == []
-    monkeypatch.setattr(caches, "MAX_BYTES", 1)
+    monkeypatch.setattr(result_caches, "MAX_BYTES", 1)
     queries.blocks(shared, EXPERIMENT_ID)
     queries.step_times(shared, EXPERIMENT_ID)
     assert len(queries_sent) > 1
@@ -160,7 +160,7 @@ def test_old_answers_go(
 
 def test_functions_of_one_name_have_answers_of_their_own(shared: Store) -> None:
     def named(number: int) -> Callable[[Store], int]:
-        @caches.memo(caches.always)
+        @result_caches.memo(result_caches.always)
         def answer(store: Store) -> int:
             return number
 
@@ -174,7 +174,7 @@ def test_a_store_has_no_answers_of_one_before_it(data_dir: DataDir) -> None:
     """Even where the next one takes the place of the closed one in memory."""
     store_ids: list[int] = []
 
-    @caches.memo(caches.always)
+    @result_caches.memo(result_caches.always)
     def ask(store: Store) -> None:
         store_ids.append(store.id)
 
@@ -194,7 +194,7 @@ def test_an_unchanged_record_is_computed_once(shared: Store) -> None:
 def test_counted_sizes_of_frames_are_real(shared: Store, num_frames: int, num_rows: int) -> None:
     """A number of 8 bytes, one of 1 and a text of 10 in each row, whose offset takes 8."""
 
-    @caches.memo(caches.revision)
+    @result_caches.memo(result_caches.revision)
     def ask(store: Store, experiment_id: str, number: int) -> pd.DataFrame:
         steps = np.arange(num_rows)
         texts = pd.Series([f"{number:3}{step:7}" for step in steps], dtype="str")
@@ -209,7 +209,7 @@ def test_counted_sizes_of_frames_are_real(shared: Store, num_frames: int, num_ro
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    size = sum(entry.size for entry in caches._memory._entries.values())
+    size = sum(entry.size for entry in result_caches._memory._entries.values())
     assert num_frames * num_rows * (8 + 1 + 10 + 8) < size
     assert taken / 1.3 < size < taken * 1.3
 
@@ -262,7 +262,7 @@ def test_the_next_process_reads_what_was_computed(compared: DataDir, computed: l
 def test_other_code_computes_anew_and_the_ladder_is_read_too(
     compared: DataDir, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caches, "code_version", lambda: "of tomorrow")
+    monkeypatch.setattr(result_caches, "code_version", lambda: "of tomorrow")
     compare_anew(compared)
     assert computed == [EXPERIMENT_ID]
     first: list[object] = []
@@ -305,7 +305,7 @@ def test_what_a_full_disk_has_no_room_for_is_computed_once_for_this_process(
         store.ingest_all()
         monkeypatch.setattr(store, "write", full)
         comparison.compare(store, EXPERIMENT_ID)
-        caches.forget()
+        result_caches.forget()
         comparison.compare(store, EXPERIMENT_ID)
     assert computed == [EXPERIMENT_ID]
 
@@ -329,13 +329,13 @@ class Told:
 )
 def test_a_result_comes_back_as_it_was(value: object) -> None:
     classes = (Told, RunState)
-    assert repr(caches.read(caches.written(value, classes), classes)) == repr(value)
+    assert repr(result_caches.read(result_caches.written(value, classes), classes)) == repr(value)
 
 
 def test_only_named_classes_are_written_and_made() -> None:
     for value in ([Told(number=1.0)], {1, 2}):
-        with pytest.raises(caches.NotStorable):
-            caches.written(value, ())
+        with pytest.raises(result_caches.NotStorable):
+            result_caches.written(value, ())
     for text in ('{"Told":[1,2]}', '{"os.system":["true"]}', '{"a":1,"b":2}', "{}", "x"):
         with pytest.raises((ValueError, TypeError)):
-            caches.read(text, ())
+            result_caches.read(text, ())
