@@ -15,7 +15,6 @@ from breakeven.storage.numbers.formats import format_passes, format_share
 from breakeven.storage.remaining import earlier_costs, expected_seconds, never_compiled
 from breakeven.views.access import permissions
 from breakeven.views.access.errors import error_words
-from breakeven.views.comparison.headline import listed
 from breakeven.views.form import uploads
 from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted, requested, show_again
@@ -27,6 +26,7 @@ from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
+from breakeven.views.shared.words import listed
 
 EXPERIMENT, SUITE = "experiment", "suite"
 MOST_STEPS = 1_000_000_000

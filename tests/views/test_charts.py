@@ -24,6 +24,7 @@ from breakeven.views.charts import profile as cache_charts
 from breakeven.views.charts.palette import KNOWN, run_looks
 from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.comparison.cards import all_cards
+from breakeven.views.comparison.statistics_table import statistics_table
 from breakeven.views.shared import links
 from tests.helpers.comparisons import comparison, pays, result, series
 from tests.helpers.journals import EXPERIMENT_ID, Recording
@@ -585,7 +586,7 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
     ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9, effect_size=0.8)
     inductor = result("inductor", speedup=ratio, p_holm=0.02, training_loss_excess=0.2)
     results = [result("baseline"), result("control", speedup=ratio), inductor, result("eager")]
-    assert headline.statistics_table(comparison(*results)).to_dict("list") == {
+    assert statistics_table(comparison(*results)).to_dict("list") == {
         "run": ["control", "inductor"],
         "p_holm": [DASH, "0.020"],
         "effect_size": ["0.80", "0.80"],

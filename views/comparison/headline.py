@@ -1,5 +1,5 @@
-"""Headlines: the verdicts of speed in one or two sentences; texts next to the numbers of a
-comparison, and the statistics behind its verdicts.
+"""Headlines: the answer with the verdicts of speed behind it; texts next to the numbers of a
+comparison.
 
 Comparisons and suites take their sentences about several speeds from here, so that no sentence says
 more than the verdicts. Each verdict has a sentence for one speed and for several speeds; mixed
@@ -9,27 +9,23 @@ verdicts have one sentence.
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
-import pandas as pd
-import streamlit as st
-
 from breakeven.runner.protocol.states import EarlyEnd, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Comparison, Result, Standings, standings
 from breakeven.storage.numbers.formats import format_verdict
-from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.parity import learned_less
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from breakeven.storage.words.answer_sentence import answer_words, break_even_text
 from breakeven.storage.words.parity import parity_words, wrong_words
-from breakeven.views.parts.downloads import show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked, sentence
+from breakeven.views.shared.words import joined, listed
 
-MAX_NAMED = 3
 VERDICTS: tuple[SpeedVerdict, ...] = ("faster", "same", "unsure", "slower")
 """Verdicts in the order of the headline."""
 DOUBTS: dict[SpeedDoubt, Markdown] = {
@@ -245,18 +241,6 @@ def _speed(result: Result) -> Markdown:
     return linked("speedup", inert(ratio_text(result.speedup)))
 
 
-def listed(names: Sequence[Markdown]) -> Markdown:
-    """`a, b and c`; if there are more than three, `a, b, c and 4 more`."""
-    if len(names) > MAX_NAMED:
-        return f"{', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} more"
-    return joined(names)
-
-
-def joined(parts: Sequence[Markdown]) -> Markdown:
-    *first, last = parts
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 VERDICT_CLASSES = {
     "faster": "good",
     "slower": "bad",
@@ -301,69 +285,3 @@ def noise_text(comparison: Comparison) -> Markdown:
         f"{linked('noise_floor', f'Noise floor {share}')}: baseline and control run the same "
         "program, and their speeds differed by up to this much."
     )
-
-
-def provenance(experiment: pd.Series) -> Markdown:
-    """Device and date: `recorded example, NVIDIA H100, 20 Nov 2026`, then the workload."""
-    parts = ["recorded example"] if experiment["origin"] == "example" else []
-    # Missing until a run records it.
-    device, torch = (
-        value if isinstance(value, str) else None
-        for value in experiment[["device_name", "torch_version"]]
-    )
-    parts += [inert(device or experiment["device"])]
-    parts += [words.day(experiment["submitted"])]
-    what = [words.workload(experiment["model"], experiment["data"])]
-    if torch:
-        what.append(f"torch {inert(torch)}")
-    return " · ".join([", ".join(parts), *what])
-
-
-NUMBERS = (
-    "p_holm",
-    "effect_size",
-    "detectable_effect",
-    "max_ratio_to_band",
-    "max_ratio_to_interval",
-    "first_step_outside",
-    "inference_gap",
-    "training_loss_excess",
-    "training_loss_check",
-)
-
-
-def show_statistics(comparison: Comparison) -> None:
-    """Shows a folded table with a row for each run but the baseline."""
-    numbers = statistics_table(comparison)
-    if numbers.empty:
-        return
-    with st.expander("Statistics"):
-        show_table(
-            "Statistics of speed and parity",
-            numbers,
-            "behind-verdicts",
-            "",
-            download=statistics(comparison).reset_index(),
-        )
-        if "training_loss_check" in numbers:
-            check = linked("training_loss_check", METRICS["training_loss_check"].title)
-            st.caption(
-                f"{check} is training_loss.py of PyTorch's benchmarks, with its mistakes "
-                "corrected. It only tests whether the loss ends low enough, so a broken backend "
-                "may pass. Parity is stricter."
-            )
-
-
-def statistics_table(comparison: Comparison) -> pd.DataFrame:
-    """The numbers as text."""
-    written = statistics(comparison).apply(
-        lambda column: column.map(METRICS[str(column.name)].format)
-    )
-    return written.fillna(DASH).reset_index()
-
-
-def statistics(comparison: Comparison) -> pd.DataFrame:
-    """A row of numbers for each run; leaves out numbers that no run has and runs without any."""
-    numbers = comparison.table().set_index("label").rename_axis("run")
-    numbers = numbers.loc[numbers["role"] != "baseline", list(NUMBERS)]
-    return numbers.dropna(how="all").dropna(axis="columns", how="all")

@@ -28,7 +28,7 @@ from breakeven.storage.words.known_causes import KnownCause, known_causes, remed
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import over_steps as run_charts
 from breakeven.views.charts.over_steps import mark_resumptions
-from breakeven.views.comparison import finishing, headline, related_experiments
+from breakeven.views.comparison import finishing, related_experiments
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.downloads import Card, show_card
@@ -257,7 +257,7 @@ def show_head(store: Store, experiment: pd.Series) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="head"):
         words.state_badge(experiment["state"])
         facts: list[Markdown] = [
-            headline.provenance(experiment),
+            words.provenance(experiment),
             *_time_spent(store, experiment_id),
         ]
         st.caption(" · ".join(facts), width="stretch")
@@ -284,7 +284,7 @@ def _show_active(store: Store, experiment_id: str, has_verdict: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="head"):
         stops = any(map(words.is_stopping, runs.itertuples()))
         words.state_badge(STOPPING if stops else experiment["state"])
-        st.caption(headline.provenance(experiment), width="stretch")
+        st.caption(words.provenance(experiment), width="stretch")
         _offer_notice(experiment)
     lack = lacks_room(store.data_dir.runs)
     if lack:

@@ -23,13 +23,14 @@ from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
 from breakeven.storage.words.answer_sentence import answer_words, plan_details
 from breakeven.views.charts import across_experiments as suite_charts
-from breakeven.views.comparison import headline, leaderboard
+from breakeven.views.comparison import leaderboard
 from breakeven.views.parts.downloads import Card
 from breakeven.views.parts.pictures import Origin, experiment_origin, for_export
 from breakeven.views.report import suite_tables
 from breakeven.views.report.markup import html, inert_lines
 from breakeven.views.scenarios.base import Page, Table
 from breakeven.views.scenarios.by_name import SCENARIOS
+from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
 from breakeven.views.shared.links import sentence
 
@@ -72,7 +73,7 @@ def content(store: Store, experiment_id: str) -> Content:
         name=str(experiment["name"]),
         comparison=comparison,
         about=experiment_origin(store, experiment),
-        provenance=headline.provenance(experiment),
+        provenance=words.provenance(experiment),
         page=SCENARIOS[comparison.spec.scenario].report(store, comparison),
         facts=[*_facts(store, experiment_id)],
     )

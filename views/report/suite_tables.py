@@ -13,14 +13,7 @@ from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, rati
 from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome, SuiteChanges
 from breakeven.storage.words.suite import compile_text, rests_on, share_text
 from breakeven.views.charts.palette import run_looks, run_mark
-from breakeven.views.comparison.headline import (
-    VERDICT_CLASSES,
-    VERDICTS,
-    joined,
-    listed,
-    none_faster,
-    reasons,
-)
+from breakeven.views.comparison.headline import VERDICT_CLASSES, VERDICTS, none_faster, reasons
 from breakeven.views.comparison.leaderboard import (
     heading,
     table,
@@ -31,6 +24,7 @@ from breakeven.views.comparison.leaderboard import (
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked, sentence
+from breakeven.views.shared.words import joined, listed
 
 DOUBTS: dict[SpeedDoubt, Markdown] = {
     "few": f"too few models to tell (at least {MIN_MODELS} are needed)",

@@ -40,6 +40,11 @@ from breakeven.views.comparison import (
 )
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.comparison.first_screen import cards_html, read_plan, show_first_screen
+from breakeven.views.comparison.statistics_table import (
+    show_statistics,
+    statistics,
+    statistics_table,
+)
 from breakeven.views.parts.actions import errors_shown
 from breakeven.views.parts.downloads import show_table, table_downloads
 from breakeven.views.scenarios.base import Page, Scenario, Show, Table
@@ -201,7 +206,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
         st.html(leaderboard.html(comparison.results, comparison.spec.kind))
         with st.container(horizontal=True):
             table_downloads(comparison.table(), "comparison")
-        headline.show_statistics(comparison)
+        show_statistics(comparison)
     results = cards.pick(comparison)
     why_none = NO_STEP if results else NO_RUN
     cards.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
@@ -222,8 +227,8 @@ def report(store: Store, comparison: Comparison) -> Page:
     """The answer and its evidence, the leaderboard, warnings, and all charts."""
     minor = [sentence(warning.words()) for warning in comparison.minor_warnings]
     serious = [sentence(warning.words()) for warning in comparison.serious_warnings]
-    behind = headline.statistics_table(comparison)
-    numbers = headline.statistics(comparison).reset_index()
+    behind = statistics_table(comparison)
+    numbers = statistics(comparison).reset_index()
     climbed = find_ladder(store, comparison.experiment_id)
     down = (
         []

@@ -1,6 +1,6 @@
 """The dashboard's wording of states, durations and moments, the same on every page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -47,6 +47,9 @@ LONGEST_REASON = 600
 """Characters of an error's message; compilers write pages, and the traceback has all of it."""
 LOADED_PHASES = tuple(PHASES)[1:]
 AT_WORK = ("training", "evaluating", "profiling", "checking")
+
+
+MAX_NAMED = 3
 
 
 def name_tab(*parts: str) -> None:
@@ -168,6 +171,34 @@ def plural(count: int, word: Markdown) -> Markdown:
     """`1 run`, `2 runs`, `1,000 steps`, `3 processes`, `8 batches`."""
     ending = "" if count == 1 else "es" if word.endswith(("s", "tch")) else "s"
     return f"{count:,} {word}{ending}"
+
+
+def listed(names: Sequence[Markdown]) -> Markdown:
+    """`a, b and c`; if there are more than three, `a, b, c and 4 more`."""
+    if len(names) > MAX_NAMED:
+        return f"{', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} more"
+    return joined(names)
+
+
+def joined(parts: Sequence[Markdown]) -> Markdown:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def provenance(experiment: pd.Series) -> Markdown:
+    """Device and date: `recorded example, NVIDIA H100, 20 Nov 2026`, then the workload."""
+    parts = ["recorded example"] if experiment["origin"] == "example" else []
+    # Missing until a run records it.
+    device, torch = (
+        value if isinstance(value, str) else None
+        for value in experiment[["device_name", "torch_version"]]
+    )
+    parts += [inert(device or experiment["device"])]
+    parts += [day(experiment["submitted"])]
+    what = [workload(experiment["model"], experiment["data"])]
+    if torch:
+        what.append(f"torch {inert(torch)}")
+    return " · ".join([", ".join(parts), *what])
 
 
 def shortened(name: str, longest: int = 26) -> str:
