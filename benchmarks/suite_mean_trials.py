@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.tables import markdown
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.suite.groups import judge_means
+from breakeven.storage.suite_runs.groups import judge_means
 
 USUAL_COUNT = 2000
 COUNTS = (3, 5, 10, 40)

@@ -31,7 +31,7 @@ from breakeven.storage import commands
 from breakeven.storage.commands import BAD_INPUT
 from breakeven.storage.errors import StoreError
 from breakeven.storage.exchange.benchmark_formats import FORMATS
-from breakeven.storage.terminal import trend as trend_report
+from breakeven.storage.terminal import trends as trend_report
 
 TEAM_ACTIONS = {
     "status": "what the store holds, and who feeds it",

@@ -46,11 +46,11 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.side_by_side.ratios import scalings
 from breakeven.storage.side_by_side.sides import load_sides
-from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import against
+from breakeven.storage.suite_runs.cells import outcomes
+from breakeven.storage.suite_runs.groups import against
 from breakeven.storage.terminal import gate
-from breakeven.storage.terminal import suite as suite_report
-from breakeven.storage.terminal import trend as trend_report
+from breakeven.storage.terminal import suites as suite_report
+from breakeven.storage.terminal import trends as trend_report
 from breakeven.storage.terminal.as_json import (
     checks_json,
     comparison_json,
@@ -79,7 +79,7 @@ from breakeven.storage.words.investigation import issue, remedies
 from breakeven.storage.words.issues import has_issue, slow_issue, slower
 from breakeven.storage.words.known_causes import known_causes
 from breakeven.storage.words.recipe import FURTHER, how_to_use
-from breakeven.storage.words.suite import other_conditions
+from breakeven.storage.words.suites import other_conditions
 
 EXAMPLES = PACKAGE / "examples"
 HTML = "html"

@@ -23,8 +23,8 @@ from breakeven.views.parts import progress
 from breakeven.views.parts.actions import check, errors_shown, launch, show_command
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
+from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import Markdown, code, inert
-from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
 from breakeven.views.shared.words import listed
 

@@ -1,7 +1,7 @@
 """Conditions on the command line, such as `slower`, `compile>60` and `speedup>1.2`.
 
 `--fail-if` of `show`, `compare` and `trend` takes lists of conditions; a search of the list of
-experiments may contain some, too. `storage/terminal/gate.py`, `storage/terminal/trend.py` and
+experiments may contain some, too. `storage/terminal/gate.py`, `storage/terminal/trends.py` and
 `storage/library/catalog.py` judge conditions; `docs/suites.md` defines those of `--fail-if`.
 """
 

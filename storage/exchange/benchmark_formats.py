@@ -25,8 +25,8 @@ from breakeven.storage.exchange.csv_and_parquet import to_csv
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.profile.findings import arm_of
-from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Cell, Outcome
+from breakeven.storage.suite_runs.cells import outcomes
+from breakeven.storage.suite_runs.groups import Cell, Outcome
 
 MILLISECONDS, GIGABYTES = 1e3, 1e-9
 """Factors that convert seconds and bytes."""

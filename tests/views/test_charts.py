@@ -25,7 +25,7 @@ from breakeven.views.charts.palette import KNOWN, run_looks
 from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.comparison.statistics_table import statistics_table
-from breakeven.views.shared import links
+from breakeven.views.shared.definition_links import axis
 from tests.helpers.comparisons import comparison, pays, result, series
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 
@@ -51,8 +51,8 @@ def test_losses_are_one_line_per_run_in_its_dashes_with_the_loss_of_each_step():
     assert list(trace(figure, "inductor").y) == [2.0, 1.6]
     assert trace(figure, "baseline").line.dash == "solid"
     assert trace(figure, "control").line.dash == KNOWN["control"].dash
-    assert figure.layout.yaxis.title.text == links.axis("loss")
-    assert figure.layout.xaxis.title.text == links.axis("step")
+    assert figure.layout.yaxis.title.text == axis("loss")
+    assert figure.layout.xaxis.title.text == axis("step")
     assert figure.layout.xaxis.dtick == 1, "few steps have a mark each, and no halves between"
     assert losses(baseline=[2.0] * 300).layout.xaxis.dtick is None
 
@@ -109,7 +109,7 @@ def test_steps_that_compiled_stand_out_in_the_times_of_runs():
     figure = run_charts.step_series(frame.assign(compiled=[False, False, True, False]))
     # The median step takes 0.1 s, so the axis counts milliseconds.
     assert drawn(trace(figure, "compiled during this step")) == ([0], pytest.approx([9000]))
-    assert figure.layout.yaxis.title.text == links.axis("step_seconds", "Step time (ms)")
+    assert figure.layout.yaxis.title.text == axis("step_seconds", "Step time (ms)")
     lines = {trace.name: list(trace.y) for trace in figure.data if trace.mode == "lines"}
     assert lines == {"baseline": pytest.approx([100, 100]), "inductor": pytest.approx([9000, 100])}
 
@@ -192,7 +192,7 @@ def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
     lines = [line_of(figure, label) for label in ("baseline", "inductor")]
     assert [(line.x[0], line.x[-1]) for line in lines] == [(0.0, pytest.approx(6.9))] * 2
     assert [line.y[-1] for line in lines] == [pytest.approx(13.8), pytest.approx(12.9)]
-    assert figure.layout.yaxis.title.text == links.axis("cumulative_seconds")
+    assert figure.layout.yaxis.title.text == axis("cumulative_seconds")
     figure = speed.saved(frame, results)
     assert list(line_of(figure, "inductor", measured=True).y) == [-5.0, -4.0]
     assert list(trace(figure, "inductor pays off").y) == [0.0]
@@ -361,10 +361,10 @@ def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles_in_a_fi
     box, _said = figure.data
     shown = (box.lowerfence[0], box.q1[0], box.median[0], box.q3[0], box.upperfence[0])
     assert shown == (5.0, 25.0, 50.0, 75.0, 95.0)
-    assert figure.layout.xaxis.title.text == links.axis("step_seconds")
+    assert figure.layout.xaxis.title.text == axis("step_seconds")
     short = bars.step_times(series("seconds", baseline=[0.25, 0.5, 0.75]))
     assert short.data[0].median[0] == 500.0
-    assert short.layout.xaxis.title.text == links.axis("step_seconds", "Step time (ms)")
+    assert short.layout.xaxis.title.text == axis("step_seconds", "Step time (ms)")
 
 
 def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefined():
@@ -372,7 +372,7 @@ def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefine
     figure = bars.metric(results, "compile_seconds")
     bar, text = figure.data
     assert (list(bar.x), list(text.text)) == ([0.0, 12.5], [DASH, "12.5 s"])
-    assert figure.layout.xaxis.title.text == links.axis("compile_seconds")
+    assert figure.layout.xaxis.title.text == axis("compile_seconds")
     bar, text = run_charts.last_scores(results, "f1").data
     assert (list(bar.x), list(text.text)) == ([0.0, 0.5], [DASH, "50.0 %"])
 
@@ -419,8 +419,8 @@ def test_a_score_stands_at_its_epochs_and_several_of_one_epoch_at_their_steps():
     assert figure.layout.yaxis.tickformat.endswith("%")
     figure = run_charts.scores_of_runs(frame.assign(epoch=0), "loss")
     assert drawn(figure.data[0]) == ([50, 100], [0.5, 0.75])
-    assert figure.layout.xaxis.title.text == links.axis("step")
-    assert figure.layout.yaxis.title.text == links.axis("eval_loss")
+    assert figure.layout.xaxis.title.text == axis("step")
+    assert figure.layout.yaxis.title.text == axis("eval_loss")
 
 
 def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_model():
@@ -616,4 +616,4 @@ def test_phases_of_compiling_are_stacked_cold_and_warm():
     assert figure.layout.barmode == "stack"
     assert list(trace(figure, "Dynamo").y) == ["inductor, cold", "inductor, warm"]
     assert list(trace(figure, "Triton and C++").x) == [4.0, 1.0]
-    assert figure.layout.xaxis.title.text == links.axis("compile_phases")
+    assert figure.layout.xaxis.title.text == axis("compile_phases")

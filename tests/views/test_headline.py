@@ -15,7 +15,7 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.statistics.break_even import BreakEven
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.suite.groups import Cell, Group, Outcome, against, groups
+from breakeven.storage.suite_runs.groups import Cell, Group, Outcome, against, groups
 from breakeven.views.comparison.headline import evidence, headline
 from breakeven.views.report import suite_tables
 from breakeven.views.scenarios.accuracy import tensors_headline

@@ -7,8 +7,8 @@ from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.index.store import Store
-from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Cell, Outcome, groups
+from breakeven.storage.suite_runs.cells import outcomes
+from breakeven.storage.suite_runs.groups import Cell, Outcome, groups
 from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.report import suite_tables
 from tests.helpers.pages import launched, opened, text, without_links

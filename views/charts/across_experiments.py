@@ -18,7 +18,7 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.storage.queries import thinned
 from breakeven.storage.statistics.break_even import with_ends
-from breakeven.storage.suite.groups import Outcome
+from breakeven.storage.suite_runs.groups import Outcome
 from breakeven.views.charts.layers import (
     HEIGHT,
     by_run,
@@ -30,8 +30,7 @@ from breakeven.views.charts.layers import (
     write_cells,
 )
 from breakeven.views.charts.palette import BAD, FAINT, GOOD, NEUTRAL, run_looks
-from breakeven.views.shared import links
-from breakeven.views.shared.links import axis
+from breakeven.views.shared.definition_links import axis
 
 MAX_MARKED = 12
 """Most changes of versions with a name; more names would hide each other."""
@@ -84,7 +83,7 @@ def trend(several_series: Sequence[Series]) -> go.Figure:
         figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
     figure.update_layout(layout() | {"height": HEIGHT + 60, "showlegend": True})
     over_days(figure, (point.submitted for series in several_series for point in series.points))
-    return figure.update_yaxes(title_text=links.axis(quantity, title), gridcolor=FAINT)
+    return figure.update_yaxes(title_text=axis(quantity, title), gridcolor=FAINT)
 
 
 def _unit(several_series: Sequence[Series]) -> tuple[float, str]:
@@ -466,5 +465,5 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
             )
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
     height = MARGINS + ROW_HEIGHT * len(models)
-    in_rows(figure, links.axis("speedup"), height)
+    in_rows(figure, axis("speedup"), height)
     return figure.update_yaxes(categoryorder="array", categoryarray=list(models))

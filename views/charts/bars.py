@@ -16,7 +16,7 @@ from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.views.charts.layers import in_rows
 from breakeven.views.charts.palette import BAD, FAINT, GOOD, NEUTRAL, run_looks
-from breakeven.views.shared import links
+from breakeven.views.shared.definition_links import axis
 from breakeven.views.shared.words import shortened
 
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -44,7 +44,7 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
     figure = go.Figure()
     looks = run_looks(frame["label"])
     factor, title = axis_unit("step_seconds", frame["seconds"])
-    title = links.axis("step_seconds", title)
+    title = axis("step_seconds", title)
     for label, run in frame.groupby("label", sort=False):
         seconds = np.quantile(run["seconds"], WHISKERS)
         low, first, median, third, high = factor * seconds
@@ -87,7 +87,7 @@ def metric(results: Sequence[Result], name: str) -> go.Figure:
     """One bar per run for a metric of `Result`; runs without it show a dash."""
     values = [result.value(name) for result in results]
     figure = _bars(results, values, values, [METRICS[name].format(value) for value in values])
-    return figure.update_xaxes(title_text=links.axis(name))
+    return figure.update_xaxes(title_text=axis(name))
 
 
 def peak_memory(results: Sequence[Result]) -> go.Figure:
@@ -124,7 +124,7 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
     return figure.update_xaxes(
         tickvals=ticks,
         ticktext=[write(tick).replace(".0 ", " ").replace(".00 ", " ") for tick in ticks],
-        title_text=links.axis("peak_memory_bytes", METRICS["peak_memory_bytes"].title),
+        title_text=axis("peak_memory_bytes", METRICS["peak_memory_bytes"].title),
     )
 
 
@@ -275,7 +275,7 @@ def waterfall(ladder: Ladder) -> go.Figure:
     texts = {"baseline": format_seconds(baseline)}
     texts |= {rung.result.label: _rung_text(rung) for rung in ladder.rungs}
     _add_texts(figure, list(ends.values()), labels, list(texts.values()))
-    per_run(figure, labels, links.axis("step_seconds", title))
+    per_run(figure, labels, axis("step_seconds", title))
     stages = [f"+ {rung.rung.stage}" for rung in ladder.rungs]
     return figure.update_yaxes(ticktext=["no compiler", *stages])
 

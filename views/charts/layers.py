@@ -19,7 +19,7 @@ from plotly.colors import sample_colorscale
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.queries import MAX_POINTS, thinned
 from breakeven.views.charts.palette import FAINT, Look, run_looks, text_on
-from breakeven.views.shared import links
+from breakeven.views.shared.definition_links import axis, without_link
 from breakeven.views.shared.words import shortened
 
 HEIGHT = 310
@@ -78,7 +78,7 @@ def losses(
         figure.add_scatter(
             x=run[over], y=run["loss"], name=label, mode="lines", legendgroup=label, **layers[label]
         )
-    over_steps(figure, links.axis("loss"), over)
+    over_steps(figure, axis("loss"), over)
     return figure.update_yaxes(range=_loss_range(frame))
 
 
@@ -123,7 +123,7 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
         at_step = run.set_index("step")["loss"]
         distance = (at_step - baseline).abs().replace([0.0, np.inf], np.nan).dropna()
         figure.add_scatter(x=distance.index, y=distance, name=label, mode="lines", **layers[label])
-    over_steps(figure, links.axis("loss_difference"))
+    over_steps(figure, axis("loss_difference"))
     return figure.update_yaxes(type="log", exponentformat="power")
 
 
@@ -150,7 +150,7 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
         hovermode="x unified",
         meta={"x": over},
         xaxis={
-            "title_text": links.axis(over),
+            "title_text": axis(over),
             "showgrid": False,
             "zeroline": False,
             **whole_ticks,
@@ -164,7 +164,7 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
 
 def _unit_of(axis_title: str) -> str:
     """The unit of an axis after a blank; empty without one."""
-    unit = UNIT.search(links.without_link(axis_title))
+    unit = UNIT.search(without_link(axis_title))
     return f" {unit[1]}" if unit else ""
 
 

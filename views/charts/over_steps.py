@@ -31,7 +31,7 @@ from breakeven.views.charts.palette import (
     Fill,
     run_looks,
 )
-from breakeven.views.shared import links
+from breakeven.views.shared.definition_links import axis
 
 SMALL_HEIGHT = 220
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
@@ -70,7 +70,7 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
                 **legend,
             )
             legend = {"showlegend": False}  # one legend for all runs
-    over_steps(figure, links.axis("step_seconds", title))
+    over_steps(figure, axis("step_seconds", title))
     if frame["seconds"].max() > LOG_FROM_RATIO * frame["seconds"].min() > 0:
         figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure
@@ -116,7 +116,7 @@ def activities(frame: pd.DataFrame) -> go.Figure:
             hoverinfo="skip",
         )
     height = 120 + 26 * len(labels)
-    in_rows(figure, links.axis("elapsed_seconds"), height, barmode="overlay", bargap=0.35)
+    in_rows(figure, axis("elapsed_seconds"), height, barmode="overlay", bargap=0.35)
     return figure.update_yaxes(categoryorder="array", categoryarray=labels)
 
 
@@ -126,7 +126,7 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
     `frame`: run_id, label, role, step and a column of that name. Gradient norms that are not
     finite, as in fp16 before its scale settles, leave a gap.
     """
-    figure = named_series(frame.assign(name=frame["label"], value=frame[name]), links.axis(name))
+    figure = named_series(frame.assign(name=frame["label"], value=frame[name]), axis(name))
     figure.update_traces(name=METRICS[name].title, line_shape=SHAPES[name])
     return figure.update_yaxes(exponentformat="e")
 
@@ -372,7 +372,7 @@ def scores_of_runs(
 
 def _score_axis(figure: go.Figure, name: str, over: str = "step") -> go.Figure:
     metric = score_metric(name)
-    over_steps(figure, links.axis(metric.name) if metric else links.axis("own_values", name), over)
+    over_steps(figure, axis(metric.name) if metric else axis("own_values", name), over)
     if _is_share(name):
         figure.update_yaxes(tickformat=".2~%", hoverformat=".1%", rangemode="tozero")
     return figure

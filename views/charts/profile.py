@@ -25,7 +25,7 @@ from breakeven.views.charts.palette import (
     STAGE_FILLS,
     run_looks,
 )
-from breakeven.views.shared.links import axis
+from breakeven.views.shared.definition_links import axis
 
 ROW_HEIGHT = 30
 MARGIN = 76

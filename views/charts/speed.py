@@ -25,7 +25,7 @@ from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.bars import per_run
 from breakeven.views.charts.layers import by_run, in_rows, line_style, over_steps
 from breakeven.views.charts.palette import FAINT, KNOWN, NEUTRAL, NON_RUN_COLORS, Look, run_looks
-from breakeven.views.shared import links
+from breakeven.views.shared.definition_links import axis
 from breakeven.views.shared.words import shortened
 
 ROW_HEIGHT, SIDE_HEIGHT = 58, 30
@@ -87,7 +87,7 @@ def speedups(
         figure.add_vrect(
             x0=1 / (1 + noise_floor), x1=1 + noise_floor, fillcolor=FAINT, line_width=0
         )
-    per_run(figure, [result.label for result in shown], links.axis("speedup"))
+    per_run(figure, [result.label for result in shown], axis("speedup"))
     figure.update_layout(height=110 + ROW_HEIGHT * len(shown))
     figure.update_xaxes(range=_room(shown, noise_floor))
     return figure.update_yaxes(autorange=False, range=[len(shown) - 0.5, -0.8])
@@ -135,7 +135,7 @@ def round_by_round(ratios: pd.DataFrame) -> go.Figure:
                 showlegend=number == 0,
             )
     figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1})
-    over_steps(figure, links.axis("speedup"), "round")
+    over_steps(figure, axis("speedup"), "round")
     # A round that another program disturbed would flatten all others.
     low, high = ratios["speedup"].quantile([0.03, 0.97])
     low, high = min(low, 0.98), max(high, 1.02)
@@ -167,7 +167,7 @@ def speedups_of_sides(sides: Sequence[Side]) -> go.Figure:
         )
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
     height = 72 + SIDE_HEIGHT * len(names) * len(sides)
-    return in_rows(figure, links.axis("speedup"), height, showlegend=False, margin_t=8)
+    return in_rows(figure, axis("speedup"), height, showlegend=False, margin_t=8)
 
 
 MAX_EXTRAPOLATION = 30
@@ -212,7 +212,7 @@ def cumulative(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 
     """
     curves = _curves(frame, results)
     figure = _draw(curves, of_role(curves, "baseline"), num_steps, is_saved=False)
-    return over_steps(figure, links.axis("cumulative_seconds"))
+    return over_steps(figure, axis("cumulative_seconds"))
 
 
 def saved(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 0) -> go.Figure:
@@ -220,7 +220,7 @@ def saved(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 0) ->
     curves = _curves(frame, results)
     baseline = of_role(curves, "baseline")
     figure = go.Figure() if baseline is None else _draw(curves, baseline, num_steps, is_saved=True)
-    return over_steps(figure, links.axis("time_saved"))
+    return over_steps(figure, axis("time_saved"))
 
 
 def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:

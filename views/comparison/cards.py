@@ -26,8 +26,8 @@ from breakeven.views.charts.over_steps import EVENT_NUMBERS, mark_compiler_event
 from breakeven.views.comparison.leaderboard import task_scores, throughput_metric
 from breakeven.views.parts.downloads import Card, Draw, of_run, show_card, show_table
 from breakeven.views.shared.address import remembered
+from breakeven.views.shared.definition_links import sentence
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import sentence
 
 X_AXES = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
 """Possible x-axes of losses instead of steps, with their names in the selection."""

@@ -16,8 +16,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.result_caches import always, memo
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import linked
 
 AFTER_STEPS: Mapping[str, tuple[str, str]] = {
     "evaluating": ("evaluated", "Its scores and parity may change."),

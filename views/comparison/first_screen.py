@@ -46,8 +46,8 @@ from breakeven.views.parts.actions import EXPERIMENT, errors_shown, work_off_the
 from breakeven.views.parts.downloads import show_card
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, value
+from breakeven.views.shared.definition_links import anchor_html, linked
 from breakeven.views.shared.inert import Html, Markdown, inert
-from breakeven.views.shared.links import anchor_html, linked
 from breakeven.views.shared.resources import data_dir
 
 MOST_MINUTES = 60

@@ -22,8 +22,8 @@ from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, rati
 from breakeven.storage.words.answer_sentence import answer_words, break_even_text
 from breakeven.storage.words.parity import parity_words, wrong_words
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import linked, sentence
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.words import joined, listed
 
 VERDICTS: tuple[SpeedVerdict, ...] = ("faster", "same", "unsure", "slower")

@@ -22,8 +22,8 @@ from breakeven.storage.words.parity import parity_text, parity_words
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison.headline import VERDICT_CLASSES
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import anchor_html
 from breakeven.views.shared.inert import Html, inert
-from breakeven.views.shared.links import anchor_html
 
 HtmlCell = Callable[[Result], Html]
 

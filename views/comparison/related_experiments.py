@@ -51,8 +51,8 @@ from breakeven.views.parts.actions import again_link, errors_shown, launch
 from breakeven.views.parts.downloads import download, titled
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
+from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import Html, Markdown, code, inert
-from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import (
     among_readers,
     data_dir,

@@ -36,8 +36,8 @@ from breakeven.views.parts.pictures import experiment_origin, files_of
 from breakeven.views.parts.progress import earlier_of, usual_compile_seconds
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
+from breakeven.views.shared.definition_links import linked, sentence
 from breakeven.views.shared.inert import Markdown, code, inert
-from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import among_readers, keeping_up, take_in
 
 RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5

@@ -6,7 +6,7 @@ import streamlit as st
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.views.parts.downloads import show_table
-from breakeven.views.shared.links import linked
+from breakeven.views.shared.definition_links import linked
 
 NUMBERS = (
     "p_holm",

@@ -34,8 +34,8 @@ from breakeven.views.comparison.headline import VERDICT_CLASSES
 from breakeven.views.comparison.leaderboard import heading, table, verdict_word, with_interval
 from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.downloads import Card, Draw, show_card, show_table, titled
+from breakeven.views.shared.definition_links import explained, linked, sentence
 from breakeven.views.shared.inert import Html, Markdown, inert
-from breakeven.views.shared.links import explained, linked, sentence
 
 MAX_FINDINGS = 3
 """Number of findings shown at once; a click shows the others."""

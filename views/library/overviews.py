@@ -22,15 +22,15 @@ from breakeven.storage.library.trends import Point, Series, trends
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.lasting_changes import FEWEST
-from breakeven.storage.words.trend import failure_text, out_of_line_text, sizes_text, when_text
+from breakeven.storage.words.trends import failure_text, out_of_line_text, sizes_text, when_text
 from breakeven.views.charts.across_experiments import heat_map, trend
 from breakeven.views.library import table
 from breakeven.views.parts.downloads import Card, show_card
 from breakeven.views.parts.pictures import Origin, files_of
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
+from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import take_in
 
 COMPUTE_SECONDS = 0.3

@@ -24,8 +24,8 @@ from breakeven.views.parts.actions import again_link, errors_shown, launch
 from breakeven.views.report import menu as report_menu
 from breakeven.views.shared import words
 from breakeven.views.shared.address import distinct, write_address
+from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import Markdown, inert, notes, plain
-from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import capabilities, data_dir, take_in
 
 UNDO = "experiments undo"

@@ -47,8 +47,8 @@ from breakeven.views.parts.downloads import Card, expect_parts, show_card, title
 from breakeven.views.parts.pictures import Origin, files_of, slug
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, titles
+from breakeven.views.shared.definition_links import anchor_html, explained
 from breakeven.views.shared.inert import Html, inert
-from breakeven.views.shared.links import anchor_html, explained
 
 CLASSES = {"higher": "good", "lower": "bad", "same": "plain", "unsure": "doubtful"}
 TITLES = {"setting": "Setting", "environment": "Machine and software", "data": "Model and data"}

@@ -25,9 +25,9 @@ from breakeven.runner.suites.suite_matrix import (
 from breakeven.storage import queries
 from breakeven.storage.exchange.benchmark_formats import suite_rows
 from breakeven.storage.index.store import Store
-from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Outcome, SuiteChanges, against, groups
-from breakeven.storage.words.suite import UNCLEAR, change_text, other_conditions
+from breakeven.storage.suite_runs.cells import outcomes
+from breakeven.storage.suite_runs.groups import Outcome, SuiteChanges, against, groups
+from breakeven.storage.words.suites import UNCLEAR, change_text, other_conditions
 from breakeven.views.access import permissions
 from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.charts.across_experiments import heat_map
@@ -39,8 +39,8 @@ from breakeven.views.report import menu as report_menu
 from breakeven.views.report import suite_tables
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choose_earlier, choose_suite_run
+from breakeven.views.shared.definition_links import linked, sentence
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import capabilities, data_dir
 
 EMPTY = """\

@@ -31,8 +31,8 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, value
+from breakeven.views.shared.definition_links import explained
 from breakeven.views.shared.inert import Markdown, inert, plain
-from breakeven.views.shared.links import explained
 
 MAX_ROWS = 1_000
 """Most rows that a browser gets; a filter finds the others."""

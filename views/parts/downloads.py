@@ -43,8 +43,8 @@ from breakeven.views.parts.pictures import (
     to_image,
 )
 from breakeven.views.shared.address import remembered
+from breakeven.views.shared.definition_links import explained
 from breakeven.views.shared.inert import Markdown, inert, inert_json
-from breakeven.views.shared.links import explained
 
 SCRIPTS = ("loading.js", "theme.js", "ranges.js", "moving.js")
 

@@ -23,8 +23,8 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import NUMBERS, read_definitions
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import anchors_in, without_link
 from breakeven.views.shared.inert import Html, inert, inert_figure
-from breakeven.views.shared.links import anchors_in, without_link
 
 MAX_SLUG = 40
 

@@ -21,8 +21,8 @@ from breakeven.storage.remaining import Costs, costs_of, earlier_costs, remainin
 from breakeven.storage.result_caches import always, memo
 from breakeven.views.charts.palette import NEUTRAL, PHASE_DEPTHS, run_looks, run_mark
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import anchor_html, linked
 from breakeven.views.shared.inert import Html, Markdown, inert
-from breakeven.views.shared.links import anchor_html, linked
 
 _shown_shares: dict[tuple[int, str], tuple[pd.Timestamp, float]] = {}
 """By store and experiment: its start, and the largest share of its time that the page has shown as

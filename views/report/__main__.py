@@ -9,7 +9,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.commands import BAD_INPUT, open_store
 from breakeven.storage.errors import StoreError
-from breakeven.views.report.files import report_of
+from breakeven.views.report.report_files import report_of
 
 
 def main(arguments: list[str] | None = None) -> int:

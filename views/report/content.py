@@ -19,8 +19,8 @@ from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
-from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import groups
+from breakeven.storage.suite_runs.cells import outcomes
+from breakeven.storage.suite_runs.groups import groups
 from breakeven.storage.words.answer_sentence import answer_words, plan_details
 from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.comparison import leaderboard
@@ -31,8 +31,8 @@ from breakeven.views.report.markup import html, inert_lines
 from breakeven.views.scenarios.base import Page, Table
 from breakeven.views.scenarios.by_name import SCENARIOS
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import sentence
 from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
-from breakeven.views.shared.links import sentence
 
 LOST_IN_FACTS = ("run_id", "label", "role")
 

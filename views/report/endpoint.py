@@ -13,7 +13,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from breakeven.storage.errors import NotExportable, NotInStore
-from breakeven.views.report.files import MAX_EXPERIMENTS, NotWanted, report_of
+from breakeven.views.report.report_files import MAX_EXPERIMENTS, NotWanted, report_of
 from breakeven.views.shared.resources import get_store
 
 ADDRESS = re.compile(r"/report/(\w[\w.,-]*)$")

@@ -32,7 +32,7 @@ from breakeven.views.parts.pictures import (
 )
 from breakeven.views.report.content import Content, content
 from breakeven.views.report.endpoint import address
-from breakeven.views.report.files import MAX_EXPERIMENTS, report_of
+from breakeven.views.report.report_files import MAX_EXPERIMENTS, report_of
 from breakeven.views.shared.inert import inert
 
 FIXED_FILE_TIME = (1980, 1, 1, 0, 0, 0)

@@ -10,8 +10,8 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.statistics.break_even import with_ends
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome, SuiteChanges
-from breakeven.storage.words.suite import compile_text, rests_on, share_text
+from breakeven.storage.suite_runs.groups import MIN_MODELS, Group, Outcome, SuiteChanges
+from breakeven.storage.words.suites import compile_text, rests_on, share_text
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.headline import VERDICT_CLASSES, VERDICTS, none_faster, reasons
 from breakeven.views.comparison.leaderboard import (
@@ -22,8 +22,8 @@ from breakeven.views.comparison.leaderboard import (
     with_interval,
 )
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import anchor_html, linked, sentence
 from breakeven.views.shared.inert import Html, Markdown, inert
-from breakeven.views.shared.links import anchor_html, linked, sentence
 from breakeven.views.shared.words import joined, listed
 
 DOUBTS: dict[SpeedDoubt, Markdown] = {

@@ -32,8 +32,8 @@ from breakeven.views.comparison import related_experiments, running, why
 from breakeven.views.parts.downloads import Card, show_card, show_table
 from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_one_run, show_settings
+from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import Markdown, code, inert
-from breakeven.views.shared.links import linked
 
 TENSORS_HELP = (
     "Each backend computed the same batch with the same weights as the baseline and as a reference "

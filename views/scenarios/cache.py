@@ -30,8 +30,8 @@ from breakeven.views.parts.downloads import Card, show_card, show_table
 from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_one_run, show_settings
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import linked, sentence
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import linked, sentence
 
 _seconds = METRICS["compile_seconds"].format
 

@@ -49,8 +49,8 @@ from breakeven.views.parts.actions import errors_shown
 from breakeven.views.parts.downloads import show_table, table_downloads
 from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_settings
+from breakeven.views.shared.definition_links import linked, sentence
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import among_readers, keeping_up
 from breakeven.views.tabs import run, steps
 

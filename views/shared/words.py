@@ -16,8 +16,8 @@ from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.queries import RunError
 from breakeven.storage.queries.time_use import shown_parts
+from breakeven.views.shared.definition_links import anchor_html, linked
 from breakeven.views.shared.inert import Html, Markdown, inert
-from breakeven.views.shared.links import anchor_html, linked
 
 STATES: dict[str, tuple[str, str, str]] = {
     RunState.QUEUED: ("queued", "gray", ":material/schedule:"),

@@ -22,8 +22,8 @@ from breakeven.views.parts.downloads import of_run, show_table
 from breakeven.views.parts.pictures import experiment_origin, files_of, of_one_run
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, show_tabs
+from breakeven.views.shared.definition_links import explained, linked
 from breakeven.views.shared.inert import Markdown, code, inert
-from breakeven.views.shared.links import explained, linked
 from breakeven.views.tabs import compiling as run_compiling
 from breakeven.views.tabs import steps as run_steps
 

@@ -30,8 +30,8 @@ from breakeven.views.charts.over_steps import EVENT_NUMBERS, mark_compiler_event
 from breakeven.views.parts.actions import errors_shown
 from breakeven.views.parts.downloads import Card, Draw, download, of_run, show_card, show_table
 from breakeven.views.shared import words
+from breakeven.views.shared.definition_links import axis, linked, sentence
 from breakeven.views.shared.inert import inert
-from breakeven.views.shared.links import axis, linked, sentence
 
 MANY_VALUES = 6
 STATISTICS = {

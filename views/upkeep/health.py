@@ -28,8 +28,8 @@ from breakeven.views.access import permissions
 from breakeven.views.parts.actions import errors_shown
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
+from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import inert
-from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir
 
 EVERY_SECONDS = 30.0

@@ -16,7 +16,7 @@ IMPORTED = (
     "breakeven.storage.team",
     "breakeven.storage.comparison.comparison",
     "breakeven.views.scenarios.by_name",
-    "breakeven.views.report.files",
+    "breakeven.views.report.report_files",
     "breakeven.views.report.menu",
     "breakeven.views.upkeep.health",
     "plotly.offline",

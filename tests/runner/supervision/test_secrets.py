@@ -30,8 +30,8 @@ from breakeven.storage.exchange.csv_and_parquet import TABLE_FORMATS
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
 from breakeven.views.report.content import content
-from breakeven.views.report.files import report_of
 from breakeven.views.report.menu import everything
+from breakeven.views.report.report_files import report_of
 from tests.helpers.loop import FAULTS, NET
 from tests.runner.supervision.supervised import SUPERVISE
 

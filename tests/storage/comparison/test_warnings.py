@@ -59,7 +59,7 @@ from breakeven.storage.comparison.run_warnings import (
     Unfinished,
 )
 from breakeven.storage.comparison.warnings import ComparisonWarning, Recorded, classes_of_warnings
-from breakeven.views.shared.links import sentence
+from breakeven.views.shared.definition_links import sentence
 
 DISTURBED: list[Disturbance] = [
     Throttled(num_seen=2, num_looked=12, held_back=("heat",)),

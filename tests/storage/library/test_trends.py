@@ -15,7 +15,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.summary import workload_key
 from breakeven.storage.library.trends import VERSIONS, Point, Series, trends
-from breakeven.storage.terminal.trend import CONDITIONS, METAVAR
+from breakeven.storage.terminal.trends import CONDITIONS, METAVAR
 from tests.helpers.journals import record_experiment
 from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
 

@@ -12,7 +12,7 @@ from breakeven.storage.profile.explanation import Explanation, explain
 from breakeven.views.charts.profile import breakdown, waterfall
 from breakeven.views.comparison import why
 from breakeven.views.form.presets import changed
-from breakeven.views.report.files import report
+from breakeven.views.report.report_files import report
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import opened, opened_run, text
 

@@ -21,11 +21,11 @@ from breakeven.storage.exchange import runs_in_report as reports
 from breakeven.storage.exchange.imports import import_any
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
-from breakeven.views.report import files
+from breakeven.views.report import report_files
 from breakeven.views.report.content import advice, content
-from breakeven.views.report.files import report, report_of
 from breakeven.views.report.markup import paragraphs
 from breakeven.views.report.menu import everything
+from breakeven.views.report.report_files import report, report_of
 from breakeven.views.shared.resources import EXAMPLES
 from tests.browser.zooming import x_range, zoom
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
@@ -39,7 +39,7 @@ NAME = "race-20261121-7f3a"
 def _packed_once() -> Iterator[None]:
     """Packing plotly.js takes a third of the time of a report."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_packed", cache(files._packed))
+        patch.setattr(report_files, "_packed", cache(report_files._packed))
         yield
 
 

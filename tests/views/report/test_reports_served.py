@@ -11,9 +11,9 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
-from breakeven.views.report import endpoint, files
-from breakeven.views.report import files as document
-from breakeven.views.report.files import MANY, NotWanted, report_of
+from breakeven.views.report import endpoint, report_files
+from breakeven.views.report import report_files as document
+from breakeven.views.report.report_files import MANY, NotWanted, report_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.waiting import PATIENCE_SECONDS, awaited
 
@@ -96,7 +96,7 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     made = Gate()
-    monkeypatch.setattr(files, "report", made)
+    monkeypatch.setattr(report_files, "report", made)
     return made
 
 

@@ -2,7 +2,7 @@
 two runs of a suite.
 
 `docs/metrics.md` defines the numbers. No number is clipped, and no failure is omitted silently.
-`storage/suite/cells.py` reads the outcomes from the experiments.
+`storage/suite_runs/cells.py` reads the outcomes from the experiments.
 
 Models are a sample: the interval of a mean is for the mean over similar models, and includes
 differences between models and the uncertainty of each one (docs/decisions.md).

@@ -6,14 +6,9 @@ from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.suite.groups import (
-    Group,
-    Outcome,
-    SuiteChanges,
-    groups,
-)
+from breakeven.storage.suite_runs.groups import Group, Outcome, SuiteChanges, groups
 from breakeven.storage.terminal.layout import aligned_table
-from breakeven.storage.words.suite import UNCLEAR, change_text, compile_text, rests_on, share_text
+from breakeven.storage.words.suites import UNCLEAR, change_text, compile_text, rests_on, share_text
 
 ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
 DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"

@@ -8,12 +8,7 @@ from breakeven.storage.numbers.formats import DASH, count_of, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, say
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.suite.groups import (
-    HIDDEN_SLOWDOWN,
-    MIN_MODELS,
-    Group,
-    MeanSpeedup,
-)
+from breakeven.storage.suite_runs.groups import HIDDEN_SLOWDOWN, MIN_MODELS, Group, MeanSpeedup
 
 UNCLEAR = f"its speeds are too imprecise to rule out {HIDDEN_SLOWDOWN * 100:.0f} % more time"
 

@@ -16,7 +16,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.result_caches import always, memo
-from breakeven.storage.suite.groups import Cell, Outcome, backend_under
+from breakeven.storage.suite_runs.groups import Cell, Outcome, backend_under
 
 
 def outcomes(store: Store, suite_run: str) -> list[Outcome]:

@@ -11,7 +11,7 @@ from breakeven.storage.library.trends import QUANTITIES, Failure, Point, Series
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.lasting_changes import FEWEST
 from breakeven.storage.terminal.as_json import plain
-from breakeven.storage.words.trend import change_text, failure_text, out_of_line_text, when_text
+from breakeven.storage.words.trends import change_text, failure_text, out_of_line_text, when_text
 
 WITHIN = 10
 WORSE = "worse"

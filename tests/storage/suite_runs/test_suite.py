@@ -18,10 +18,10 @@ from breakeven.storage.__main__ import main
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Cell, Group, Outcome, SuiteChanges, against, groups
-from breakeven.storage.terminal.suite import exit_status
-from breakeven.storage.words.suite import other_conditions
+from breakeven.storage.suite_runs.cells import outcomes
+from breakeven.storage.suite_runs.groups import Cell, Group, Outcome, SuiteChanges, against, groups
+from breakeven.storage.terminal.suites import exit_status
+from breakeven.storage.words.suites import other_conditions
 from tests.helpers.suites import LOSSES, SuiteRecorder, spec
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds

@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.storage.statistics.intervals import half_width, p_of_mean
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.suite.groups import MeanSpeedup, change, judge_means, mean_ratio
+from breakeven.storage.suite_runs.groups import MeanSpeedup, change, judge_means, mean_ratio
 
 
 def exact(speedup: float) -> Ratio:
