@@ -49,6 +49,7 @@ from breakeven.storage.comparison.results import (
     Result,
     StoredComparison,
     with_parity_across,
+    without_speed,
 )
 from breakeven.storage.comparison.run_numbers import (
     CapturedGraphs,
@@ -268,7 +269,7 @@ class _Judge:
         run, speedup = raced.run, raced.speedup
         parity, gap = self._parity(run)
         speed = self._speed_verdict(run, speedup, p_holm)
-        return Result(
+        result = Result(
             run_id=run.run_id,
             label=run.label,
             role=run.role,
@@ -293,6 +294,7 @@ class _Judge:
             is_uncompiled=run.is_idle,
             device_warnings=raced.disturbed,
         )
+        return without_speed(result)
 
     def _parity(self, run: Evidence) -> tuple[Parity | None, float | None]:
         """The parity of a run, and the largest difference between its compiled model's answers and

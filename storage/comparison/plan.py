@@ -262,8 +262,8 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     if comparison.spec.kind.has_speedups and not standing.compares_nothing:
         lines = {
             result.label: estimate_time(result, comparison.baseline_of(result.label))
-            for result in comparison.results
-            if not result.is_uncompiled
+            for result in comparison.of_all_environments
+            if not (result.is_uncompiled or result.is_wrong)
         }
         estimates = {label: line for label, line in lines.items() if line}
     totals = (

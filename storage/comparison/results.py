@@ -50,7 +50,8 @@ class Result:
     reason: str | None = None
     """Why it ended, or why no rounds were added to it."""
     speedup: Ratio | None
-    """None for the baseline, and without a round that was steady in both baseline and run."""
+    """None for the baseline, for a wrong result (`without_speed`), and without a round that was
+    steady in both baseline and run."""
     p_holm: float | None
     speed_verdict: SpeedVerdict | None
     """None for baseline and control, which are not judged, and without a step."""
@@ -235,12 +236,12 @@ class Comparison(StoredComparison):
 
     @property
     def round_speedups(self) -> pd.DataFrame:
-        """label, role, process, round, speedup of every paired round."""
+        """label, role, process, round, speedup of every paired round, without wrong results."""
         columns = ["label", "role", "process", "round", "speedup"]
         frames = [
             result.timing.speedups.assign(label=result.label, role=result.role)
             for result in self.results
-            if result.role != "baseline"
+            if result.role != "baseline" and not result.is_wrong
         ]
         return (
             pd.concat(frames, ignore_index=True)[columns]
@@ -376,14 +377,37 @@ def baseline_beside(spec: ExperimentSpec, results: Sequence[Result], label: str)
     )
 
 
+def without_speed(result: Result) -> Result:
+    """A wrong result without speedup, verdict, break-even and energy saving: its steps compute
+    something else. Another result as it is. The state of a run that ended early stays."""
+    if not result.is_wrong:
+        return result
+    ending = RunState(result.state).early_end
+    return replace(
+        result,
+        speedup=None,
+        p_holm=None,
+        speed_verdict=ending if result.role == "backend" else None,
+        more_rounds=None,
+        break_even=None,
+        energy=None,
+    )
+
+
 def with_parity_across(results: Iterable[Result], across: Iterable[Across]) -> list[Result]:
-    """The results; a run that breaks parity with the first environment has that parity."""
+    """The results; a run that breaks parity with the first environment has that parity, and no
+    speed."""
     broken = {
         beside.label: beside.parity
         for beside in across
         if beside.parity is not None and beside.parity.verdict == "broken"
     }
-    return [replace(result, parity=broken.get(result.label, result.parity)) for result in results]
+    return [
+        without_speed(replace(result, parity=broken[result.label]))
+        if result.label in broken
+        else result
+        for result in results
+    ]
 
 
 def standings(comparison: Comparison) -> Standings:

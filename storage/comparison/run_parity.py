@@ -181,8 +181,11 @@ def computed_in(spec: ExperimentSpec, workload: Mapping[str, Any]) -> Precision:
 def judge_parity(
     spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence
 ) -> Parity | None:
-    """The parity of a run; None for baseline and controls, and for runs without losses."""
+    """The parity of a run; None for baseline and controls, for runs without losses, and before the
+    first step, when there is nothing to say."""
     if run.role != "backend" or not spec.compares_losses:
+        return None
+    if run.steps.empty and not run.learning.state.is_final:
         return None
     parity = _judge(spec, equals, run)
     if run.batch_times > 1 and not run.learning.state.ended_early:

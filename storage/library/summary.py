@@ -17,9 +17,10 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.comparison.plan import own_plan
+from breakeven.storage.comparison.plan import Plan, own_plan
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.result_caches import memo, revision, stored
 
 MAX_LOSSES = 40
@@ -95,7 +96,8 @@ class Summary:
     leading: str | None = None
     """Label of the backend that the headline names; None if no backend is surely faster."""
     answer: str | None = None
-    """The kind of the plan's answer for its own length, with the backend to use: `use inductor`."""
+    """The kind of the plan's answer, with the backend to use and the length that it is for:
+    `use inductor for 20,000 steps`."""
     num_warnings: int = 0
     """Number of warnings of the comparison."""
     problem: str | None = None
@@ -149,19 +151,26 @@ def _of_runs(store: Store, experiment_id: str) -> Summary:
         if result.role == "backend"
     ]
     planned = own_plan(comparison)
-    leading, answer = planned.leading, planned.answer
+    leading = planned.leading
     summary = Summary(
         backends=tuple(backends),
         num_warnings=len(comparison.serious_warnings),
         leading=leading.label if leading else None,
-        answer=None
-        if answer is None
-        else f"use {answer.backend}"
-        if answer.kind == "use"
-        else answer.kind,
+        answer=_short_answer(planned),
     )
     best = summary.best.label if summary.best else comparison.baseline
     return replace(summary, losses=_losses(store, comparison, best))
+
+
+def _short_answer(planned: Plan) -> str | None:
+    """`do not compile for 80 steps`; without the length if the answer is for any."""
+    answer = planned.answer
+    if answer is None:
+        return None
+    kind = f"use {answer.backend}" if answer.kind == "use" else answer.kind
+    if planned.num_steps is None or kind in ("nothing compiled", "nothing worked"):
+        return kind
+    return f"{kind} for {count_of(planned.num_steps, 'step')}"
 
 
 def _of_result(

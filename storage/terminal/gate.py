@@ -63,11 +63,12 @@ def unfinished(comparison: Comparison) -> list[str]:
 def _slower(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
     if backend.is_uncompiled:
         return "nothing was compiled, so there is no speed to compare"
+    if backend.is_wrong:
+        return f"its speed does not count, as its training is wrong: {wrong_words(backend)}"
     if backend.speedup is None or backend.speedup.high is None:
         return "too few rounds are paired with the baseline"
     if backend.speed_verdict != "slower":
-        wrong = f"its speed does not count, as its training is wrong: {wrong_words(backend)}"
-        return wrong if backend.is_wrong else None
+        return None
     speedup = ratio_text(backend.speedup)
     margin = METRICS["noise_floor"].format(comparison.noise_floor)
     return f"speedup {speedup}, clearly below 1; noise floor {margin}"

@@ -27,15 +27,16 @@ from breakeven.storage.words.answer_sentence import (
     speed_reason,
 )
 from breakeven.storage.words.cold_and_warm import starts_words
+from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.storage.words.compiling import findings, ladder_rows, same_text
 from breakeven.storage.words.environments import environment_lines, environment_sentences
 from breakeven.storage.words.findings import (
     bridge_rows,
     bridge_words,
     finding_words,
-    profile_words,
     remedy_words,
     unprofiled_words,
+    words_of_profiles,
 )
 from breakeven.storage.words.investigation import (
     TRIAL_HEADER,
@@ -88,12 +89,13 @@ def report(comparison: Comparison, answer: str = "") -> str:
         if result.break_even is not None
     ]
     lines += [
-        f"parity of {result.label}: {parity_text(result.parity)}; {parity_words(result.parity)}"
+        f"parity of {result.label}: {parity_text(result.parity)}"
+        + ("" if (why := str(parity_words(result.parity))) in answer else f"; {why}")
         for result in comparison.results
         if result.parity is not None
     ]
-    lines += [f"warning: {warning.words()}" for warning in comparison.serious_warnings]
-    lines += [f"minor warning: {warning.words()}" for warning in comparison.minor_warnings]
+    lines += [f"warning: {warning_words(warning)}" for warning in comparison.serious_warnings]
+    lines += [f"minor warning: {warning_words(warning)}" for warning in comparison.minor_warnings]
     return "\n".join(lines)
 
 
@@ -332,7 +334,7 @@ def explain_report(explanation: Explanation) -> str:
     for finding in explanation.findings:
         lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
     if explanation.is_known:
-        lines += ["", *(str(profile_words(profile)) for profile in explanation.profiles)]
+        lines += ["", *map(str, words_of_profiles(explanation.profiles))]
     return "\n".join(printable(line, MAX_CHARACTERS) for line in lines)
 
 

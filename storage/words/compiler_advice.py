@@ -2,6 +2,9 @@
 
 import re
 
+from breakeven.storage.comparison.compiler_warnings import CompilerGaveUp
+from breakeven.storage.comparison.warnings import ComparisonWarning
+from breakeven.storage.numbers.sentences import Sentence, say
 from breakeven.storage.profile.guards import Change, change_in
 
 BREAKS: tuple[tuple[str, str], ...] = (
@@ -110,3 +113,11 @@ def about_guard(reason: str) -> tuple[str, str]:
     kind, name = change_in(reason)
     what, advice = GUARDS[kind]
     return what.format(name=name), advice.format(name=name)
+
+
+def warning_words(warning: ComparisonWarning) -> Sentence:
+    """A warning; where the compiler gave up, with what to do."""
+    if not isinstance(warning, CompilerGaveUp):
+        return warning.words()
+    operator = warning.functions[0].operator or ""
+    return say(warning.words(), " ", about_break(f"{warning.reason} {operator}"))

@@ -1,7 +1,7 @@
 """Texts of profiles: why a run is faster or slower than the baseline, and one message for each kind
 of finding, with its evidence and its remedy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -83,8 +83,30 @@ def own_words(bridge: Bridge, own: OwnSpeedup) -> Sentence:
     return say("GPU-busy-time speedup: ", speedup, f", {host}.")
 
 
+def words_of_profiles(profiles: Sequence[Profile]) -> list[Sentence]:
+    """The words of each profile; the advice on those that are withheld stands once, at the end."""
+    texts = [_profile_words(profile) for profile in profiles]
+    if any(_may_fit_again(profile) for profile in profiles):
+        texts.append(say(AGAIN))
+    return texts
+
+
 def profile_words(profile: Profile) -> Sentence:
-    """The cost of profiling a run, or why it has no profile, or why the profile is withheld."""
+    """The cost of profiling a run, or why it has no profile, or why the profile is withheld, with
+    advice."""
+    text = _profile_words(profile)
+    return say(text, f" {AGAIN}") if _may_fit_again(profile) else text
+
+
+AGAIN = "Run it again where nothing else runs."
+
+
+def _may_fit_again(profile: Profile) -> bool:
+    """Whether a profile is withheld because of what else ran."""
+    return profile.misfit is not None and profile.misfit.kind != "times"
+
+
+def _profile_words(profile: Profile) -> Sentence:
     if profile.misfit is not None:
         return say(f"{profile.label}: the profile is withheld, because ", *_misfit(profile.misfit))
     if not profile.is_known:
@@ -120,11 +142,9 @@ def _misfit(misfit: Misfit) -> tuple[Words, ...]:
         return ("it has times that no step can take.",)
     parts = figure("profile_seconds", misfit.seconds)
     step = figure("profile_seconds", misfit.step_seconds)
-    again = "; run it again where nothing else runs."
     if misfit.kind == "sum":
-        return ("its parts come to ", parts, " where ", step, f" were measured{again}")
-    between = " while they were profiled and "
-    return ("steps took ", parts, between, step, f" before{again}")
+        return ("its parts come to ", parts, " where ", step, " were measured.")
+    return ("steps took ", parts, " while they were profiled and ", step, " before.")
 
 
 def finding_words(finding: CostFinding) -> Sentence:
@@ -364,7 +384,7 @@ def waterfall_rows(bridge: Bridge) -> pd.DataFrame:
 def unprofiled_words(explanation: Explanation) -> str:
     """Why no run of an experiment has a profile."""
     if withheld := [profile for profile in explanation.profiles if profile.misfit is not None]:
-        return "\n".join(str(profile_words(profile)) for profile in withheld)
+        return "\n".join(map(str, words_of_profiles(withheld)))
     states = [RunState(result.state) for result in explanation.comparison.results]
     if not explanation.comparison.spec.profiles:
         return "No run was profiled: the experiment has --profile-steps=0."

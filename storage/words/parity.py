@@ -230,7 +230,8 @@ def _outside_band(facts: Facts) -> Sentence:
 
 
 def _times_band(facts: Facts, digits: str) -> Figure:
-    ratio = format(facts["max_ratio_to_band"], digits)
+    ratio = facts["max_ratio_to_band"]
+    ratio = f"{ratio:,.0f}" if 999.5 <= ratio < math.inf else format(ratio, digits)
     return Figure("max_ratio_to_band", f"{ratio} x the band")
 
 

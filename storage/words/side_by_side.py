@@ -128,7 +128,7 @@ def _speed(result: Result) -> str:
     if result.speedup is not None and ended_early(result):
         parts.append(state_words(result.state))
     if result.is_wrong:
-        parts.append("does not count")
+        parts = ["does not count"]
     return ", ".join(filter(None, parts))
 
 

@@ -29,6 +29,7 @@ from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import difference_report
 from breakeven.storage.words.answer_sentence import answer_words, speed_reason
+from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.views.report.content import content
 from tests.helpers.comparisons import compared, comparison, pays, result, row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -169,6 +170,14 @@ def test_a_part_that_was_given_up_is_named_beside_the_answer() -> None:
     assert spoken(planned) == (
         "Use a for 20,000 steps: 33 min instead of 1 h 7 min, compiling included; it learns the "
         "same thing; Dynamo gave up on forward at train.py:15 (aten.bincount)."
+    )
+
+
+def test_the_warning_that_dynamo_gave_up_says_what_to_do() -> None:
+    (warning,) = gave_up("a", is_all=False)
+    assert str(warning_words(warning)).endswith(
+        "because the compiler gave up there: x (aten.bincount). Count with index_add_ on zeros of "
+        "a fixed size, or count before the compiled call."
     )
 
 
@@ -314,7 +323,7 @@ def test_a_backend_of_unknown_parity_that_ends_worse_is_nowhere_recommended(
         page = content(store, EXPERIMENT_ID).page
     backend = row_of(comparison, "inductor")
     assert backend.parity is not None and backend.parity.verdict == "unknown"
-    assert backend.speed_verdict == "faster" and backend.is_wrong
+    assert backend.is_wrong and (backend.speedup, backend.speed_verdict) == (None, None)
     planned = plan(comparison, 20_000)
     assert (planned.best, planned.leading) == (None, None) and planned.answer is not None
     assert planned.answer.kind == "nothing worked" and planned.choices[-1].label is None

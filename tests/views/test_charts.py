@@ -12,6 +12,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.commands import EXAMPLES
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.statistics.parity import Parity, unknown
@@ -599,7 +600,8 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
 
 def test_a_reason_that_several_runs_share_is_said_once():
     results = [result(label, parity=unknown("no control")) for label in ("eager", "inductor")]
-    assert headline.parity_reasons(results) == [
+    no_answer = Plan(num_steps=None, answer=None, totals={}, best=None, baseline="baseline")
+    assert headline.parity_reasons(results, no_answer) == [
         "**eager, inductor**, [parity](definitions#parity): without a control "
         "it is not known how far rounding alone drives losses apart."
     ]

@@ -16,7 +16,7 @@ from breakeven.storage.statistics.break_even import BreakEven
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite_runs.groups import Cell, Group, Outcome, against, groups
-from breakeven.views.comparison.headline import evidence, headline
+from breakeven.views.comparison.headline import evidence, headline, parity_reasons
 from breakeven.views.report import suite_tables
 from breakeven.views.scenarios.accuracy import tensors_headline
 from breakeven.views.scenarios.cache import caches_headline
@@ -131,7 +131,7 @@ def test_backends_of_which_none_is_faster(backends: list[Result], sentence: str)
     [
         (
             [rated("wrong", 3.0, "faster", "broken"), rated("too", 2.0, "faster", "broken")],
-            "No backend can be trusted: **wrong** is at 3.00x",
+            "No backend can be trusted: **wrong**: its answers differ by more than rounding",
         ),
         (
             [
@@ -154,6 +154,18 @@ def test_backends_of_which_none_is_faster(backends: list[Result], sentence: str)
 )
 def test_what_does_not_count_unmakes_nothing(backends: list[Result], start: str) -> None:
     assert said(*backends).startswith(start)
+
+
+def test_the_reason_that_the_answer_gives_stands_once_in_plain_digits() -> None:
+    figures = {"first_step_outside": 1, "max_ratio_to_band": 29_413.7}
+    broken = Parity(
+        verdict="broken", findings=(ParityFinding(kind="outside band", figures=figures),)
+    )
+    wrong = replace(rated("a", 6.5, "faster"), parity=broken)
+    compared = comparison(result("baseline", state=RunState.FINISHED), wrong)
+    planned = plan(compared, 20_000)
+    assert "is up to 29,414 x the band off" in without_links(headline(compared, planned))
+    assert parity_reasons(compared.results, planned) == []
 
 
 def test_no_mixture_is_said_to_be_what_one_of_its_verdicts_denies() -> None:

@@ -97,9 +97,8 @@ def _others(standing: Standings, *, is_search: bool) -> list[Markdown]:
     """A sentence for each reason why a speed does not count. A search tries many candidates, so
     once any counts, its headline leaves out those that failed; a note has them."""
     if standing.broken and len(standing.broken) == standing.num_backends:
-        best = standing.broken[0]
-        at = f" is at {_speed(best)}, but" if best.speedup else ":"
-        return [f"No backend can be trusted: {_name(best)}{at} {_breach(best)}."]
+        first = standing.broken[0]
+        return [f"No backend can be trusted: {_name(first)}: {_breach(first)}."]
     by_breach: dict[Markdown, list[Markdown]] = {}
     for result in standing.broken:
         by_breach.setdefault(_breach(result), []).append(_name(result))
@@ -259,9 +258,10 @@ VERDICT_CLASSES = {
 NEEDS_NO_REASON = ("holds", *get_args(EarlyEnd))
 
 
-def parity_reasons(results: Sequence[Result]) -> list[Markdown]:
+def parity_reasons(results: Sequence[Result], planned: Plan) -> list[Markdown]:
     """Reasons behind parity verdicts, each once, after its runs; none for runs that match or ended
-    early."""
+    early, and none that the answer says."""
+    answer = str(answer_words(planned))
     labels: dict[Sentence, list[str]] = {}
     for result in results:
         if result.parity is not None and result.parity.verdict not in NEEDS_NO_REASON:
@@ -270,6 +270,7 @@ def parity_reasons(results: Sequence[Result]) -> list[Markdown]:
     return [
         f"**{inert(', '.join(runs))}**, {parity}: {sentence(reason)}."
         for reason, runs in labels.items()
+        if str(reason) not in answer
     ]
 
 

@@ -25,6 +25,7 @@ from breakeven.storage.words.findings import (
     profile_words,
     remedy_words,
     unprofiled_words,
+    words_of_profiles,
 )
 from breakeven.storage.words.parity import parity_text
 from breakeven.views.charts import bars as ladder_charts
@@ -85,11 +86,12 @@ def sentences(explanation: Explanation) -> list[Markdown]:
 def missing(explanation: Explanation) -> list[Markdown]:
     """Why runs are missing in the chart: profiles that are not believed, and, if there is a chart,
     those that are not there. If nothing says anything about a backend, that there is none."""
-    reasons = [
-        sentence(profile_words(profile))
+    absent = [
+        profile
         for profile in explanation.profiles
         if profile.misfit is not None or (explanation.is_known and not profile.is_known)
     ]
+    reasons = [sentence(text) for text in words_of_profiles(absent)]
     return reasons if reasons or explanation.bridges or not explanation.is_known else [UNCOMPARED]
 
 

@@ -142,10 +142,13 @@ def _title(side: Side) -> Html:
 def _speed(result: Result | None) -> Html:
     """The speedup as Compare shows it, with warnings, its verdict, and the state of an unfinished
     run."""
-    if result is None or result.speedup is None:
-        return DASH if result is None else cell("speed_verdict")(result)
-    wrong = " <small>does not count</small>" if result.is_wrong else ""
-    return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}{state_mark(result)}{wrong}"
+    if result is None:
+        return DASH
+    if result.is_wrong:
+        return f"does not count{state_mark(result)}"
+    if result.speedup is None:
+        return cell("speed_verdict")(result)
+    return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}{state_mark(result)}"
 
 
 def _quotient(quotient: Difference | None) -> Html:

@@ -111,7 +111,7 @@ COLUMNS = {
     "answer": Column(
         "Answer",
         lambda row: capital(plain(row["answer"] or "")) or None,
-        settings=(("width", 130),),
+        settings=(("width", 200),),
     ),
     "best": Column("Best backend", _text("best"), settings=(("width", 110),)),
     "speedup": _number("Speedup", "speedup", "%.2fx", "speedup", width=70),

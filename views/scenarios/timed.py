@@ -19,6 +19,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.profile.recorded_profiles import by_run
+from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.storage.words.compiling import findings
 from breakeven.storage.words.environments import (
     compile_words,
@@ -81,7 +82,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     related_experiments.offer(store, comparison)
     related_experiments.show_search(store, comparison)
     show_first_screen(store, experiment, comparison, planned)
-    show_warnings(comparison)
+    show_warnings(comparison, planned)
     if not comparison.spec.kind.has_candidates:  # Cards say why candidates ended.
         running.show_stops(store, experiment_id)
 
@@ -94,7 +95,7 @@ def show_answer_so_far(store: Store, experiment: pd.Series) -> None:
     st.markdown(f"### {headline.headline(comparison, planned)}")
     show_environments(comparison)
     show_first_screen(store, experiment, comparison, planned)
-    show_warnings(comparison)
+    show_warnings(comparison, planned)
 
 
 def show_answer(comparison: Comparison, planned: Plan, *, heading: bool = True) -> None:
@@ -144,13 +145,13 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
     planned = own_plan(comparison)
     show_answer(comparison, planned, heading=False)
     st.html(cards_html(comparison, planned))
-    show_warnings(comparison)
+    show_warnings(comparison, planned)
 
 
-def show_warnings(comparison: Comparison) -> None:
+def show_warnings(comparison: Comparison, planned: Plan) -> None:
     """Noise, and everything that a reader must know before believing the verdicts."""
     minor = " ".join(
-        sentence(warning.words())
+        sentence(warning_words(warning))
         for warning in comparison.minor_warnings
         if not isinstance(warning, CandidatesEnded)
     )
@@ -158,11 +159,11 @@ def show_warnings(comparison: Comparison) -> None:
         minor = f"{minor} {inert(untried(comparison.spec))}"
     st.caption("  \n".join(filter(None, [headline.noise_text(comparison), minor])))
     serious = [
-        sentence(warning.words())
+        sentence(warning_words(warning))
         for warning in comparison.serious_warnings
         if not _is_failure(warning)
     ]
-    texts = [*serious, *headline.parity_reasons(comparison.results)]
+    texts = [*serious, *headline.parity_reasons(comparison.results, planned)]
     if texts:
         listed = texts if len(texts) == 1 else [f"- {text}" for text in texts]
         st.warning("\n".join(listed), icon=":material/info:")
@@ -225,8 +226,8 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
 
 def report(store: Store, comparison: Comparison) -> Page:
     """The answer and its evidence, the leaderboard, warnings, and all charts."""
-    minor = [sentence(warning.words()) for warning in comparison.minor_warnings]
-    serious = [sentence(warning.words()) for warning in comparison.serious_warnings]
+    minor = [sentence(warning_words(warning)) for warning in comparison.minor_warnings]
+    serious = [sentence(warning_words(warning)) for warning in comparison.serious_warnings]
     behind = statistics_table(comparison)
     numbers = statistics(comparison).reset_index()
     climbed = find_ladder(store, comparison.experiment_id)
@@ -256,7 +257,7 @@ def report(store: Store, comparison: Comparison) -> Page:
             *minor,
             *down,
         ],
-        warnings=[*serious, *headline.parity_reasons(comparison.results)],
+        warnings=[*serious, *headline.parity_reasons(comparison.results, planned)],
         tables=[] if behind.empty else [sure],
         cards=[*why.ladder_cards(climbed), *reasons, *all_cards(store, comparison)],
     )

@@ -1,6 +1,7 @@
 """The comparison, from run folders to verdicts, against numbers worked out by hand."""
 
 import math
+import os
 import re
 import shutil
 from dataclasses import fields, replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.states import RunState
@@ -18,11 +20,13 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.report import correctness_report, explain_report, report
 from breakeven.storage.words.answer_sentence import break_even_reason, speed_reason
-from tests.helpers.comparisons import compared, minor_warnings_of, warnings_of
+from breakeven.storage.words.parity import parity_text
+from tests.helpers.comparisons import compared, minor_warnings_of, row_of, warnings_of
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (
     EXPERIMENT_ID,
@@ -253,6 +257,19 @@ def test_a_missing_control_and_a_backend_that_never_made_a_step_are_named(
     line = next(row for row in report(comparison).splitlines() if row.startswith("inductor"))
     assert re.findall("inductor|failed", line) == ["inductor", "failed", "failed", "failed"]
     assert line.count("\N{EN DASH}") == 8
+
+
+def test_nothing_is_said_of_parity_before_the_first_step(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=40)
+    for label in ("baseline", "control"):
+        Recording(data_dir.runs, label, spec).claim().start().blocks([0.2] * 2, falling_losses(20))
+    here = ProcessIdentity.from_pid(os.getpid())
+    run = Recording(data_dir.runs, "inductor", spec).claim(here).start()
+    waiting = row_of(compared(data_dir), "inductor")
+    assert waiting.state == RunState.RUNNING
+    assert waiting.parity is None and parity_text(waiting.parity) == DASH
+    run.blocks([0.2] * 2, falling_losses(20))
+    assert row_of(compared(data_dir), "inductor").parity is not None
 
 
 def test_a_baseline_that_learned_nothing_proves_nothing(data_dir: DataDir) -> None:

@@ -63,6 +63,7 @@ def test_a_row_says_what_the_comparison_says(recorded: DataDir) -> None:
     assert backend.break_even is not None and backend.break_even.steps_if_real == pytest.approx(30)
     assert (shown["break_even_steps"], shown["break_even_verdict"]) == (None, "unsure")
     assert (shown["best"], shown["parity"]) == ("inductor", backend.value("parity"))
+    assert shown["answer"] == "not decided for 40 steps", "the length that it is for"
     assert (shown["name"], shown["model"], shown["data"]) == ("test", "bert-tiny", "reviews")
     assert (shown["torch"], shown["device"], shown["batch"]) == ("2.13.0", "Test CPU", 8)
     assert (shown["state"], shown["origin"], shown["known"]) == ("finished", "local", True)
