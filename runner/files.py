@@ -3,8 +3,6 @@
 import errno
 import fcntl
 import os
-import re
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from breakeven.runner.python310 import Self
-from breakeven.runner.texts import printable
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """System errors that mean a full disk."""
@@ -108,30 +105,3 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(file)
     return False
-
-
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?B)", re.IGNORECASE)
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-MIN_FREE_BYTES = 1_000_000
-"""Below this a disk counts as full: a run could not even record its error."""
-
-
-def parse_size(text: str) -> int:
-    """Converts a size such as 20GB to bytes; raises `ValueError`."""
-    match = SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} must be a size as 500MB, 20GB or 1TB")
-    return int(float(match[1]) * UNITS[match[2].upper()])
-
-
-def lacks_room(folder: Path) -> str | None:
-    """The free and the needed space on a folder's disk, in words; None if there is enough, or if
-    the disk cannot be read."""
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:
-        return None
-    if free >= MIN_FREE_BYTES:
-        return None
-    return f"{free / 1e6:.2f} MB free in {printable(folder)}, {MIN_FREE_BYTES / 1e6:.0f} MB needed"

@@ -12,8 +12,8 @@ from typing import TextIO
 from breakeven.runner.arguments.conditions import Condition, check_gate
 from breakeven.runner.arguments.filters import read_filter
 from breakeven.runner.arguments.lengths import Length
+from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.experiments.added_rounds import instead, why_no_rounds
-from breakeven.runner.files import lacks_room
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState

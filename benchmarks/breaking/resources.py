@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import breakeven.runner.experiments.queue
+import breakeven.runner.disk_space
 from benchmarks.breaking.killing import searched_first
 from benchmarks.breaking.trials import own, small, stepping, toy
 from benchmarks.breaking.world import Impatience, Outcome, World
@@ -44,14 +44,14 @@ LEVEL_BYTES = 4_096
 def _small_disk(world: World) -> Iterator[Path]:
     """Mounts a disk of 16 MB as the data folder, which counts as enough space; yields a file to
     fill it."""
-    with_room = breakeven.runner.experiments.queue.MIN_FREE_BYTES
+    with_room = breakeven.runner.disk_space.QUEUES_FROM_BYTES
     command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(world.data_dir.path)]
     subprocess.run(command, check=True, capture_output=True)
     try:
-        breakeven.runner.experiments.queue.MIN_FREE_BYTES = 1_000_000
+        breakeven.runner.disk_space.QUEUES_FROM_BYTES = 1_000_000
         yield world.data_dir.path / "filler"
     finally:
-        breakeven.runner.experiments.queue.MIN_FREE_BYTES = with_room
+        breakeven.runner.disk_space.QUEUES_FROM_BYTES = with_room
         world.close()
         subprocess.run(["umount", "--lazy", str(world.data_dir.path)], check=True)
 

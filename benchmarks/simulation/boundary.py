@@ -25,8 +25,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.simulation.system import FIRST_FD, Lock, Queue, Selector, System
-from breakeven.runner import files as runner_files
-from breakeven.runner import processes
+from breakeven.runner import disk_space, processes
 from breakeven.runner.experiments import queue as experiment_queue
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.machine.placement import Machine
@@ -115,7 +114,7 @@ def _others(system: System) -> Replaced:
         (supervisor, "LINGER_SECONDS", LINGER_SECONDS),
         (supervisor, "open_log", lambda folder, part: None),
         (exit_records, "print", lambda *words, **options: None),
-        (runner_files, "shutil", SimpleNamespace(disk_usage=system.disk_usage)),
+        (disk_space, "shutil", SimpleNamespace(disk_usage=system.disk_usage)),
         (experiment_queue, "refuse_secrets", lambda text: None),
     ]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from breakeven.runner.errors import InvalidSpec, UnusableData
-from breakeven.runner.machine.run_environment import run_variables
+from breakeven.runner.machine.run_variables import run_variables
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES, Task

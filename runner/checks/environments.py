@@ -11,7 +11,7 @@ from typing import Any
 
 from breakeven.runner.checks.allowed_code import allowed
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.machine.run_environment import without_own_python
+from breakeven.runner.machine.run_variables import without_own_python
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.arms import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -24,10 +24,11 @@ from breakeven.runner.cluster.host import (
     sizes_at_home,
     store,
 )
+from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
 from breakeven.runner.experiments.queue import Experiment, experiments
 from breakeven.runner.experiments.queue_order import startable
-from breakeven.runner.files import FileLock, lacks_room
+from breakeven.runner.files import FileLock
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.machine.placement import (
     Allocation,

@@ -12,7 +12,7 @@ import threading
 from breakeven.runner.cluster.driver import Engine, drive
 from breakeven.runner.commands.entry import tell
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.machine.run_environment import run_variables
+from breakeven.runner.machine.run_variables import run_variables
 from breakeven.runner.processes import end_group, start_in_own_session
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.meetings import Meeting, Meetings

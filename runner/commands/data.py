@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from breakeven.runner.arguments.options import checked
 from breakeven.runner.commands.entry import IMPORT, IMPORT_TEXT, Add, actions_of, for_all, tell
+from breakeven.runner.disk_space import parse_size
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments import freeing_space, trash
 from breakeven.runner.experiments.labels import change_labels
-from breakeven.runner.files import parse_size
 from breakeven.runner.machine import uv_environments
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Labels
@@ -143,27 +143,27 @@ def _clean_environments(data_dir: DataDir, names: Sequence[str]) -> int:
     def remove(name: str) -> str:
         if name not in known:
             raise RunnerError(f"no such environment in {data_dir.environments}")
-        freed = disk_space.size_of(known[name].folder)
+        freed = freeing_space.size_of(known[name].folder)
         uv_environments.remove(data_dir, known[name])
         return f"{freed / 1e6:,.1f} MB freed"
 
     for environment in () if names else known.values():
         requirements = printable(" ".join(environment.requirements.split()))
-        size = disk_space.size_of(environment.folder)
+        size = freeing_space.size_of(environment.folder)
         tell(f"{environment.name}: {size / 1e6:,.1f} MB  {requirements}")
     return for_all(names, remove)
 
 
 def _free(data_dir: DataDir, options: argparse.Namespace) -> int:
     def free(experiment_id: str) -> str:
-        freed = disk_space.free(data_dir, experiment_id, artifacts=options.artifacts)
+        freed = freeing_space.free(data_dir, experiment_id, artifacts=options.artifacts)
         return f"{freed / 2**20:,.1f} MiB freed"
 
     return for_all(options.experiments, free)
 
 
 def _shrink(data_dir: DataDir, options: argparse.Namespace) -> int:
-    plan = disk_space.plan_removals(data_dir, options.budget)
+    plan = freeing_space.plan_removals(data_dir, options.budget)
     for removal in plan.removals:
         if not options.dry_run:
             removal.remove()

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from breakeven.runner.disk_space import QUEUES_FROM_BYTES
 from breakeven.runner.doctor.health_finding import Finding, doubtful, ok, wrong
 from breakeven.runner.errors import RunnerError, SettingsUnusable
-from breakeven.runner.experiments.queue import MIN_FREE_BYTES, damages, listed
+from breakeven.runner.experiments.queue import damages, listed
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import Order, each_event
 from breakeven.runner.settings import FILE_NAME, read_settings
@@ -47,7 +48,7 @@ def _room(subject: str, folder: Path, remedy: str) -> Finding:
         return wrong(subject, evidence, remedy)
     if free >= COMFORTABLE_BYTES:
         return ok(subject, evidence)
-    return (wrong if free < MIN_FREE_BYTES else doubtful)(subject, evidence, remedy)
+    return (wrong if free < QUEUES_FROM_BYTES else doubtful)(subject, evidence, remedy)
 
 
 def check_writable(data_dir: DataDir) -> Finding:

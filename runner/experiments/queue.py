@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from breakeven.runner.disk_space import require_room
 from breakeven.runner.errors import (
     InvalidRunFolder,
     InvalidSpec,
-    NotEnoughDisk,
     NotWritable,
     RunnerError,
     UnknownExperiment,
@@ -35,8 +35,6 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 
-MIN_FREE_BYTES = 200_000_000
-"""Journals of an experiment take a few MB; a cold compile cache takes up to about 100 MB."""
 BEGIN_BYTES = 200
 """Bytes at the start of a journal that contain its format version."""
 
@@ -88,12 +86,7 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
     with writing(data_dir.path):
         data_dir.make()
         data_dir.runs.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(data_dir.runs).free
-    if free < MIN_FREE_BYTES:
-        raise NotEnoughDisk(
-            f"{data_dir.runs} has {free / 1e6:.0f} MB free; an experiment needs "
-            f"{MIN_FREE_BYTES / 1e6:.0f} MB. Free some space or choose another data folder."
-        )
+    require_room(data_dir.runs)
     refuse_secrets(spec.to_json())
     experiment_id = new_experiment_id()
     specs = [RunSpec(experiment_id=experiment_id, experiment=spec, arm=arm) for arm in spec.arms]

@@ -26,7 +26,7 @@ from typing import Any
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.files import write_atomically
 from breakeven.runner.machine.placement import CPU
-from breakeven.runner.machine.run_environment import run_variables
+from breakeven.runner.machine.run_variables import run_variables
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.python310 import Self

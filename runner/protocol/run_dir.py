@@ -41,8 +41,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
-from breakeven.runner.files import UNFINISHED, lacks_room, write_atomically
+from breakeven.runner.files import UNFINISHED, write_atomically
 from breakeven.runner.masking import mask
 from breakeven.runner.protocol.events import open_journal
 from breakeven.runner.protocol.plain_files import (

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.added_rounds import NOT_ADDED
-from breakeven.runner.files import NO_ROOM, lacks_room
+from breakeven.runner.files import NO_ROOM
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import memory_bytes
 from breakeven.runner.masking import mask

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, short_cause
 from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
-from breakeven.runner.machine.run_environment import (
+from breakeven.runner.machine.run_variables import (
     other_python_variables,
     run_variables,
     variable_hint,

@@ -19,10 +19,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from breakeven.runner.checks.environments import check_allowed
+from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.added_rounds import begin_next_process, rounds_to_add
 from breakeven.runner.experiments.queue import Experiment, add_run, check_membership, submit
-from breakeven.runner.files import lacks_room
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import Place

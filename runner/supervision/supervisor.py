@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.queue import Experiment, find_experiment
 from breakeven.runner.experiments.queue_order import startable
-from breakeven.runner.files import FileLock, lacks_room
+from breakeven.runner.files import FileLock
 from breakeven.runner.logs import log, open_log
 from breakeven.runner.machine.capabilities import Sight
 from breakeven.runner.machine.cpus import cpu_allowance

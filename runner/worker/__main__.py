@@ -12,7 +12,7 @@ from typing import Any
 
 from breakeven.runner.errors import Refused, RunnerError
 from breakeven.runner.machine.placement import placed
-from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE
+from breakeven.runner.machine.run_variables import OWN_PYTHON_VARIABLE
 from breakeven.runner.processes import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.protocol.exit_status import WorkerExit, explain
 from breakeven.runner.protocol.records import Claim, Exit

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._inductor import config as inductor_config
 
 from breakeven.runner.machine.capabilities import installed_version
-from breakeven.runner.machine.run_environment import protect_compiler_folder
+from breakeven.runner.machine.run_variables import protect_compiler_folder
 from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.worker.device.device_kinds import devices
 from breakeven.runner.worker.process import leave_in_time

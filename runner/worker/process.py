@@ -13,11 +13,11 @@ from typing import Any
 from breakeven.runner.errors import Refused, RunnerError
 from breakeven.runner.files import NO_ROOM
 from breakeven.runner.machine.cpus import cpu_allowance
-from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE, protect_compiler_folder
+from breakeven.runner.machine.run_variables import OWN_PYTHON_VARIABLE, protect_compiler_folder
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.worker.data.hub import go_offline_without_hub
+from breakeven.runner.worker.data.hub_access import go_offline_without_hub
 
 CHECK_COMMAND = ("-m", "breakeven.runner.checks.refused_experiments")
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -19,7 +19,7 @@ from breakeven.runner.experiments.added_rounds import require_same_work
 from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS, installed_version
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
 from breakeven.runner.machine.placement import given_devices
-from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
+from breakeven.runner.machine.run_variables import WITHHELD_VARIABLE, named_variables
 from breakeven.runner.masking import MASKED, is_secret_name
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import Arm

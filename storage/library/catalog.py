@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from breakeven.runner.arguments.conditions import Condition
 from breakeven.runner.arguments.filters import COMPUTED, FACETS, Filter
-from breakeven.runner.experiments.disk_space import size_of
+from breakeven.runner.experiments.freeing_space import size_of
 from breakeven.runner.machine.uv_environments import OWN
 from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.run_dir import RunDir

@@ -19,18 +19,19 @@ from breakeven.storage.queries.experiments import (
 )
 from breakeven.storage.queries.recorded import *
 from breakeven.storage.queries.runs import (
-    MAX_POINTS,
     RunError,
     RunRecord,
-    cumulative_times,
-    device_samples,
     fields_by_run,
     fields_of,
-    latest_device_samples,
-    losses,
     resumptions,
     run_record,
-    thinned,
 )
+from breakeven.storage.queries.series import (
+    cumulative_times,
+    device_samples,
+    latest_device_samples,
+    losses,
+)
+from breakeven.storage.queries.thinning import MAX_POINTS, thinned
 from breakeven.storage.queries.time_use import activities, costs
 from breakeven.storage.result_caches import revision

@@ -1,13 +1,10 @@
-"""Reads a run: specification, machine, workload, resumptions, errors, and series over its steps."""
+"""Reads a run: specification, machine, workload, resumptions, errors."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, short_cause
 from breakeven.runner.protocol.states import RunState
@@ -15,8 +12,8 @@ from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.recorded import environments, step_times, workloads
-from breakeven.storage.queries.rows import IN_EXPERIMENT, OF_RUNS, ends_of_runs, rows, timestamp
+from breakeven.storage.queries.recorded import environments, workloads
+from breakeven.storage.queries.rows import IN_EXPERIMENT, OF_RUNS, rows, timestamp
 from breakeven.storage.result_caches import memo, revision
 
 
@@ -132,120 +129,3 @@ def fields_by_run(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
         }
         for row, run_id in enumerate(frame["run_id"])
     }
-
-
-MAX_POINTS = 1000
-"""Default number of points per line of a chart."""
-LISTS = ("throttled_by", "processes")
-"""Columns of lists. Nearly all lists are empty, but fetching an empty one takes as long."""
-THROTTLED, PROCESSES = (
-    f"CASE WHEN len({column}) > 0 THEN {column} END AS {column}, "
-    f"{column} IS NOT NULL AS {column}_known"
-    for column in LISTS
-)
-OF_SAMPLES = (
-    "time, round + 1 AS round, first_step, steady, sm_clock_mhz, memory_clock_mhz, "
-    "temperature_celsius, power_watts, energy_joules, energy_devices, num_steps, utilization, "
-    f"{THROTTLED}, "
-    f"device_memory_used_bytes, {PROCESSES}, "
-    "others_memory_bytes, cpu_frequency_mhz, load_average, wall_seconds, cpus, "
-    "own_cpu_seconds, busy_cpu_seconds, stolen_cpu_seconds, throttled_periods, "
-    "others_cpu_share, stolen_cpu_share"
-)
-
-
-@memo(revision)
-def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS) -> pd.DataFrame:
-    """run_id, label, role, step, loss. Long runs are reduced to lowest and highest losses.
-
-    With None for `max_points` the result has all steps, as for a download.
-    """
-    if max_points is not None:
-        return _thinned(losses(store, experiment_id, max_points=None), "loss", max_points)
-    table = f"(SELECT run_id, step, loss FROM steps WHERE {IN_EXPERIMENT} AND loss IS NOT NULL)"
-    return rows(store, experiment_id, table, "step, loss", "step", many=True)
-
-
-@memo(revision)
-def cumulative_times(
-    store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
-) -> pd.DataFrame:
-    """run_id, label, role, step, seconds: training time up to the end of the step.
-
-    The sum of step times, including compiling, excluding evaluation and waiting for turns.
-    Reduced like `losses`.
-    """
-    if max_points is not None:
-        every = cumulative_times(store, experiment_id, max_points=None)
-        return _thinned(every, "seconds", max_points)
-    steps = step_times(store, experiment_id)
-    steps = steps.loc[steps["seconds"].notna(), ["run_id", "label", "role", "step", "seconds"]]
-    done = steps.groupby("run_id", observed=True)["seconds"].cumsum()
-    return steps.assign(seconds=done).reset_index(drop=True)
-
-
-def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
-    """Every run of a frame, `thinned`."""
-    values = frame[column].to_numpy(dtype=float)
-    kept = [
-        begin + _extremes(values[begin:end], max_points)
-        for begin, end in pairwise(ends_of_runs(frame))
-    ]
-    return frame.iloc[np.concatenate(kept)].reset_index(drop=True) if kept else frame
-
-
-def thinned(run: pd.DataFrame, column: str, max_points: int = MAX_POINTS) -> pd.DataFrame:
-    """The rows of a run; of more than `max_points` the lowest and the highest of each stretch, the
-    first of equal ones. A value that is not finite counts as 0, so that a line shows it."""
-    return run.iloc[_extremes(run[column].to_numpy(dtype=float), max_points)]
-
-
-def _extremes(values: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
-    """The places of the values that `thinned` keeps."""
-    count, num_stretches = len(values), max(max_points // 2, 1)
-    if count <= max_points:
-        return np.arange(count)
-    stretch = np.arange(count) * num_stretches // count
-    begins = np.searchsorted(stretch, np.arange(num_stretches))
-    values = np.where(np.isfinite(values), values, 0.0)
-    kept = []
-    for extreme in (np.minimum, np.maximum):
-        places = np.flatnonzero(values == extreme.reduceat(values, begins)[stretch])
-        kept.append(places[np.unique(stretch[places], return_index=True)[1]])
-    return np.unique(np.concatenate(kept))
-
-
-@memo(revision)
-def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
-    """One row per block, and one from before the first block, without `round` and `first_step`.
-
-    `throttled_by` lists why the device reduced its clocks in this block; None if unknown.
-    `processes` lists dictionaries (pid, name, memory_bytes) of other processes: on CUDA those on
-    the device, on the CPU those that were busy if much of it was used; None if unknown. `steady` is
-    whether the block is steady.
-    """
-    return _samples(store, experiment_id, "judged_device_samples($1)")
-
-
-@memo(revision)
-def latest_device_samples(store: Store, experiment_id: str, count: int) -> pd.DataFrame:
-    """The latest `count` samples of blocks over all runs, as in `device_samples`, and the latest
-    `count` samples with known processes."""
-    newest = "row_number() OVER (PARTITION BY {} ORDER BY time DESC, seq DESC) <= $2"
-    table = f"""(FROM judged_device_samples($1) WHERE round IS NOT NULL
-        QUALIFY {newest.format("NULL")}
-            OR (processes IS NOT NULL AND {newest.format("processes IS NULL")}))"""
-    return _samples(store, experiment_id, table, count)
-
-
-def _samples(store: Store, experiment_id: str, table: str, *parameters: int) -> pd.DataFrame:
-    frame = rows(store, experiment_id, table, OF_SAMPLES, "seq", *parameters, many=True)
-    frame["time"] = timestamp(frame["time"])
-    for column in LISTS:
-        values, known = frame[column].to_numpy(dtype=object), frame.pop(f"{column}_known")
-        nothing: list[Any] = []  # Shared: tens of thousands would burden the garbage collector.
-        lists: list[list[Any] | None] = [nothing if is_known else None for is_known in known]
-        for at in np.flatnonzero(frame[column].notna().to_numpy()):
-            lists[at] = list(values[at])
-        frame[column] = pd.Series(lists, index=frame.index, dtype=object)
-    return frame

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from breakeven.runner.files import lacks_room
+from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ACTIVE_RUNS, FAILED_RUNS, ExperimentState
 from breakeven.runner.specs.experiment import ExperimentSpec

@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments import freeing_space, trash
 from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import MAX_NAME, MAX_TAG, Labels
@@ -246,7 +246,7 @@ def _show_free(store: Store, own: pd.DataFrame) -> None:
     if saved:
         st.caption("Without checkpoints, a run that ended early cannot resume.")
         if st.button(f"Remove checkpoints ({format_bytes(saved)})", key="free-checkpoints"):
-            _act(store, ids, "without checkpoints now", disk_space.free, None)
+            _act(store, ids, "without checkpoints now", freeing_space.free, None)
     if others:
         st.caption(
             "Other artifacts are files of runs besides the journal: "
@@ -254,7 +254,7 @@ def _show_free(store: Store, own: pd.DataFrame) -> None:
         )
         all_of_it = format_bytes(saved + others)
         if st.button(f"Remove all artifacts ({all_of_it})", key="free-artifacts"):
-            everything = partial(disk_space.free, artifacts=True)
+            everything = partial(freeing_space.free, artifacts=True)
             _act(store, ids, "without artifacts now", everything, None)
 
 

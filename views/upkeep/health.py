@@ -15,7 +15,7 @@ import streamlit as st
 
 from breakeven.runner.doctor.examination import look
 from breakeven.runner.doctor.health_finding import Finding, Health
-from breakeven.runner.experiments.disk_space import size_of
+from breakeven.runner.experiments.freeing_space import size_of
 from breakeven.runner.logs import read_log
 from breakeven.runner.machine.uv_environments import UvEnvironment, remove, uv_environments
 from breakeven.runner.project import PROJECT_ROOT

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from breakeven.runner.experiments.queue import MIN_FREE_BYTES
+from breakeven.runner.disk_space import QUEUES_FROM_BYTES
 from breakeven.runner.experiments.queue_order import read_order
 from breakeven.runner.logs import log
 from breakeven.runner.protocol.data_dir import DataDir
@@ -171,7 +171,7 @@ def _disk(folder: DataDir) -> tuple[int | None, str | None]:
     except OSError as error:
         return None, f"the data folder cannot be read: {error.strerror}"
     problem = f"{free / 1e6:.0f} MB are free on the disk of the data folder"
-    return free, problem if free < MIN_FREE_BYTES else None
+    return free, problem if free < QUEUES_FROM_BYTES else None
 
 
 NOT_STORED = {"cache-control": "no-store"}

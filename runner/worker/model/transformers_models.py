@@ -12,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
-from breakeven.runner.worker.data.hub import from_pretrained
+from breakeven.runner.worker.data.hub_access import from_pretrained
 from breakeven.runner.worker.data.splits import tensor_bytes
 
 BERT_MODELS = ("builtin:bert-tiny", "builtin:bert-base")

@@ -9,7 +9,7 @@ from torch import Tensor
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
-from breakeven.runner.worker.data.hub import from_pretrained
+from breakeven.runner.worker.data.hub_access import from_pretrained
 from breakeven.runner.worker.data.samples import choose_images, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
 from breakeven.runner.worker.model.loaded_workload import CLASS_METRICS, Workload, align_classes

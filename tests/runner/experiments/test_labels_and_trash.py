@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.runner.commands import cli
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError, UnknownExperiment
-from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments import freeing_space, trash
 from breakeven.runner.experiments.labels import EXAMPLES, change_labels
 from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.files import FileLock
@@ -98,7 +98,7 @@ def test_what_waits_and_what_comes_with_breakeven_is_not_changed(data_dir: DataD
     queued = submit(data_dir, experiment_spec())
     spec_file = next(EXAMPLES.glob("*/*/spec.json"))
     shipped = spec_file.parent.name.partition(".")[0]
-    for act in (trash.delete, disk_space.free):
+    for act in (trash.delete, freeing_space.free):
         with pytest.raises(RunnerError, match="Stop it first"):
             act(data_dir, queued)
         with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
@@ -192,11 +192,11 @@ def test_freeing_space_takes_checkpoints_and_no_results_and_follows_no_link(
     (first.workplace / "mine.pt").write_bytes(b"x" * 7)
     second.artifacts.mkdir(parents=True, exist_ok=True)
     second.checkpoints.symlink_to(outside)
-    assert disk_space.free(recorded, EXPERIMENT_ID) == 1000
+    assert freeing_space.free(recorded, EXPERIMENT_ID) == 1000
     assert (first.artifacts / "predictions.npz").exists()
     assert first.events_file.exists() and (outside / "kept.pt").exists()
     # What a script left in its working folder goes, too, and what a link leads to stays.
-    assert disk_space.free(recorded, EXPERIMENT_ID, artifacts=True) == 107 + len(
+    assert freeing_space.free(recorded, EXPERIMENT_ID, artifacts=True) == 107 + len(
         str(outside / "kept.pt")
     )
     assert (outside / "kept.pt").exists() and not first.workplace.exists()

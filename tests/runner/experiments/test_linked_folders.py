@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments import disk_space, trash
-from breakeven.runner.experiments.disk_space import plan_removals
+from breakeven.runner.experiments import freeing_space, trash
+from breakeven.runner.experiments.freeing_space import plan_removals
 from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.experiments.queue import cancel, find_experiment, resume, submit
 from breakeven.runner.processes import ProcessIdentity
@@ -61,7 +61,7 @@ def test_stopping_labelling_and_freeing_reach_no_neighbour(
     assert [run.cancel_requested for run in experiment.runs] == [False, True, True]
     with pytest.raises(RunnerError, match="nothing is written through it"):
         change_labels(data_dir, bad, lambda labels: labels.tagged(["bad"]))
-    assert disk_space.free(data_dir, bad, artifacts=True) == 0
+    assert freeing_space.free(data_dir, bad, artifacts=True) == 0
     with pytest.raises(RunnerError, match="no run of experiment"):
         resume(experiment)
     assert all(bad not in removal.what for removal in plan_removals(data_dir, 0).removals)
@@ -110,6 +110,6 @@ def test_holes_and_second_names_take_no_room(tmp_path: Path) -> None:
     with (tmp_path / "hole").open("wb") as hole:
         hole.truncate(2**40)
     (tmp_path / "elsewhere").mkdir()
-    assert disk_space.size_of(tmp_path) == 5000
+    assert freeing_space.size_of(tmp_path) == 5000
     (tmp_path / "elsewhere" / "way").symlink_to(tmp_path)
-    assert disk_space.size_of(tmp_path / "elsewhere" / "way") == 0
+    assert freeing_space.size_of(tmp_path / "elsewhere" / "way") == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import InvalidRunFolder
-from breakeven.runner.experiments import disk_space
+from breakeven.runner.experiments import freeing_space
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.plain_files import MAX_DEPTH, remove_tree, require_plain_tree, walk
 from breakeven.storage.exchange.run_folders import pack
@@ -39,7 +39,7 @@ def nested(data_dir: DataDir) -> Iterator[Path]:
 
 def test_looks_reach_down_so_far_and_no_farther(nested: Path, data_dir: DataDir) -> None:
     assert len([*walk(nested)]) == MAX_DEPTH + 1
-    assert disk_space.size_of(nested) == 1000
+    assert freeing_space.size_of(nested) == 1000
     run = data_dir.run_dir(f"{EXPERIMENT_ID}.baseline")
     run.drop_leftovers()
     assert pack([run.path])
@@ -48,7 +48,7 @@ def test_looks_reach_down_so_far_and_no_farther(nested: Path, data_dir: DataDir)
 
 
 def test_the_whole_of_it_can_be_removed(nested: Path, data_dir: DataDir) -> None:
-    disk_space.free(data_dir, EXPERIMENT_ID, artifacts=True)
+    freeing_space.free(data_dir, EXPERIMENT_ID, artifacts=True)
     assert not nested.exists()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.files import lacks_room
+from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.processes import start_in_own_session
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.exit_status import WorkerExit, explain
@@ -39,7 +39,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def data_dir(disk: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
-    monkeypatch.setattr("breakeven.runner.experiments.queue.MIN_FREE_BYTES", 1_000_000)
+    monkeypatch.setattr("breakeven.runner.disk_space.QUEUES_FROM_BYTES", 1_000_000)
     return DataDir(disk / "data")
 
 

@@ -18,7 +18,7 @@ import pytest
 from breakeven.runner.commands.doctor import write_bundle
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import submit
-from breakeven.runner.machine.run_environment import run_variables, variable_hint, withheld_names
+from breakeven.runner.machine.run_variables import run_variables, variable_hint, withheld_names
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events

@@ -115,7 +115,7 @@ def test_a_query_that_reads_all_is_found(
     every_plan = [plan for plans_of_query in plans_by_name.values() for plan in plans_of_query]
     read = {table for plan in every_plan for table, _ in scans(plan)}
     assert len(read) > 18
-    monkeypatch.setattr(queries.runs, "IN_EXPERIMENT", "abs(experiment) = $1")
+    monkeypatch.setattr(queries.series, "IN_EXPERIMENT", "abs(experiment) = $1")
     filters = [picked for plan in plans(store, "losses") for _, picked in scans(plan)]
     assert not any("experiment=" in picked for picked in filters)
     assert rows.IN_EXPERIMENT == "experiment = $1"

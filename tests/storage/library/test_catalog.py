@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from breakeven.runner.experiments import disk_space, trash
+from breakeven.runner.experiments import freeing_space, trash
 from breakeven.runner.experiments.labels import change_labels
 from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
@@ -183,7 +183,7 @@ def test_checkpoints_and_artifacts_have_sizes_of_their_own(recorded: DataDir) ->
         compute(store, LONG)
         names = ("total_bytes", "checkpoint_bytes", "artifact_bytes")
         assert [row(store)[name] for name in names] == [total, 5000, 300]
-        disk_space.free(recorded, EXPERIMENT_ID)
+        freeing_space.free(recorded, EXPERIMENT_ID)
         disk.forget_sizes(store, [EXPERIMENT_ID])
         compute(store, LONG)
         assert [row(store)[name] for name in names] == [total - 5000, 0, 300]

@@ -163,7 +163,7 @@ def test_a_full_disk_and_pages_that_grow_old_are_told_and_a_question_costs_no_lo
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
     assert state.look().runs == {str(RunState.FINISHED): 3}
     assert not [file for file in opened if str(folder.runs) in file]
-    monkeypatch.setattr(state, "MIN_FREE_BYTES", 10**18)
+    monkeypatch.setattr(state, "QUEUES_FROM_BYTES", 10**18)
     assert "are free on the disk of the data folder" in state.look().problems[0]
     monkeypatch.undo()
     monkeypatch.setenv("BREAKEVEN_DATA", str(folder.path))

@@ -13,7 +13,8 @@ import torch
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec, TrainingSpec
-from breakeven.runner.worker.data.samples import choose_texts, generate_reviews
+from breakeven.runner.worker.data.generated_reviews import generate_reviews
+from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import Dataset
 from breakeven.runner.worker.model.loaded_workload import load_workload
 from tests.helpers import workloads

@@ -21,7 +21,7 @@ ASK = """
 import json, os, sys
 from huggingface_hub import constants
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.worker.data.hub import UNREACHABLE_VARIABLE, go_offline_without_hub
+from breakeven.runner.worker.data.hub_access import UNREACHABLE_VARIABLE, go_offline_without_hub
 answers, nobody, home = sys.argv[1:]
 
 def ask(endpoint, model, data="builtin:reviews"):

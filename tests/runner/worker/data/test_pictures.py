@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.worker.data.samples import MAX_PIXELS, images
+from breakeven.runner.worker.data.images import MAX_PIXELS, images
 
 pytestmark = pytest.mark.heavy
 

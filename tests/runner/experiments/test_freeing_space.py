@@ -5,10 +5,10 @@ import os
 import pytest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.experiments import disk_space, trash
-from breakeven.runner.experiments.disk_space import plan_removals
+from breakeven.runner.disk_space import parse_size
+from breakeven.runner.experiments import freeing_space, trash
+from breakeven.runner.experiments.freeing_space import plan_removals
 from breakeven.runner.experiments.queue import submit
-from breakeven.runner.files import parse_size
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
@@ -49,7 +49,7 @@ def whats(store: DataDir, budget: int) -> list[str]:
 def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_than_needed(
     store: DataDir,
 ) -> None:
-    size, trash = disk_space.size_of(store.path), disk_space.size_of(store.trash)
+    size, trash = freeing_space.size_of(store.path), freeing_space.size_of(store.trash)
     assert whats(store, size) == []
     assert whats(store, size - 1) == ["deleted experiments"]
     assert whats(store, size - trash - 1) == ["deleted experiments", f"checkpoints of {FIRST}"]
@@ -71,9 +71,11 @@ def test_results_what_waits_and_what_could_go_on_stay(
         for file in store.runs.rglob("*")
         if file.is_file() and ("artifacts" not in file.parts or "093010" in str(file))
     }
-    size = disk_space.size_of(store.path)
+    size = freeing_space.size_of(store.path)
     assert main(["data", "clean", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
-    assert disk_space.size_of(store.path) == size and "would be removed" in capsys.readouterr().out
+    assert (
+        freeing_space.size_of(store.path) == size and "would be removed" in capsys.readouterr().out
+    )
     assert main(["data", "clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert {file: file.read_bytes() for file in kept} == kept
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
