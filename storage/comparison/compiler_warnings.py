@@ -47,7 +47,10 @@ class NothingCompiled(ComparisonWarning):
     def sentence(self) -> Sentence:
         why = "the compiler found nothing in the model that it could capture"
         if self.decides_scope:
-            why = "the script never called the compiled object, or the compiler left it alone"
+            why = (
+                "the script never called the compiled object, or the compiler left it alone, for "
+                "example because of torch.compiler.disable"
+            )
         these = "this run is" if len(self.labels) == 1 else "these runs are"
         runs = ", ".join(self.labels)
         return say(f"Nothing was compiled in {runs}: {why}, so {these} the same as the baseline.")

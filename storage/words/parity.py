@@ -202,14 +202,15 @@ def _data_culprits(facts: Facts) -> str:
 
 def _other_settings(facts: Facts) -> Sentence:
     names = ", ".join(SETTING_NAMES.get(name, f"values of {name}") for name in facts["settings"])
-    clock = ""
+    follow = ": they may follow the clock (datetime), the loss or chance"
     if facts["clock_reads"]:
-        clock = (
+        follow = (
             f": the script reads the clock ({', '.join(facts['clock_reads'])}), so they may follow "
-            "the speed of each run. Let schedules follow the step instead"
+            "the speed of each run"
         )
     even = "even without a compiler, " if facts["is_control"] else ""
-    return say(f"{even}the {names} differ ", _since(facts), clock)
+    advice = ". Let schedules follow the step instead"
+    return say(f"{even}the {names} differ ", _since(facts), follow, advice)
 
 
 def _inside_band(facts: Facts) -> Sentence:

@@ -57,8 +57,9 @@ def evidence(comparison: Comparison, planned: Plan) -> Markdown:
     standing = standings(comparison)
     if standing.baseline is None or not standing.num_backends:
         return ""
-    if is_bad(planned) and len(standing.broken) == standing.num_backends == 1:
-        return ""  # The answer has the reason.
+    has_failed = planned.answer is not None and planned.answer.kind == "nothing worked"
+    if has_failed and len(standing.broken) <= 1:
+        return ""  # The answer has the reason, and the errors stand below.
     until_then = ""
     if standing.baseline_ended_early:
         why = f"the baseline did not finish ({words.STATES[standing.baseline.state][0]})"

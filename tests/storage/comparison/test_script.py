@@ -149,7 +149,8 @@ def test_two_runs_without_a_compiler_that_have_other_learning_rates_are_named_fi
     assert verdict == "unknown"
     assert why == (
         "even without a compiler, the learning rates differ from a step between step 10 and "
-        "step 20 on"
+        "step 20 on: they may follow the clock (datetime), the loss or chance. Let schedules "
+        "follow the step instead"
     )
 
 
