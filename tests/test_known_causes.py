@@ -740,6 +740,25 @@ def test_a_gradient_of_a_gradient_names_its_line_and_the_backend_that_can_do_it(
     assert known is not None and [remedy_text(remedy) for remedy in known.remedies] == ["eager"]
 
 
+@pytest.mark.usefixtures("fresh_torch")
+def test_numpy_that_fails_only_in_compiled_code_names_its_line_and_a_setting(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "import numpy as np\n\n@torch.compile(backend='eager')\ndef scaled(x):\n"
+        "    y = net(x)\n    return y / float(np.percentile(y.detach().numpy(), 95))\n\n"
+        "scaled(torch.randn(3, 4))\n"
+    )
+    event = raised_by(tmp_path, text, backend="eager")
+    failed = failure(f"{event['error']}: {event['message']}", traceback=event["traceback"])
+    known = find_cause("inductor", replace(failed, spec=SCRIPT))
+    assert known is not None and known.kind == "numpy in compiled code"
+    assert "It failed at train.py:9." in known.words and "trace_numpy = False" in known.words
+    shared = replace(failed, spec=SCRIPT, baseline=failed)
+    other = find_cause("inductor", shared)
+    assert other is None or other.kind != "numpy in compiled code"
+
+
 WHOLE_GRAPHS = {
     "x = net(torch.randn(3, 4))\n\n@torch.compile(backend='eager', fullgraph=True)\n"
     "def loss(x):\n    if x.sum().item() > 0:\n        return x.sum()\n    return -x.sum()\n\n"

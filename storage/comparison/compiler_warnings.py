@@ -9,7 +9,7 @@ from typing import Self
 import pandas as pd
 
 from breakeven.runner.texts import printable
-from breakeven.storage.comparison.evidence import Evidence, number
+from breakeven.storage.comparison.evidence import RESUMED, Evidence, number
 from breakeven.storage.comparison.warnings import (
     ComparisonWarning,
     Measured,
@@ -123,7 +123,9 @@ def _functions_given_up(frames: pd.DataFrame) -> Iterator[GivenUpFunction]:
             names = calls["function"].dropna()
             failed = calls[has_failed].iloc[0]
             yield GivenUpFunction(
-                name=None if names.empty else printable(names.iloc[0]),
+                name=None
+                if names.empty
+                else RESUMED.sub(r"the rest of \1", printable(names.iloc[0])),
                 place=_place_given_up(failed, calls),
                 operator=_operator_given_up(failed),
                 is_part=not has_failed.all(),

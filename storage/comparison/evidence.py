@@ -1,5 +1,6 @@
 """The records of a run on which its comparison rests: `storage.comparison.loading` reads them."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,8 +44,8 @@ class Randomness:
         ]
 
 
-RESUMED = "torch_dynamo_resume_in_"
-"""Prefix of Dynamo's name for the part of a function after a graph break."""
+RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
+"""Dynamo's name for the part of a function after a graph break."""
 MANY_BLOCKS = 6
 """A run that compiles in each of this many blocks will also compile in all later ones."""
 
@@ -211,7 +212,7 @@ class Evidence:
         frames = self.compiling.frames
         # An empty frame after a graph break has no count.
         count = frames["graph_ops"]
-        goes_on = frames["function"].fillna("").str.startswith(RESUMED) & count.isna()
+        goes_on = frames["function"].fillna("").str.match(RESUMED) & count.isna()
         is_empty = frames["failure"].notna() | count.fillna(1).eq(0) | goes_on
         return len(frames) > 0 and bool(is_empty.all())
 

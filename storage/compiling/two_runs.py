@@ -17,6 +17,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import WHICH_RUN
 from breakeven.storage import queries
+from breakeven.storage.comparison.evidence import RESUMED
 from breakeven.storage.compiling.timeline import PHASES, exclusive_phase_seconds
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
@@ -41,7 +42,6 @@ MAX_KERNELS = 40
 MAX_SOURCE_BYTES = 1_000_000
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d+/\d+(_\d+)?\b")
 """Parts of a reason that differ in every process: addresses, ids of compilations."""
-RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 Placed = Mapping[tuple[str, str], str]
 """Line and event to a description of its amount."""
 

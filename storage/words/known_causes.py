@@ -46,6 +46,7 @@ FAKE_TENSORS = "Dynamo failed to run FX node with fake tensors"
 """Dynamo's message for an operator that refuses its inputs; eager code has another message."""
 NO_KERNEL = "NotImplementedError: Could not run '"
 """Torch's message for an operator without a kernel for the device."""
+NUMPY = re.compile(r"\b(np|numpy)\b")
 RAISING = re.compile(r"(^|[:;] ?)(raise|assert) ")
 RERAISING = ("/torch/_utils.py", "raise exception")
 """The frame that raises the error of a process that loads data; its own traceback follows."""
@@ -145,6 +146,12 @@ class Failure:
             RAISING.search(code) and not LIBRARY.search(file) and file != backend
             for file, code in places
         )
+
+    @property
+    def ends_at_numpy(self) -> bool:
+        """Whether the innermost frame is a line of the person's code that calls numpy."""
+        ends = FRAME.findall(self.traceback)[-1:]
+        return any(NUMPY.search(code) and not LIBRARY.search(file) for file, code in ends)
 
     @property
     def is_shared(self) -> bool:
@@ -601,6 +608,16 @@ RULES = (
         when=lambda failure: failure.arm.backend is not None and failure.is_shared,
         cause="The baseline, which has no compiler, ends with the same error: the model, the data "
         "or the settings are the cause, not a backend.",
+    ),
+    Rule(
+        kind="numpy in compiled code",
+        compares=True,
+        when=lambda failure: failure.baseline is None and failure.ends_at_numpy,
+        cause="Dynamo turns numpy in compiled code into torch code, and where it gives up, numpy "
+        "gets other objects than without a compiler: the baseline passes this line.",
+        where=lambda failure: f"It failed at {line}." if (line := failure.users_line) else "",
+        advice="Call numpy outside of the compiled code, or set "
+        "torch._dynamo.config.trace_numpy = False before the first step.",
     ),
     Rule(
         kind="unknown operator",

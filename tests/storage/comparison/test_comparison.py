@@ -463,7 +463,8 @@ FRAMES: dict[str, list[dict[str, Any]]] = {
     ],
     "gave up there and compiled nothing else: ": [{**FORWARD, "failure": LOOP}],
     # Before the break at which it was given up there was nothing.
-    "compiler gave up there and compiled nothing else: ": [NOTHING, {**BEHIND, "failure": LOOP}],
+    "the rest of forward without a compiler, because the compiler gave up there and compiled "
+    "nothing else: ": [NOTHING, {**BEHIND, "failure": LOOP}],
     "inductor-case_3 runs some calls of forward (net.py:6) without a compiler, because the "
     "compiler gave up there: Dynamo recompile limit exceeded.": [
         FORWARD,
