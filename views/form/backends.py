@@ -8,18 +8,10 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
 from breakeven.views.form.field_widgets import Fields, Offer
 
-ARMS = (
-    "inductor:mode=reduce-overhead",
-    "inductor:mode=max-autotune",
-    "inductor:scope=forward",
-    "inductor:scope=forward_backward",
-    "inductor:scope=blocks",
-)
-"""Arms that the form lists; others can be typed."""
-
 SETTINGS_HELP = (
     "The same backend can run several times with different settings, which you can type: "
-    "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` is what is "
+    "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`; Enter takes what "
+    "was typed. `scope` is what is "
     "compiled (`iteration`, `forward`, `forward_backward`, `blocks`); `mode`, `fullgraph` and "
     "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration, such as "
     "`triton.cudagraphs`, and overrides the mode. A backend that torch does not list is named by "
@@ -29,16 +21,14 @@ SETTINGS_HELP = (
 
 def ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
     usual, debug = st.columns(2)
-    arms = [text for text in ARMS if parse_backend(text).backend in machine.backends]
     given = {text: parse_backend(text) for text in start.backends}
     chosen: list[str] = []
-    for column, label, name, known, offered, help in (
+    for column, label, name, known, help in (
         (
             usual,
             "Backends",
             "backends",
             machine.backends,
-            [*machine.backends, *arms],
             f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}",
         ),
         (
@@ -46,7 +36,6 @@ def ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -
             "Backends for testing and debugging",
             "debug_backends",
             machine.debug_backends,
-            list(machine.debug_backends),
             "torch marks these as debugging tools: `eager` captures the graph and runs it as it "
             "is, "
             "`aot_eager` also traces the backward pass. They show which stage loses time or "
@@ -65,7 +54,8 @@ def ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -
                 label=label,
                 value=value,
                 name=name,
-                offer=Offer(offered, typed=True),
+                # Names alone: Enter would take the first entry that begins as what was typed.
+                offer=Offer(list(known), typed=True),
             )
     _offer_ladder(fields, start, machine)
     order = [*start.backends, *chosen]
