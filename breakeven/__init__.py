@@ -1,6 +1,6 @@
 """Functions for training scripts: they mark what to compile and where a step ends.
 
-    import breakeven
+    import breakeven  # a script needs none of this; it says what Breakeven would find or guess
 
     model = breakeven.compile(model)
     for batch in loader:

@@ -126,6 +126,17 @@ class ScriptSpec(Spec, path="script."):
             help="Steps after which a run ends, even if the script would continue; 0 for no limit.",
         ),
     ] = 0
+    compiles: Annotated[
+        str,
+        Prompt(
+            "Model to compile",
+            empty="found by itself",
+            rare=True,
+            help="Class of the model to compile, as `Model` or `train.py:Model`, in a script that "
+            "does not say it; by default the outermost module that is called with gradients and "
+            "has weights of an optimizer.",
+        ),
+    ] = ""
     patience_seconds: Annotated[
         float,
         DAY,

@@ -97,6 +97,7 @@ CHANGED: dict[str, Any] = {
     "script.ranks": 2,
     "script.steps": 500,
     "script.patience_seconds": 60.5,
+    "script.compiles": "train.py:Net",
 }
 """The values by path."""
 TOGETHER = tuple(path for path in CHANGED if path not in ("nodes", "environments"))

@@ -265,6 +265,8 @@ def _execute(script: Path, context: RunContext, session: ScriptSession) -> None:
             ),
             forced_loader_workers(spec.arm.loader_workers, pinned=context.device.works_by_itself),
             session.loaders.watching(),
+            session.detector.listening(),
+            session.models.looking(),
             session.clock.replacing_time_functions(),
             after_import(TRAINERS, session),
         ):

@@ -54,6 +54,8 @@ class ScriptBlocks:
         self._begins_at = self._recorded = 0
         self.made = Steps()
         """Steps of the open block."""
+        self.num_blocks = 0
+        """Finished blocks."""
         self.num_steps = 0
         """Finished steps of the training; if this process adds rounds, only its own."""
         self.is_waiting = False
@@ -134,7 +136,7 @@ class ScriptBlocks:
             self.ending, self._most_steps = turn.last, turn.block_steps
             if self._stops() or turn.last is not None:
                 return
-            number += 1
+            number = self.num_blocks = number + 1
             self._turns.done(finished=False)
 
     def _wait(self) -> Turn | None:

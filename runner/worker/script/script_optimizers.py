@@ -2,11 +2,12 @@
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from breakeven.runner.errors import WorkloadError
@@ -46,9 +47,63 @@ class ScriptOptimizers:
 
     def __init__(self) -> None:
         self._made: list[weakref.ref[Optimizer]] = []
+        self._names: list[str] = []
 
     def add(self, optimizer: Optimizer) -> None:
         self._made.append(weakref.ref(optimizer))
+        self._names.append(type(optimizer).__name__)
+
+    def number(self, optimizer: Optimizer) -> int:
+        """The number of an optimizer, in the order in which they were made."""
+        for number, reference in enumerate(self._made):
+            if reference() is optimizer:
+                return number
+        self.add(optimizer)  # a copy, which no constructor made
+        return len(self._made) - 1
+
+    def numbers(self) -> range:
+        return range(len(self._made))
+
+    def name(self, number: int) -> str:
+        """The class of an optimizer."""
+        return self._names[number]
+
+    def sizes(self) -> dict[int, int]:
+        """Number of trained elements of each optimizer that still exists."""
+        return {
+            number: sum(tensor.numel() for tensor in tensors if not is_lazy(tensor))
+            for number, tensors in self._tensors().items()
+        }
+
+    def has_others(self, stepped: Container[int]) -> bool:
+        """Whether an optimizer has not `stepped` and trains a tensor that no other one trains: one
+        within another optimizer shares its tensors."""
+        tensors = self._tensors()
+        trained = {
+            id(tensor) for number in tensors if number in stepped for tensor in tensors[number]
+        }
+        return any(
+            id(tensor) not in trained
+            for number in tensors
+            if number not in stepped
+            for tensor in tensors[number]
+        )
+
+    def trained(self) -> set[int]:
+        """The `id` of each tensor in the groups of optimizers."""
+        return {id(tensor) for tensors in self._tensors().values() for tensor in tensors}
+
+    def _tensors(self) -> dict[int, list[Tensor]]:
+        return {
+            number: [
+                tensor
+                for group in optimizer.param_groups
+                for tensor in group["params"]
+                if tensor.requires_grad
+            ]
+            for number, reference in enumerate(self._made)
+            if (optimizer := reference()) is not None and hasattr(optimizer, "param_groups")
+        }
 
     def learning_rate(self) -> "float | Tensor | None":
         """The learning rate of the first group of the first optimizer; a tensor on a device is

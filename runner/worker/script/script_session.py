@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +24,13 @@ from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.random_state import random_state
 from breakeven.runner.worker.script.clock import ScriptClock
+from breakeven.runner.worker.script.detected_steps import (
+    BackwardPasses,
+    DetectedStep,
+    StepDetector,
+    batch_size,
+    marks_steps,
+)
 from breakeven.runner.worker.script.loaders import LoaderClock
 from breakeven.runner.worker.script.script_blocks import ScriptBlocks
 from breakeven.runner.worker.script.script_checkpoints import (
@@ -36,6 +43,7 @@ from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
 from breakeven.runner.worker.script.script_workload import (
     ScriptWorkload,
     StepFlops,
+    describe_class,
     find_models,
     has_lazy_weights,
     hash_inputs,
@@ -44,6 +52,7 @@ from breakeven.runner.worker.script.script_workload import (
 )
 from breakeven.runner.worker.script.state_or_data import ResultsFollower
 from breakeven.runner.worker.script.torch_compile import ScriptCompiler
+from breakeven.runner.worker.script.trained_models import TrainedModels
 from breakeven.runner.worker.training.block_timer import BlockTimer
 from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.training.step_rows import BlockRecorder
@@ -54,9 +63,10 @@ MAX_RAISED = 1000
 SPLITS = {"eval": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
 """Other names of splits."""
 NOTHING_COMPILED = (
-    "a step ended, and nothing that was compiled was called before: write "
-    "`model = breakeven.compile(model)` before the first step and call this model (a function that "
-    "makes a step can be compiled, too)"
+    "a step ended, and nothing was called before that a backend can compile: neither a function "
+    "given to torch.compile nor a torch.nn.Module that was called with gradients and holds an "
+    "optimizer's weights. Name what to compile, `model = breakeven.compile(model)`, which also "
+    "takes a function that makes a step"
 )
 BY_LIBRARY = (
     "a step ended, and nothing was called that the run's backend compiles: a library compiles "
@@ -64,9 +74,17 @@ BY_LIBRARY = (
     "the script: `model = breakeven.compile(model)`"
 )
 NO_STEP = (
-    "the script ended without a step: nothing called breakeven.step(loss). Call this function at "
-    "the end of each step, after optimizer.step(). A script needs no change if "
-    "transformers.Trainer, accelerate or lightning makes its steps"
+    "the script ended without a step. Breakeven looked in its process for steps of optimizers of "
+    "torch.optim, for backward passes, and for breakeven.step(loss). A training in a process that "
+    "the script starts, in C++ or with another library than torch cannot be measured. If the "
+    "script trains here, call breakeven.step(loss) at the end of each step"
+)
+FOUND = "Found without a line in the script: a step ends with {}."
+FOUND_LOSS = "The loss is what goes backward at {}."
+COMPILED = "Compiled is the model that the script trains, {}."
+GUESSED = (
+    "Samples and tokens per step are guessed from the first argument of the model; "
+    "breakeven.step(loss, samples=...) records their number."
 )
 
 
@@ -93,9 +111,17 @@ class ScriptSession:
         self._timer = BlockTimer(context, self.observer, self._recorder)
         self._profiler = StepProfiler(context, self.observer)
         self._results = ResultsFollower()
-        self.compiler = ScriptCompiler(self._arm, self.on_compile, self.on_call, self._results.add)
+        self.compiler = ScriptCompiler(
+            self._arm, self.on_compile, self.on_call, self._results.add, self.on_own_compile
+        )
         self.clock = ScriptClock()
         self.optimizers = ScriptOptimizers()
+        self.detector = StepDetector(
+            self, self.optimizers, copies_losses=self._arm.captures_cuda_graphs
+        )
+        self.models = TrainedModels(
+            self.optimizers, self._experiment.script.compiles, self._looks_for_models, self._found
+        )
         self.workload = ScriptWorkload(context, self.compiler.calls, self.clock.places)
         self._blocks = ScriptBlocks(
             self._experiment,
@@ -112,6 +138,7 @@ class ScriptSession:
             self._blocks.add_rounds_after(steps_measured(context.run))
         self.loaders = LoaderClock()
         self._flops = StepFlops()
+        self._has_counted = False
         self._modules: list[nn.Module] = []
         self._functions: list[Callable[..., Any]] = []
         self._trained: set[nn.Module] = set()
@@ -119,6 +146,13 @@ class ScriptSession:
         self._num_evaluations: Counter[str] = Counter()
         self._num_raised = 0
         self._trainer: str | None = None
+        self.has_compiled = False
+        """Whether the script itself says what to compile."""
+        self._found_models: list[nn.Module] = []
+        self._marks_steps: bool | None = None
+        """Whether the script itself marks its steps; None before the first one."""
+        self._charted: str | None = None
+        """Place of the backward pass whose loss is that of the step."""
 
     @property
     def num_steps(self) -> int:
@@ -135,6 +169,7 @@ class ScriptSession:
     # Calls of the script.
 
     def compile(self, target: Any, model: nn.Module | None, given: dict[str, Any]) -> Any:
+        self.on_own_compile()
         if model is not None:
             self._modules.append(model)
         return self.compiler.compile(target, given)
@@ -142,14 +177,20 @@ class ScriptSession:
     def step(
         self, loss: Tensor | float | None, samples: int | None = None, tokens: int | None = None
     ) -> None:
+        self._marks_steps = True
         if self.step_is_last(loss, samples, tokens):
             self._end_script()
 
     def step_is_last(
-        self, loss: Tensor | float | None, samples: int | None, tokens: int | None
+        self,
+        loss: Tensor | float | None,
+        samples: int | None,
+        tokens: int | None,
+        learning_rate: float | Tensor | None = None,
     ) -> bool:
         """Ends a step; returns whether it is the last one, for callers that can end a training
-        properly. Raises `EndOfScript` if the run was stopped or the supervisor ended it."""
+        properly. Raises `EndOfScript` if the run was stopped or the supervisor ended it.
+        `learning_rate`: of a step that has ended some time ago."""
         if not self._blocks.is_begun:
             libraries = ", ".join(sorted(self.compiler.of_libraries))
             raise WorkloadError(BY_LIBRARY.format(libraries) if libraries else NOTHING_COMPILED)
@@ -161,10 +202,12 @@ class ScriptSession:
             made.samples.append(samples)
             made.tokens.append(tokens)
             made.loading.append(self.loaders.read())
-            self._read_learning_rate()
+            self._read_learning_rate(learning_rate)
             self.workload.count(samples, tokens)
             self._blocks.step_made()
-            self._count_second_step()
+            self._count_whole_step()
+            if self._blocks.num_blocks:
+                self.models.stop()
         if self._turns.stop_requested or self._blocks.ending is not None:
             self._end_script()
         return self._blocks.is_over
@@ -221,16 +264,57 @@ class ScriptSession:
         self.resuming.resume_from(saved)
         return state
 
+    # What is found in a script that says nothing.
+
+    def detects_steps(self) -> bool:
+        if self._marks_steps is None:
+            self._marks_steps = marks_steps()
+        return not self._marks_steps and self._trainer is None
+
+    def part_made(self) -> None:
+        if self._is_training:
+            self._timer.mark_early()
+
+    def steps_detected(self, steps: list[DetectedStep]) -> None:
+        if self._charted is None:
+            self._note_what_was_found(steps[0])
+        if self._is_training and any(step.num_marks for step in steps):
+            for step in steps:
+                self._timer.made_early(step.num_marks, ends_now=not step.is_marked)
+        for step in steps:
+            self._end_detected(step)
+
+    def _end_detected(self, step: DetectedStep) -> None:
+        """Ends a step with the loss of the charted place; other losses are custom numbers."""
+        places = list(step.passes)
+        charted = self._charted if self._charted in places else next(iter(places), None)
+        for place, passes in step.passes.items():
+            if place != charted and passes.loss is not None:
+                self.record(f"loss at {place}", passes.loss)
+        sizes = BackwardPasses() if charted is None else step.passes[charted]
+        if self.step_is_last(sizes.loss, sizes.samples, sizes.tokens, step.learning_rate):
+            self._end_script()
+
+    def _note_what_was_found(self, step: DetectedStep) -> None:
+        self._charted = next(iter(step.passes), "")
+        self.workload.notes.append(FOUND.format(self.detector.describe()))
+        if self._charted:
+            self.workload.notes.append(FOUND_LOSS.format(self._charted))
+        if any(passes.samples for passes in step.passes.values()):
+            self.workload.notes.append(GUESSED)
+
+    def _looks_for_models(self) -> bool:
+        return self._trainer is None and not self.has_compiled
+
+    def _found(self, module: nn.Module) -> None:
+        """Compiles a model that the script trains."""
+        self.compiler.compile_in_place(module, {})
+        self._found_models.append(module)
+        self.workload.notes.append(COMPILED.format(describe_class(module)))
+        if self._blocks.is_begun and not has_lazy_weights(module):
+            self.workload.add_model(module)
+
     # Calls of libraries that train the script's model.
-
-    @property
-    def has_compiled(self) -> bool:
-        """Whether the script has compiled anything."""
-        return bool(self._modules or self._functions)
-
-    def may_step(self, name: str) -> bool:
-        """Whether no other library than this one trains."""
-        return self._trainer in (None, name)
 
     def begin_library_training(self, name: str, model: nn.Module | None, num_steps: int) -> None:
         """Notes that a library begins to train for `num_steps` steps, 0 if unknown. Compiles
@@ -271,11 +355,20 @@ class ScriptSession:
 
     # Calls of compiled functions.
 
+    def on_own_compile(self) -> None:
+        self.has_compiled = True
+        self.models.stop()  # before somebody keeps the call of a module that is looked at
+
     def on_compile(self, module: nn.Module | None, function: Callable[..., Any]) -> None:
-        if module is not None:
-            self._modules.append(module)
-        else:
+        if module is None:
             self._functions.append(function)
+            return
+        parts = set(module.modules())
+        for part in [model for model in self._found_models if model in parts]:
+            part._compiled_call_impl = None  # it was called alone before, as in a trial
+            self._found_models.remove(part)
+            self._modules.remove(part)
+        self._modules.append(module)
 
     def on_call(self, module: nn.Module | None, arguments: tuple[Any, Any]) -> None:
         if self._blocks.is_over:
@@ -291,6 +384,8 @@ class ScriptSession:
             self._trained.add(module)
         if is_training or module in self._trained:
             self.evaluate(not is_training)
+        if is_training and torch.is_grad_enabled():
+            self.detector.forward_begins(*batch_size(arguments))
         if is_training and not self._adds_rounds:
             # Here, because a schedule may change the rate at the end of a step or at its start.
             self._read_learning_rate()
@@ -298,11 +393,11 @@ class ScriptSession:
                 self._blocks.looks_at_inputs = False
                 self._hash(arguments)
 
-    def _read_learning_rate(self) -> None:
-        """Reads the rate of the open step, once."""
+    def _read_learning_rate(self, rate: float | Tensor | None = None) -> None:
+        """Reads the rate of the open step, once, unless it is given."""
         made = self._blocks.made
         if len(made.learning_rates) == len(made):
-            made.learning_rates.append(self.optimizers.learning_rate())
+            made.learning_rates.append(self.optimizers.learning_rate() if rate is None else rate)
 
     def evaluate(self, is_evaluating: bool) -> None:
         """Begins or ends an evaluation, whose time is excluded from steps. Lightning evaluates two
@@ -343,12 +438,12 @@ class ScriptSession:
             self._results.begin_step()
         self._timer.resume()
 
-    def _count_second_step(self) -> None:
-        """Counts the second step of the first block, the first step that is observed as a whole."""
-        is_second = self.num_steps == len(self._blocks.made) == 1
-        if self._arm.backend is not None or self._adds_rounds:
-            return
-        if is_second and not self._blocks.is_over:
+    def _count_whole_step(self) -> None:
+        """Counts a step of the first block, the first one that is observed as a whole."""
+        may_count = self._arm.backend is None and not self._adds_rounds and not self._has_counted
+        is_early = self._blocks.num_blocks == 0 and not self._blocks.is_over
+        if may_count and is_early and not self._timer.has_made_early:
+            self._has_counted = True
             self._flops.begin()
 
     def _end_counting(self, samples: int | None, tokens: int | None) -> None:
@@ -410,6 +505,8 @@ class ScriptSession:
 
         Raises `WorkloadError` for a script that made no step.
         """
+        with suppress(EndOfScript):
+            self.detector.end()
         if not self.num_steps:
             raise WorkloadError(NO_STEP)
         if not self._blocks.is_begun:  # an earlier attempt ended after the last step

@@ -194,6 +194,16 @@ def find_models(function: Callable[..., Any]) -> list[nn.Module]:
     return [getattr(m, "_orig_mod", m) for m in models]  # without the wrapper of torch.compile
 
 
+def describe_class(module: nn.Module) -> str:
+    """The class of a module, with the place of its definition if this is known."""
+    kind = type(module)
+    try:
+        file, line = inspect.getsourcefile(kind), inspect.getsourcelines(kind)[1]
+    except (OSError, TypeError):
+        return kind.__name__
+    return f"{kind.__name__} ({Path(file or '').name}:{line})"
+
+
 def has_lazy_weights(model: nn.Module) -> bool:
     return any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers()))
 
@@ -333,6 +343,18 @@ class ScriptWorkload:
             self._perturb(models)
         if self._arm.backend is None:
             self._learn_precision(models)
+        self.write()
+
+    def add_model(self, model: nn.Module) -> None:
+        """Adds a model whose first call comes after the first step has begun."""
+        self._check([model])
+        self._known["weights_sha256"] = "-".join(
+            filter(None, [self._known["weights_sha256"], weights_sha256(model)])
+        )
+        size = sum(parameter.numel() for parameter in model.parameters())
+        self._known["num_parameters"] = (self._known["num_parameters"] or 0) + size
+        if self._arm.perturbation:
+            self._perturb([model])
         self.write()
 
     def resume(self, models: list[nn.Module], recorded: Mapping[str, Any]) -> None:

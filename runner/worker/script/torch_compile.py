@@ -40,12 +40,15 @@ class ScriptCompiler:
         on_compile: OnCompile,
         on_call: OnCall,
         on_return: Callable[[object], None],
+        on_own: Callable[[], None] = lambda: None,
     ) -> None:
         """Calls `on_compile` with each module or function to compile, `on_call` when uncompiled
-        code calls it, and `on_return` with its result. Raises `WorkloadError` for a backend that is
+        code calls it, `on_return` with its result, and `on_own` before the script itself compiles
+        anything. Raises `WorkloadError` for a backend that is
         not registered with torch."""
         self._arm = arm
         self._on_compile, self._on_call, self._on_return = on_compile, on_call, on_return
+        self._on_own = on_own
         self._compiler = make_compiler(arm)
         self.calls: dict[str, str] = {}
         """Arguments of each call of `torch.compile` in the script, by `file:line`."""
@@ -117,7 +120,7 @@ class ScriptCompiler:
         def compile(model: Any = None, **given: Any) -> Any:
             if not _is_scripts(caller := sys._getframe(1), model):
                 if not caller.f_globals.get("__name__", "").startswith("torch."):
-                    self.of_libraries.add(_place(caller))
+                    self.of_libraries.add(place_of(caller))
                 return torch_compile(model, **given)
             if model is None:
                 return functools.partial(compile, **given)
@@ -137,11 +140,13 @@ class ScriptCompiler:
             torch.compile, nn.Module.compile = torch_compile, module_compile  # type: ignore[method-assign]
 
     def _note(self, caller: Any, given: dict[str, Any]) -> None:
+        self._on_own()
         settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        self.calls[_place(caller)] = settings
+        self.calls[place_of(caller)] = settings
 
 
-def _place(caller: Any) -> str:
+def place_of(caller: Any) -> str:
+    """`file:line` of a frame, relative to the working folder."""
     where = f"{short_path(caller.f_code.co_filename)}:{caller.f_lineno}"
     return where.removeprefix(f"{Path.cwd()}/")
 
@@ -156,7 +161,11 @@ def _is_scripts(caller: Any, target: Any) -> bool:
 
 def is_library(frame: Any) -> bool:
     """Whether this frame's code is no module of the script."""
-    return bool(frame.f_code.co_filename.startswith((RUNNER, *LIBRARIES)))
+    return is_library_file(frame.f_code.co_filename)
+
+
+def is_library_file(file: str) -> bool:
+    return file.startswith((RUNNER, *LIBRARIES))
 
 
 _current: ScriptCompiler | None = None

@@ -7,18 +7,16 @@ patches it to inform the session. A new library needs such a function and an ent
 import functools
 import inspect
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-import breakeven
 from breakeven.runner.worker.script.script_session import ScriptSession
 
-TRANSFORMERS, LIGHTNING, ACCELERATE = "transformers.Trainer", "lightning", "accelerate"
+TRANSFORMERS, LIGHTNING = "transformers.Trainer", "lightning"
 """Names of the libraries in the journal."""
 CHECKPOINT_FOLDER = "checkpoint"
 """Prefix of checkpoint folders, as in transformers.trainer_utils."""
@@ -256,77 +254,8 @@ def _logged(logged: Mapping[str, Any]) -> dict[str, Any]:
     return metrics
 
 
-def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
-    """Patches `prepare`, `backward` and `optimizer.step` of accelerate. Every accelerator informs
-    the session, unless the script or a library that uses accelerate does."""
-    from accelerate import data_loader  # may be missing if scripts do not use it
-
-    size = StepSize()
-    accelerator, optimizer = module.Accelerator, module.AcceleratedOptimizer
-    prepare, backward, step = accelerator.prepare, accelerator.backward, optimizer.step
-    stepping: dict[str, Any] = {}
-    batches: list[Any] = []
-    """The last batch of any loader, until its backward pass."""
-    for loader in (data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher):
-        _listen(loader, batches)
-
-    @functools.wraps(prepare)
-    def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = prepare(self, *args, **kwargs)
-        results = result if isinstance(result, tuple) else (result,)
-        models = [value for value in results if isinstance(value, nn.Module)]
-        if models and not session.has_compiled and not _script_uses_breakeven():
-            for model in models:
-                session.compiler.compile_in_place(model, {})
-        return result
-
-    @functools.wraps(backward)
-    def measured(self: Any, loss: Any, **kwargs: Any) -> None:
-        batch = batches.pop() if batches else None
-        size.add(loss.detach() / self.gradient_accumulation_steps, batch)
-        backward(self, loss, **kwargs)
-
-    @functools.wraps(step)
-    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = step(self, *args, **kwargs)
-        if not (self.gradient_state.sync_gradients and session.may_step(ACCELERATE)):
-            return result
-        # Of several optimizers, the first one ends the step.
-        if stepping.setdefault("first", self) is self and not _script_uses_breakeven():
-            session.begin_library_training(ACCELERATE, None, 0)
-            session.step(*size.take())
-        return result
-
-    accelerator.prepare, accelerator.backward = prepared, measured
-    optimizer.step = stepped
-
-
-def _listen(loader: Any, batches: list[Any]) -> None:
-    """Makes loaders of a class put each batch into `batches`, in place of the previous one."""
-    iterate = loader.__iter__
-
-    @functools.wraps(iterate)
-    def listened(self: Any) -> Iterator[Any]:
-        for batch in iterate(self):
-            batches[:] = [batch]
-            yield batch
-
-    loader.__iter__ = listened
-
-
-def _script_uses_breakeven() -> bool:
-    """Whether the script itself uses `breakeven` to compile and to end steps."""
-    names = {getattr(breakeven, name) for name in breakeven.__all__} | {breakeven}
-    main = vars(sys.modules["__main__"])
-    nameable = [
-        value for value in list(main.values()) if isinstance(value, ModuleType | FunctionType)
-    ]
-    return any(value in names for value in nameable)
-
-
 TRAINERS: dict[str, Callable[[ModuleType, Any], None]] = {
     "transformers.trainer": attach_transformers,
-    "accelerate.accelerator": attach_accelerate,
     "lightning.pytorch.trainer.trainer": attach_lightning,
     "pytorch_lightning.trainer.trainer": attach_lightning,
 }

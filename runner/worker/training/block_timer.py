@@ -2,8 +2,10 @@
 
 import gc
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, count, pairwise
 from typing import Any
 
 from torch._dynamo.callback import callback_handler
@@ -82,6 +84,29 @@ class BlockTimer:
         """Exclude time from the step: until `resume`, or the time since the last step."""
         self._monitor = DeviceMonitor(context.spec, self._device, self._log)
         self._collector = Collector()
+        self._num_early_marks = 0
+        self._made_early: deque[int] = deque()
+        """Early marks of each step that has ended since the last place was yielded."""
+
+    @property
+    def has_made_early(self) -> bool:
+        """Whether steps have ended that are not recorded yet."""
+        return bool(self._made_early)
+
+    def mark_early(self) -> None:
+        """Marks the time of what may be the end of a step: `made_early` says later what it was."""
+        self._clock.mark()
+        self._num_early_marks += 1
+
+    def made_early(self, num_marks: int, *, ends_now: bool) -> None:
+        """Tells that the next step took as long as this number of marks, and until now if it
+        `ends_now`."""
+        marks = min(num_marks, self._num_early_marks)  # the others belong to an earlier block
+        self._num_early_marks -= marks
+        if ends_now or not marks:
+            self._clock.mark()
+            marks += 1
+        self._made_early.append(marks)
 
     def run(
         self,
@@ -108,8 +133,9 @@ class BlockTimer:
             self._monitor.begin()
             cpu_seconds = time.process_time()
             self._clock.start()
-            for place in range(block.num_steps):
-                if stops():
+            self._num_early_marks, num_marks = 0, []
+            for place in count():
+                if (place >= block.num_steps and not self._made_early) or stops():
                     break
                 if place and place % EVERY_STEPS == 0:
                     gc.collect()
@@ -118,15 +144,26 @@ class BlockTimer:
                     yield place
                 except NoMoreSteps:
                     break
-                self._clock.mark()
+                if self._made_early:
+                    num_marks.append(self._made_early.popleft())
+                else:
+                    self._clock.mark()
+                    num_marks.append(1)
                 steps.compiled.append(self._observer.compiled_since_last_call())
                 self._observer.step = block.first_step + place + 1
             cost = BlockCost(
-                seconds=self._clock.read(),
+                seconds=_summed(self._clock.read(), num_marks),
                 memory=self._device.memory_use(),
                 cpu_seconds=time.process_time() - cpu_seconds,
             )
+            self._made_early.clear()
             self._monitor.end(round=turn.round, first_step=block.first_step)
         self._recorder.write(block, turn, steps, cost)
         self._observer.report()
         self._log.flush()
+
+
+def _summed(seconds: Sequence[float], counts: Sequence[int]) -> list[float]:
+    """Sums of this many consecutive numbers each."""
+    ends = list(accumulate(counts, initial=0))
+    return [sum(seconds[begin:end]) for begin, end in pairwise(ends)]

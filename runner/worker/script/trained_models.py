@@ -1,0 +1,89 @@
+"""Finds the models of a script that names none to compile.
+
+A trained model is the outermost module that the script calls with gradients, and that holds tensors
+of an optimizer. A teacher, an average of the weights, a frozen extractor of features or a loss
+without weights holds none. Without an optimizer it is the outermost module in training mode.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo.eval_frame import OptimizedModule
+
+from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
+
+
+class TrainedModels:
+    """Looks at the calls of modules until all models are known, or until `stop`."""
+
+    def __init__(
+        self,
+        optimizers: ScriptOptimizers,
+        named: str,
+        is_wanted: Callable[[], bool],
+        on_found: Callable[[nn.Module], None],
+    ) -> None:
+        """`named`: the class to look for, as `Model` or `train.py:Model`; empty for any. Calls
+        `on_found` with each model before its call, unless `is_wanted` says no."""
+        self._optimizers = optimizers
+        self._file, _, self._class = named.rpartition(":")
+        self._is_wanted = is_wanted
+        self._on_found = on_found
+        self._is_looking = False
+        self._known: set[nn.Module] = set()
+
+    def stop(self) -> None:
+        """Looks at no further call, so that no step is slower than alone."""
+        if not self._is_looking:
+            return
+        self._is_looking = False
+        nn.Module.__call__ = self._call  # type: ignore[method-assign]
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        self._call = call = nn.Module.__call__
+        self._is_looking = True
+
+        @functools.wraps(call)
+        def looked_at(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not self._is_candidate(module):
+                return call(module, *args, **kwargs)
+            # Modules within the outermost one are not looked at, and compilers see torch's own.
+            nn.Module.__call__ = call  # type: ignore[method-assign]
+            try:
+                if module not in self._known and self._is_wanted() and self._is_trained(module):
+                    self._known.update(module.modules())
+                    self._on_found(module)
+                return call(module, *args, **kwargs)
+            finally:
+                if self._is_looking:
+                    nn.Module.__call__ = looked_at  # type: ignore[method-assign]
+
+        nn.Module.__call__ = looked_at  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            self.stop()
+
+    def _is_candidate(self, module: nn.Module) -> bool:
+        """Whether this may be a model: any module, or one of the named class."""
+        kind = type(module)
+        if not self._class:
+            return True
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+        return kind.__name__ == self._class and file.endswith(self._file)
+
+    def _is_trained(self, module: nn.Module) -> bool:
+        if not torch.is_grad_enabled() or isinstance(
+            module, (OptimizedModule, torch.jit.ScriptModule)
+        ):
+            return False
+        if not self._optimizers.numbers():
+            return module.training and any(p.requires_grad for p in module.parameters())
+        trained = self._optimizers.trained()
+        return any(id(parameter) in trained for parameter in module.parameters())

@@ -1,0 +1,264 @@
+"""Scripts without a line for Breakeven: what is taken as step, loss, batch and model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ScriptSpec
+from tests.runner.worker.script.scripts import Ran, run
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=2):
+        super().__init__()
+        self.layer = nn.Linear(4, width)
+
+    def forward(self, points):
+        return self.layer(points)
+
+def error_of(model, points):
+    return nn.functional.cross_entropy(model(points), (points[:, 0] > 0).long())
+
+losses = []
+model = Net()
+"""
+SAVED = "\ntorch.save(torch.tensor(losses), 'losses.pt')\n"
+"""The end of a script that keeps its own losses."""
+LOOP = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+for number in range(6):
+    loss = error_of(model, torch.randn(8, 4))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    schedule.step()
+    losses.append(loss.item())
+"""
+ACCUMULATING = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(5):
+    total = 0
+    for part in range(4):
+        loss = error_of(model, torch.randn(8, 4)) / 4
+        loss.backward()
+        total += loss.detach()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(total.item())
+"""
+SCALED = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+for number in range(5):
+    loss = error_of(model, torch.randn(8, 4))
+    broken = loss * 1e38 if number == 2 else loss  # times 16 it is infinite
+    optimizer.zero_grad()
+    scaler.scale(broken).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    losses.append(broken.item())
+"""
+CLOSURES = """
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+points = torch.randn(8, 4)
+for number in range(5):
+    def closure():
+        optimizer.zero_grad()
+        loss = error_of(model, points)
+        loss.backward()
+        return loss
+    losses.append(optimizer.step(closure).item())
+"""
+BY_HAND = """
+for number in range(6):
+    model.zero_grad()
+    loss = error_of(model, torch.randn(8, 4))
+    loss.backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+    losses.append(loss.item())
+"""
+
+
+def kept(ran: Ran) -> list[float]:
+    """The losses that the script itself has kept."""
+    return torch.load(ran.folder.workplace / "losses.pt").tolist()
+
+
+@pytest.mark.parametrize(
+    ("loop", "ends", "samples"),
+    [
+        (LOOP, "each step of the optimizer SGD", 8),
+        (ACCUMULATING, "each step of the optimizer SGD", 32),
+        (SCALED, "each step of the optimizer SGD", 8),
+        (CLOSURES, "each step of the optimizer LBFGS", 8),
+        (BY_HAND, "each backward pass", 8),
+    ],
+    ids=["schedule", "accumulation", "a scaler that skips", "closures", "no optimizer"],
+)
+def test_a_script_without_a_line_has_the_steps_and_losses_that_it_has_by_hand(
+    tmp_path: Path, loop: str, ends: str, samples: int
+) -> None:
+    ran = run(tmp_path, MODEL + loop + SAVED)
+    assert ran.losses == kept(ran)
+    assert ran.workload["num_steps"] == len(ran.losses)
+    assert ran.workload["samples_per_step"] == samples
+    assert ran.workload["num_parameters"] == 4 * 2 + 2
+    assert any(f"a step ends with {ends}" in note for note in ran.workload["notes"])
+    assert (
+        "Compiled is the model that the script trains, Net (train.py:5)." in (ran.workload["notes"])
+    )
+    assert not ran.of_kind("compile_started")
+
+
+def test_a_backend_compiles_the_model_that_is_found_and_learns_the_same(tmp_path: Path) -> None:
+    baseline = run(tmp_path, MODEL + LOOP)
+    eager = run(tmp_path, MODEL + LOOP, "eager")
+    assert len(eager.of_kind("compile_started")) == 1
+    assert eager.losses == baseline.losses
+    rates = [event["learning_rate"] for event in baseline.of_kind("step")]
+    assert rates == [0.1, 0.1, 0.05, 0.05, 0.025, 0.025]
+
+
+def test_the_three_lines_change_no_number(tmp_path: Path) -> None:
+    lines = LOOP.replace("schedule.step()", "schedule.step(); breakeven.step(loss)")
+    marked = "import breakeven" + MODEL + "model = breakeven.compile(model)" + lines
+    without, with_lines = run(tmp_path, MODEL + LOOP), run(tmp_path, marked, "control")
+    plain = run(tmp_path, MODEL + LOOP, "eager")
+    assert plain.losses == without.losses and len(with_lines.losses) == len(without.losses)
+    assert with_lines.losses == pytest.approx(without.losses, abs=1e-4)
+
+
+ADVERSARIES = """
+judge = Net(1)
+first, second = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (judge, model))
+for number in range(7):
+    first.zero_grad()
+    real = nn.functional.softplus(-judge(torch.randn(8, 4))).mean()
+    real.backward()
+    made = torch.cat([model(torch.randn(8, 4)), model(torch.randn(8, 4))], 1)
+    nn.functional.softplus(judge(made.detach())).mean().backward()
+    first.step()
+    second.zero_grad()
+    nn.functional.softplus(-judge(made)).mean().backward()
+    second.step()
+    losses.append(real.item())
+"""
+
+
+def test_of_two_optimizers_the_last_one_ends_the_step_and_both_models_are_compiled(
+    tmp_path: Path,
+) -> None:
+    baseline = run(tmp_path, MODEL + ADVERSARIES + SAVED)
+    assert baseline.losses == kept(baseline) and len(baseline.losses) == 7
+    assert baseline.workload["num_parameters"] == (4 * 2 + 2) + (4 * 1 + 1)
+    assert all(event["seconds"] > 0 for event in baseline.of_kind("step"))
+    others = {(event["step"], event["name"]) for event in baseline.of_kind("value")}
+    assert len(others) == 7 * 2  # the losses of what the judge and the generator got beside
+    control = run(tmp_path, MODEL + ADVERSARIES, "control")
+    assert control.losses != baseline.losses
+    assert control.losses == pytest.approx(baseline.losses, abs=1e-3)
+    assert control.workload["weights_sha256"] == baseline.workload["weights_sha256"]
+    # The judge trains on two kinds of inputs: with gradients for them, and without.
+    assert run(tmp_path, MODEL + ADVERSARIES, "eager").of_kind("compile_started")
+
+
+BESIDES = """
+teacher = nn.Linear(4, 2)
+average = torch.optim.swa_utils.AveragedModel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(2, 4))
+for number in range(6):
+    points = torch.randn(8, 4)
+    with torch.no_grad():
+        wanted = teacher(points)
+    loss = nn.functional.mse_loss(model(points), wanted) + teacher(points).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    average.update_parameters(model)
+    losses.append(loss.item())
+"""
+
+
+def test_neither_teacher_nor_average_is_compiled(tmp_path: Path) -> None:
+    ran = run(tmp_path, MODEL + BESIDES + SAVED, "eager")
+    assert ran.losses == kept(ran)
+    notes = [note for note in ran.workload["notes"] if note.startswith("Compiled is")]
+    assert notes == ["Compiled is the model that the script trains, Net (train.py:5)."]
+    assert ran.workload["num_parameters"] == 4 * 2 + 2
+
+
+WRAPPED = """
+class Wrapper(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = model
+
+    def forward(self, points):
+        return self.net(points)
+
+outer = Wrapper()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(6):
+    loss = error_of(outer, torch.randn(8, 4))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("compiles", "name"), [("", "Wrapper"), ("Net", "Net"), ("train.py:Net", "Net")]
+)
+def test_the_outermost_model_is_compiled_or_the_one_that_is_named(
+    tmp_path: Path, compiles: str, name: str
+) -> None:
+    script = ScriptSpec(compiles=compiles)
+    ran = run(tmp_path, MODEL + WRAPPED, "eager", script=script)
+    assert len(ran.losses) == 6
+    (note,) = (note for note in ran.workload["notes"] if note.startswith("Compiled is"))
+    assert f"trains, {name} (" in note
+
+
+TENSORS = """
+weights = torch.zeros(4, 2, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.1)
+for number in range(6):
+    (torch.randn(8, 4) @ weights).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (MODEL + "model(torch.randn(8, 4))", "ended without a step"),
+        (MODEL + TENSORS, "nothing was called before that a backend can compile"),
+    ],
+)
+def test_a_script_that_cannot_be_read_gets_a_sentence(
+    tmp_path: Path, code: str, message: str
+) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        run(tmp_path, code)
+
+
+def test_whoever_listens_takes_all_listeners_away(tmp_path: Path) -> None:
+    def listened_to() -> tuple[Any, ...]:
+        scaler = torch.amp.GradScaler
+        return torch.autograd.backward, scaler.scale, scaler.step, nn.Module.__call__
+
+    before = listened_to()
+    run(tmp_path, MODEL + LOOP)
+    assert listened_to() == before
