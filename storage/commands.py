@@ -236,7 +236,7 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
     if not (comparison.unsure or comparison.lacks_turns) or not run.spec_file.exists():
         return ""
     if why := why_no_rounds(comparison.spec):
-        return f"no rounds can be added: {why}. {instead(comparison.spec, run)}"
+        return wrapped(f"no rounds can be added: {why}. {instead(comparison.spec, run)}.")
     return (
         f"to time it further: breakeven resume {comparison.experiment_id} --rounds{data_dir.option}"
     )

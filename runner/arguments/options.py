@@ -198,7 +198,7 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
     folder = Path(getattr(given, "script.folder", None) or file.parent)
     arguments = [_absolute(argument, folder) for argument in given.script_arguments]
     values = {
-        "name": file.name,
+        "name": usual_name(f"{SCRIPT_PREFIX}{file}", SCRIPT_DATA),
         "task": SCRIPT_TASK,
         "model": {"source": f"{SCRIPT_PREFIX}{file}"},
         "data": {"source": SCRIPT_DATA},

@@ -84,11 +84,12 @@ def own_words(bridge: Bridge, own: OwnSpeedup) -> Sentence:
 
 
 def words_of_profiles(profiles: Sequence[Profile]) -> list[Sentence]:
-    """The words of each profile; the advice on those that are withheld stands once, at the end."""
-    texts = [_profile_words(profile) for profile in profiles]
-    if any(_may_fit_again(profile) for profile in profiles):
-        texts.append(say(AGAIN))
-    return texts
+    """The words of each profile; the advice on those that are withheld stands once, after the only
+    one or in a line for all."""
+    withheld = [_may_fit_again(profile) for profile in profiles]
+    if sum(withheld) <= 1:
+        return [profile_words(profile) for profile in profiles]
+    return [*map(_profile_words, profiles), say(AGAIN)]
 
 
 def profile_words(profile: Profile) -> Sentence:

@@ -161,9 +161,11 @@ def again_link(
 
 
 def show_command(spec: ExperimentSpec) -> None:
-    """Shows the command that runs an experiment without the browser, and how to allow its code."""
+    """Shows the command that runs an experiment without the browser, and how to allow its code; a
+    script needs no permission of a command that names it."""
     st.code(command_line(spec), language="bash", wrap_lines=True)
-    if spec.user_code or spec.paths_of_backends:
+    has_own_code = spec.user_code and not spec.workload.is_own_program
+    if has_own_code or spec.paths_of_backends:
         st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")
 
 

@@ -33,7 +33,7 @@ def test_what_follows_the_script_is_the_scripts(script: Path) -> None:
     ours = ("--backends", "eager,inductor", "--steps", "50")
     spec = read(*ours, str(script), "--steps", "7", "--", "-v")
     assert spec.script.arguments == ("--steps", "7", "--", "-v") and spec.script.steps == 50
-    assert spec.backends == ("eager", "inductor") and spec.name == "train.py"
+    assert spec.backends == ("eager", "inductor") and spec.name == "project/train.py"
     assert spec.model.script == str(script) and spec.subject == "train.py --steps 7 -- -v"
 
 

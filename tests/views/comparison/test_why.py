@@ -110,8 +110,9 @@ def test_where_a_run_is_missing_in_the_chart_the_reason_stands_above_it(
 ) -> None:
     explained = record_profiles(data_dir, kernels)
     reasons = why.missing(explained)
-    if any("withheld" in start for start in said):
-        assert reasons.pop() == AGAIN, "the advice stands once, for all"
+    assert "".join(reasons).count(AGAIN) == any("withheld" in start for start in said)
+    if "".join(said).count("withheld") > 1:
+        assert reasons.pop() == AGAIN, "a line for all"
     assert len(reasons) == len(said)
     for reason, start in zip(reasons, said, strict=True):
         assert reason.startswith(start)

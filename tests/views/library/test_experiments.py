@@ -303,16 +303,25 @@ def test_the_list_says_whose_a_speedup_is_and_that_is_in_sight_on_a_phone(unchan
     assert name + speedup + 90 <= 390 - 32
 
 
+OF_SCRIPT = experiment_spec(
+    name="My script",
+    task="script",
+    data=DataSpec(source="script"),
+    training=TrainingSpec(),
+    model=ModelSpec(source="script:/home/me/nanogpt/train.py"),
+    script=ScriptSpec(steps=40),
+)
+
+
+def test_the_command_of_a_script_needs_no_further_permission(folder: DataDir):
+    record_experiment(folder.runs, OF_SCRIPT)
+    app = opened("experiment", experiment=EXPERIMENT_ID, tab="Settings")
+    assert any("breakeven run" in code.value for code in app.code)
+    assert "--allow-code" not in text(app)
+
+
 def test_a_script_without_a_name_is_listed_by_its_own(folder: DataDir):
-    spec = experiment_spec(
-        name="My script",
-        task="script",
-        data=DataSpec(source="script"),
-        training=TrainingSpec(),
-        model=ModelSpec(source="script:/home/me/nanogpt/train.py"),
-        script=ScriptSpec(steps=40),
-    )
-    record_experiment(folder.runs, spec)
+    record_experiment(folder.runs, OF_SCRIPT)
     with Store.in_memory(folder) as store:
         assert list(catalog(store)["name"]) == ["nanogpt/train.py"]
         assert list(queries.list_experiments(store)["name"]) == ["nanogpt/train.py"]
