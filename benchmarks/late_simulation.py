@@ -18,6 +18,7 @@ from benchmarks.tables import markdown
 from breakeven.storage.statistics.outcomes import (
     Trainings,
     learned_by_loss,
+    loss_fall,
     readings,
     without_spikes,
 )
@@ -56,7 +57,7 @@ def is_broken(equals: Floats, backend: Floats, after: int = 0) -> bool:
         losses=pd.Series(backend),
         evaluations=NO_EVALUATIONS,
         samples_per_step=16,
-        learned=learned_by_loss(series),
+        learned=learned_by_loss(loss_fall(equals[0]), series),
         learned_accuracy=None,
     )
     return bool(without_spikes(readings(trainings, after), lambda reading: reading.is_outside))

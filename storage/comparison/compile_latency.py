@@ -1,6 +1,7 @@
 """Computes the compile latency of a run: the time that its compiling took."""
 
 import numpy as np
+import pandas as pd
 
 from breakeven.storage.comparison.evidence import Evidence
 
@@ -15,8 +16,9 @@ def compile_latencies(run: Evidence) -> tuple[float, ...]:
     first = (run.steps["attempt"] == 1).to_numpy() & run.steps["compiled"].to_numpy(bool)
     if not first.any() or run.step_seconds is None:
         return ()
-    seconds = run.steps["seconds"][first].groupby(run.steps["run_id"].array[first])
-    spent = seconds.sum() - seconds.count() * run.step_seconds
+    process, _ = pd.factorize(run.steps["run_id"].array[first])
+    seconds = run.steps["seconds"].to_numpy(float)[first]
+    spent = np.bincount(process, np.nan_to_num(seconds - run.step_seconds))
     return tuple(max(0.0, float(extra)) for extra in spent)
 
 

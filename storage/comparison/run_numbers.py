@@ -46,7 +46,7 @@ class RunNumbers:
 
 def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     """The numbers of a run from its present data."""
-    steady, compiled = run.steady_blocks, run.blocks[run.blocks["compiled"].to_numpy(bool)]
+    steady, has_compiled = run.steady_blocks, run.blocks["compiled"].to_numpy(bool)
     flops_per_second = _per_second(run, run.workload.get("flops_per_step"))
     breaks = run.compiling.graph_breaks if run.has_compiled else None
     frames = run.compiling.frames
@@ -62,7 +62,9 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         energy_per_step=_energy_per_step(run),
         compile_seconds=compile_seconds(run),
         peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
-        compile_peak_memory_bytes=memory_needed(compiled, on_cpu=run.computes_on_cpu),
+        compile_peak_memory_bytes=memory_needed(
+            run.blocks[MEMORY][has_compiled], on_cpu=run.computes_on_cpu
+        ),
         allocated_memory_bytes=None if run.computes_on_cpu else _most(steady["peak_memory_bytes"]),
         accuracy=run.last_evaluation("accuracy"),
         eval_loss=run.last_evaluation("loss"),
@@ -72,7 +74,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         recompiles=int(frames["recompile_reason"].notna().sum()) if len(frames) else None,
         distinct_graph_breaks=None
         if breaks is None
-        else len(breaks[["location", "reason"]].drop_duplicates()),
+        else len({*zip(breaks["location"], breaks["reason"], strict=True)}),
         guards=_whole_number(frames["guards"].sum(min_count=1)),
     )
 
@@ -113,6 +115,9 @@ def _energy_per_step(run: Evidence) -> float | None:
     known = ~(np.isnan(energy) | np.isnan(steps))
     joules = energy[known].sum()
     return number(joules / steps[known].sum()) if joules > 0 else None
+
+
+MEMORY = ["peak_memory_bytes", "reserved_memory_bytes"]
 
 
 def memory_needed(blocks: pd.DataFrame, *, on_cpu: bool) -> int | None:

@@ -90,7 +90,9 @@ class EqualTrainings:
 
     @cached_property
     def learned(self) -> float | None:
-        return learned_by_loss([self.baseline.learning.losses, *self._control_losses])
+        return learned_by_loss(
+            self.loss_fall, [self.baseline.learning.losses, *self._control_losses]
+        )
 
     @cached_property
     def learned_accuracy(self) -> float | None:

@@ -362,10 +362,10 @@ CREATE TABLE errors (
 -- have numbers above `seq`, up to `last_seq`: joined so, not with ASOF, which sorts all rows.
 CREATE MACRO attempts(wanted) AS TABLE
 SELECT * EXCLUDE (anew),
-    1 + sum((step > 0)::INTEGER) OVER (PARTITION BY run_id, anew ORDER BY seq) AS attempt,
+    1 + count(*) FILTER (step > 0) OVER (PARTITION BY run_id, anew ORDER BY seq) AS attempt,
     coalesce(lead(seq) OVER (PARTITION BY run_id ORDER BY seq), 9223372036854775807) AS last_seq
 FROM (
-    SELECT *, sum((step = 0)::INTEGER) OVER (PARTITION BY run_id ORDER BY seq) AS anew
+    SELECT *, count(*) FILTER (step = 0) OVER (PARTITION BY run_id ORDER BY seq) AS anew
     FROM resumptions WHERE experiment = wanted);
 
 -- Journals from before there were phases and attempts tell of training.

@@ -502,10 +502,9 @@ def _noise(medians: Floats, lag: float, length: float) -> float:
     return max(medians_off) / (0.6745 * math.sqrt(6))
 
 
-def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
+def learned_by_loss(fall: Fall | None, equals: Sequence[pd.Series]) -> float | None:
     """The largest fall of the losses of baseline and controls, from their first steps to their
-    lowest window; None if the baseline's loss did not fall clearly."""
-    fall = loss_fall(equals[0].to_numpy(dtype=float))
+    lowest window; None if `fall`, the `loss_fall` of the baseline, is not clear."""
     if fall is None or not fall.is_clear:
         return None
     return max(filter(math.isfinite, map(_fall, equals)), default=None)

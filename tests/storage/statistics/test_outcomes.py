@@ -14,6 +14,7 @@ from breakeven.storage.statistics.outcomes import (
     Trainings,
     learned_by_accuracy,
     learned_by_loss,
+    loss_fall,
     prediction_half_widths,
     readings,
     without_spikes,
@@ -334,8 +335,9 @@ def test_what_was_learned_is_the_most_that_any_equal_training_learned() -> None:
     fast = pd.Series(np.linspace(2.0, 0.5, 100))
     # The first five and the last ten of a hundred even steps down by 1.5: 2 - 2 x 1.5 / 99 and
     # 0.5 + 4.5 x 1.5 / 99.
-    assert learned_by_loss([slow, fast]) == pytest.approx(1.5 - 6.5 * 1.5 / 99)
-    assert learned_by_loss([slow[::-1].reset_index(drop=True), fast]) is None
+    fall, rise = (loss_fall(losses.to_numpy()) for losses in (slow, slow[::-1]))
+    assert learned_by_loss(fall, [slow, fast]) == pytest.approx(1.5 - 6.5 * 1.5 / 99)
+    assert learned_by_loss(rise, [slow[::-1].reset_index(drop=True), fast]) is None
     right = [pd.Series([0.3, 0.5]), pd.Series([0.6])]
     assert learned_by_accuracy(right, 0.25) == pytest.approx(0.35)
     assert learned_by_accuracy([pd.Series([0.2])], 0.25) is None
