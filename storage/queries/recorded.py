@@ -6,17 +6,13 @@ from breakeven.storage.queries.rows import IN_EXPERIMENT, RECORDED, query
 FROM_ONE = f"{RECORDED} REPLACE (round + 1 AS round)"
 """All fields, and rounds that count from 1."""
 
-
-def _latest(table: str) -> str:
-    """The last record of each run: a resumed run records its environment again."""
-    return f"(FROM {table} WHERE {IN_EXPERIMENT} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
-
-
-environments = query(_latest("environments"), json=("versions", "variables", "notes", "devices"))
+environments = query(
+    "environments", json=("versions", "variables", "notes", "devices"), only_last=True
+)
 """Machine and software of each run; `notes` is a list, `versions` and `variables` are
 dictionaries."""
 workloads = query(
-    _latest("workloads"), json=("labels", "uncounted", "notes", "blocks", "clock_reads")
+    "workloads", json=("labels", "uncounted", "notes", "blocks", "clock_reads"), only_last=True
 )
 """Model and data of each run; `labels`, `uncounted`, `notes` and `clock_reads` are lists."""
 inputs = query("inputs", order="step")
@@ -243,9 +239,7 @@ accuracy_tensors = query(
 error against the reference if there is one, else the largest difference to the baseline over the
 absolute tolerance."""
 random_numbers = query(
-    _latest("random_numbers"),
-    "same, num_draws, loss_by_draw, inference_draws, error",
-    event_tables=("random_numbers",),
+    "random_numbers", "same, num_draws, loss_by_draw, inference_draws, error", only_last=True
 )
 """same (whether the backend draws the same numbers as without a compiler), num_draws, loss_by_draw
 (a list, draws without a compiler first), inference_draws, error of each examined run."""
@@ -260,7 +254,5 @@ dropouts = query("dropouts")
 # The search for the cause of another run's fault.
 investigation_trials = query("investigation_trials", order="number")
 """number (from 1), stage, what (backend or graph), outcome, detail, step, trial_seconds."""
-investigation_findings = query(
-    _latest("investigation_findings"), json=("labels",), event_tables=("investigation_findings",)
-)
+investigation_findings = query("investigation_findings", json=("labels",), only_last=True)
 """What is known so far (docs/events.md); `labels` is a list."""

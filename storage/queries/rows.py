@@ -33,17 +33,19 @@ def query(
     event_tables: Collection[str] = (),
     many: bool = False,
     json: Collection[str] = (),
+    only_last: bool = False,
 ) -> Ask:
     """A cached function that returns the `rows` of an experiment from a store and the experiment's
-    id. `json`: columns of JSON texts, which it parses."""
+    id. `json`: columns of JSON texts, which it parses. `only_last`: the last row of each run, for
+    what a resumed run records again; a window in the database would take longer."""
 
     def ask(store: Store, experiment_id: str) -> pd.DataFrame:
-        return parsed(
-            rows(
-                store, experiment_id, source, columns, order, event_tables=event_tables, many=many
-            ),
-            *json,
+        frame = rows(
+            store, experiment_id, source, columns, order, event_tables=event_tables, many=many
         )
+        if only_last:
+            frame = frame.drop_duplicates("run_id", keep="last", ignore_index=True)
+        return parsed(frame, *json)
 
     return memo(revision)(ask)
 

@@ -29,7 +29,6 @@ REVIEWED = {
         "source",
         "table",
     },
-    "queries/recorded.py": {"table"},
     "queries/runs.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
     "queries/time_use.py": {"doing", "under_way"},
     "team/team_store.py": {"gone", "listed", "rows", "table"},
