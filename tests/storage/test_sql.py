@@ -29,7 +29,7 @@ REVIEWED = {
         "source",
         "table",
     },
-    "queries/runs.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
+    "queries/series.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
     "queries/time_use.py": {"doing", "under_way"},
     "team/team_store.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
