@@ -79,13 +79,6 @@ NO_STEP = (
     "the script starts, in C++ or with another library than torch cannot be measured. If the "
     "script trains here, call breakeven.step(loss) at the end of each step"
 )
-FOUND = "Found without a line in the script: a step ends with {}."
-FOUND_LOSS = "The loss is what goes backward at {}."
-COMPILED = "Compiled is the model that the script trains, {}."
-GUESSED = (
-    "Samples and tokens per step are guessed from the first argument of the model; "
-    "breakeven.step(loss, samples=...) records their number."
-)
 
 
 class EndOfScript(BaseException):
@@ -297,11 +290,10 @@ class ScriptSession:
 
     def _note_what_was_found(self, step: DetectedStep) -> None:
         self._charted = next(iter(step.passes), "")
-        self.workload.notes.append(FOUND.format(self.detector.describe()))
-        if self._charted:
-            self.workload.notes.append(FOUND_LOSS.format(self._charted))
-        if any(passes.samples for passes in step.passes.values()):
-            self.workload.notes.append(GUESSED)
+        found = self.workload.found
+        found.step_ends = self.detector.describe()
+        found.loss_at = self._charted or None
+        found.guesses_sizes = any(passes.samples for passes in step.passes.values())
 
     def _looks_for_models(self) -> bool:
         return self._trainer is None and not self.has_compiled
@@ -310,7 +302,7 @@ class ScriptSession:
         """Compiles a model that the script trains."""
         self.compiler.compile_in_place(module, {})
         self._found_models.append(module)
-        self.workload.notes.append(COMPILED.format(describe_class(module)))
+        self.workload.found.models.append(describe_class(module))
         if self._blocks.is_begun and not has_lazy_weights(module):
             self.workload.add_model(module)
 

@@ -13,7 +13,7 @@ import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -300,6 +300,33 @@ def _is_heavy(func: Any, name: str) -> bool:
     return name not in LIGHT and not HEAVY.isdisjoint(name.strip("_").split("_"))
 
 
+@dataclass
+class FoundInScript:
+    """What was found in a script that does not say it."""
+
+    step_ends: str | None = None
+    """What ends a step."""
+    loss_at: str | None = None
+    """Place of the backward pass whose loss is that of the step."""
+    models: list[str] = field(default_factory=list)
+    """Classes of the compiled models."""
+    guesses_sizes: bool = False
+    """Whether samples and tokens are guessed."""
+
+    def sentences(self) -> list[str]:
+        """One sentence; empty if the script says all by itself."""
+        parts = [
+            self.step_ends and f"a step ends with {self.step_ends}",
+            self.loss_at and f"its loss is what goes backward at {self.loss_at}",
+            self.models and f"the model to compile is {' and '.join(dict.fromkeys(self.models))}",
+            self.guesses_sizes
+            and "samples and tokens are guessed from its first argument "
+            "(breakeven.step(loss, samples=...) tells them)",
+        ]
+        text = "; ".join(part for part in parts if part)
+        return [f"Found in the script: {text}."] if text else []
+
+
 class ScriptWorkload:
     """Writes the `workload` event, and again when more is known; the last event counts."""
 
@@ -320,6 +347,7 @@ class ScriptWorkload:
         """Number of steps that the script will make; 0 if unknown."""
         self._perturbs_state = False
         self.notes: list[str] = []
+        self.found = FoundInScript()
         self.fixed: dict[str, str] = {}
         """Why no arm can change a setting, by its name."""
 
@@ -394,6 +422,7 @@ class ScriptWorkload:
             clock_reads=self._clock_reads,
             notes=[
                 *self.notes,
+                *self.found.sentences(),
                 *(self.fixed.values() if self._experiment.kind.has_candidates else ()),
                 *(
                     f"{place} calls torch.compile"

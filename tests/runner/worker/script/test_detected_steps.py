@@ -114,10 +114,9 @@ def test_a_script_without_a_line_has_the_steps_and_losses_that_it_has_by_hand(
     assert ran.workload["num_steps"] == len(ran.losses)
     assert ran.workload["samples_per_step"] == samples
     assert ran.workload["num_parameters"] == 4 * 2 + 2
-    assert any(f"a step ends with {ends}" in note for note in ran.workload["notes"])
-    assert (
-        "Compiled is the model that the script trains, Net (train.py:5)." in (ran.workload["notes"])
-    )
+    (note,) = ran.workload["notes"]
+    assert f"a step ends with {ends}" in note
+    assert "the model to compile is Net (train.py:5);" in note
     assert not ran.of_kind("compile_started")
 
 
@@ -194,8 +193,8 @@ for number in range(6):
 def test_neither_teacher_nor_average_is_compiled(tmp_path: Path) -> None:
     ran = run(tmp_path, MODEL + BESIDES + SAVED, "eager")
     assert ran.losses == kept(ran)
-    notes = [note for note in ran.workload["notes"] if note.startswith("Compiled is")]
-    assert notes == ["Compiled is the model that the script trains, Net (train.py:5)."]
+    (note,) = ran.workload["notes"]
+    assert "the model to compile is Net (train.py:5);" in note
     assert ran.workload["num_parameters"] == 4 * 2 + 2
 
 
@@ -227,8 +226,8 @@ def test_the_outermost_model_is_compiled_or_the_one_that_is_named(
     script = ScriptSpec(compiles=compiles)
     ran = run(tmp_path, MODEL + WRAPPED, "eager", script=script)
     assert len(ran.losses) == 6
-    (note,) = (note for note in ran.workload["notes"] if note.startswith("Compiled is"))
-    assert f"trains, {name} (" in note
+    (note,) = ran.workload["notes"]
+    assert f"the model to compile is {name} (" in note
 
 
 TENSORS = """
