@@ -8,14 +8,17 @@ the next forward pass. Nothing here waits for the device or draws a random numbe
 import functools
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -27,8 +30,11 @@ import breakeven
 from breakeven.runner.worker.compiler.observer import TORCH
 from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
 from breakeven.runner.worker.script.step_ends import StepEnds
-from breakeven.runner.worker.script.torch_compile import is_library, is_library_file, place_of
+from breakeven.runner.worker.script.torch_compile import is_library, place_of
 
+MOST_FORWARDS = 2
+"""Calls of a model in a step with a known batch, as of a judge of real and made samples. With more
+the batch is spread over them, as over the moves of a game."""
 UNSCALED = "_breakeven_unscaled"
 """Attribute of a loss that `GradScaler` has scaled: the loss before."""
 
@@ -111,41 +117,51 @@ class StepDetector:
         """Steps of each optimizer, by its number."""
         self._is_going_back = False
         self._batch: tuple[int | None, int | None] = (None, None)
+        self._num_forwards: Counter[nn.Module | None] = Counter()
+        """Calls of each trained model since the last backward pass."""
 
     @property
     def steps_by_itself(self) -> bool:
         """Whether the script changes its weights without an optimizer of torch."""
         return not self._num_steps and not self._optimizers.numbers()
 
-    def describe(self) -> str:
-        """What ends a step, as the end of a sentence."""
+    def describe(self, models: Sequence[nn.Module]) -> str:
+        """What ends a step, as the end of a sentence; an optimizer is named with the one of these
+        models that it trains."""
         if self.steps_by_itself:
             return "each backward pass, because the script makes no optimizer of torch.optim"
         counting = self._ends.counting
         if counting is not None:
-            name = self._optimizers.name(counting)
-            return f"each step of the optimizer {name}, because its optimizers follow no cycle"
-        names = [self._optimizers.name(number) for number in self._ends.cycle]
+            name = self._optimizers.describe(counting, models)
+            return f"each step of {name}, because its optimizers follow no cycle"
+        names = [self._optimizers.describe(number, models) for number in self._ends.cycle]
         if len(names) == 1:
-            return f"each step of the optimizer {names[0]}"
-        return f"the last of these steps of optimizers: {', '.join(names)}"
+            return f"each step of {names[0]}"
+        steps = [(name, len(list(repeated))) for name, repeated in groupby(names)]
+        counted = [name if count == 1 else f"{count} x {name}" for name, count in steps]
+        return f"the last of {', '.join(counted)}"
 
     # What the script calls.
 
-    def forward_begins(self, samples: int | None, tokens: int | None) -> None:
-        """Notes the size of the batch that a trained model gets; ends the step of a script without
-        an optimizer if a backward pass came before."""
+    def forward_begins(
+        self, model: nn.Module | None, samples: int | None, tokens: int | None
+    ) -> None:
+        """Notes the size of the batch that a trained model gets, None for a function; ends the step
+        of a script without an optimizer if a backward pass came before."""
         if self._open.passes and self.steps_by_itself and self._measures.detects_steps():
             self._measures.steps_detected([self._take_open()])
-        if self._batch == (None, None):
+        if not self._num_forwards:
             self._batch = (samples, tokens)
+        self._num_forwards[model] += 1
 
     def _backward_begins(self, tensors: Any, caller: Any) -> None:
         if not self._measures.detects_steps():
             return
         place = place_of(_scripts_frame(caller))
         samples, tokens = self._batch
-        self._batch = (None, None)
+        if max(self._num_forwards.values(), default=0) > MOST_FORWARDS:
+            samples = tokens = None
+        self._num_forwards.clear()
         latest = BackwardPasses(self._loss(tensors), samples, tokens)
         known = self._open.passes.get(place)
         if known is None:
@@ -273,26 +289,35 @@ def _scripts_frame(frame: Any) -> Any:
 def batch_size(
     arguments: tuple[tuple[Any, ...], Mapping[str, Any]],
 ) -> tuple[int | None, int | None]:
-    """Samples and tokens that a model gets: the first dimension of the first tensor, and the number
-    of its whole numbers if it has two dimensions."""
+    """Samples and tokens that a model gets: the first dimension of the first tensor of at least two
+    dimensions, and the number of its whole numbers if it has two."""
     args, kwargs = arguments
     for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor) and value.ndim:
+        if isinstance(value, Tensor) and value.ndim > 1:
             is_tokens = value.ndim == 2 and value.dtype in (torch.int32, torch.int64)
             return len(value), value.numel() if is_tokens else None
     return None, None
 
 
-def marks_steps() -> bool:
-    """Whether a module of the script uses `breakeven.step`."""
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None) or ""
-        if module is breakeven or not file.endswith(".py") or is_library_file(file):
-            continue
-        for name, value in list(vars(module).items()):
-            if value is breakeven.step or (value is breakeven and _calls_step(module, name)):
-                return True
+def marks_steps(folder: Path) -> bool:
+    """Whether the script, or a module from its working `folder` or its package, uses
+    `breakeven.step`."""
+    main = sys.modules["__main__"]
+    package = (getattr(main, "__package__", None) or "").partition(".")[0]
+    for name, module in list(sys.modules.items()):
+        file = Path(getattr(module, "__file__", None) or "")
+        is_scripts = module is main or file.is_relative_to(folder)
+        is_scripts |= bool(package) and name.partition(".")[0] == package
+        if is_scripts and file.suffix == ".py" and _uses_step(module):
+            return True
     return False
+
+
+def _uses_step(module: ModuleType) -> bool:
+    return any(
+        value is breakeven.step or (value is breakeven and _calls_step(module, name))
+        for name, value in list(vars(module).items())
+    )
 
 
 def _calls_step(module: ModuleType, name: str) -> bool:

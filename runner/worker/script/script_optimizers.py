@@ -2,11 +2,11 @@
 
 import functools
 import weakref
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
@@ -64,9 +64,16 @@ class ScriptOptimizers:
     def numbers(self) -> range:
         return range(len(self._made))
 
-    def name(self, number: int) -> str:
-        """The class of an optimizer."""
-        return self._names[number]
+    def describe(self, number: int, models: Sequence[nn.Module]) -> str:
+        """The class of an optimizer, and of the one of these models that it trains."""
+        tensors = {id(tensor) for tensor in self._tensors().get(number, [])}
+        trained = [
+            type(model).__name__
+            for model in models
+            if any(id(parameter) in tensors for parameter in model.parameters())
+        ]
+        name = self._names[number]
+        return f"{name} of {trained[0]}" if len(models) > 1 and len(trained) == 1 else name
 
     def sizes(self) -> dict[int, int]:
         """Number of trained elements of each optimizer that still exists."""

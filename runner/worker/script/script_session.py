@@ -95,6 +95,7 @@ class ScriptSession:
         self._experiment, self._arm = context.experiment, context.arm
         self._adds_rounds = context.adds_rounds
         self._device, self._log = context.device, context.log
+        self._workplace = context.workplace
         self._turns = turns
         self._values: list[OwnValue] = []
         self.observer = CompileObserver(self._log, context.workplace)
@@ -261,7 +262,7 @@ class ScriptSession:
 
     def detects_steps(self) -> bool:
         if self._marks_steps is None:
-            self._marks_steps = marks_steps()
+            self._marks_steps = marks_steps(self._workplace)
         return not self._marks_steps and self._trainer is None
 
     def part_made(self) -> None:
@@ -291,9 +292,13 @@ class ScriptSession:
     def _note_what_was_found(self, step: DetectedStep) -> None:
         self._charted = next(iter(step.passes), "")
         found = self.workload.found
-        found.step_ends = self.detector.describe()
+        found.step_ends = self.detector.describe(self._found_models)
         found.loss_at = self._charted or None
-        found.guesses_sizes = any(passes.samples for passes in step.passes.values())
+        found.guesses = [
+            name
+            for name in ("samples", "tokens")
+            if any(getattr(passes, name) for passes in step.passes.values())
+        ]
 
     def _looks_for_models(self) -> bool:
         return self._trainer is None and not self.has_compiled
@@ -377,7 +382,7 @@ class ScriptSession:
         if is_training or module in self._trained:
             self.evaluate(not is_training)
         if is_training and torch.is_grad_enabled():
-            self.detector.forward_begins(*batch_size(arguments))
+            self.detector.forward_begins(module, *batch_size(arguments))
         if is_training and not self._adds_rounds:
             # Here, because a schedule may change the rate at the end of a step or at its start.
             self._read_learning_rate()

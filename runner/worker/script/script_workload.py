@@ -310,8 +310,8 @@ class FoundInScript:
     """Place of the backward pass whose loss is that of the step."""
     models: list[str] = field(default_factory=list)
     """Classes of the compiled models."""
-    guesses_sizes: bool = False
-    """Whether samples and tokens are guessed."""
+    guesses: list[str] = field(default_factory=list)
+    """Which sizes of a step are guessed: `samples`, `tokens`."""
 
     def sentences(self) -> list[str]:
         """One sentence; empty if the script says all by itself."""
@@ -319,9 +319,8 @@ class FoundInScript:
             self.step_ends and f"a step ends with {self.step_ends}",
             self.loss_at and f"its loss is what goes backward at {self.loss_at}",
             self.models and f"the model to compile is {' and '.join(dict.fromkeys(self.models))}",
-            self.guesses_sizes
-            and "samples and tokens are guessed from its first argument "
-            "(breakeven.step(loss, samples=...) tells them)",
+            self.guesses
+            and f"the number of {' and '.join(self.guesses)} is guessed from its first argument",
         ]
         text = "; ".join(part for part in parts if part)
         return [f"Found in the script: {text}."] if text else []

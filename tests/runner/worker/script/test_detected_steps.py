@@ -98,10 +98,10 @@ def kept(ran: Ran) -> list[float]:
 @pytest.mark.parametrize(
     ("loop", "ends", "samples"),
     [
-        (LOOP, "each step of the optimizer SGD", 8),
-        (ACCUMULATING, "each step of the optimizer SGD", 32),
-        (SCALED, "each step of the optimizer SGD", 8),
-        (CLOSURES, "each step of the optimizer LBFGS", 8),
+        (LOOP, "each step of SGD", 8),
+        (ACCUMULATING, "each step of SGD", 32),
+        (SCALED, "each step of SGD", 8),
+        (CLOSURES, "each step of LBFGS", 8),
         (BY_HAND, "each backward pass", 8),
     ],
     ids=["schedule", "accumulation", "a scaler that skips", "closures", "no optimizer"],
@@ -139,7 +139,10 @@ def test_the_three_lines_change_no_number(tmp_path: Path) -> None:
 
 
 ADVERSARIES = """
-judge = Net(1)
+class Judge(Net):
+    pass
+
+judge = Judge(1)
 first, second = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (judge, model))
 for number in range(7):
     first.zero_grad()
@@ -163,6 +166,8 @@ def test_of_two_optimizers_the_last_one_ends_the_step_and_both_models_are_compil
     assert baseline.workload["num_parameters"] == (4 * 2 + 2) + (4 * 1 + 1)
     assert all(event["seconds"] > 0 for event in baseline.of_kind("step"))
     others = {(event["step"], event["name"]) for event in baseline.of_kind("value")}
+    (note,) = baseline.workload["notes"]
+    assert "a step ends with the last of SGD of Judge, SGD of Net;" in note
     assert len(others) == 7 * 2  # the losses of what the judge and the generator got beside
     control = run(tmp_path, MODEL + ADVERSARIES, "control")
     assert control.losses != baseline.losses
@@ -251,6 +256,21 @@ def test_a_script_that_cannot_be_read_gets_a_sentence(
 ) -> None:
     with pytest.raises(WorkloadError, match=message):
         run(tmp_path, code)
+
+
+GAME = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(6):
+    (sum(error_of(model, torch.randn(1, 4)) for move in range(9)) / 9).backward()
+    optimizer.step()
+"""
+
+
+def test_the_samples_of_a_step_of_many_moves_are_unknown(tmp_path: Path) -> None:
+    ran = run(tmp_path, MODEL + GAME)
+    assert len(ran.losses) == 6 and ran.workload["samples_per_step"] is None
+    (note,) = ran.workload["notes"]
+    assert "guessed" not in note
 
 
 def test_whoever_listens_takes_all_listeners_away(tmp_path: Path) -> None:
