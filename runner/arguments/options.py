@@ -5,6 +5,7 @@ Names, types, choices and texts come from `runner/specs/`. Rare fields have no o
 """
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from breakeven.runner.arguments.typed_commands import VISIBLE, TypedCommand, read_command
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -19,6 +21,7 @@ from breakeven.runner.specs.fields import Field, fields_of, require
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK, usual_name
+from breakeven.runner.start_folders import path_from, start_folder
 from breakeven.runner.texts import filled
 
 FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
@@ -52,6 +55,7 @@ SCRIPT_FIELDS = (
     "script.patience_seconds",
 )
 """Fields that options can set for a script; the script itself decides the others."""
+THREADS = "OMP_NUM_THREADS"
 SCRIPT_FLAGS = {"script.steps": "--steps"}
 
 Read = TypeVar("Read")
@@ -166,56 +170,106 @@ def written(field: Field, value: Any, flag: str | None = None) -> list[str]:
 
 
 def add_script_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the script and the options of `SCRIPT_FIELDS`."""
-    add_script(parser, "the script, as `python FILE` would run it", is_required=True)
+    """Adds the options of `SCRIPT_FIELDS`, and the command of a training."""
     add_field_options(parser, SCRIPT_FIELDS, SCRIPT_FLAGS)
+    add_command(parser, "the command of your training, as you type it today")
 
 
-def add_script(parser: argparse.ArgumentParser, text: str, *, is_required: bool) -> None:
-    """Adds a script with its own arguments, which are all words after it."""
-    parser.add_argument("script", nargs=None if is_required else "?", metavar="FILE", help=text)
-    text = "arguments of the script: all that follows it; relative paths of existing files become "
-    text += "absolute"
-    parser.add_argument("script_arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help=text)
+def add_command(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds the command of a training: all words from the first that is no option of ours."""
+    text += "; all that follows belongs to it"
+    parser.add_argument("typed", nargs=argparse.REMAINDER, metavar="COMMAND", help=text)
 
 
 def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentSpec:
     """The experiment that parsed options describe; raises `RunnerError` if the options are invalid.
 
-    The default device is the machine's first GPU, which scripts use by themselves, or the CPU.
+    The default devices are those of the machine that the command would use: its first GPU, one for
+    each rank, or the CPU.
     """
-    file = Path(given.script).expanduser().resolve()
-    if not file.is_file():
-        raise RunnerError(f"there is no file {file}")
     options = {path: getattr(given, path, None) for path in (*FIELDS, "spec")}
     options |= {"ladder": getattr(given, "ladder", False) or None}
     options |= {field.path: value for field, value in given.settings_given}
     for path, value in options.items():
         rule = "must be left out: the script decides this itself"
         require(value is None or path in SCRIPT_FIELDS, path, value, rule)
-    if given.__dict__.get("script.folder") is not None:
-        setattr(given, "script.folder", str(Path(getattr(given, "script.folder")).resolve()))
-    folder = Path(getattr(given, "script.folder", None) or file.parent)
-    arguments = [_absolute(argument, folder) for argument in given.script_arguments]
-    values = {
-        "name": usual_name(f"{SCRIPT_PREFIX}{file}", SCRIPT_DATA),
-        "task": SCRIPT_TASK,
-        "model": {"source": f"{SCRIPT_PREFIX}{file}"},
-        "data": {"source": SCRIPT_DATA},
-        "script": {"arguments": tuple(arguments)},
-        "devices": (machine.usual_device,),
-    }
+    num_gpus = sum(device.id.startswith("cuda:") for device in machine.devices)
+    command = read_command(given.typed, num_gpus)
+    folder = options["script.folder"]
+    if folder is None:
+        folder = start_folder(command.file, is_module=bool(command.module))
+    folder = folder and str(Path(folder).resolve())
+    values = _values_of(command, Path(folder or command.file.parent))
+    if options["devices"] is None:
+        visible = command.variables.get(VISIBLE)
+        values["devices"] = devices_for(command.ranks, visible, machine)
     read_fields(given, values)
+    values["script"]["folder"] = folder
     return ExperimentSpec.from_dict(values)
+
+
+def _values_of(command: TypedCommand, start: Path) -> dict[str, Any]:
+    """What a command says of an experiment; it starts in `start`."""
+    variables = {name: text for name, text in command.variables.items() if name != VISIBLE}
+    threads = variables.get(THREADS, "")
+    if threads.isdecimal() and int(threads):  # Runs set the variable from `cpu_threads`.
+        del variables[THREADS]
+    return {
+        "name": command.module.partition("=")[0]
+        or usual_name(f"{SCRIPT_PREFIX}{command.file}", SCRIPT_DATA),
+        "task": SCRIPT_TASK,
+        "model": {"source": f"{SCRIPT_PREFIX}{command.file}"},
+        "data": {"source": SCRIPT_DATA},
+        "script": {
+            "arguments": tuple(path_from(text, start) for text in command.arguments),
+            "module": command.module,
+            "variables": tuple(f"{name}={value}" for name, value in variables.items()),
+            "ranks": command.ranks,
+        },
+        "environments": (environment_of(command.python),) if command.python else (),
+        "cpu_threads": int(threads) if threads and THREADS not in variables else None,
+    }
+
+
+def devices_for(ranks: int, visible: str | None, machine: Capabilities) -> tuple[str, ...]:
+    """The devices that a command uses by itself: those that its `CUDA_VISIBLE_DEVICES` names, or
+    else the first ones, one for each rank."""
+    usual = machine.usual_device
+    if visible is not None:
+        numbers = [number.strip() for number in visible.split(",") if number.strip()]
+        if numbers in ([], ["-1"]):
+            return ("cpu",) * ranks
+        rule = "must be numbers of GPUs before a command; name other devices by --device"
+        require(all(map(str.isdecimal, numbers)), VISIBLE, visible, rule)
+        rule = f"must name a GPU for each of {ranks} processes"
+        require(len(numbers) >= ranks, VISIBLE, visible, rule)
+        return tuple(f"cuda:{number}" for number in numbers[:ranks])
+    if not usual.startswith("cuda"):
+        return (usual,) * ranks
+    gpus = [device.id for device in machine.devices if device.id.startswith("cuda:")]
+    rule = f"must be at most {len(gpus)}, the GPUs of this machine; or name devices by --device"
+    require(ranks <= len(gpus), "script.ranks", ranks, rule)
+    return tuple(gpus[:ranks])
+
+
+def environment_of(python: str) -> str:
+    """A Python that a command names as an environment of the experiment: `NAME=PYTHON`. The name is
+    that of the project whose `.venv` has it, or of the environment's folder."""
+    folder = Path(python).parent.parent
+    usual = folder.name.lstrip(".") in ("venv", "env")
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", folder.parent.name if usual else folder.name)
+    return f"{name.strip('.-')[:40] or 'python'}={python}"
 
 
 def write_script(spec: ExperimentSpec) -> list[str]:
     """The arguments of the command that makes the same experiment; defaults are left out."""
-    assert spec.model.script is not None
+    file = spec.model.script
+    assert file is not None
     flags = {path: SCRIPT_FLAGS.get(path) for path in SCRIPT_FIELDS}
-    # argparse takes the first `--` after the script for its own.
-    dashes = ["--"] if spec.script.arguments[:1] == ("--",) else []
-    return [*write_spec(spec, flags), spec.model.script, *dashes, *spec.script.arguments]
+    options = write_spec(spec, flags)
+    if not spec.script.folder:  # Else it would be the folder in which the command is typed.
+        options.append(f"{SET}=script.folder=")
+    return [*options, file, *spec.script.arguments]
 
 
 COMMAND = "breakeven compare"
@@ -320,12 +374,3 @@ def _read_file(file: Path) -> ExperimentSpec:
         return ExperimentSpec.from_json(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise RunnerError(f"{file} cannot be read: {error}") from None
-
-
-def _absolute(argument: str, folder: Path) -> str:
-    """Makes a path relative to the working folder absolute: runs have working folders of their own.
-    A path that also exists in the script's folder stays, because the script means that file."""
-    name, equals, value = argument.rpartition("=")
-    path = Path(value)
-    is_ours = value and not path.is_absolute() and path.exists() and not (folder / path).exists()
-    return f"{name}{equals}{path.resolve()}" if is_ours else argument

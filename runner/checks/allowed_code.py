@@ -11,8 +11,10 @@ from importlib.machinery import all_suffixes
 from importlib.util import find_spec
 from pathlib import Path
 
+from breakeven.runner.machine.run_environment import PASS_VARIABLE, named_variables
+
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec
-from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, ScriptSpec
 from breakeven.runner.specs.values import BY_PATH
 from breakeven.runner.specs.workload import USER_CODE
 
@@ -20,6 +22,8 @@ CODE_VARIABLE = "BREAKEVEN_CODE"
 """Environment variable with the folders whose Python files may run, separated like `PATH`."""
 INIT = "__init__"
 """Name of the file that makes a folder a package; a folder without one is a package, too."""
+MAIN = "__main__"
+"""Name of the file that `python -m` runs of a package."""
 
 
 def locate(source: str) -> tuple[Path, str]:
@@ -86,6 +90,87 @@ def allowed_folders() -> list[str]:
     return [entry for entry in os.environ.get(CODE_VARIABLE, "").split(os.pathsep) if entry]
 
 
+HARMLESS_VARIABLES = frozenset(
+    [
+        "OMP_NUM_THREADS",
+        "OMP_PROC_BIND",
+        "OMP_PLACES",
+        "MKL_NUM_THREADS",
+        "KMP_AFFINITY",
+        "KMP_BLOCKTIME",
+        "TOKENIZERS_PARALLELISM",
+        "HF_HUB_OFFLINE",
+        "HF_DATASETS_OFFLINE",
+        "TRANSFORMERS_OFFLINE",
+        "WANDB_MODE",
+        "WANDB_DISABLED",
+        "CUDA_DEVICE_ORDER",
+        "CUDA_LAUNCH_BLOCKING",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "NVIDIA_TF32_OVERRIDE",
+        "NCCL_DEBUG",
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "TORCH_LOGS",
+        "PYTHONDEVMODE",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONFAULTHANDLER",
+        "PYTHONHASHSEED",
+        "PYTHONNOUSERSITE",
+        "PYTHONOPTIMIZE",
+        "PYTHONSAFEPATH",
+        "PYTHONUNBUFFERED",
+        "PYTHONUTF8",
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RUN_ID",
+    ]
+)
+"""Environment variables that anybody may set for a script: no value of theirs is code, or names a
+file with code. Many others, such as LD_PRELOAD, do."""
+HARMLESS_PREFIXES = ("ACCELERATE_", "FSDP_")
+IMPORT_PATH = "PYTHONPATH"
+
+
+def check_variables(script: ScriptSpec) -> None:
+    """Raises `CodeNotAllowed` for an environment variable with which a script may execute other
+    code, unless the administrator allows this variable, or each folder of `PYTHONPATH`."""
+    named = named_variables(os.environ)
+    for name, value in script.variables_by_name.items():
+        if name == IMPORT_PATH:
+            for entry in filter(None, value.split(os.pathsep)):
+                allowed(f"{name}={value}", Path(entry))
+        elif name not in named | HARMLESS_VARIABLES and not name.startswith(HARMLESS_PREFIXES):
+            raise CodeNotAllowed(
+                f"{name}={value}: this variable may not be set here, because some variables make a "
+                "run execute other code. If you trust it, type it before the command, `breakeven "
+                f"run {name}=... python train.py`, or start the supervisor or the dashboard with "
+                f"{PASS_VARIABLE}={name}"
+            )
+
+
+def folders_of_script(spec: ExperimentSpec) -> list[Path]:
+    """The folders with the code of a script: that of its file, or for a module that of its
+    outermost package, that in which it starts, and those of `PYTHONPATH`."""
+    path = spec.script.variables_by_name.get(IMPORT_PATH, "")
+    named = [spec.script.folder, *path.split(os.pathsep)]
+    return [package_of(spec), *map(Path, filter(None, named))]
+
+
+def package_of(spec: ExperimentSpec) -> Path:
+    """The folder of a script's file; for a module that of its outermost package."""
+    assert spec.model.script is not None
+    file = Path(spec.model.script)
+    names = spec.script.names_of_module
+    is_inside = file.stem in (INIT, MAIN) and names[-1:] != (file.stem,)
+    return file.parents[max(0, len(names) - (1 if is_inside else 2))]
+
+
 OURS = "breakeven"
 """This package, which is imported before a script starts."""
 SAME_NAME = (
@@ -102,6 +187,7 @@ def check_script(spec: ExperimentSpec) -> None:
     file, _ = locate(path)
     if not file.is_file():
         raise InvalidSpec("model.source", source, f"there is no file {file}")
+    check_variables(spec.script)
     folder = Path(spec.script.folder or file.parent)
     allowed(str(folder), folder)
     if not folder.is_dir():

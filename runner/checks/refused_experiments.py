@@ -11,7 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.checks.allowed_code import allowed, check_script, locate, module_files
+from breakeven.runner.checks.allowed_code import (
+    allowed,
+    check_script,
+    check_variables,
+    locate,
+    module_files,
+)
 from breakeven.runner.checks.data_file import check_data
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.machine.capabilities import (
@@ -150,6 +156,7 @@ def check_user_code(spec: ExperimentSpec) -> None:
                 raise InvalidSpec(field, source, f"there is no file {file}")
     if spec.script.folder:
         allowed(spec.script.folder, Path(spec.script.folder))
+    check_variables(spec.script)
 
 
 COMMAND = (sys.executable, "-m", "breakeven.runner.worker.settings_check")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from breakeven.runner.arguments.lengths import Length, add_plan
-from breakeven.runner.arguments.options import add_script, add_spec_options, checked
+from breakeven.runner.arguments.options import add_command, add_spec_options, checked
 from breakeven.runner.commands.entry import PLAN_INVESTIGATION, Add, tell
 from breakeven.runner.commands.start import add_allow_code, allow_code_again, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
@@ -29,10 +29,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 def add_search_commands(add: Add) -> None:
     """Adds the commands."""
-    command = add("tune", _tune, operands="[FILE [ARGUMENT...]]")
-    text = "a training script of your own; then only options that `run` has, too, and --set for "
-    text += "`script.folder` and `script.steps`"
-    add_script(command, text, is_required=False)
+    command = add("tune", _tune, operands="[COMMAND...]")
     add_allow_code(command)
     add_plan(command)
     text = "time limit of the search, such as 90s, 30m or 2h (default: 30m); the steps of the "
@@ -42,6 +39,8 @@ def add_search_commands(add: Add) -> None:
     text += "larger batches, which are another training"
     command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
     add_spec_options(command)
+    text = "the command of a training of your own; then only options that `run` has, too"
+    add_command(command, text)
     command = add("investigate", _investigate, operands="RUN")
     text = "the run, EXPERIMENT.LABEL, as its folder is named"
     command.add_argument("run", metavar="RUN", help=text)

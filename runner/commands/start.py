@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from breakeven.runner.machine.run_environment import PASS_VARIABLE, named_variables
+
 from breakeven.runner.arguments.conditions import Condition, add_fail_if, check_gate
 from breakeven.runner.arguments.lengths import Length, add_plan
 from breakeven.runner.arguments.options import (
@@ -17,7 +19,11 @@ from breakeven.runner.arguments.options import (
     read_spec,
 )
 from breakeven.runner.checks import code_run_before
-from breakeven.runner.checks.allowed_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.checks.allowed_code import (
+    CODE_VARIABLE,
+    allowed_folders,
+    folders_of_script,
+)
 from breakeven.runner.checks.environments import check_environments, is_own
 from breakeven.runner.checks.refused_experiments import check
 from breakeven.runner.commands.entry import Add, tell
@@ -45,7 +51,7 @@ from breakeven.runner.supervision.supervisor import LINGER_SECONDS
 
 def add_start_commands(add: Add) -> None:
     """Adds the commands."""
-    script = add("run", _compare, operands="FILE [ARGUMENT...]")
+    script = add("run", _compare, operands="COMMAND...")
     add_script_options(script)
     compare = add("compare", _compare)
     add_spec_options(compare)
@@ -146,34 +152,29 @@ def _add_rounds(data_dir: DataDir, experiment: Experiment, options: argparse.Nam
 
 def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
     """The experiment that options describe, on this machine's first GPU if they name no device. A
-    named script, and files in the folders of `--allow-code`, may run from now on. Raises
+    typed command, and files in the folders of `--allow-code`, may run from now on. Raises
     `RunnerError`."""
     machine = read_capabilities(data_dir) or likely_capabilities()
-    _resolve_environments(data_dir, options)
-    if getattr(options, "script", None) is None:
-        spec = read_spec(options, machine.usual_device)
-    else:
+    if options.environments:
+        options.environments = resolved(data_dir, options.environments)
+    named: Sequence[str] = options.environments or ()
+    allowed: list[Path] = []
+    typed = getattr(options, "typed", None)
+    if typed or (typed is not None and not hasattr(options, "spec")):  # `tune` needs no command.
         spec = read_script(options, machine)
-        file = Path(spec.model.script or "")
-        folder = Path(spec.script.folder or file.parent)
-        options.allow_code = [*options.allow_code, folder, file.parent]
-    if hasattr(options, "allow_code"):  # `queue add` starts no supervisor.
-        _allow_code(data_dir, options)
-        code_run_before.remember(spec, options.allow_code)
-    return spec
-
-
-def _resolve_environments(data_dir: DataDir, options: argparse.Namespace) -> None:
-    """Puts the Python of each named environment into the options, and its folder among those whose
-    code may run."""
-    if not options.environments:
-        return
-    options.environments = resolved(data_dir, options.environments)
-    others = [
-        python for python in pythons(options.environments).values() if not is_own(python, data_dir)
+        named = spec.environments
+        allowed += folders_of_script(spec)
+    else:
+        spec = read_spec(options, machine.usual_device)
+    allowed += [
+        Path(python).parent for python in pythons(named).values() if not is_own(python, data_dir)
     ]
     if hasattr(options, "allow_code"):  # `queue add` starts no supervisor.
-        options.allow_code = [*options.allow_code, *(Path(python).parent for python in others)]
+        options.allow_code = [*options.allow_code, *allowed]
+        _allow_code(data_dir, options)
+        pass_variables(spec)
+        code_run_before.remember(spec, options.allow_code)
+    return spec
 
 
 def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
@@ -197,12 +198,22 @@ def allow_code_again(
     missing = [folder for folder in dict.fromkeys(folders) if str(folder) not in allowed_folders()]
     if missing and _is_free(data_dir.supervisor_lock):
         pass_on(missing)
+    for spec in specs:
+        if code_run_before.folders_for(spec):
+            pass_variables(spec)
 
 
 def pass_on(allowed: Sequence[Path]) -> None:
     """Allows code of these folders in the processes that this one starts."""
     folders = [str(folder.expanduser().resolve()) for folder in allowed]
     os.environ[CODE_VARIABLE] = os.pathsep.join([*allowed_folders(), *folders])
+
+
+def pass_variables(spec: ExperimentSpec) -> None:
+    """Allows the environment variables of a script in the processes that this one starts."""
+    named = named_variables(os.environ) | {*spec.script.names_of_variables}
+    if spec.script.variables:
+        os.environ[PASS_VARIABLE] = ",".join(sorted(named))
 
 
 def _is_free(lock: Path) -> bool:

@@ -149,10 +149,13 @@ def run_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {**passed, WITHHELD_VARIABLE: ",".join(withheld_names(environment))}
 
 
-def other_python_variables(variables: Mapping[str, str], code: Path) -> dict[str, str]:
+def other_python_variables(
+    variables: Mapping[str, str], code: Path, given: Mapping[str, str]
+) -> dict[str, str]:
     """The variables of a run whose Python is not Breakeven's own: it finds its own packages, and in
-    the folder `code` the package `breakeven` alone."""
-    own = {"PYTHONPATH": str(code), OWN_PYTHON_VARIABLE: sys.executable}
+    the folder `code` the package `breakeven` alone. `given`: those that the experiment sets."""
+    path = os.pathsep.join(filter(None, [str(code), given.get("PYTHONPATH")]))
+    own = {"PYTHONPATH": path, OWN_PYTHON_VARIABLE: sys.executable}
     return {**without_own_python(variables), **own}
 
 

@@ -234,7 +234,8 @@ class ExperimentFields(PlaceSpec):
         """The specified model and data; for a script its name and arguments."""
         if self.model.script is None:
             return f"{self.model.source} on {self.data.source}"
-        return " ".join([PurePath(self.model.script).name, *self.script.arguments])
+        module = self.script.module.partition("=")[0]
+        return " ".join([module or PurePath(self.model.script).name, *self.script.arguments])
 
     @property
     def precision(self) -> Precision | None:

@@ -154,12 +154,35 @@ class ScriptSpec(Spec, path="script."):
         rule = "must be the name of a module, package.train, or of a command with its function, "
         rule += "command=package.cli:main"
         self.require("module", not self.module or is_module(self.module), rule)
-        names = [text.partition("=")[0] for text in self.variables]
+        names = self.names_of_variables
         rule = "must read NAME=VALUE, each name once"
         fits = all(map(VARIABLE.match, self.variables)) and len(set(names)) == len(names)
         self.require("variables", fits, rule)
+        rule = "must not set what Breakeven itself sets: leave {} out"
+        for name in names:
+            is_ours = name.startswith("BREAKEVEN_") or name in OWN_VARIABLES
+            self.require("variables", not is_ours, rule.format(name))
+
+    @property
+    def names_of_module(self) -> tuple[str, ...]:
+        """The module that starts and the packages around it, from the outermost; empty for a
+        file."""
+        _, equals, function = self.module.partition("=")
+        module = function.partition(":")[0] if equals else self.module
+        return tuple(module.split(".")) if module else ()
+
+    @property
+    def names_of_variables(self) -> tuple[str, ...]:
+        return tuple(text.partition("=")[0] for text in self.variables)
+
+    @property
+    def variables_by_name(self) -> dict[str, str]:
+        parts = (text.partition("=") for text in self.variables)
+        return {name: value for name, _, value in parts}
 
 
+OWN_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Variables that are different in each run, so that no run finds what another one compiled."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 """The beginning of an environment variable's assignment."""
 

@@ -65,9 +65,11 @@ class RunProcess:
         place: Place,
         python: str | None = None,
         reserve: "Reserve | None" = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         """`python`: path of the Python of the run's environment; None for Breakeven's own.
-        `reserve`: the process that becomes the run; None starts a new one."""
+        `reserve`: the process that becomes the run; None starts a new one. `variables`: environment
+        variables that the experiment sets."""
         self.run = run
         self.is_ready = False
         self.has_not_loaded = False
@@ -85,7 +87,11 @@ class RunProcess:
         self._stop: tuple[RunState, str] | None = None
         self._kill_at = 0.0
         self._gone_since: float | None = None
-        started = self._started(command, place, python) if reserve is None else reserve.process
+        started = (
+            self._started(command, place, python, variables or {})
+            if reserve is None
+            else reserve.process
+        )
         self._process = started
         try:
             process = ProcessIdentity.from_pid(started.pid)
@@ -97,12 +103,18 @@ class RunProcess:
             raise
 
     def _started(
-        self, command: Sequence[str], place: Place, python: str | None
+        self,
+        command: Sequence[str],
+        place: Place,
+        python: str | None,
+        variables: Mapping[str, str],
     ) -> subprocess.Popen[bytes]:
-        environment = _environment(self.run.path, self.post, place)
+        environment = _environment(self.run.path, self.post, place, variables)
         if python is not None:
             command = (python, *command[1:])
-            environment = other_python_variables(environment, linked_code(self.run.path.parents[1]))
+            environment = other_python_variables(
+                environment, linked_code(self.run.path.parents[1]), variables
+            )
         return _start([*command, str(self.run.path)], self.run.output_file, environment, self.post)
 
     def _count_time(self) -> None:
@@ -215,13 +227,20 @@ class Reserve:
     """A process that has loaded what all runs of an experiment load, and later becomes one of them.
     So candidates of a search, which join late, need not load all of it again."""
 
-    def __init__(self, like: RunDir, command: Sequence[str], place: Place) -> None:
-        """`like`: a run of the experiment. Raises `OSError`."""
+    def __init__(
+        self,
+        like: RunDir,
+        command: Sequence[str],
+        place: Place,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """`like`: a run of the experiment; `variables`: environment variables that the experiment
+        sets. Raises `OSError`."""
         self.post = TurnPost()
         self._is_prepared = False
         # A later supervisor kills all processes whose run folder lies in the data folder.
         folder = like.path.with_name(f"{like.run_id.partition('.')[0]}.reserve")
-        environment = _environment(folder, self.post, place)
+        environment = _environment(folder, self.post, place, variables or {})
         self.process = _start(
             [*command, RESERVE_OPTION, str(like.path)], Path(os.devnull), environment, self.post
         )
@@ -247,16 +266,19 @@ class Reserve:
         self.post.close()
 
 
-def _environment(folder: Path, post: TurnPost, place: Place) -> dict[str, str]:
+def _environment(
+    folder: Path, post: TurnPost, place: Place, variables: Mapping[str, str]
+) -> dict[str, str]:
     read_fd, write_fd = post.run_fds
     return {
         **run_variables(os.environ),
+        # Else each process would have another order of a set of texts.
+        "PYTHONHASHSEED": "0",
+        **variables,
         TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
         DEVICES_VARIABLE: ",".join(place.devices),
         RUN_VARIABLE: str(folder),
         "PYTHONUNBUFFERED": "1",
-        # Else each process would have another order of a set of texts.
-        "PYTHONHASHSEED": "0",
     }
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from breakeven.runner.checks.allowed_code import check_variables
 from breakeven.runner.checks.environments import check_allowed
 from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import RunnerError
@@ -246,7 +247,9 @@ class Scheduler:
         memory = memory_bytes() or 0
         for _ in range(min(search.group, memory // (2 * BYTES_OF_A_PROCESS))):
             with suppress(OSError):
-                self._reserves.append(Reserve(like, self._command, self._place))
+                self._reserves.append(
+                    Reserve(like, self._command, self._place, spec.script.variables_by_name)
+                )
 
     def _settle_reserves(self) -> None:
         """Waits until no process in reserve loads, which would disturb the timed rounds; ends those
@@ -341,13 +344,20 @@ class Scheduler:
             python = spec.environment_python(self._arms[run])
             if python is not None:
                 check_allowed(python, self._data_dir)
+            check_variables(spec.script)
             is_candidate = python is None and self._arms[run].role == "backend"
             prepared = (spare for spare in self._reserves if spare.is_prepared)
             reserve = next(prepared, None) if is_candidate else None
             if reserve is not None:
                 self._reserves.remove(reserve)
             process = RunProcess(
-                run, self._command, spec.time_limit_seconds, self._place, python, reserve
+                run,
+                self._command,
+                spec.time_limit_seconds,
+                self._place,
+                python,
+                reserve,
+                spec.script.variables_by_name,
             )
         except (RunnerError, OSError) as error:
             why = f"it cannot be started: {error}"

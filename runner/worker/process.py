@@ -21,6 +21,8 @@ from breakeven.runner.worker.data.hub_access import go_offline_without_hub
 
 CHECK_COMMAND = ("-m", "breakeven.runner.checks.refused_experiments")
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
+USUAL_VARIABLES = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+"""Variables of every run, unless its experiment sets others."""
 OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -118,8 +120,9 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     usual = max(1, cpu_allowance().default_threads // experiment.ranks_per_node)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(experiment.cpu_threads or usual)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    for variable, usual_text in USUAL_VARIABLES.items():
+        if variable not in experiment.script.names_of_variables:
+            os.environ[variable] = usual_text
     if experiment.workload.selects_device:
         show_only(spec.device, os.environ)
     # With a separate folder every compilation is cold, whatever other backends have compiled.

@@ -8,6 +8,7 @@ user would wait for ever.
 import faulthandler
 import importlib.util
 import os
+import pkgutil
 import runpy
 import shutil
 import sys
@@ -22,11 +23,10 @@ from types import ModuleType
 from typing import Any
 
 import breakeven
-from breakeven.runner.checks.allowed_code import allowed, locate
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.compile_with_backend import explained
 from breakeven.runner.worker.context import RunContext
@@ -39,85 +39,9 @@ from breakeven.runner.worker.script.script_checkpoints import ScriptCheckpoints,
 from breakeven.runner.worker.script.script_optimizers import forced_optimizer_form
 from breakeven.runner.worker.script.script_session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
+from breakeven.runner.worker.script.workplaces import Workplace, workplace_of
 from breakeven.runner.worker.session import record_environment
 from breakeven.runner.worker.turn_source import Turns
-
-LARGEST_COPIED_BYTES = 16_000_000
-MAX_COPIED_BYTES = 500_000_000
-"""Bytes copied altogether; further files are linked."""
-MAX_FILES = 20_000
-"""Number of files after which whole folders are linked."""
-NOT_TAKEN = {"__pycache__", "node_modules", "venv", "env"}
-"""Folders left out, like hidden folders such as `.git`: no script reads them by path."""
-
-
-def make_workplace(folder: Path, place: Path) -> list[str]:
-    """Copies `folder` to `place` without replacing files there; returns the linked names."""
-    place.mkdir(parents=True, exist_ok=True)
-    linked: list[str] = []
-    copied, files = 0, 0
-    for parent, folders, names in os.walk(folder):
-        target = place / Path(parent).relative_to(folder)
-        taken = [name for name in folders if _is_taken(Path(parent, name), place)]
-        folders[:] = taken if files < MAX_FILES else []
-        for name in taken:
-            if files < MAX_FILES and not os.path.islink(Path(parent, name)):
-                (target / name).mkdir(exist_ok=True)
-            else:
-                linked += _link(Path(parent, name), target / name, folder)
-        for name in names:
-            file, size = Path(parent, name), _size(Path(parent, name))
-            if size is None or os.path.lexists(target / name):
-                continue
-            files += 1
-            if size <= LARGEST_COPIED_BYTES and copied + size <= MAX_COPIED_BYTES:
-                shutil.copy2(file, target / name)
-                copied += size
-            else:
-                linked += _link(file, target / name, folder)
-    return linked
-
-
-def tidy(folder: Path, place: Path) -> None:
-    """Removes copies and links of `make_workplace` that the script has not changed; its own files
-    remain."""
-    for parent, folders, names in os.walk(place, topdown=False):
-        original = folder / Path(parent).relative_to(place)
-        for name in [*names, *folders]:
-            copy, source = Path(parent, name), original / name
-            if copy.is_symlink() or (copy.is_file() and _is_same(copy, source)):
-                copy.unlink()
-        if Path(parent) != place and not any(Path(parent).iterdir()):
-            Path(parent).rmdir()
-
-
-def _is_taken(folder: Path, place: Path) -> bool:
-    hidden = folder.name.startswith(".") or folder.name in NOT_TAKEN
-    is_environment = (folder / "pyvenv.cfg").exists()
-    return not (hidden or is_environment or place.is_relative_to(folder))
-
-
-def _size(file: Path) -> int | None:
-    """Size in bytes; None for pipes and the like, and for unreadable files."""
-    try:
-        return file.stat().st_size if file.is_file() and os.access(file, os.R_OK) else None
-    except OSError:
-        return None
-
-
-def _link(original: Path, target: Path, folder: Path) -> Iterator[str]:
-    if not os.path.lexists(target):
-        target.symlink_to(original.resolve())
-    yield str(original.relative_to(folder))
-
-
-def _is_same(copy: Path, original: Path) -> bool:
-    try:
-        copied, other = copy.stat(), original.stat()
-    except OSError:
-        return False
-    return (copied.st_size, copied.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
-
 
 LOOK_SECONDS = 1.0
 TOO_LONG = (
@@ -213,31 +137,29 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: Turns) -> bool:
     context = RunContext(spec, run, device, log)
     record_environment(context)
     session = ScriptSession(context, turns, earlier)
-    script, folder = _places(experiment)
+    workplace = workplace_of(experiment)
     if ScriptCheckpoints(run, log).latest() is None:
         # An interrupted attempt or a foreign run folder may have left modules there, which would
         # replace others.
         shutil.rmtree(context.workplace, ignore_errors=True)
-    linked = make_workplace(folder, context.workplace)
+    linked = workplace.make(context.workplace)
     if linked:
         session.workload.notes.append(
             f"Linked into each run's folder, not copied: {first_few(linked, 5)}."
         )
     with watchdog(session, experiment.script.patience_seconds, log):
-        if script.is_relative_to(folder):
-            script = context.workplace / script.relative_to(folder)
-        _execute_to_the_end(script, context, session)
+        _execute_to_the_end(workplace, context, session)
     finished = session.finish()
     if (finished or not run.has_checkpoint) and not context.adds_rounds:
-        tidy(folder, run.workplace)
+        workplace.tidy(run.workplace)
     return finished
 
 
-def _execute_to_the_end(script: Path, context: RunContext, session: ScriptSession) -> None:
+def _execute_to_the_end(workplace: Workplace, context: RunContext, session: ScriptSession) -> None:
     """Records the measured steps of a script that fails; ends its forked processes silently."""
     process = os.getpid()
     try:
-        _execute(script, context, session)
+        _execute(workplace, context, session)
     except Exception:
         if os.getpid() != process:
             os._exit(1)
@@ -248,11 +170,11 @@ def _execute_to_the_end(script: Path, context: RunContext, session: ScriptSessio
         os._exit(0)
 
 
-def _execute(script: Path, context: RunContext, session: ScriptSession) -> None:
+def _execute(workplace: Workplace, context: RunContext, session: ScriptSession) -> None:
     spec = context.spec
-    os.chdir(context.workplace)
-    sys.argv = [str(script), *spec.experiment.script.arguments]
-    sys.path.insert(0, str(script.parent))
+    name = spec.experiment.script.module.partition("=")[0] or workplace.script.name
+    os.chdir(workplace.start_in(context.workplace))
+    start = _started(workplace, context)
     # For scripts that do not. The supervisor also sets PYTHONHASHSEED, for the order of sets.
     seed_all(spec.experiment.training.seed)
     breakeven._attach(session)
@@ -270,23 +192,53 @@ def _execute(script: Path, context: RunContext, session: ScriptSession) -> None:
             session.clock.replacing_time_functions(),
             after_import(TRAINERS, session),
         ):
-            runpy.run_path(str(script), run_name="__main__")
+            start()
     except EndOfScript:
         pass
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
-            raise WorkloadError(f"{script.name} ended with sys.exit({leaving.code!r})") from leaving
+            raise WorkloadError(f"{name} ended with sys.exit({leaving.code!r})") from leaving
     except EOFError as error:
-        raise WorkloadError(f"{script.name}: {error}. {NO_INPUT}") from error
+        raise WorkloadError(f"{name}: {error}. {NO_INPUT}") from error
     except ModuleNotFoundError as error:
-        raise WorkloadError(f"{script.name}: {error}. {NOT_INSTALLED}") from error
+        raise WorkloadError(f"{name}: {error}. {NOT_INSTALLED}") from error
     finally:
         breakeven._attach(None)
 
 
-def _places(experiment: ExperimentSpec) -> tuple[Path, Path]:
-    """The script, and the folder in which it should start; raises `CodeNotAllowed`."""
-    assert experiment.model.script is not None
-    script, _ = locate(experiment.model.script)
-    folder = experiment.script.folder
-    return script, allowed(folder, Path(folder)) if folder else script.parent
+def _started(workplace: Workplace, context: RunContext) -> Callable[[], object]:
+    """Sets `sys.argv` and `sys.path` as Python does for a script, a module or the command of a
+    package; returns the function that runs it."""
+    spec = context.experiment.script
+    file = workplace.copy_of(workplace.script, context.workplace)
+    command, is_command, function = spec.module.partition("=")
+    if is_command:
+        program = Path(sys.executable).with_name(command)
+        first, folder = str(program), program.parent
+    else:
+        first, folder = str(file), Path.cwd() if spec.module else file.parent
+    sys.argv = [first, *spec.arguments]
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.10 has no such option.
+        sys.path.insert(0, str(folder))
+    if not spec.module:
+        return lambda: runpy.run_path(str(file), run_name="__main__")
+    _check_module(workplace, context)
+    if is_command:
+        return lambda: sys.exit(pkgutil.resolve_name(function)())
+    return lambda: runpy.run_module(spec.module, run_name="__main__", alter_sys=True)
+
+
+def _check_module(workplace: Workplace, context: RunContext) -> None:
+    """Raises `WorkloadError` unless an import of the module takes the package that may run."""
+    spec, package = context.experiment.script, workplace.package
+    outermost = spec.names_of_module[0]
+    located = importlib.util.find_spec(outermost)
+    places = [] if located is None else [*(located.submodule_search_locations or ())]
+    if not places and located is not None and located.origin:
+        places = [str(Path(located.origin).parent)]
+    expected = {package, workplace.copy_of(package, context.workplace).resolve()}
+    if not expected & {Path(place).resolve() for place in places}:
+        raise WorkloadError(
+            f"{spec.module}: an import of {outermost} takes {', '.join(places) or 'nothing'}, not "
+            f"{package}, which the command named. {NOT_INSTALLED}"
+        )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.worker.script import run_script as workplace
-from breakeven.runner.worker.script.run_script import make_workplace, tidy
+from breakeven.runner.worker.script import workplaces as workplace
+from breakeven.runner.worker.script.workplaces import make_workplace, tidy
 
 pytestmark = pytest.mark.heavy
 
