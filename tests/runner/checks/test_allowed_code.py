@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.allowed_code import CODE_VARIABLE, check_script, locate
+from breakeven.runner.checks.allowed_code import (
+    CODE_VARIABLE,
+    check_script,
+    locate,
+    package_of,
+)
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec, RunnerError, WorkloadError
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 from breakeven.runner.worker.user_code import call, copy_sources, load_object
@@ -164,6 +169,42 @@ def test_what_is_no_python_is_said_with_its_line(folder: Path) -> None:
     file.write_bytes(b"\x00\xff")
     with pytest.raises(InvalidSpec, match=r"train\.py"):
         check_script(script(file))
+
+
+def test_variables_that_could_make_a_run_execute_other_code_need_permission(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(folder, "train.py", "import breakeven\n")
+    monkeypatch.delenv("BREAKEVEN_PASS", raising=False)
+    harmless = ("WANDB_MODE=offline", f"PYTHONPATH={folder}/a:{folder}", "FSDP_VERSION=2")
+    check_script(script(file, variables=harmless))
+    for variable in ("LD_PRELOAD=/tmp/evil.so", f"PYTHONPATH={folder}:{tmp_path}", "CC=evil"):
+        with pytest.raises(CodeNotAllowed):
+            check_script(script(file, variables=(variable,)))
+    monkeypatch.setenv("BREAKEVEN_PASS", "MY_ROOT,LD_PRELOAD")
+    check_script(script(file, variables=("LD_PRELOAD=/usr/lib/libjemalloc.so", "MY_ROOT=/data")))
+    for name in ("BREAKEVEN_CODE", "TORCHINDUCTOR_CACHE_DIR"):
+        with pytest.raises(InvalidSpec, match=f"leave {name} out"):
+            script(file, variables=(f"{name}=/",))
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "package"),
+    [
+        ("train.py", "", "."),
+        ("train.py", "train", "."),
+        ("a/b/train.py", "", "a/b"),
+        ("a/b/train.py", "a.b.train", "a"),
+        ("a/b/__main__.py", "a.b", "a"),
+        ("a/b/__main__.py", "a.b.__main__", "a"),
+        ("a/cli.py", "tool=a.cli:main", "a"),
+        ("a/__init__.py", "tool=a:main", "a"),
+    ],
+)
+def test_a_module_belongs_to_the_folder_of_its_outermost_package(
+    folder: Path, path: str, module: str, package: str
+) -> None:
+    assert package_of(script(folder / path, module=module)) == folder / package
 
 
 def test_a_script_that_nowhere_ends_a_step_is_refused_with_an_example(folder: Path) -> None:
