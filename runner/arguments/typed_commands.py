@@ -18,6 +18,7 @@ from breakeven.runner.machine.run_environment import PASS_VARIABLE
 
 from breakeven.runner.arguments.other_pythons import accelerate_launch, located, python_of
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.machine.run_variables import PASS_VARIABLE
 from breakeven.runner.masking import is_secret_name
 from breakeven.runner.specs.values import nearest
 

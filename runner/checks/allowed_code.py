@@ -11,9 +11,8 @@ from importlib.machinery import all_suffixes
 from importlib.util import find_spec
 from pathlib import Path
 
-from breakeven.runner.machine.run_environment import PASS_VARIABLE, named_variables
-
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec
+from breakeven.runner.machine.run_variables import PASS_VARIABLE, named_variables
 from breakeven.runner.specs.experiment import ExperimentSpec, ScriptSpec
 from breakeven.runner.specs.values import BY_PATH
 from breakeven.runner.specs.workload import USER_CODE

@@ -38,6 +38,7 @@ from breakeven.runner.experiments.queue import (
 )
 from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
+from breakeven.runner.machine.run_variables import PASS_VARIABLE, named_variables
 from breakeven.runner.machine.uv_environments import resolved
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import moved_spec
