@@ -16,7 +16,7 @@ import json, os, pkgutil, sys
 from importlib import machinery, metadata, util
 
 def located(name, is_run):
-    folders, parts = None, name.split(".")
+    folders, around, parts = None, sys.path, name.split(".")
     for count in range(len(parts)):
         inner = ".".join(parts[: count + 1])
         try:
@@ -27,7 +27,12 @@ def located(name, is_run):
         if spec is None or (spec.submodule_search_locations is None and count + 1 < len(parts)):
             known = () if spec else pkgutil.iter_modules(folders)
             return {"missing": inner, "known": [module.name for module in known]}
-        folders = spec.submodule_search_locations and [*spec.submodule_search_locations]
+        if spec.origin is None:  # A folder without __init__.py; its own list needs an import.
+            places = [os.path.abspath(os.path.join(place, parts[count])) for place in around]
+            folders = [place for place in places if os.path.isdir(place)]
+        else:
+            folders = spec.submodule_search_locations
+        around = folders
     if is_run and folders:
         return located(f"{name}.__main__", False)
     return {"file": spec.origin}

@@ -254,14 +254,21 @@ def test_a_script_with_dependencies_of_its_own_is_referred_to_uv(bin: Path) -> N
 def test_a_python_says_where_modules_and_commands_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("outer/__init__.py", "outer/__main__.py", "outer/train.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("outer/__init__.py", "outer/__main__.py", "outer/train.py", "a/b/train.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("raise ValueError('nothing here is executed')")
     monkeypatch.chdir(tmp_path)
     for name, file in {"outer.train": "train.py", "outer": "__main__.py"}.items():
         answer = located(sys.executable, "module", name, {})
         assert answer["file"] == str(tmp_path / "outer" / file) and answer["torch"]
-    for name, nearest in {"outr.train": "outer", "outer.trian": "train"}.items():
+    # Folders need no __init__.py.
+    assert located(sys.executable, "module", "a.b.train", {})["file"] == f"{tmp_path}/a/b/train.py"
+    for name, nearest in {
+        "a.b.trian": "train",
+        "a.c.train": "b",
+        "outr.train": "outer",
+        "outer.trian": "train",
+    }.items():
         with pytest.raises(RunnerError, match=f"did you mean '{nearest}'"):
             located(sys.executable, "module", name, {})
     answer = located(sys.executable, "command", "torchrun", {})
