@@ -15,24 +15,35 @@ LOCATE = """
 import json, os, pkgutil, sys
 from importlib import machinery, metadata, util
 
+KINDS = (
+    (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+    (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+)
+
+def inside(name, folders):
+    portions = []
+    for folder in folders:
+        spec = machinery.FileFinder(folder, *KINDS).find_spec(name)
+        if spec and spec.loader:
+            return spec
+        portions += spec.submodule_search_locations if spec else []
+    if portions:  # folders without __init__.py
+        spec = machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations += portions
+        return spec
+
 def located(name, is_run):
-    folders, around, parts = None, sys.path, name.split(".")
+    folders, parts = None, name.split(".")
     for count in range(len(parts)):
         inner = ".".join(parts[: count + 1])
         try:
-            find = machinery.PathFinder.find_spec if count else util.find_spec
-            spec = find(inner, folders)
+            spec = inside(inner, folders) if count else util.find_spec(inner)
         except ValueError:
             spec = None
         if spec is None or (spec.submodule_search_locations is None and count + 1 < len(parts)):
             known = () if spec else pkgutil.iter_modules(folders)
             return {"missing": inner, "known": [module.name for module in known]}
-        if spec.origin is None:  # A folder without __init__.py; its own list needs an import.
-            places = [os.path.abspath(os.path.join(place, parts[count])) for place in around]
-            folders = [place for place in places if os.path.isdir(place)]
-        else:
-            folders = spec.submodule_search_locations
-        around = folders
+        folders = spec.submodule_search_locations and [*spec.submodule_search_locations]
     if is_run and folders:
         return located(f"{name}.__main__", False)
     return {"file": spec.origin}
