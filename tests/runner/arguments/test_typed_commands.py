@@ -265,7 +265,6 @@ def test_a_python_says_where_modules_and_commands_are(
     assert located(sys.executable, "module", "a.b.train", {})["file"] == f"{tmp_path}/a/b/train.py"
     for name, nearest in {
         "a.b.trian": "train",
-        "a.c.train": "b",
         "outr.train": "outer",
         "outer.trian": "train",
     }.items():
