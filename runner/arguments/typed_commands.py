@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.machine.run_environment import PASS_VARIABLE
-
 from breakeven.runner.arguments.other_pythons import accelerate_launch, located, python_of
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.run_variables import PASS_VARIABLE

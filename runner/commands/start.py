@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from breakeven.runner.machine.run_environment import PASS_VARIABLE, named_variables
-
 from breakeven.runner.arguments.conditions import Condition, add_fail_if, check_gate
 from breakeven.runner.arguments.lengths import Length, add_plan
 from breakeven.runner.arguments.options import (
