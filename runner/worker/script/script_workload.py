@@ -111,6 +111,18 @@ class Inputs:
         return hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
 
+COMPRESSED_ROWS = (Tensor.crow_indices, Tensor.col_indices, Tensor.values)
+COMPRESSED_COLUMNS = (Tensor.ccol_indices, Tensor.row_indices, Tensor.values)
+SPARSE: dict[torch.layout, tuple[Callable[[Tensor], Tensor], ...]] = {
+    torch.sparse_coo: (Tensor._indices, Tensor._values),  # also before `coalesce`
+    torch.sparse_csr: COMPRESSED_ROWS,
+    torch.sparse_bsr: COMPRESSED_ROWS,
+    torch.sparse_csc: COMPRESSED_COLUMNS,
+    torch.sparse_bsc: COMPRESSED_COLUMNS,
+}
+"""The dense tensors of which a sparse one consists, such as a graph's edges."""
+
+
 def hash_inputs(arguments: object) -> Inputs | None:
     """Hashes of all tensors and plain values in the arguments; None without a tensor. Waits for
     the device."""
@@ -146,7 +158,13 @@ def _rough(tensor: Tensor) -> list[float]:
 
 def _leaves(value: object, depth: int) -> Iterator[Tensor | bool | int | float | str]:
     """Yields tensors and plain values in their order, without modules."""
-    if isinstance(value, (Tensor, bool, int, float, str)) and not isinstance(value, nn.Parameter):
+    if isinstance(value, Tensor) and value.layout in SPARSE:
+        yield from (
+            str(value.layout),
+            *value.shape,
+            *(part(value) for part in SPARSE[value.layout]),
+        )
+    elif isinstance(value, (Tensor, bool, int, float, str)) and not isinstance(value, nn.Parameter):
         yield value
     elif depth and isinstance(value, Mapping):
         for key in value:

@@ -54,6 +54,24 @@ def test_floats_stand_apart_from_what_no_model_computes() -> None:
     assert first.whole_sha256 != second.whole_sha256
 
 
+@pytest.mark.parametrize("layout", list(script_workload.SPARSE), ids=str)
+def test_sparse_inputs_are_hashed_by_places_and_values(layout: torch.layout) -> None:
+    """The adjacency matrix of a graph network."""
+    blocks = (2, 2) if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
+    edges = torch.zeros(4, 4)
+    edges[0, 2] = 1.0
+
+    def hashed(matrix: torch.Tensor) -> script_workload.Inputs:
+        sparse = matrix.to_sparse(layout=layout, blocksize=blocks)
+        inputs = script_workload.hash_inputs(((sparse,), {}))
+        assert inputs is not None
+        return inputs
+
+    assert hashed(edges).whole_sha256 == hashed(edges.clone()).whole_sha256
+    assert hashed(edges.T).sha256 != hashed(edges).sha256
+    assert hashed(edges).floats != hashed(2 * edges).floats
+
+
 @pytest.mark.parametrize(
     ("change", "is_close"),
     [
