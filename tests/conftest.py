@@ -76,6 +76,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A process that ends looks through all of its objects, which takes seconds with torch."""
+    gc.freeze()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if not config.getoption("--fast") or collection_path.suffix != ".py":
         return None
@@ -120,10 +125,10 @@ def _kept_fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _what_is_there_is_not_looked_through() -> Iterator[None]:
+def _what_is_there_is_not_looked_through(request: pytest.FixtureRequest) -> Iterator[None]:
     """The garbage collector looks only at objects of the present file's tests: trainings make it
     look at everything again, which takes longer for half a gigabyte than most tests take."""
-    if gc.get_freeze_count():
+    if not request.config.getoption("--fast"):  # which leaves little
         gc.collect()  # only the objects of the previous file
     gc.freeze()
     yield

@@ -5,7 +5,7 @@ from typing import Any
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from tests.helpers.journals import Recording, experiment_spec
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 
 SPEC = experiment_spec(scenario="accuracy", backends=("eager", "inductor"))
 
@@ -33,9 +33,10 @@ def record(
     parts: dict[str, tuple[str, list[dict[str, Any]]]],
     end: RunState = RunState.FINISHED,
     spec: ExperimentSpec = SPEC,
+    experiment_id: str = EXPERIMENT_ID,
     **status: Any,
 ) -> None:
-    recording = Recording(data_dir.runs, label, spec).claim().start()
+    recording = Recording(data_dir.runs, label, spec, experiment_id).claim().start()
     for part, (word, tensors) in parts.items():
         for fields in tensors:
             recording.log.append("accuracy", part=part, **fields)

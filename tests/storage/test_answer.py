@@ -381,28 +381,28 @@ def noisy(level: float, shift: float) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("level", "shift", "is_worse"),
+    ("level", "is_worse_by_shift"),
     [
         # 5 % of what was learned, about 0.9, are 0.05.
-        (0.0, 0.02, False),
-        (0.0, 0.1, True),
+        (0.0, {0.02: False, 0.1: True, -0.5: False}),
         # Neighbours differ by 1, so a mean of 8 has the error 1 / sqrt(2 x 8) = 0.25; of the
         # difference of two, three errors are 1.06.
-        (0.5, 0.1, False),
-        (0.5, 1.5, True),
-        (0.0, -0.5, False),
+        (0.5, {0.1: False, 1.5: True}),
     ],
 )
 def test_worse_is_beyond_noise_and_a_share_of_what_was_learned(
-    data_dir: DataDir, level: float, shift: float, is_worse: bool
+    data_dir: DataDir, level: float, is_worse_by_shift: dict[float, bool]
 ) -> None:
-    spec = experiment_spec(num_steps=80)
-    for label in ("baseline", "control", "inductor"):
-        is_backend = label == "inductor"
+    shifts = dict(zip(("inductor", "eager", "aot_eager"), is_worse_by_shift, strict=False))
+    spec = experiment_spec(num_steps=80, backends=tuple(shifts))
+    for label in ("baseline", "control", *shifts):
         run = Recording(data_dir.runs, label, spec).claim()
-        run.start(data_sha256="other" if is_backend else "bb")
-        run.blocks([0.2] * 8, noisy(level, shift if is_backend else 0.0), 3.0).end()
-    assert (row_of(compared(data_dir), "inductor").shortfall is not None) is is_worse
+        run.start(data_sha256="other" if label in shifts else "bb")
+        run.blocks([0.2] * 8, noisy(level, shifts.get(label, 0.0)), 3.0).end()
+    comparison = compared(data_dir)
+    for label, shift in shifts.items():
+        is_worse = row_of(comparison, label).shortfall is not None
+        assert is_worse is is_worse_by_shift[shift], shift
 
 
 def test_an_equal_training_that_strays_as_far_excuses_a_worse_loss(data_dir: DataDir) -> None:

@@ -11,6 +11,7 @@ from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.worker.settings_check import first_refused
+from tests.helpers.in_process import torch_asked_here
 from tests.helpers.machine import MACHINE
 
 pytestmark = pytest.mark.heavy
@@ -160,7 +161,10 @@ def test_an_inductor_option_is_asked_about_without_settings_of_breakeven(setting
 
 def test_a_refused_backend_is_named_with_all_of_its_settings() -> None:
     named = "inductor:no_such=1+optimizer=fused"
-    with pytest.raises(InvalidSpec, match="no configuration 'no_such'") as caught:
+    with (
+        torch_asked_here(),
+        pytest.raises(InvalidSpec, match="no configuration 'no_such'") as caught,
+    ):
         check_settings(spec_with(("inductor", named)))
     assert caught.value.value == named
 

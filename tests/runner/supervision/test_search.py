@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,6 +32,7 @@ from breakeven.storage.terminal.report import report
 from breakeven.storage.words.answer_sentence import plan_details
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision import test_supervisor as fake
+from tests.runner.supervision.supervised import hurry
 from tests.runner.supervision.supervised import impatience as impatience
 
 pytestmark = pytest.mark.heavy
@@ -143,8 +145,7 @@ def test_two_candidates_compile_together_on_two_cpus(
     assert "the budget of 3 s is spent" in runs["baseline"].events_file.read_text()
 
 
-@pytest.fixture
-def reserves(monkeypatch: pytest.MonkeyPatch) -> list[Reserve]:
+def watched_reserves(patch: pytest.MonkeyPatch) -> list[Reserve]:
     """The processes in reserve, as they start."""
     started: list[Reserve] = []
 
@@ -153,16 +154,29 @@ def reserves(monkeypatch: pytest.MonkeyPatch) -> list[Reserve]:
             super().__init__(like, command, place)
             started.append(self)
 
-    monkeypatch.setattr("breakeven.runner.supervision.scheduler.Reserve", Seen)
+    patch.setattr("breakeven.runner.supervision.scheduler.Reserve", Seen)
     return started
 
 
-def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compute_the_same(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve]
-) -> None:
-    """With the real worker. Its model and data are loaded before the run has a folder, which it
-    then checks: nothing may change there meanwhile."""
-    fake.allow_cpus(monkeypatch, *range(4))
+@pytest.fixture
+def reserves(monkeypatch: pytest.MonkeyPatch) -> list[Reserve]:
+    return watched_reserves(monkeypatch)
+
+
+class RealSearch(NamedTuple):
+    """A search with the real worker, which takes ten times as long as one with fake runs."""
+
+    runs: dict[str, RunDir]
+    reserve_pids: set[int]
+    are_claimed: list[bool]
+    """Whether a run was claimed when its process learned of its folder."""
+
+
+@pytest.fixture(scope="module")
+def real_search(tmp_path_factory: pytest.TempPathFactory) -> RealSearch:
+    """Steps count as slow, so that blocks have three of five steps. The search ends after four
+    rounds of its only candidate, long before the budget."""
+    data_dir = DataDir(tmp_path_factory.mktemp("real"))
     are_claimed = list[bool]()
     assign = TurnPost.assign
 
@@ -170,19 +184,34 @@ def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compu
         are_claimed.append(RunDir(folder).claim_file.exists())
         assign(post, folder)
 
-    monkeypatch.setattr(TurnPost, "assign", watched)
-    spec = replace(search("none:optimizer=foreach"), compile="together")
-    experiment_id = submit(data_dir, spec)
-    supervise(data_dir)
-    runs = fake.run_dirs(data_dir, experiment_id)
+    spec = replace(search("none:optimizer=foreach", seconds=600.0), block_steps=5)
+    experiment_id = submit(data_dir, replace(spec, compile="together"))
+    with pytest.MonkeyPatch.context() as patch:
+        hurry(patch)
+        fake.allow_cpus(patch, *range(4))
+        patch.setattr(TurnPost, "assign", watched)
+        patch.setattr("breakeven.runner.supervision.race.BLOCK_SECONDS", 1e-9)
+        patch.setattr("breakeven.runner.supervision.race.MAX_ROUNDS", 4)
+        reserves = watched_reserves(patch)
+        supervise(data_dir)
+    pids = {reserve.process.pid for reserve in reserves}
+    return RealSearch(fake.run_dirs(data_dir, experiment_id), pids, are_claimed)
+
+
+def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compute_the_same(
+    real_search: RealSearch,
+) -> None:
+    """Its model and data are loaded before the run has a folder, which it then checks: nothing may
+    change there meanwhile."""
+    runs = real_search.runs
     claim = runs["none-foreach"].read_claim()
-    assert claim is not None and claim.process.pid in {reserve.process.pid for reserve in reserves}
-    assert are_claimed and all(are_claimed)
+    assert claim is not None and claim.process.pid in real_search.reserve_pids
+    assert real_search.are_claimed and all(real_search.are_claimed)
     losses = {
         label: [step["loss"] for step in fake.events(run, "step")][:8]
         for label, run in runs.items()
     }
-    assert losses["none-foreach"] == losses["baseline"]
+    assert len(losses["baseline"]) == 8 and losses["none-foreach"] == losses["baseline"]
     for label, run in runs.items():
         (environment,) = fake.events(run, "environment")
         assert environment["variables"]["TORCHINDUCTOR_CACHE_DIR"].startswith(str(run.path)), label
@@ -190,17 +219,10 @@ def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compu
 
 
 def test_runs_of_a_search_shorten_their_blocks_all_to_the_same_length(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+    real_search: RealSearch,
 ) -> None:
-    """With the real worker. Steps count as slow, so that blocks have three of five steps. The
-    search ends after four rounds of its only candidate, long before the budget."""
-    monkeypatch.setattr("breakeven.runner.supervision.race.BLOCK_SECONDS", 1e-9)
-    monkeypatch.setattr("breakeven.runner.supervision.race.MAX_ROUNDS", 4)
-    spec = replace(search("none:optimizer=foreach", seconds=600.0), block_steps=5)
-    experiment_id = submit(data_dir, spec)
-    supervise(data_dir)
     sizes: dict[int, set[int]] = {}
-    for run in fake.run_dirs(data_dir, experiment_id).values():
+    for run in real_search.runs.values():
         blocks = fake.events(run, "block")
         assert (blocks[0]["num_steps"], blocks[-1]["num_steps"]) == (5, 3)
         for block in blocks:

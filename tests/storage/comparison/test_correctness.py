@@ -107,23 +107,39 @@ def test_checks_are_shown(data_dir: DataDir, capsys: pytest.CaptureFixture[str])
     assert lines.count("minor warning: The model is small.") == 1
 
 
-@pytest.mark.parametrize(
-    ("last", "end", "status"),
-    [
-        (None, RunState.FINISHED, 1),
-        (passing(), RunState.FINISHED, 0),
-        (passing("training"), RunState.CANCELLED, 1),
-        ({"training": ("fail_to_run", [])}, RunState.CANCELLED, 3),
-        (passing("training"), RunState.TIMEOUT, 3),
-    ],
-)
+LAST: list[tuple[Any, RunState, int]] = [
+    (None, RunState.FINISHED, 1),
+    (passing(), RunState.FINISHED, 0),
+    (passing("training"), RunState.CANCELLED, 1),
+    ({"training": ("fail_to_run", [])}, RunState.CANCELLED, 3),
+    (passing("training"), RunState.TIMEOUT, 3),
+]
+"""Checks of the last run, its end, and the exit status."""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
+    """An experiment for each of them, in a database as a dashboard leaves it."""
+    data_dir = DataDir(tmp_path_factory.mktemp("recorded"))
+    for number, (last, end, _) in enumerate(LAST):
+        record(data_dir, "baseline", passing(), experiment_id=numbered(number))
+        record(data_dir, "eager", passing(), experiment_id=numbered(number))
+        if last is not None:
+            record(data_dir, "inductor", last, end, experiment_id=numbered(number))
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+    return data_dir
+
+
+def numbered(number: int) -> str:
+    return f"20261121-0930{number:02d}-123456-7f3a"
+
+
+@pytest.mark.parametrize("number", range(len(LAST)))
 def test_checks_have_an_exit_status(
-    data_dir: DataDir, last: Any, end: RunState, status: int, capsys: pytest.CaptureFixture[str]
+    recorded: DataDir, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(data_dir, "baseline", passing())
-    record(data_dir, "eager", passing())
-    if last is not None:
-        record(data_dir, "inductor", last, end)
-    assert shown(data_dir) == status
+    last, _, status = LAST[number]
+    assert main(["show", numbered(number), f"--data-folder={recorded.path}"]) == status
     said = "warning: Runs whose folder is missing or unreadable have no numbers: inductor."
     assert (said in capsys.readouterr().out.splitlines()) is (last is None)

@@ -5,12 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from breakeven.storage.statistics.lasting_changes import (
-    FEWEST,
-    MAX_VALUES,
-    NUM_PERMUTATIONS,
-    divide,
-)
+from breakeven.storage.statistics import lasting_changes
+from breakeven.storage.statistics.lasting_changes import FEWEST, NUM_PERMUTATIONS, divide
 
 NOISE = (0.99, 1.01, 1.0, 1.02, 0.98, 1.01, 0.99, 1.0)
 
@@ -97,11 +93,11 @@ def test_a_slide_and_stairs_are_steps_too_however_much_they_make_neighbours_alik
     assert len(steps) >= 3
 
 
-def test_of_a_long_series_only_the_newest_part_has_levels() -> None:
+def test_of_a_long_series_only_the_newest_part_has_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies further back than is looked at must not be taken for the level that came then."""
-    old, new = [2.0] * MAX_VALUES, [1.0, 1.01] * (MAX_VALUES // 2)
-    (level,), steps = divide([*old, *new])
-    assert (level.first, level.last, steps) == (MAX_VALUES, 2 * MAX_VALUES - 1, [])
+    monkeypatch.setattr(lasting_changes, "MAX_VALUES", 40)
+    (level,), steps = divide([*[2.0] * 40, *[1.0, 1.01] * 20])
+    assert (level.first, level.last, steps) == (40, 79, [])
 
 
 def rate_of_alarms(correlation: float, count: int, num_series: int) -> float:
