@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.experiments.queue import Experiment, experiments, find_experiment, submit
 from breakeven.runner.experiments.unconfirmed_searches import why_unconfirmed
 from breakeven.runner.machine.placement import Place
@@ -30,6 +31,7 @@ from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import report
 from breakeven.storage.words.answer_sentence import plan_details
+from tests.helpers.loop import FAULTS, NET
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision import test_supervisor as fake
 from tests.runner.supervision.supervised import hurry
@@ -184,9 +186,11 @@ def real_search(tmp_path_factory: pytest.TempPathFactory) -> RealSearch:
         are_claimed.append(RunDir(folder).claim_file.exists())
         assign(post, folder)
 
-    spec = replace(search("none:optimizer=foreach", seconds=600.0), block_steps=5)
-    experiment_id = submit(data_dir, replace(spec, compile="together"))
+    net = {**NET, "data": replace(NET["data"], num_train_samples=40)}
+    spec = replace(search("none:optimizer=foreach", seconds=600.0), block_steps=5, **net)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CODE_VARIABLE, str(FAULTS))
+        experiment_id = submit(data_dir, replace(spec, compile="together"))
         hurry(patch)
         fake.allow_cpus(patch, *range(4))
         patch.setattr(TurnPost, "assign", watched)
