@@ -467,22 +467,28 @@ def test_a_fault_that_does_not_come_back_is_no_longer_called_broken(
     data_dir: DataDir,
 ) -> None:
     run = record_broken(data_dir)
+    record_investigation(data_dir, finding, trials, state)
     with Store.in_memory(data_dir) as store:
-        # Stored results of a time before the investigation must not stay.
-        assert compare(store, EXPERIMENT_ID).result_of("inductor").parity.verdict == "broken"
-        assert summarize(store, EXPERIMENT_ID).parity == "broken"
-        list(summaries(store))
-        record_investigation(data_dir, finding, trials, state)
-        store.ingest()
         parity = compare(store, EXPERIMENT_ID).result_of("inductor").parity
         assert parity.verdict == verdict
-        assert summarize(store, EXPERIMENT_ID).parity == verdict
-        assert EXPERIMENT_ID in summaries(store)  # the list's revision is the comparison's
         is_open = verdict == "unknown"
         assert ("did not come back in 2 trials" in str(parity_words(parity))) is is_open
         assert parity_text(parity) == ("unknown" if is_open else "broken at step 0")
         # It can be investigated again, at the same step.
         assert fault_of(store, run) == Fault(kind="differs", step=0)
+
+
+def test_stored_results_of_a_time_before_an_investigation_do_not_stay(data_dir: DataDir) -> None:
+    record_broken(data_dir)
+    with Store.in_memory(data_dir) as store:
+        assert compare(store, EXPERIMENT_ID).result_of("inductor").parity.verdict == "broken"
+        assert summarize(store, EXPERIMENT_ID).parity == "broken"
+        list(summaries(store))
+        record_investigation(data_dir, NOTHING, AGAIN)
+        store.ingest()
+        assert compare(store, EXPERIMENT_ID).result_of("inductor").parity.verdict == "unknown"
+        assert summarize(store, EXPERIMENT_ID).parity == "unknown"
+        assert EXPERIMENT_ID in summaries(store)  # the list's revision is the comparison's
 
 
 def test_a_newer_investigation_that_finds_the_fault_counts(data_dir: DataDir) -> None:
