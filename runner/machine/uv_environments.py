@@ -26,8 +26,6 @@ REQUIREMENTS = "requirements.txt"
 REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[.*\])?\s*([=<>!~@;].*)?")
 """A package with or without a version, as in `torch==2.11.0`."""
 UNFINISHED = ".making"
-UNSOLVED = "No solution found"
-"""Part of uv's message for a requirement that no version meets."""
 
 
 @dataclass(frozen=True)

@@ -213,23 +213,19 @@ def _compare_environment(
     )
     corrected = holm([entrant.p_value for entrant in raced])
     results = [judge.result(*judged) for judged in zip(raced, corrected, strict=True)]
-    speedups = [entrant.speedup for entrant in raced]
-    disturbed = [entrant.disturbed for entrant in raced]
+    speedups = {entrant.run.label: entrant.speedup for entrant in raced}
     return StoredComparison(
         results=tuple(results),
-        warnings=tuple(
-            _warnings(Measured(spec, processes, runs, speedups, floor), disturbed, results)
-        ),
+        warnings=tuple(_warnings(Measured(spec, processes, runs, speedups, floor), results)),
         noise_floor=floor,
         band=no_band() if equals is None else equals.band,
     )
 
 
-def _warnings(
-    measured: Measured, disturbed: Sequence[Sequence[Disturbed]], results: Sequence[Result]
-) -> Iterator[ComparisonWarning]:
+def _warnings(measured: Measured, results: Sequence[Result]) -> Iterator[ComparisonWarning]:
     for kind in (*RUN_WARNINGS, *COMPILER_WARNINGS, *MEASURING_WARNINGS):
         yield from kind.find(measured)
+    disturbed = {result.label: result.device_warnings for result in results}
     yield from find_device_warnings(measured.spec, measured.runs, disturbed)
     single = (result.label for result in results if result.has_single_latency)
     yield from LatencyMeasuredOnce.find_in(single)

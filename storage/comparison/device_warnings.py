@@ -334,20 +334,20 @@ def disturbances(run: Evidence, baseline: Evidence | None) -> tuple[Disturbed, .
 
 
 def find_device_warnings(
-    spec: ExperimentSpec, runs: Sequence[Evidence], by_run: Sequence[Sequence[Disturbed]]
+    spec: ExperimentSpec, runs: Sequence[Evidence], by_label: Mapping[str, Sequence[Disturbed]]
 ) -> Iterator[ComparisonWarning]:
     """The warnings about the device in all runs: one for each disturbance, then about data that was
-    not recorded, and about warming. `by_run`: the `disturbances` of each run."""
+    not recorded, and about warming. `by_label`: the `disturbances` of each run."""
     for kind in DISTURBANCES:
         disturbed = {
             run.label: (run, warning.runs[run.label])
-            for run, warnings in zip(runs, by_run, strict=True)
-            for warning in warnings
+            for run in runs
+            for warning in by_label[run.label]
             if isinstance(warning.runs[run.label], kind)
         }
         if disturbed:
-            by_label = {label: disturbance for label, (_, disturbance) in disturbed.items()}
-            yield _disturbed(by_label, [run for run, _ in disturbed.values()])
+            disturbances_by_label = {label: seen for label, (_, seen) in disturbed.items()}
+            yield _disturbed(disturbances_by_label, [run for run, _ in disturbed.values()])
     for text in dict.fromkeys(text for run in runs for text in run.environment.get("notes") or []):
         yield Recorded(severity="minor", text=text)
     if any(map(_cannot_tell_strangers, runs)):

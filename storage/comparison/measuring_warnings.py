@@ -154,9 +154,10 @@ class FewRounds(ComparisonWarning):
             return
         untimed = {arm.label for arm in spec.further_controls}
         num_rounds = {
-            run.label: 0 if ratio is None else ratio.n
-            for run, ratio in zip(measured.runs, measured.speedups, strict=True)
-            if run.role != "baseline" and len(run.steps) and (ratio is None or ratio.n < MIN_PAIRS)
+            run.label: measured.num_rounds(run.label)
+            for run in measured.runs
+            if run.role != "baseline" and len(run.steps)
+            if measured.num_rounds(run.label) < MIN_PAIRS
             # More steps would not help the runs that the following lines exclude.
             if run.label not in untimed
             if not run.never_ceases_to_compile and not run.state.ended_early and not run.is_idle
@@ -267,8 +268,8 @@ def _wide_intervals(measured: Measured) -> dict[str, float]:
     if not spec.kind.ends_by_width or not all(run.state.is_final for run in runs):
         return {}
     return {
-        run.label: ratio.width
-        for run, ratio in zip(runs, measured.speedups, strict=True)
+        label: ratio.width
+        for label, ratio in measured.speedups.items()
         if ratio is not None and ratio.width is not None
         if ratio.width > spec.speed.target_width
     }

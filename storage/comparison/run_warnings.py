@@ -110,10 +110,7 @@ class EndedEarly(ComparisonWarning):
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
         spec = measured.spec
-        rounds = {
-            run.label: 0 if ratio is None else ratio.n
-            for run, ratio in zip(measured.runs, measured.speedups, strict=True)
-        }
+        rounds = {label: measured.num_rounds(label) for label in measured.speedups}
         for run in measured.processes:
             # A search ends candidates itself; another warning says why.
             is_dropped = (

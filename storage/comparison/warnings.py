@@ -15,12 +15,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.evidence import Evidence, of_role
-from breakeven.storage.numbers.sentences import (
-    Figure,
-    Sentence,
-    recorded,
-    say,
-)
+from breakeven.storage.numbers.sentences import Figure, Sentence, recorded, say
 from breakeven.storage.statistics.speedups import Ratio
 
 Severity = Literal["serious", "minor"]
@@ -47,13 +42,18 @@ class Measured:
     processes: Sequence[Evidence]
     runs: Sequence[Evidence]
     """The `processes` with repeats pooled; without repeats the two are the same."""
-    speedups: Sequence[Ratio | None]
-    """Of each run."""
+    speedups: Mapping[str, Ratio | None]
+    """Of each run, by its label."""
     noise_floor: float | None
 
     @property
     def baseline(self) -> Evidence | None:
         return of_role(self.runs, "baseline")
+
+    def num_rounds(self, label: str) -> int:
+        """The number of paired rounds behind a run's speedup."""
+        ratio = self.speedups[label]
+        return 0 if ratio is None else ratio.n
 
     @property
     def lengths(self) -> dict[str, int]:

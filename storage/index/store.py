@@ -187,11 +187,6 @@ class Store:
         """The data folder's runs without a recorded end."""
         return [] if self._watch is None else self._watch.open_runs
 
-    @property
-    def num_unreadable(self) -> int:
-        """Number of unreadable run folders."""
-        return 0 if self._watch is None else len(self._watch.unreadable)
-
     def number_of(self, experiment_id: str) -> int:
         """The number by which queries pick the rows of an experiment; 0 if there is none."""
         if experiment_id not in self._numbers:
