@@ -47,7 +47,7 @@ from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.side_by_side.ratios import scalings
 from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.suite_runs.cells import outcomes
-from breakeven.storage.suite_runs.groups import against
+from breakeven.storage.suite_runs.groups import suite_changes
 from breakeven.storage.terminal import gate
 from breakeven.storage.terminal import suites as suite_report
 from breakeven.storage.terminal import trends as trend_report
@@ -350,7 +350,7 @@ def print_suite(store: Store, options: argparse.Namespace) -> int:
     earlier = options.against and outcomes(store, options.against)
     runs = queries.list_suite_runs(store)
     print(wrapped(suite_report.suite_report(options.experiment, results)))  # noqa: T201
-    compared = against(results, earlier) if earlier else None
+    compared = suite_changes(results, earlier) if earlier else None
     if compared is not None:
         conditions = other_conditions(runs, options.experiment, options.against)
         print(wrapped(f"\n{suite_report.against_report(options.against, compared, conditions)}"))  # noqa: T201

@@ -128,11 +128,11 @@ def always(*args: Any, **options: Any) -> Hashable:
 
 def revision(store: Store, experiment_id: str, *args: Any, **options: Any) -> Revision:
     """The version of answers that depend on one experiment."""
-    return standing(store, experiment_id).revision
+    return snapshot_of(store, experiment_id).revision
 
 
 @memo(generation)
-def standing(store: Store, experiment_id: str) -> Snapshot:
+def snapshot_of(store: Store, experiment_id: str) -> Snapshot:
     """The state of an experiment after the last ingest."""
     query = """SELECT coalesce(max(revision), 0), count(*), list(DISTINCT state)
         FROM progress WHERE starts_with(run_id, $1)"""
@@ -263,7 +263,7 @@ def stored(name: str, *kinds: type) -> Callable[[Compute[T]], Compute[T]]:
         @wraps(compute)
         def result(store: Store, experiment_id: str) -> T:
             # The revision before the computation: later rows count as new the next time.
-            now = standing(store, experiment_id)
+            now = snapshot_of(store, experiment_id)
             # The result of a running experiment would soon be outdated.
             if any(RunState(state).is_active for state in now.states):
                 return compute(store, experiment_id)

@@ -167,7 +167,7 @@ class Growth:
     """Whether the error exceeds the limit; if not, it is the largest of all."""
 
 
-def placed(tensors: pd.DataFrame) -> pd.DataFrame:
+def with_places_of_layers(tensors: pd.DataFrame) -> pd.DataFrame:
     """`storage.queries.accuracy_tensors` of the backends with two additional columns.
 
     pass: a pass of `PASSES`; place: position of the tensor in the order of the model's layers,

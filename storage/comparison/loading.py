@@ -127,13 +127,15 @@ def _journal(run: Mapping[Any, Any], resumptions: Sequence[Mapping[Any, Any]]) -
     return Journal(
         resumed_at=tuple(row["step"] for row in resumptions if not row["adds_rounds"]),
         added_at=tuple(row["step"] for row in resumptions if row["adds_rounds"]),
-        moved_at=moves(resumptions),
+        moved_at=moves_to_other_devices(resumptions),
         left_out=run["left_out"],
         missing=run["missing"],
     )
 
 
-def moves(resumptions: Iterable[Mapping[Any, Any]]) -> tuple[tuple[int, int, int], ...]:
+def moves_to_other_devices(
+    resumptions: Iterable[Mapping[Any, Any]],
+) -> tuple[tuple[int, int, int], ...]:
     """Steps done, devices before and after, for resumptions that changed the number of devices."""
     counts = [
         (resumption["step"], resumption["num_devices_before"], resumption["num_devices"])

@@ -22,7 +22,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.texts import printable, read_json
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.archives import KNOWN, USUAL, Limits
-from breakeven.storage.exchange.run_folders import TakenIn, take_in
+from breakeven.storage.exchange.run_folders import ImportedRuns, import_run_folders
 from breakeven.storage.exchange.runs_in_report import archive_in_report
 
 FOLDER = "imports"
@@ -239,7 +239,7 @@ HEAD = 512
 class Imported:
     """The content of an imported file: runs, or rows to show next to own results."""
 
-    runs: TakenIn = field(default_factory=TakenIn)
+    runs: ImportedRuns = field(default_factory=ImportedRuns)
     rows: Sequence[ImportedRow] = ()
 
 
@@ -258,12 +258,12 @@ def _import_any(data_dir: DataDir, file: Path, examples: Path | None, limits: Li
         head = content.read(HEAD)
     try:
         if head.startswith(ARCHIVES) or head[TAR] == b"ustar":
-            return Imported(runs=take_in(data_dir, file, examples, limits))
+            return Imported(runs=import_run_folders(data_dir, file, examples, limits))
         if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
             with tempfile.TemporaryDirectory() as folder:
                 archive = Path(folder, "runs.zip")
                 archive.write_bytes(archive_in_report(file))
-                return Imported(runs=take_in(data_dir, archive, examples, limits))
+                return Imported(runs=import_run_folders(data_dir, archive, examples, limits))
     except ImportUnusable as error:
         raise ImportUnusable(f"{printable(file.name)} is not taken: {error}") from None
     return Imported(rows=import_file(data_dir, file))

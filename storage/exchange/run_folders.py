@@ -37,7 +37,7 @@ LABELS = "labels.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakenIn:
+class ImportedRuns:
     """The result of an import."""
 
     experiments: Sequence[str] = ()
@@ -55,8 +55,8 @@ def pack(
     """A ZIP archive of whole run folders, without checkpoints, compile caches and artifacts larger
     than `max_artifact_bytes`.
 
-    Raises `NotExportable` if the archive exceeds `max_bytes`, or if `take_in` would refuse it: a
-    sparse file may have terabytes.
+    Raises `NotExportable` if the archive exceeds `max_bytes`, or if `import_run_folders` would
+    refuse it: a sparse file may have terabytes.
     """
     archive, unpacked = io.BytesIO(), 0
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
@@ -82,9 +82,9 @@ def _too_large(how: str, most: int) -> NotExportable:
     )
 
 
-def take_in(
+def import_run_folders(
     data_dir: DataDir, archive: Path, examples: Path | None = None, limits: Limits = USUAL
-) -> TakenIn:
+) -> ImportedRuns:
     """Unpacks an archive of run folders and adds them to the data folder.
 
     If it raises `ImportUnusable`, nothing has changed.
@@ -109,7 +109,7 @@ def take_in(
             for file in paths
             if "compile-cache" in file.parts or not _is_within(file, there_are)
         ]
-        return TakenIn(
+        return ImportedRuns(
             experiments=tuple(experiments),
             new_runs=[run.run_id for run in new],
             known_runs=[*there],

@@ -233,10 +233,10 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     }
 
 
-def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
+def with_present_state(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Derives a run's state from its files, unless it has ended and was not resumed since."""
     # Stamp before content: a file that is replaced in between is read again the next time.
-    stamp = written(run_dir.exit_file)
+    stamp = modified_ns(run_dir.exit_file)
     if stamp is not None and stamp == before.exit_stamp:
         return before
     status = run_dir.status
@@ -252,7 +252,7 @@ def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     )
 
 
-def written(file: Path) -> int | None:
+def modified_ns(file: Path) -> int | None:
     """Modification time of a file in nanoseconds; None if it does not exist."""
     stat = lstat(file)
     return None if stat is None else stat.st_mtime_ns
@@ -326,7 +326,7 @@ def look_at_labels(seen: FolderScan, run: RunDir, known: int | None) -> None:
     labels appear among the unreadable folders, but their run counts.
     """
     # Stamp before content: a file that is replaced in between is read again the next time.
-    stamp = written(run.labels_file)
+    stamp = modified_ns(run.labels_file)
     if stamp == known:
         return
     try:

@@ -33,7 +33,7 @@ from breakeven.storage.index.folders import (
     look_at_labels,
     lstat,
     read_journal,
-    standing,
+    with_present_state,
 )
 
 ROUND_SECONDS = 30.0
@@ -194,7 +194,7 @@ class Watch:
                 description = describe(run_dir, origin, agreed)
                 before = IndexedRun(run_id=name, folder=path)
             # The state before the journal: if the state is final, the journal is complete.
-            now = standing(before, run_dir)
+            now = with_present_state(before, run_dir)
             seen.progress[name] = read_journal(seen, now, run_dir)
         # A folder from elsewhere may have any content and must not block the others.
         except (RunnerError, OSError) as error:

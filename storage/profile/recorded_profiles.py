@@ -280,10 +280,12 @@ def _profile(
     middle = profile.middle
     chosen = (kernels["label"] == middle["label"]) & (kernels["round"] == middle["round"])
     of_turn = classified(kernels[chosen])
-    return believed(replace(profile, kernels=kernels_without_waiting(of_turn, middle, ranks)))
+    return scaled_to_timed_step(
+        replace(profile, kernels=kernels_without_waiting(of_turn, middle, ranks))
+    )
 
 
-def believed(profile: Profile) -> Profile:
+def scaled_to_timed_step(profile: Profile) -> Profile:
     """The profile for display, with its parts scaled to a timed step; without parts if it is
     invalid.
 

@@ -208,7 +208,7 @@ def scalings(sides: Sequence[Side]) -> tuple[list[Scaling], list[Refusal]]:
         if isinstance(obstacle, Refusal):
             refused.append(obstacle)
         else:
-            measured += _held_against(_timed(alone), _timed(side), side, obstacle)
+            measured += _scalings_between(_timed(alone), _timed(side), side, obstacle)
     return measured, refused
 
 
@@ -264,7 +264,7 @@ def _step_time(timing: Timing) -> Ratio | None:
     return Ratio(median=middle, low=low, high=high, p_value=None, n=len(seconds))
 
 
-def _held_against(
+def _scalings_between(
     alone: dict[str, Ratio], together: dict[str, Ratio], side: Side, kind: ScalingKind
 ) -> Iterator[Scaling]:
     """Scalings of runs on both sides, by samples per second. With strong scaling, each device

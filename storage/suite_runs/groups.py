@@ -390,7 +390,7 @@ class SuiteChanges:
         return tuple(change for change in self.changes if change.is_worse)
 
 
-def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> SuiteChanges:
+def suite_changes(now: Sequence[Outcome], before: Sequence[Outcome]) -> SuiteChanges:
     """Compares a suite run with an earlier one."""
     then = {outcome.cell: outcome for outcome in before}
     current = {outcome.cell: outcome for outcome in now}

@@ -118,15 +118,15 @@ def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.Monke
     monkeypatch.setattr(Store, "rows", listen)
     with Store.open(data_dir) as store:
         store.ingest()
-        before = result_caches.standing(store, EXPERIMENT_ID)
+        before = result_caches.snapshot_of(store, EXPERIMENT_ID)
         assert before.states == {"lost"}
         assert before.revision == queries.revision(store, EXPERIMENT_ID)
         assert sum("FROM progress" in sql for sql in sent) == 1
         run.end(RunState.FINISHED)
         store.ingest()
-        after = result_caches.standing(store, EXPERIMENT_ID)
+        after = result_caches.snapshot_of(store, EXPERIMENT_ID)
         assert after.states == {"finished"} and after.revision > before.revision
-        assert result_caches.standing(store, OTHER).states == frozenset()
+        assert result_caches.snapshot_of(store, OTHER).states == frozenset()
 
 
 def test_readers_of_the_same_have_it_asked_once(shared: Store, queries_sent: list[str]) -> None:

@@ -17,7 +17,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.storage.errors import ImportUnusable, NotExportable
 from breakeven.storage.exchange import runs_in_report as reports
 from breakeven.storage.exchange.imports import import_any
-from breakeven.storage.exchange.run_folders import pack, take_in
+from breakeven.storage.exchange.run_folders import import_run_folders, pack
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 RUNS = [f"{EXPERIMENT_ID}.{label}" for label in ("baseline", "control", "inductor")]
@@ -81,7 +81,7 @@ def test_archives_keep_content(recorded: DataDir, data_dir: DataDir, tmp_path: P
     other = "20261122-093015-123456-7f3b"
     record_experiment(recorded.runs, experiment_spec(num_steps=80), other)
     archive = packed(recorded, tmp_path)
-    taken = take_in(data_dir, archive)
+    taken = import_run_folders(data_dir, archive)
     assert not left.parent.exists() and sorted(taken.experiments) == [EXPERIMENT_ID, other]
     assert sorted(taken.new_runs)[:3] == RUNS and len(taken.new_runs) == 6
     assert pack(data_dir.runs.iterdir()) == archive.read_bytes()
@@ -115,25 +115,25 @@ def test_odd_names_are_left_behind(recorded: DataDir, data_dir: DataDir, tmp_pat
     assert pack(sorted(recorded.runs.iterdir())) == wanted
     archive = tmp_path / "odd.zip"
     archive.write_bytes(wanted)
-    assert sorted(take_in(data_dir, archive).new_runs) == RUNS
+    assert sorted(import_run_folders(data_dir, archive).new_runs) == RUNS
 
 
 def test_importing_twice_is_harmless(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = packed(recorded, tmp_path)
-    take_in(data_dir, archive)
+    import_run_folders(data_dir, archive)
     before = files(data_dir.runs)
-    again = take_in(data_dir, archive)
+    again = import_run_folders(data_dir, archive)
     assert (again.new_runs, sorted(again.known_runs)) == ([], RUNS)
     assert files(data_dir.runs) == before
     # Labels are what people here said since.
     RunDir(data_dir.runs / RUNS[2]).write_labels(Labels(name="Ours"))
-    take_in(data_dir, archive)
+    import_run_folders(data_dir, archive)
     assert RunDir(data_dir.runs / RUNS[2]).read_labels().name == "Ours"
 
 
 def test_examples_are_not_imported(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     shutil.copytree(recorded.runs, tmp_path / "examples" / "one")
-    taken = take_in(data_dir, packed(recorded, tmp_path), examples=tmp_path / "examples")
+    taken = import_run_folders(data_dir, packed(recorded, tmp_path), examples=tmp_path / "examples")
     assert sorted(taken.known_runs) == RUNS and not taken.new_runs
     assert not data_dir.runs.exists() or not list(data_dir.runs.iterdir())
 
@@ -207,12 +207,12 @@ def test_what_is_odd_is_refused_whole_and_leaves_nothing(
 
 def test_other_content_is_refused(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = packed(recorded, tmp_path)
-    take_in(data_dir, archive)
+    import_run_folders(data_dir, archive)
     before = files(data_dir.runs)
     with pytest.raises(ImportUnusable, match="there already with another content") as error:
         journal = f"{RUNS[0]}/events.jsonl"
         longer = lambda files: files.update({journal: files[journal] + b"\n"})  # noqa: E731
-        take_in(data_dir, changed(archive, longer))
+        import_run_folders(data_dir, changed(archive, longer))
     assert "events.jsonl" in str(error.value)
     assert files(data_dir.runs) == before
 
@@ -225,7 +225,7 @@ def test_other_files_are_left_out(recorded: DataDir, data_dir: DataDir, tmp_path
         files[f"data/runs/{RUNS[2]}/artifacts/spec.json"] = b"not a run of its own"
         files[f"data/runs/{RUNS[2]}/compile-cache/kernel.so"] = b"code"
 
-    taken = take_in(data_dir, changed(packed(recorded, tmp_path), whole_folder))
+    taken = import_run_folders(data_dir, changed(packed(recorded, tmp_path), whole_folder))
     assert taken.left_out == [
         "data/breakeven.duckdb",
         f"data/runs/{RUNS[2]}/compile-cache/kernel.so",
@@ -240,7 +240,7 @@ def test_nothing_may_be_executed(recorded: DataDir, data_dir: DataDir, tmp_path:
         entry = zipfile.ZipInfo(f"{RUNS[2]}/artifacts/evil.sh")
         entry.external_attr = 0o100777 << 16
         packed_archive.writestr(entry, "#!/bin/sh")
-    take_in(data_dir, archive)
+    import_run_folders(data_dir, archive)
     modes = [path.stat().st_mode for path in data_dir.runs.rglob("*") if path.is_file()]
     assert modes and not any(mode & 0o111 for mode in modes)
 

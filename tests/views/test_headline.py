@@ -15,7 +15,7 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.statistics.break_even import BreakEven
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.suite_runs.groups import Cell, Group, Outcome, against, groups
+from breakeven.storage.suite_runs.groups import Cell, Group, Outcome, groups, suite_changes
 from breakeven.views.comparison.headline import evidence, headline, parity_reasons
 from breakeven.views.report import suite_tables
 from breakeven.views.scenarios.accuracy import tensors_headline
@@ -293,7 +293,7 @@ def test_that_nothing_got_worse_is_qualified_by_what_could_not_be_told() -> None
     wide = Ratio(median=1.0, low=0.3, high=3.0, p_value=0.9, n=9)
     outcome = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=wide)
     text = without_links(
-        suite_tables.headline(groups([outcome]), against([outcome], [outcome]), "before")
+        suite_tables.headline(groups([outcome]), suite_changes([outcome], [outcome]), "before")
     )
     assert text.endswith("Nothing got clearly worse since before. 1 cell cannot be judged.")
 

@@ -29,7 +29,7 @@ AFTER_STEPS: Mapping[str, tuple[str, str]] = {
 TOO_LITTLE = "the trainings so far decide too little about a backend"
 
 
-def rest(store: Store, experiment_id: str) -> Markdown:
+def what_still_runs(store: Store, experiment_id: str) -> Markdown:
     """What still runs after the last step of every planned run, why, and what may change; empty
     while a run has steps to train, and for experiments that compare no trainings."""
     spec = queries.experiment_spec(store, experiment_id)

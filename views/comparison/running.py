@@ -38,7 +38,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
 from breakeven.views.shared.definition_links import linked, sentence
 from breakeven.views.shared.inert import Markdown, code, inert
-from breakeven.views.shared.resources import among_readers, keeping_up, take_in
+from breakeven.views.shared.resources import among_readers, ingest_or_warn, keeping_up
 
 RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
 """Seconds between two readings of an active experiment's runs: usually, and with many readers."""
@@ -251,7 +251,7 @@ def show_head(store: Store, experiment: pd.Series) -> None:
     experiment_id = str(experiment["experiment_id"])
     if ExperimentState(experiment["state"]).is_active:
         redraw_seconds = among_readers(STATE_SECONDS, STATE_AT_MOST)
-        has_verdict = bool(finishing.rest(store, experiment_id))
+        has_verdict = bool(finishing.what_still_runs(store, experiment_id))
         st.fragment(_show_active, run_every=redraw_seconds)(store, experiment_id, has_verdict)
         return
     with st.container(horizontal=True, vertical_alignment="center", key="head"):
@@ -272,12 +272,12 @@ def _show_active(store: Store, experiment_id: str, has_verdict: bool) -> None:
         RunDir(Path(folder)).is_recorded
         for folder in before.loc[before["state"].isin(ACTIVE_RUNS), "folder"]
     ):
-        take_in(store.ingest)
+        ingest_or_warn(store.ingest)
     listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
     experiment = listed.loc[experiment_id]
     if not ExperimentState(experiment["state"]).is_active:
         st.rerun()  # The experiment has ended: the whole page is drawn again, with the verdict.
-    rest = finishing.rest(store, experiment_id)
+    rest = finishing.what_still_runs(store, experiment_id)
     if bool(rest) != has_verdict:
         st.rerun()
     runs = queries.list_runs(store, experiment_id)

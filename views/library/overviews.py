@@ -31,7 +31,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.resources import take_in
+from breakeven.views.shared.resources import ingest_or_warn
 
 COMPUTE_SECONDS = 0.3
 """Time limit of each computation of missing numbers: a page must not wait for all of them."""
@@ -70,7 +70,7 @@ def look(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
     is_due, st.session_state[IS_DUE] = st.session_state.get(IS_DUE), True
     if not is_due:
         return
-    take_in(store.ingest)
+    ingest_or_warn(store.ingest)
     if not compute(store, COMPUTE_SECONDS, only=listed):
         compute(store, COMPUTE_SECONDS)
     if catalog(store) is not frame:

@@ -26,7 +26,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.address import distinct, write_address
 from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.inert import Markdown, inert, notes, plain
-from breakeven.views.shared.resources import capabilities, data_dir, take_in
+from breakeven.views.shared.resources import capabilities, data_dir, ingest_or_warn
 
 UNDO = "experiments undo"
 """Key in the session state: the last action, and how to undo it."""
@@ -281,7 +281,7 @@ def _act(
         except RunnerError as error:
             refused.append(str(error))
     forget_sizes(store, done)
-    take_in(store.ingest_all)
+    ingest_or_warn(store.ingest_all)
     many = f"{words.plural(len(done), 'experiment')} {action}."
     st.session_state[UNDO] = Undo(many, tuple(done), undo) if done else None
     st.session_state[REFUSED] = refused
@@ -352,7 +352,7 @@ def _show_deleted(store: Store, deleted: Sequence[trash.DeletedExperiment]) -> N
                 permissions.require_acting()
                 with errors_shown():
                     trash.restore(data_dir(), key)
-                    take_in(store.ingest_all)
+                    ingest_or_warn(store.ingest_all)
                     st.rerun()
 
 

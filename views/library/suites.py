@@ -26,7 +26,7 @@ from breakeven.storage import queries
 from breakeven.storage.exchange.benchmark_formats import suite_rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite_runs.cells import outcomes
-from breakeven.storage.suite_runs.groups import Outcome, SuiteChanges, against, groups
+from breakeven.storage.suite_runs.groups import Outcome, SuiteChanges, groups, suite_changes
 from breakeven.storage.words.suites import UNCLEAR, change_text, other_conditions
 from breakeven.views.access import permissions
 from breakeven.views.charts import across_experiments as suite_charts
@@ -68,7 +68,7 @@ def show(store: Store) -> None:
     with st.spinner(f"Reading {words.plural(run['num_experiments'], 'experiment')} …"):
         run_outcomes = outcomes(store, run["suite_run"])
         before = outcomes(store, earlier) if earlier else []
-    compared = against(run_outcomes, before) if earlier else None
+    compared = suite_changes(run_outcomes, before) if earlier else None
     show_answer(store, run, run_outcomes, compared, earlier)
     with files_of(suite_origin(run)):
         show_summary(store, run, run_outcomes)

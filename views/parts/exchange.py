@@ -24,7 +24,7 @@ from breakeven.views.form import uploads
 from breakeven.views.parts.downloads import download, show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert
-from breakeven.views.shared.resources import EXAMPLES, data_dir, get_store, take_in
+from breakeven.views.shared.resources import EXAMPLES, data_dir, get_store, ingest_or_warn
 
 TITLES = {
     "harness-performance-csv": ("Harness performance", "csv"),
@@ -116,7 +116,7 @@ def show_import() -> None:
                     file.file_id: import_upload(data_dir(), file.name, file.getvalue())
                     for file in new
                 }
-            take_in(get_store().ingest_all)
+            ingest_or_warn(get_store().ingest_all)
             st.rerun()  # The page behind the menu shows the imported items.
         for file in given:
             _show_result(known[file.file_id])

@@ -142,13 +142,15 @@ def of_suite(store: Store, suite_run: str) -> Article:
     cards = [Card("Speedup of every model", draw, frame, "speedups", ["speedup"])] if draw else []
     shown, numbers = suite_tables.summary(rows), suite_tables.numbers(rows)
     summary = Table(title="All models together", name="suite-summary", shown=shown, numbers=numbers)
-    cells = COMPARED.sub(r'href="#e-\1"', linked_here(suite_tables.cells_html(run_outcomes)))
+    cells = COMPARED.sub(
+        r'href="#e-\1"', with_own_definitions(suite_tables.cells_html(run_outcomes))
+    )
     made: Html = "".join(
         [
             f'<article id="{anchor}"><section class="screen"><h1>{inert(suite_run)}</h1>',
             f'<p class="answer">{html(suite_tables.headline(rows))}</p></section>',
             table(summary),
-            quiet(suite_tables.models_in_means(rows)),
+            quiet_paragraphs(suite_tables.models_in_means(rows)),
             charts(anchor, cards, [card.name for card in cards]),
             "<h2>Every cell</h2>",
             cells,
@@ -177,9 +179,9 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
             f"<h1>{inert(experiment.name)}</h1>",
             f'<p class="answer{" bad" if page.is_bad else ""}">{html(page.headline)}</p>',
             f"<p>{html(page.evidence)}</p>" if page.evidence else "",
-            linked_here(page.leaderboard),
+            with_own_definitions(page.leaderboard),
             "</section>",
-            quiet(page.captions),
+            quiet_paragraphs(page.captions),
             f'<section class="{screen}"><h2>What to keep in mind</h2>'
             f'<aside class="warnings">{warnings}</aside></section>'
             if warnings
@@ -230,7 +232,7 @@ def charts(anchor: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
     return f'<section class="charts">{made}</section>'
 
 
-def linked_here(leaderboard: Html) -> Html:
+def with_own_definitions(leaderboard: Html) -> Html:
     """The table with links to the definitions in this file."""
     return leaderboard.replace('target="_blank" href="definitions#', 'href="#def-')
 
@@ -240,7 +242,7 @@ def listed(texts: Sequence[Markdown]) -> Html:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def quiet(texts: Sequence[Markdown]) -> Html:
+def quiet_paragraphs(texts: Sequence[Markdown]) -> Html:
     return "".join(f'<p class="quiet">{html(text)}</p>' for text in texts)
 
 

@@ -20,8 +20,8 @@ from breakeven.storage.comparison.correctness import (
     checks,
     growths,
     judged,
-    placed,
     table,
+    with_places_of_layers,
 )
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.compiling.ladder import find_ladder
@@ -85,7 +85,7 @@ def show_errors(tensors: pd.DataFrame) -> None:
 
 def tensor_cards(tensors: pd.DataFrame) -> list[Card]:
     """A card for each part of the check: its errors by layer."""
-    data = placed(tensors)
+    data = with_places_of_layers(tensors)
     cards = []
     for part in dict.fromkeys(data["part"]):
         errors = data[data["part"] == part]

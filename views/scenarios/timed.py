@@ -68,7 +68,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     experiment_id = comparison.experiment_id
     if ExperimentState(experiment["state"]).is_active:
         again = among_readers(SO_FAR_SECONDS, SO_FAR_AT_MOST)
-        if finishing.rest(store, experiment_id):
+        if finishing.what_still_runs(store, experiment_id):
             st.fragment(show_answer_so_far, run_every=again)(store, experiment)
             running.show_runs_again(store, experiment_id)
         else:

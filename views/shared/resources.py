@@ -77,7 +77,7 @@ def get_store() -> Store:
         store = open_store()
     except (StoreLocked, StoreUnusable, OSError) as error:
         show_unopened(error)
-    take_in(store.ingest_all)
+    ingest_or_warn(store.ingest_all)
     return store
 
 
@@ -101,7 +101,7 @@ def open_store() -> Store:
     return store
 
 
-def take_in(ingest: Callable[[], int]) -> None:
+def ingest_or_warn(ingest: Callable[[], int]) -> None:
     """Ingests new rows of the run folders; if that fails, shows why, and the page continues."""
     try:
         ingest()
@@ -210,7 +210,7 @@ def keeping_up(store: Store) -> Iterator[None]:
     if not is_due:
         yield
         return
-    take_in(store.ingest)
+    ingest_or_warn(store.ingest)
     yield
     pause = (time.thread_time() - begun) / SHARE
     with shared.lock:

@@ -11,7 +11,7 @@ import pandas as pd
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.storage.profile.findings import Case, arm_of
-from breakeven.storage.profile.recorded_profiles import Profile, believed, classified
+from breakeven.storage.profile.recorded_profiles import Profile, classified, scaled_to_timed_step
 
 RECORDED = Path(__file__).parent
 COLUMNS = ["name", "op", "phase", "dtype", "calls", "seconds"]
@@ -68,7 +68,7 @@ def make_profile(
         kernels=classified(complete),
         cost_seconds=1.0,
     )
-    return believed(profile)
+    return scaled_to_timed_step(profile)
 
 
 def case_of(

@@ -16,7 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.imports import read_rows
-from breakeven.storage.exchange.run_folders import take_in
+from breakeven.storage.exchange.run_folders import import_run_folders
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
@@ -83,7 +83,7 @@ def test_an_archive_and_an_import_that_are_nested_too_deeply_are_refused(
         packed.writestr(f"{EXPERIMENT_ID}.baseline/spec.json", nested(100_000, "objects"))
     data_dir.path.mkdir(exist_ok=True)
     with pytest.raises(ImportUnusable, match="it is nested too deeply"):
-        take_in(data_dir, archive)
+        import_run_folders(data_dir, archive)
     records.write_text(nested(100_000, "lists"))
     with pytest.raises(ImportUnusable, match="it is nested too deeply"):
         read_rows(records)

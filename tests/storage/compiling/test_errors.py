@@ -4,7 +4,7 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.comparison.correctness import checks, growths, placed
+from breakeven.storage.comparison.correctness import checks, growths, with_places_of_layers
 from breakeven.storage.index.store import Store
 from breakeven.views.charts.profile import CEILING, FLOOR, errors
 from tests.helpers.correctness_journals import SPEC, record, tensor
@@ -38,7 +38,7 @@ def test_the_gradient_that_is_computed_first_is_named(
     record(data_dir, "baseline", outcome({}))
     record(data_dir, "inductor", outcome(gradients))
     with Store.in_memory(data_dir) as store:
-        (growth,) = growths(placed(queries.accuracy_tensors(store, EXPERIMENT_ID)))
+        (growth,) = growths(with_places_of_layers(queries.accuracy_tensors(store, EXPERIMENT_ID)))
     assert (growth.quantity, growth.tensor, growth.is_beyond) == ("gradient", tensor, ratio > 1)
     assert growth.ratio == pytest.approx(ratio)
 
@@ -46,7 +46,7 @@ def test_the_gradient_that_is_computed_first_is_named(
 def test_the_picture_has_the_layers_in_their_order_and_the_limit_at_one(data_dir: DataDir):
     record(data_dir, "eager", outcome({"blocks.0.weight": 0.0, "head.weight": None}))
     with Store.in_memory(data_dir) as store:
-        data = placed(queries.accuracy_tensors(store, EXPERIMENT_ID))
+        data = with_places_of_layers(queries.accuracy_tensors(store, EXPERIMENT_ID))
     figure = errors(data, "training", "backward")
     (trace,) = figure.data
     assert list(trace.x) == [0, 1, 2, 3]
@@ -60,7 +60,7 @@ def test_the_picture_has_the_layers_in_their_order_and_the_limit_at_one(data_dir
 def test_nothing_that_was_compared_makes_an_empty_picture_and_no_sentence(data_dir: DataDir):
     record(data_dir, "inductor", {"training": ("fail_to_run", [])})
     with Store.in_memory(data_dir) as store:
-        data = placed(queries.accuracy_tensors(store, EXPERIMENT_ID))
+        data = with_places_of_layers(queries.accuracy_tensors(store, EXPERIMENT_ID))
     assert data.empty and not list(growths(data))
 
 
@@ -80,7 +80,7 @@ def test_the_layer_whose_output_is_wrong_first_is_named(data_dir: DataDir):
             for candidate in checks(store, EXPERIMENT_ID, SPEC)
             if candidate.label == "inductor" and candidate.part == "training"
         )
-    data = placed(tensors)
+    data = with_places_of_layers(tensors)
     (growth,) = growths(data)
     assert (growth.quantity, growth.tensor, growth.is_beyond) == (
         "activation",

@@ -22,7 +22,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.comparison.run_warnings import MissingLines, RepeatedLines
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange.run_folders import pack, take_in
+from breakeven.storage.exchange.run_folders import import_run_folders, pack
 from breakeven.storage.index import folders
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
@@ -243,7 +243,7 @@ def test_doctor_and_import_tell(data_dir: DataDir, clean: tuple[str, ...], tmp_p
     there.path.mkdir()
     archive.write_bytes(pack(data_dir.runs.iterdir()))
     with pytest.raises(ImportUnusable, match=f"events.jsonl of run {BACKEND} holds {gained} lines"):
-        take_in(there, archive)
+        import_run_folders(there, archive)
     assert not list(there.runs.glob("*"))
 
 

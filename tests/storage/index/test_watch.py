@@ -89,7 +89,7 @@ def test_where_nothing_changed_nothing_is_read(
     later()
     with Store.open(data_dir) as store:
         store.ingest_all()
-        monkeypatch.setattr(watch, "standing", None)
+        monkeypatch.setattr(watch, "with_present_state", None)
         assert [looked(store) for _ in range(20)] == [2] * 20
         with pytest.raises(TypeError):  # A folder that changed is read, so that this can fail.
             grow(data_dir, "20261121-093005-123456-7f3a")

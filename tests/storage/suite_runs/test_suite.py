@@ -19,7 +19,14 @@ from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite_runs.cells import outcomes
-from breakeven.storage.suite_runs.groups import Cell, Group, Outcome, SuiteChanges, against, groups
+from breakeven.storage.suite_runs.groups import (
+    Cell,
+    Group,
+    Outcome,
+    SuiteChanges,
+    groups,
+    suite_changes,
+)
 from breakeven.storage.terminal.suites import exit_status
 from breakeven.storage.words.suites import other_conditions
 from tests.helpers.suites import LOSSES, SuiteRecorder, spec
@@ -116,7 +123,7 @@ def test_cold_and_warm_compiling_of_cachebench(data_dir: DataDir, record: SuiteR
 
 
 def changed(data_dir: DataDir) -> SuiteChanges:
-    return against(read(data_dir), read(data_dir, "before"))
+    return suite_changes(read(data_dir), read(data_dir, "before"))
 
 
 def kinds(changes: SuiteChanges) -> list[tuple[str, str, bool]]:
@@ -171,7 +178,9 @@ def test_a_change_says_if_the_device_was_disturbed_in_either_run() -> None:
     calm = Outcome(cell=cell, experiments={}, is_over=True, status="pass", compile_seconds=4.0)
     busy = replace(calm, status="fail_accuracy", compile_seconds=9.0, warnings=("it was hot",))
     for now, before in ((busy, calm), (calm, busy)):
-        warnings = {change.kind: change.warnings for change in against([now], [before]).changes}
+        warnings = {
+            change.kind: change.warnings for change in suite_changes([now], [before]).changes
+        }
         assert warnings == {"compile": ("it was hot",), "accuracy": ()}
 
 
@@ -219,7 +228,7 @@ def test_a_slowdown_that_a_wide_interval_hides_is_not_called_nothing(now: Ratio,
     cell = Cell("Model", "float32", "training", "inductor")
     before = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=noisy(1.9, 2.1))
     after = replace(before, speedup=now)
-    changes = against([after], [before])
+    changes = suite_changes([after], [before])
     assert [change.cell for change in changes.regressions] == ([cell] if kind == "worse" else [])
     assert list(changes.unclear) == ([cell] if kind == "unclear" else [])
     assert exit_status([after], changes) == {"unclear": 1, "nothing": 0, "worse": 5}[kind]

@@ -38,7 +38,7 @@ def trained(folder: DataDir, label: str, num_steps: int = 80, phase: str = "") -
 
 def rest(folder: DataDir) -> str:
     with Store.in_memory(folder) as store:
-        return without_links(finishing.rest(store, EXPERIMENT_ID))
+        return without_links(finishing.what_still_runs(store, EXPERIMENT_ID))
 
 
 def test_a_further_control_is_named_with_its_reason_and_what_it_may_change(
