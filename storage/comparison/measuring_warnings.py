@@ -129,9 +129,9 @@ class Noisy(ComparisonWarning):
     def find(cls, measured: Measured) -> Iterator[Self]:
         floor, control = measured.noise_floor, of_role(measured.runs, "control")
         has_control = control is not None and not control.steps.empty
-        is_noisy = floor is not None and floor > MIN_MARGIN
-        if measured.spec.kind.has_speedups and has_control and is_noisy:
-            yield cls(noise_floor=floor or 0.0)
+        is_timed = measured.spec.kind.has_speedups and has_control
+        if is_timed and floor is not None and floor > MIN_MARGIN:
+            yield cls(noise_floor=floor)
 
     def sentence(self) -> Sentence:
         return say(

@@ -14,7 +14,15 @@ from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.answer_decision import Answer
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.plan import Plan, UnknownLength, own_steps, plan, steps_of
+from breakeven.storage.comparison.plan import (
+    Plan,
+    TimeEstimate,
+    UnknownLength,
+    estimate_time,
+    own_steps,
+    plan,
+    steps_of,
+)
 from breakeven.storage.comparison.results import Choice, Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
@@ -66,6 +74,24 @@ def test_a_faster_backend_is_taken_for_trainings_that_are_longer_than_its_break_
     assert (planned.best.label if planned.best else None) == best
     assert planned.totals["inductor"] == pytest.approx(total)
     assert planned.baseline_seconds == pytest.approx(uncompiled)
+
+
+def test_the_line_of_a_run_comes_from_its_break_even_else_from_its_speedup_else_from_its_step() -> (
+    None
+):
+    baseline = result("baseline", step_seconds=0.4)
+    measured = {"step_seconds": 0.35, "compile_seconds": 7.0}
+    speedup = Ratio(median=1.6, low=None, high=None, p_value=None, n=3)
+    earns = paid("reached", 100, gain=0.1)  # 100 steps of 0.1 s: 10 s of compiling
+    by_rounds = result("a", speedup=speedup, break_even=earns, **measured)
+    by_ratio = result("a", speedup=speedup, **measured)
+    # 0.4 s - 0.1 s; 0.4 s / 1.6; its own step where nothing was paired.
+    assert estimate_time(by_rounds, baseline) == TimeEstimate(
+        compile_seconds=10.0, step_seconds=pytest.approx(0.3)
+    )
+    assert estimate_time(by_ratio, baseline) == TimeEstimate(compile_seconds=7.0, step_seconds=0.25)
+    for alone in (result("a", **measured), by_ratio):
+        assert estimate_time(alone, None) == TimeEstimate(compile_seconds=7.0, step_seconds=0.35)
 
 
 @pytest.fixture(scope="module")

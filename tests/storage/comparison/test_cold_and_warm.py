@@ -58,6 +58,8 @@ def test_repeats_are_paired_and_one_that_is_incomplete_is_left_out(store: Store)
 def test_a_warm_process_that_compiled_in_no_time_has_no_ratio() -> None:
     latency = ColdWarm(backend="x", cold_seconds=(10.0,), warm_seconds=(0.0,))
     assert latency.ratio is None and latency.time_saved == 1.0
+    latency = ColdWarm(backend="x", cold_seconds=(10.0,), warm_seconds=(0.5,))
+    assert latency.ratio is not None and latency.ratio.median == 20.0
 
 
 def recorded(store: Store, num_repeats: int, baseline_step: float) -> ColdWarm:
