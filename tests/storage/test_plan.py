@@ -222,6 +222,9 @@ def test_a_length_of_training_is_counted_in_the_experiments_own_steps(pays: Comp
     assert {text: steps_of(read_length(text), pays) for text in lengths} == lengths
     with pytest.raises(UnknownLength, match="from 1 to 1,000,000,000"):
         steps_of(read_length("1e9 hours"), pays)
+    untold = comparison(result("baseline", step_seconds=0.2))
+    with pytest.raises(UnknownLength, match="no number of samples per step"):
+        steps_of(read_length("400 samples"), untold)
 
 
 @pytest.mark.parametrize("text", ["", "many", "5 parsecs", "0", "-3", "1e999", "nan"])
