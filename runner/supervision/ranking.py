@@ -33,19 +33,19 @@ PROMISING = 1.3
 class Lead(NamedTuple):
     """How far ahead a run must be."""
 
-    errors: float
-    """Standard errors of the mean logarithm of the ratios, beyond `gap`."""
+    standard_errors: float
+    """Of the mean logarithm of the ratios, beyond `gap`."""
     gap: float
     """Logarithm of a factor: two processes of the same program may differ by about as much."""
-    freedom: int
-    """Fewest degrees of freedom of the standard deviation."""
+    degrees_of_freedom: int
+    """Fewest of the standard deviation."""
 
 
-CLEAR = Lead(errors=6.0, gap=0.1, freedom=6)
+CLEAR = Lead(standard_errors=6.0, gap=0.1, degrees_of_freedom=6)
 """A candidate so far ahead wins without the sequential test, which needs 13 rounds among 38
 candidates, even if one takes a tenth of the time. Error rates of searches with both rules:
 benchmarks/results/search-trials.md."""
-PROBABLE = Lead(errors=4.0, gap=0.05, freedom=4)
+PROBABLE = Lead(standard_errors=4.0, gap=0.05, degrees_of_freedom=4)
 """So far ahead of the baseline, a candidate is worth a confirmation."""
 CONFIRMING_ERRORS = 12.0
 """A small lead is confirmed in so many rounds that it is this many standard errors: its interval
@@ -68,7 +68,7 @@ class Ranking:
         self._steps = spec.tune.steps
         self._spreads: dict[int, tuple[float, int]] = {}
         """By the last round that counts; known until the next round."""
-        self._bound = max(2, len(spec.candidates)) / ERROR_RATE
+        self._required_stake = max(2, len(spec.candidates)) / ERROR_RATE
 
     def add(self, arm: Arm) -> None:
         """Adds a run to the race."""
@@ -101,27 +101,32 @@ class Ranking:
         return racer.compile_seconds + self._steps * step * median(ratios)
 
     def beats(
-        self, racer: Racer, other: Racer, *, gain: float = MIN_GAIN, bound: float | None = None
+        self,
+        racer: Racer,
+        other: Racer,
+        *,
+        gain: float = MIN_GAIN,
+        required_stake: float | None = None,
     ) -> bool:
         """Whether a run surely takes less time at the planned length than another, by at least
-        `gain`, a share of the other's steps. `bound`: required stake; default: the search's, or a
-        clear lead."""
+        `gain`, a share of the other's steps. `required_stake`: by default the search's, or a clear
+        lead."""
         ratios, share = step_ratios(racer, other), self._share_to_win(racer, other, gain)
         if share <= 0:
             return False
         # The best with the original batch size stays until it has surely beaten the baseline.
         is_same_work = racer.arm.batch_times == other.arm.batch_times
-        if bound is None and is_same_work and self._leads(racer, other, CLEAR, gain):
+        if required_stake is None and is_same_work and self._leads(racer, other, CLEAR, gain):
             return True
-        below = sum(ratio < share for ratio in ratios)
-        enough = self._bound if bound is None else bound
-        return len(ratios) >= MIN_ROUNDS and stake(below, len(ratios)) >= enough
+        num_below = sum(ratio < share for ratio in ratios)
+        enough = self._required_stake if required_stake is None else required_stake
+        return len(ratios) >= MIN_ROUNDS and stake(num_below, len(ratios)) >= enough
 
     def probably_wins(self, racer: Racer) -> bool:
         """Whether a candidate is worth a confirmation. Because that decides, a stake of
         1 / `ERROR_RATE` suffices, or a probable lead."""
         baseline = self.baseline
-        return self.beats(racer, baseline, bound=1 / ERROR_RATE) or self._leads(
+        return self.beats(racer, baseline, required_stake=1 / ERROR_RATE) or self._leads(
             racer, baseline, PROBABLE
         )
 
@@ -157,10 +162,10 @@ class Ranking:
         is that of all ratios to the baselines around the mean of their run, because a run alone has
         too few, up to the last round of `racer`: another run may change its pace later."""
         rounds = len(step_ratios(racer, other))
-        spread, freedom = self._spread_until(max(racer.blocks, default=0))
-        if rounds < 2 or freedom < lead.freedom:
+        spread, degrees_of_freedom = self._spread_until(max(racer.blocks, default=0))
+        if rounds < 2 or degrees_of_freedom < lead.degrees_of_freedom:
             return False
-        needed = lead.gap + lead.errors * spread / math.sqrt(rounds)
+        needed = lead.gap + lead.standard_errors * spread / math.sqrt(rounds)
         return self._ahead(racer, other, gain) > needed
 
     def _ahead(self, racer: Racer, other: Racer, gain: float = MIN_GAIN) -> float:
@@ -176,16 +181,16 @@ class Ranking:
         `last`, and its degrees of freedom."""
         if last in self._spreads:
             return self._spreads[last]
-        squares, freedom = 0.0, 0
+        squares, degrees_of_freedom = 0.0, 0
         for racer in self.racers.values():
             ratios = step_ratios(racer, self.baseline, last)
             if racer.arm.role != "baseline" and len(ratios) > 1:
                 logarithms = [math.log(ratio) for ratio in ratios]
                 mean = fmean(logarithms)
                 squares += math.fsum((value - mean) ** 2 for value in logarithms)
-                freedom += len(ratios) - 1
-        spread = max(LEAST_SPREAD, math.sqrt(squares / max(1, freedom))), freedom
-        return self._spreads.setdefault(last, spread)
+                degrees_of_freedom += len(ratios) - 1
+        spread = max(LEAST_SPREAD, math.sqrt(squares / max(1, degrees_of_freedom)))
+        return self._spreads.setdefault(last, (spread, degrees_of_freedom))
 
     def _judge_losses(self) -> None:
         """Marks candidates whose losses leave the band of equal trainings by more than rounding."""

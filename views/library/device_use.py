@@ -28,13 +28,13 @@ COLUMNS: dict[str, str] = {
 """Columns with their titles."""
 EMPTY = "The devices of this machine are not known yet: the first experiment looks for them."
 
-Uses = defaultdict[tuple[str, str], list[str]]
+NamesByDevice = defaultdict[tuple[str, str], list[str]]
 """Names of experiments by host and device."""
 
 
 def show(store: Store) -> None:
     frame = catalog(store)
-    rows = table(*uses(frame))
+    rows = table(*names_by_device(frame))
     if rows.empty:
         st.markdown(EMPTY)
     else:
@@ -43,12 +43,12 @@ def show(store: Store) -> None:
     watch(store, frame, list(frame["experiment_id"].dropna()))
 
 
-def uses(frame: pd.DataFrame) -> tuple[Uses, Uses]:
+def names_by_device(frame: pd.DataFrame) -> tuple[NamesByDevice, NamesByDevice]:
     """Running experiments by the device of their claim, and experiments that wait for devices of
     this machine."""
     active = frame[frame["state"].isin(ACTIVE_EXPERIMENTS)]
     names: dict[str, Any] = dict(zip(active["experiment_id"], active["name"], strict=True))
-    running, waiting, busy = Uses(list), Uses(list), set()
+    running, waiting, busy = NamesByDevice(list), NamesByDevice(list), set()
     for experiment in queue_order.at_work(data_dir(), names):
         for run in experiment.runs:
             try:
@@ -72,7 +72,7 @@ def uses(frame: pd.DataFrame) -> tuple[Uses, Uses]:
     return running, waiting
 
 
-def table(running: Uses, waiting: Uses) -> pd.DataFrame:
+def table(running: NamesByDevice, waiting: NamesByDevice) -> pd.DataFrame:
     """A row for each device that is present or in use."""
     machine, here = capabilities(), socket.gethostname()
     names = {(here, device.id): device.name for device in machine.devices} if machine else {}
