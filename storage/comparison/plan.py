@@ -134,8 +134,9 @@ class UnknownLength(StoreError):
 
 
 def own_steps(comparison: Comparison) -> int | None:
-    """The number of steps of the experiment's own training, or of the training that a search plans,
-    at least 1; None if measuring ends by itself, because this says nothing about a training."""
+    """The number of steps of the experiment's own training, or of the training that a search plans;
+    None if it is unknown before the first step, and if measuring ends by itself, because this says
+    nothing about a training."""
     spec, results = comparison.spec, comparison.results
     if spec.is_of_search:
         return spec.tune.steps
@@ -145,7 +146,7 @@ def own_steps(comparison: Comparison) -> int | None:
     states = [RunState(result.state) for result in results]
     # A training that ended by itself, however early, has as many steps as it made.
     is_over = RunState.FINISHED in states and not any(state.is_active for state in states)
-    return (0 if is_over else spec.num_steps) or done or spec.num_steps or 1
+    return (0 if is_over else spec.num_steps) or done or spec.num_steps or None
 
 
 def steps_of(length: Length, comparison: Comparison) -> int:

@@ -326,7 +326,7 @@ def explain_report(explanation: Explanation) -> str:
     """A sentence and a table for each run with a bridge, then the findings."""
     lines = [printable(explanation.comparison.spec.name)]
     if not explanation.is_known:
-        lines += ["", unprofiled_words(explanation)]
+        lines += ["", *unprofiled_words(explanation).splitlines()]
     for label, bridge in explanation.bridges.items():
         lines += ["", f"{label}: {bridge_words(bridge, explanation.own_speedups.get(label))}", ""]
         lines += aligned_table(bridge_rows(bridge), 1)

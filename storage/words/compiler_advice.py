@@ -41,6 +41,11 @@ BREAKS: tuple[tuple[str, str], ...] = (
         "single kernel anyway; or set torch._dynamo.config.allow_rnn = True.",
     ),
     (r"builtin operator `print|builtin: print|logging", "Print between steps."),
+    (
+        r"Tensor\.backward",
+        "Call backward after the compiled function, or set "
+        "torch._dynamo.config.trace_autograd_ops = True before the first step.",
+    ),
     (r"torch\.compiler\.disable", "Remove torch.compiler.disable there, or compile other parts."),
 )
 """Patterns of Dynamo's reasons for a graph break, and what to do."""

@@ -11,6 +11,7 @@ from breakeven.runner.arguments.lengths import read_length
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import Prices
+from breakeven.runner.specs.experiment import DataSpec, ModelSpec, ScriptSpec, TrainingSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.answer_decision import Answer
 from breakeven.storage.comparison.comparison import compare
@@ -192,6 +193,21 @@ def test_the_planned_length_is_the_trainings_own_unless_it_ended_earlier_by_itse
         run = Recording(data_dir.runs, label, spec).claim().start()
         run.blocks([0.1] * 4, falling_losses(40)).end(RunState(state))
     assert own_steps(compared(data_dir)) == num_steps
+
+
+def test_a_script_that_never_made_a_step_has_no_length(data_dir: DataDir) -> None:
+    spec = experiment_spec(
+        task="script",
+        data=DataSpec(source="script"),
+        training=TrainingSpec(),
+        model=ModelSpec(source="script:/home/me/train.py"),
+        script=ScriptSpec(),
+    )
+    for label in ("baseline", "control", "inductor"):
+        Recording(data_dir.runs, label, spec).claim().start().end(RunState.FAILED, "no step")
+    comparison = compared(data_dir)
+    assert own_steps(comparison) is None
+    assert " for " not in str(answer_words(plan(comparison, None)))
 
 
 def test_without_a_baseline_no_plan(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,13 @@ def test_every_surface_withholds_what_cannot_be(data_dir: DataDir) -> None:
     assert drawn == {"inductor"}
 
 
+def test_each_withheld_profile_has_a_line_of_its_own_on_the_terminal(data_dir: DataDir) -> None:
+    recorded(data_dir, "cpu", baseline=(0.0341, 0.072, 0.0605), inductor=(0.030, 0.072, 0.060))
+    lines = explain_report(explained(data_dir)).splitlines()
+    withheld = [line.partition(":")[0] for line in lines if "withheld" in line]
+    assert withheld == ["baseline", "inductor"] and lines.count(AGAIN) == 1
+
+
 def test_nothing_that_is_shown_is_negative_or_longer_than_the_step(data_dir: DataDir) -> None:
     recorded(data_dir, "cpu", baseline=(0.034, 0.045, 0.044), inductor=(0.030, 0.041, 0.040))
     explanation = explained(data_dir)
