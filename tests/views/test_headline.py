@@ -11,11 +11,13 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.storage.comparison.cold_and_warm import ColdWarm
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.plan import plan
-from breakeven.storage.comparison.results import Result
+from breakeven.storage.comparison.results import Result, without_speed
+from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.statistics.break_even import BreakEven
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite_runs.groups import Cell, Group, Outcome, groups, suite_changes
+from breakeven.views.comparison.first_screen import cards_html
 from breakeven.views.comparison.headline import evidence, headline, parity_reasons
 from breakeven.views.report import suite_tables
 from breakeven.views.scenarios.accuracy import tensors_headline
@@ -166,6 +168,16 @@ def test_the_reason_that_the_answer_gives_stands_once_in_plain_digits() -> None:
     planned = plan(compared, 20_000)
     assert "is up to 29,414 x the band off" in without_links(headline(compared, planned))
     assert parity_reasons(compared.results, planned) == []
+
+
+def test_the_card_of_a_wrong_training_has_no_dashes_for_what_it_cannot_have() -> None:
+    broken = Parity(verdict="broken", findings=(ParityFinding(kind="not begun"),))
+    wrong = without_speed(replace(rated("inductor", 6.5, "faster"), parity=broken))
+    compared = comparison(result("baseline", state=RunState.FINISHED, step_seconds=0.2), wrong)
+    cards = cards_html(compared, plan(compared, 100))
+    of_backend = cards[: cards.index("baseline</")]
+    assert "broken" in of_backend and "Break-even" not in of_backend and "Total" not in of_backend
+    assert DASH not in of_backend
 
 
 def test_no_mixture_is_said_to_be_what_one_of_its_verdicts_denies() -> None:

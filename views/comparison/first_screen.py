@@ -247,12 +247,16 @@ def _run_link(experiment_id: str, result: Result, look: Look) -> Html:
 def _card(comparison: Comparison, result: Result, planned: Plan, look: Look) -> Html:
     label = _run_link(comparison.experiment_id, result, look)
     is_best = planned.best is not None and planned.best.label == result.label
-    verdict = leaderboard.cell("speed_verdict")(result) if result.role == "backend" else ""
+    has_verdict = result.role == "backend" and result.speed_verdict is not None
+    verdict = leaderboard.cell("speed_verdict")(result) if has_verdict else ""
     speed = inert(ratio_text(result.speedup)) if result.speedup and verdict else ""
     names = ["break_even_steps", "peak_memory_bytes", "compile_seconds"]
     values = {name: leaderboard.cell(name)(result) for name in names}
     if planned.totals:
         values = {"planned_seconds": words.duration(planned.totals.get(result.label)), **values}
+    if result.is_wrong:  # A dash each.
+        values.pop("planned_seconds", None)
+        del values["break_even_steps"]
     parity = ""
     if result.role != "backend":
         del values["break_even_steps"], values["compile_seconds"]

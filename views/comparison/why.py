@@ -57,7 +57,7 @@ def show(store: Store, experiment_id: str) -> None:
     explanation, ladder = explain(store, experiment_id), find_ladder(store, experiment_id)
     st.markdown("#### Why")
     if not explanation.is_known:
-        st.caption(inert(unprofiled_words(explanation)))
+        st.caption("  \n".join(map(inert, unprofiled_words(explanation).splitlines())))
         if explanation.findings:
             show_findings(explanation)
         show_ladder(ladder)
