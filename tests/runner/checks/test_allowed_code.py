@@ -207,12 +207,6 @@ def test_a_module_belongs_to_the_folder_of_its_outermost_package(
     assert package_of(script(folder / path, module=module)) == folder / package
 
 
-def test_a_script_that_nowhere_ends_a_step_is_refused_with_an_example(folder: Path) -> None:
-    file = write(folder, "train.py", "import torch\nfor _ in range(3): pass\n")
-    with pytest.raises(InvalidSpec, match=r"breakeven\.step\(loss\)"):
-        check_script(script(file))
-
-
 def test_a_module_that_would_be_taken_for_ours_is_named(folder: Path) -> None:
     file = write(folder, "train.py", "import breakeven\n")
     (folder / "runner").mkdir()
