@@ -224,8 +224,19 @@ def _started(workplace: Workplace, context: RunContext) -> Callable[[], object]:
         return lambda: runpy.run_path(str(file), run_name="__main__")
     _check_module(workplace, context)
     if is_command:
-        return lambda: sys.exit(pkgutil.resolve_name(function)())
+        return lambda: _call_as_command(program, function, spec.names_of_module[0])
     return lambda: runpy.run_module(spec.module, run_name="__main__", alter_sys=True)
+
+
+def _call_as_command(program: Path, function: str, package: str) -> None:
+    """Calls a function as the file of a package's command does, as the main module."""
+    before, main = sys.modules["__main__"], ModuleType("__main__")
+    main.__file__, main.__package__ = str(program), package
+    sys.modules["__main__"] = main
+    try:
+        sys.exit(pkgutil.resolve_name(function)())
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _check_module(workplace: Workplace, context: RunContext) -> None:
