@@ -127,7 +127,7 @@ FORMATS = {
     "duration",
 }
 """Functions of `storage.numbers.formats` and `runner.texts`: numbers as text."""
-MAKERS = ("shared.inert", "shared.links", "report.markup")
+MAKERS = ("shared.inert", "shared.definition_links", "report.markup")
 """Modules that make texts inert, each in a line or two that a person can check."""
 PROMISE = re.compile(r"\b(Markdown|Html)")
 NUMBER = re.compile(r"\b(int|float|bool)\b")
