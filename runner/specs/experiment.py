@@ -19,7 +19,7 @@ from breakeven.runner.python310 import Self
 from breakeven.runner.specs.arms import ENVIRONMENT_NAME, Arm, parse_backends, pythons
 from breakeven.runner.specs.experiment_fields import ExperimentFields
 from breakeven.runner.specs.fields import Spec, require
-from breakeven.runner.specs.place import MAX_RANKS, check_cpus
+from breakeven.runner.specs.place import MAX_RANKS, check_cpus, devices_of_ranks
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
     CacheSpec,
@@ -87,10 +87,12 @@ class ExperimentSpec(ExperimentFields):
 
     @classmethod
     def from_dict(cls, content: Any, path: str = "") -> Self:
-        """Also reads the field `control` of version 0.1: whether there is a control."""
+        """Also reads the field `control` of version 0.1: whether there is a control. The first
+        device of a script on several ranks stands for one of each."""
         if isinstance(content, Mapping) and isinstance(content.get("control"), bool):
             content = {**content, "controls": int(content["control"])}
             del content["control"]
+        content = _with_devices_of_ranks(content)
         spec = super().from_dict(content, path)
         name = experiment_name(spec.name, spec.model.source, spec.data.source)
         return spec if name == spec.name else replace(spec, name=name)
@@ -140,6 +142,17 @@ class RunSpec(Spec):
 @lru_cache(maxsize=256)
 def _experiment(written: str) -> ExperimentSpec:
     return ExperimentSpec.from_dict(json.loads(written), path="experiment.")
+
+
+def _with_devices_of_ranks(content: Any) -> Any:
+    """Names a device for each rank of a script, if `content` names one device."""
+    script = content.get("script") if isinstance(content, Mapping) else None
+    if not isinstance(script, Mapping) or content.get("task") != SCRIPT_TASK:
+        return content
+    match script.get("ranks"), content.get("devices", ("cpu",)):
+        case int(ranks), [str(device)] if 1 < ranks <= MAX_RANKS:
+            return {**content, "devices": devices_of_ranks(device, ranks)}
+    return content
 
 
 def _check_names(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
@@ -237,15 +250,28 @@ def _check_devices(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     for text, arm in zip(spec.backends, compiled, strict=True):
         rule = "sets how Dynamo compiles DistributedDataParallel: name several devices, with 'ddp'"
         require(has_ddp or arm.optimize_ddp is None, "backends", text, rule)
+    if spec.workload.is_own_program:
+        _check_ranks_of_script(spec)
+        return
     if len(spec.devices) == spec.nodes == 1:
         return
     _check_nodes(spec)
-    rule = "must name one device for a script, which starts its own processes"
-    spec.require("devices", not spec.workload.selects_device, rule)
     rule = "must name one device for inference: without gradients devices have nothing to share"
     spec.require("devices", not spec.is_inference, rule)
     _check_parts(spec)
     _check_torch(spec, compiled)
+
+
+def _check_ranks_of_script(spec: ExperimentSpec) -> None:
+    spec.require("nodes", spec.nodes == 1, "must be 1 for a script: its ranks are on one machine")
+    ranks = spec.script.ranks
+    rule = "must name one device for a script that is one process; name the number of its processes"
+    rule += f", script.ranks={len(spec.devices)}"
+    spec.require("devices", ranks > 1 or len(spec.devices) == 1, rule)
+    rule = f"must name {ranks} devices, one for each process (script.ranks)"
+    spec.require("devices", len(spec.devices) == ranks, rule)
+    rule = "must be left out for a script, whose processes share the work as it says"
+    spec.require("parallel", spec.parallel != "dp", rule)
 
 
 def _check_nodes(spec: ExperimentSpec) -> None:

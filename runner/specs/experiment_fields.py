@@ -230,6 +230,11 @@ class ExperimentFields(PlaceSpec):
         return self.kind.entry or self.workload.entry
 
     @property
+    def place(self) -> str:
+        """Where it runs, for people; a script itself decides how its devices work together."""
+        return self.named_devices if self.workload.is_own_program else super().place
+
+    @property
     def subject(self) -> str:
         """The specified model and data; for a script its name and arguments."""
         if self.model.script is None:

@@ -34,6 +34,14 @@ def write_cpus(cpus: Collection[int]) -> str:
     return ",".join(parts)
 
 
+def devices_of_ranks(device: str, ranks: int) -> tuple[str, ...]:
+    """A device for each of several processes, from the first one: `cuda:1` also means `cuda:2`."""
+    kind, colon, number = device.partition(":")
+    if not number.isdigit():
+        return (device,) * ranks
+    return tuple(f"{kind}{colon}{int(number) + rank}" for rank in range(ranks))
+
+
 Parallel = Literal["ddp", "fsdp", "dp"]
 MAX_RANKS = 64
 
@@ -145,7 +153,11 @@ class PlaceSpec(Spec):
         """All devices and how they work together, for people: `cuda:0`, `2 x cpu, ddp`."""
         if len(self.devices) == self.nodes == 1:
             return self.device
-        same = len(self.devices) > 1 and len(set(self.devices)) == 1
-        named = f"{len(self.devices)} x {self.device}" if same else " + ".join(self.devices)
         machines = f", {self.nodes} machines" if self.nodes > 1 else ""
-        return f"{named}{machines}, {self.parallel}"
+        return f"{self.named_devices}{machines}, {self.parallel}"
+
+    @property
+    def named_devices(self) -> str:
+        """The devices of one machine, for people."""
+        same = len(self.devices) > 1 and len(set(self.devices)) == 1
+        return f"{len(self.devices)} x {self.device}" if same else " + ".join(self.devices)

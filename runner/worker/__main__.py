@@ -3,16 +3,14 @@
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from breakeven.runner.errors import Refused, RunnerError
 from breakeven.runner.machine.placement import placed
-from breakeven.runner.machine.run_variables import OWN_PYTHON_VARIABLE
 from breakeven.runner.processes import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.protocol.exit_status import WorkerExit, explain
 from breakeven.runner.protocol.records import Claim, Exit
@@ -24,9 +22,11 @@ from breakeven.runner.worker.process import (
     CUDA_VISIBLE,
     check_meanwhile,
     describe_failure,
+    function_of,
     is_disk_full,
     leave_in_time,
     loading,
+    only_own_packages,
     prepare,
     status_after,
 )
@@ -34,10 +34,7 @@ from breakeven.runner.worker.turn_source import leave, open_turns
 
 
 def main() -> int:
-    if OWN_PYTHON_VARIABLE in os.environ:
-        # Runs start in the folder of Breakeven's own packages, which a script of another
-        # environment must not import. Python 3.10 has no option -P.
-        sys.path[:] = [place for place in sys.path if place != os.getcwd()]
+    only_own_packages()
     if sys.argv[1:2] == [RESERVE_OPTION]:
         return _wait_in_reserve(RunDir(Path(sys.argv[2])))
     if len(sys.argv) != 2:
@@ -97,7 +94,7 @@ def _load_like(like: RunDir) -> dict[str, Any]:
     with loading():
         if any(arm.backend == "inductor" for arm in spec.experiment.candidates):
             import torch._inductor.compile_fx  # noqa: F401  # as the first `torch.compile` does
-        _function(spec.experiment.entry)
+        function_of(spec.experiment.entry)
         if spec.experiment.workload.is_own_program:
             return {}
         from breakeven.runner.worker.model.loaded_workload import load_workload
@@ -121,7 +118,7 @@ def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:
         prepare(spec, run)
         # Torch reads the environment at its import, so the preparation comes first.
         with loading():
-            work = _function(spec.experiment.entry)
+            work = function_of(spec.experiment.entry)
         if spec.experiment.workload.is_own_program:
             checked()  # A user's script may catch an exception that ends it later.
         gc.freeze()  # or each import of a model's or a script's packages would visit all of torch
@@ -137,15 +134,6 @@ def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:
         status = WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
     leave_in_time(status)
     return status
-
-
-def _function(entry: str) -> Callable[..., bool]:
-    """Imports the function that executes a run."""
-    module, _, name = entry.partition(":")
-    function: Callable[..., bool] = getattr(
-        import_module(f"breakeven.runner.worker.{module}"), name
-    )
-    return function
 
 
 def _check_before(run: RunDir) -> None:

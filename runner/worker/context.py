@@ -37,6 +37,8 @@ class RankGroup:
 
     rank = 0
     size = 1
+    is_waiting = False
+    """Whether this rank waits for others."""
 
     def share(self, value: Value | None) -> Value:
         """Returns the value of rank 0 on every rank."""
@@ -53,6 +55,18 @@ class RankGroup:
             return values
         by_place = zip(*self.gather(values), strict=True)
         return [sum(numbers) / self.size for numbers in by_place]
+
+    def report_failure(self, log: EventLog, status: int, fields: dict[str, Any]) -> None:
+        """Records the failure of a process that ends at once; `fields` of an `error` event."""
+        log.append("error", **fields)
+        log.flush(durable=True)
+
+    def script_ended(self, num_steps: int) -> None:
+        """Tells the other ranks that the script of this one ended."""
+
+    def left_behind(self) -> str | None:
+        """Why a rank that waits for others waits in vain: a script of theirs has ended."""
+        return None
 
     def close(self) -> None:
         """Ends the connection to the other ranks."""

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
 from breakeven.runner.errors import Refused, RunnerError
@@ -44,6 +45,22 @@ LEAVING_SECONDS = 20.0
 """Time limit of a process to end once everything is written."""
 
 
+def only_own_packages() -> None:
+    """Stops a run of another Python from importing Breakeven's own packages: it starts in their
+    folder, which Python 3.10 has no option to leave out."""
+    if OWN_PYTHON_VARIABLE in os.environ:
+        sys.path[:] = [place for place in sys.path if place != os.getcwd()]
+
+
+def function_of(entry: str) -> Callable[..., bool]:
+    """Imports the function that executes a run."""
+    module, _, name = entry.partition(":")
+    function: Callable[..., bool] = getattr(
+        import_module(f"breakeven.runner.worker.{module}"), name
+    )
+    return function
+
+
 def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
     """An error and all errors that led to it."""
     while error is not None:
@@ -67,24 +84,22 @@ def is_disk_full(error: BaseException) -> bool:
     )
 
 
-def show_only(device: str, environment: MutableMapping[str, str]) -> None:
-    """Hides all CUDA devices but `device`, whose number counts the visible ones; torch must not be
+def show_only(devices: Sequence[str], environment: MutableMapping[str, str]) -> None:
+    """Hides all CUDA devices but `devices`, whose numbers count the visible ones; torch must not be
     imported yet."""
-    _, _, number = device.partition(":")
+    numbers = [int(number) for _, _, number in (name.partition(":") for name in devices) if number]
     listed = environment.get(CUDA_VISIBLE)
-    if not number:
-        environment[CUDA_VISIBLE] = ""
-    elif listed is None:
-        environment[CUDA_VISIBLE] = number
-    else:
-        names = listed.split(",")
-        environment[CUDA_VISIBLE] = names[int(number)] if int(number) < len(names) else ""
+    names = [str(number) for number in numbers]
+    if listed is not None:
+        visible = listed.split(",")
+        names = [visible[number] for number in numbers if number < len(visible)]
+    environment[CUDA_VISIBLE] = ",".join(names)
 
 
-def name_of_visible(device: str) -> str:
-    """The device's name in a process that sees no other device."""
+def name_of_visible(device: str, place: int = 0) -> str:
+    """The device's name in a process that sees only the run's own ones; `place` among these."""
     kind, _, number = device.partition(":")
-    return f"{kind}:0" if number else kind
+    return f"{kind}:{place}" if number else kind
 
 
 def check_meanwhile(run: RunDir, refuse: Callable[[Refused], None]) -> Callable[[], None]:
@@ -118,13 +133,15 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     """Sets the environment variables that must be set before torch is imported."""
     experiment = spec.experiment
     usual = max(1, cpu_allowance().default_threads // experiment.ranks_per_node)
+    if experiment.workload.is_own_program and experiment.num_ranks > 1:
+        usual = 1  # as torchrun
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(experiment.cpu_threads or usual)
     for variable, usual_text in USUAL_VARIABLES.items():
         if variable not in experiment.script.names_of_variables:
             os.environ[variable] = usual_text
     if experiment.workload.selects_device:
-        show_only(spec.device, os.environ)
+        show_only(experiment.devices, os.environ)
     # With a separate folder every compilation is cold, whatever other backends have compiled.
     # Only a warm run finds files there: the supervisor has copied them from the cold run.
     if spec.arm.cache == "warm" and not run.compile_cache.exists():

@@ -112,9 +112,15 @@ def make_split(inputs: dict[str, Tensor], labels: Tensor) -> Split:
     return Split(inputs=inputs, labels=labels, num_targets=num_targets)
 
 
+def own_part(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor that ranks share (DTensor); all of any other tensor."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local()
+
+
 def tensor_bytes(tensor: Tensor) -> bytes:
     """The bytes of all elements, of any type, in their order."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    flat = own_part(tensor).detach().cpu().contiguous().reshape(-1)
     return ctypes.string_at(flat.data_ptr(), flat.nbytes)
 
 

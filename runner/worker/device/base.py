@@ -189,6 +189,10 @@ class Device(ABC):
     def synchronize(self) -> None:  # noqa: B027 - the CPU has nothing to wait for
         """Waits until the device is idle."""
 
+    def is_busy(self) -> bool:
+        """Whether the device still computes what this process has asked for."""
+        return False
+
     def seed(self, number: int) -> None:
         """Seeds the generators that models use here: the CPU's and the device's own.
 

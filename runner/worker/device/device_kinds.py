@@ -109,6 +109,9 @@ class CudaDevice(Device):
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
+    def is_busy(self) -> bool:
+        return not torch.cuda.default_stream(self.torch_device).query()
+
     def seed(self, number: int) -> None:
         super().seed(number)
         torch.cuda.default_generators[self.torch_device.index].manual_seed(number)

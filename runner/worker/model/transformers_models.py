@@ -95,12 +95,23 @@ def weights_sha256(model: nn.Module) -> str:
 @torch.no_grad()
 def perturb(model: nn.Module, relative: float, seed: int) -> None:
     """Multiplies every weight by 1 + `relative` x a standard normal random number, drawn on the CPU
-    to be the same on every device."""
+    to be the same on every device and every rank."""
     generator = torch.Generator().manual_seed(seed + 1)
     for parameter in filter(torch.is_floating_point, model.parameters()):
         shape = parameter.shape
         noise = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
-        parameter.mul_((1 + relative * noise).to(parameter))
+        factors = (1 + relative * noise).to(parameter.device, parameter.dtype)
+        parameter.mul_(_shared_alike(factors, parameter))
+
+
+def _shared_alike(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The tensor, which is equal on all ranks, shared among them as they share `like`."""
+    if not hasattr(like, "placements"):
+        return tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def switch_off_dropout(model: nn.Module) -> None:

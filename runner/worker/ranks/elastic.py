@@ -5,7 +5,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import sys
@@ -32,8 +31,9 @@ from breakeven.runner.protocol.meetings import (
 )
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
 from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE
-from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.worker.process import prepare
+from breakeven.runner.worker.ranks.exchange import CONSEQUENCE, Exchange
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -64,14 +64,15 @@ class RankFailure:
 class RankListener:
     """Listens to each rank in a separate thread; the main thread belongs to elastic."""
 
-    def __init__(self, turn_fds: Sequence[int]) -> None:
-        """Sends `turn_fds` to rank 0, then closes them here; they are empty for a run without a
-        supervisor."""
+    def __init__(self, turn_fds: Sequence[int], num_ranks: int) -> None:
+        """Sends `turn_fds`, the pipes from and to the supervisor, to rank 0; they are empty for a
+        run without a supervisor. The ranks of a script exchange values here."""
         self.failures: list[RankFailure] = []
         """Failures in the order of their reports."""
         self.was_abandoned = False
         """Whether rank 0 reported that the supervisor is gone."""
         self._turn_fds = list(turn_fds)
+        self._exchange = Exchange(num_ranks)
         self._folder = tempfile.TemporaryDirectory(prefix="breakeven-")
         self.address = str(Path(self._folder.name) / "ranks")
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -89,6 +90,8 @@ class RankListener:
         self._is_open = False
         self._thread.join()
         self._kill_all()
+        while self._turn_fds:
+            os.close(self._turn_fds.pop())
         self._server.close()
         self._folder.cleanup()
 
@@ -118,6 +121,7 @@ class RankListener:
                         rank, pid = message["rank"], message["pid"]
                         self._pids.add(pid)
                         self._send_turn_fds(connection, rank)
+                        self._exchange.join(rank, connection)
                     else:
                         self._take(rank, message)
             except TimeoutError:
@@ -130,9 +134,10 @@ class RankListener:
     def _send_turn_fds(self, connection: socket.socket, rank: int) -> None:
         fds = self._turn_fds if rank == 0 else []
         socket.send_fds(connection, [b"\n"], fds)
-        for fd in fds:
+        # The second shows the supervisor that the run is alive, also when rank 0 has ended.
+        for fd in fds[:1]:
             os.close(fd)
-        fds.clear()
+        del fds[:1]
 
     def _take(self, rank: int, message: dict[str, Any]) -> None:
         match message.pop("kind"):
@@ -141,6 +146,10 @@ class RankListener:
                 self.close_in_time()
             case "abandoned":
                 self.was_abandoned = True
+            case "value":
+                self._exchange.give(rank, message["value"])
+            case "ended":
+                self._exchange.end(rank, message["steps"])
 
     def _give_up(self, rank: int) -> None:
         """Reports a silent rank; elastic then ends the other ranks."""
@@ -167,15 +176,13 @@ COMING_SECONDS = 600.0
 """Time that several machines wait for each other."""
 TELLING_SECONDS = 3.0
 """Time for another machine to report why it failed."""
-CONSEQUENCE = re.compile(r"[Cc]onnection (closed|reset|refused)|Socket Timeout|NCCL|Broken pipe")
-"""Errors of a rank that follow from the end of other ranks."""
 
 
 def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
     """Runs all ranks to their end, and records failures in the journal."""
     prepare(spec, run)
     pipes = os.environ.pop(TURN_PIPES_VARIABLE, "")
-    listener = RankListener([int(fd) for fd in pipes.split(",") if fd])
+    listener = RankListener([int(fd) for fd in pipes.split(",") if fd], spec.experiment.num_ranks)
     try:
         if spec.experiment.nodes > 1:
             failure = _with_others(run, spec, listener)
@@ -279,7 +286,6 @@ def _stay_on_this_machine() -> None:
 
 
 def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) -> "LaunchConfig":
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
     nodes = 1 if meeting is None else meeting.nodes
@@ -301,13 +307,25 @@ def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) ->
     return LaunchConfig(
         min_nodes=nodes,
         max_nodes=nodes,
-        nproc_per_node=len(spec.experiment.devices),
+        nproc_per_node=spec.experiment.ranks_per_node,
         run_id=spec.run_id,
         max_restarts=0,
         monitor_interval=0.1,
-        logs_specs=DefaultLogsSpecs(log_dir=folder),
+        **_outputs(spec.experiment, folder),
         **where,
     )
+
+
+def _outputs(experiment: ExperimentSpec, folder: str) -> dict[str, Any]:
+    """What ranks print stands in the run's output; of a script, lines of other ranks than rank 0
+    say whose they are, so that those of rank 0 read as usual."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+
+    others = range(1, experiment.num_ranks) if experiment.workload.is_own_program else ()
+    return {
+        "logs_specs": DefaultLogsSpecs(log_dir=folder, tee=dict.fromkeys(others, Std.ALL)),
+        "log_line_prefix_template": "[rank ${rank}] ",
+    }
 
 
 def _first_failure(listener: RankListener, error: "ChildFailedError") -> RankFailure:
@@ -338,6 +356,8 @@ def _record(run: RunDir, spec: RunSpec, failure: RankFailure) -> WorkerExit:
 
     device = spec.experiment.devices[failure.rank % len(spec.experiment.devices)]
     fields = {"traceback": "", "out_of_memory": False, **failure.fields}
+    if spec.experiment.workload.is_own_program and not fields["message"].startswith("rank "):
+        fields["message"] = f"rank {failure.rank}: {fields['message']}"
     sys.stderr.write(f"rank {failure.rank} ({device}): {fields['message']}\n")
     try:
         log = EventLog(run.events_file)
@@ -368,7 +388,7 @@ def main() -> int:
         # Compile caches should not lie on a network drive.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
-        listener = RankListener([])
+        listener = RankListener([], spec.experiment.num_ranks)
         meetings.come(run.run_id, number)
         try:
             failure = run_ranks(run, spec, listener, meeting, number)

@@ -6,9 +6,6 @@ The rank ends when its socket to the run's process closes. Rank 0 gets the turn 
 and shares it.
 """
 
-import contextlib
-import ctypes
-import json
 import os
 import signal
 import socket
@@ -17,68 +14,33 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
 from breakeven.runner.protocol.turns import Turn, TurnTaker
+from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.event_log import EventLog, SilentLog
-from breakeven.runner.worker.process import describe_failure, leave_in_time, loading, status_after
+from breakeven.runner.worker.process import (
+    describe_failure,
+    function_of,
+    leave_in_time,
+    loading,
+    name_of_visible,
+    only_own_packages,
+    status_after,
+)
+from breakeven.runner.worker.ranks.lifeline import Lifeline
 from breakeven.runner.worker.turn_source import Turns, end_abandoned, leave
 
 if TYPE_CHECKING:
     from breakeven.runner.worker.context import RankGroup
+    from breakeven.runner.worker.device.base import Device
 
-BEAT_SECONDS = 1.0
-PR_SET_PDEATHSIG = 1
 STOPPING_SECONDS = 2.0
 """Time for ranks that must stop to reach the end of a block, shorter than for a run on one device,
 because the run's process ends after its ranks."""
-
-
-class Lifeline:
-    """Sends heartbeats from a thread, and kills this process when its listener is gone."""
-
-    def __init__(self, rank: int, address: str) -> None:
-        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection.connect(address)
-        self._lock = threading.Lock()
-        self._is_open = True
-        _die_with_parent()
-        self.send("hello", rank=rank, pid=os.getpid())
-        _, self.turn_fds, *_ = socket.recv_fds(self._connection, 1, 2)
-        """Descriptors of the turn pipes, only for rank 0 of a supervised run."""
-        threading.Thread(target=self._beat, name="beats", daemon=True).start()
-        threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
-
-    def send(self, kind: str, **fields: Any) -> None:
-        """Sends a message to the run's process; does nothing if this process is gone."""
-        data = json.dumps({"kind": kind, **fields}).encode() + b"\n"
-        with self._lock, contextlib.suppress(OSError):
-            self._connection.sendall(data)
-
-    def close(self) -> None:
-        """Stops the heartbeats; this process continues even when the listener is gone."""
-        self._is_open = False
-
-    def _beat(self) -> None:
-        while self._is_open:
-            time.sleep(BEAT_SECONDS)
-            self.send("beat")
-
-    def _watch(self) -> None:
-        with contextlib.suppress(OSError):
-            while self._connection.recv(1):
-                pass
-        if self._is_open:
-            os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _die_with_parent() -> None:
-    """Makes Linux kill this process with its parent, even a stopped one, which could not exit."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Termination:
@@ -139,6 +101,7 @@ class SharedTurns(Turns):
 
 
 def main() -> int:
+    only_own_packages()
     run = RunDir(Path(sys.argv[1]))
     rank = int(os.environ["RANK"])
     lifeline = Lifeline(rank, sys.argv[2])
@@ -170,17 +133,27 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
         source = TurnTaker(read_fd, write_fd, abandoned)
     spec = placed(spec_in_use(run), os.environ)
     with loading():
-        from breakeven.runner.worker.context import DistributedGroup
-        from breakeven.runner.worker.device.device_kinds import open_device
-        from breakeven.runner.worker.session import run_session
-
-    place = spec.experiment.devices[int(os.environ["LOCAL_RANK"])]
-    device = open_device(place)
-    group = DistributedGroup(device, *sys.argv[3:])
+        work = function_of(spec.experiment.entry)
+    device, group = _device_and_group(spec, lifeline)
     turns = SharedTurns(group, source, termination, log)
-    finished = run_session(run, spec, log, turns, device, group)
+    finished = work(run, spec, log, turns, device, group)
     group.close()
     return finished
+
+
+def _device_and_group(spec: RunSpec, lifeline: Lifeline) -> "tuple[Device, RankGroup]":
+    from breakeven.runner.worker.context import DistributedGroup
+    from breakeven.runner.worker.device.device_kinds import open_device
+    from breakeven.runner.worker.ranks.script_group import ScriptGroup
+
+    place = int(os.environ["LOCAL_RANK"])
+    name = spec.experiment.devices[place]
+    if not spec.experiment.workload.is_own_program:
+        device = open_device(name)
+        return device, DistributedGroup(device, *sys.argv[3:])
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    group = ScriptGroup(rank, size, lifeline)
+    return open_device(name_of_visible(name, place)), group
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import faulthandler
 import importlib.util
 import os
 import pkgutil
+import re
 import runpy
 import shutil
 import sys
@@ -28,28 +29,38 @@ from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.texts import first_few
-from breakeven.runner.worker.compiler.compile_with_backend import explained
-from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.compiler.compile_with_backend import explained, set_ddp_mode
+from breakeven.runner.worker.context import ALONE, RankGroup, RunContext, on_rank_0
+from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.device_kinds import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.random_state import seed_all
+from breakeven.runner.worker.ranks.exchange import CONSEQUENCE
 from breakeven.runner.worker.script.loaders import forced_loader_workers
 from breakeven.runner.worker.script.script_checkpoints import ScriptCheckpoints, read_earlier
 from breakeven.runner.worker.script.script_optimizers import forced_optimizer_form
 from breakeven.runner.worker.script.script_session import EndOfScript, ScriptSession
+from breakeven.runner.worker.script.spawned import started_ranks
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.script.workplaces import Workplace, workplace_of
 from breakeven.runner.worker.session import record_environment
 from breakeven.runner.worker.turn_source import Turns
 
 LOOK_SECONDS = 1.0
+LATER_SECONDS = 5.0
+"""Time after its patience until a rank ends that waits for other ranks; without patience, if the
+script of another rank has ended."""
+PATIENCE_OF_RANKS = 540.0
+"""Longest patience on GPUs: after 600 seconds NCCL ends a rank that only waits."""
 TOO_LONG = (
     "no step for {patience:g} s: the script neither compiled nor waited for its turn. If it trains "
     "meanwhile, say where a step ends, with breakeven.step(loss) behind optimizer.step(); if it "
     "needs so long, raise it by --set script.patience_seconds=SECONDS. Where it was stands in the "
     "output"
 )
+WAITING_CODE = re.compile(r"[/\\]torch[/\\](autograd|distributed)[/\\](?!elastic)")
+"""Paths of the files of torch in which ranks wait for each other."""
 Attach = Callable[[ModuleType, Any], None]
 """Patches a module, the first argument, to inform a session, the second."""
 NO_INPUT = "A run has no standard input: give the script its answers as arguments"
@@ -60,17 +71,30 @@ NOT_INSTALLED = (
 
 
 @contextmanager
-def watchdog(session: ScriptSession, patience: float, log: EventLog) -> Iterator[None]:
-    """Ends a script that makes no step for `patience` seconds; checks once a second."""
+def watchdog(session: ScriptSession, patience: float, context: RunContext) -> Iterator[None]:
+    """Ends a script that makes no step for `patience` seconds; checks once a second. Of several
+    ranks, those that only wait for others end later, so that the rank that hangs is named."""
     over = threading.Event()
+    group, device = context.group, context.device
+    if group.size > 1 and device.works_by_itself:
+        patience = min(patience, PATIENCE_OF_RANKS)
+
+    def why_stuck(waited: float) -> str | None:
+        waits = group.size > 1 and waits_for_ranks(device)
+        if waits and waited > LATER_SECONDS and group.left_behind():
+            return group.left_behind()
+        too_long = patience + (LATER_SECONDS if waits else 0)
+        return TOO_LONG.format(patience=patience) if waited > too_long else None
 
     def watch() -> None:
         seen, since = -1, time.monotonic()
         while not over.wait(LOOK_SECONDS):
             if session.num_steps != seen or session.is_excused:
                 seen, since = session.num_steps, time.monotonic()
-            elif time.monotonic() - since > patience:
-                _end_stuck(TOO_LONG.format(patience=patience), log)
+                continue
+            message = why_stuck(time.monotonic() - since)
+            if message is not None:
+                _end_stuck(message, context)
 
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
     try:
@@ -79,13 +103,27 @@ def watchdog(session: ScriptSession, patience: float, log: EventLog) -> Iterator
         over.set()
 
 
-def _end_stuck(message: str, log: EventLog) -> None:
+def waits_for_ranks(device: Device) -> bool:
+    """Whether the main thread is in a collective, or in a backward pass, which has some, or its
+    device is busy: all that a rank does if another one is missing."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        if WAITING_CODE.search(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return device.is_busy()
+
+
+def _end_stuck(message: str, context: RunContext) -> None:
     faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
     sys.stderr.write(message + "\n")
-    log.append(
-        "error", error="WorkloadError", message=message, traceback=message, out_of_memory=False
-    )
-    log.flush(durable=True)
+    fields = {
+        "error": "WorkloadError",
+        "message": message,
+        "traceback": message,
+        "out_of_memory": False,
+    }
+    context.group.report_failure(context.log, WorkerExit.FAILED, fields)
     os._exit(WorkerExit.FAILED)
 
 
@@ -125,32 +163,48 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: Turns) -> bool:
-    """Runs a script from the specification to the last event; False if it was stopped."""
+def run_script(
+    run: RunDir,
+    spec: RunSpec,
+    log: EventLog,
+    turns: Turns,
+    device: Device | None = None,
+    group: RankGroup = ALONE,
+) -> bool:
+    """Runs a script from the specification to the last event; False if it was stopped.
+
+    One of several ranks passes its `device` and the `group` of all.
+    """
     experiment = spec.experiment
     earlier = read_earlier(run)
     log.enter("preparing")
-    device = open_device(name_of_visible(spec.device))
+    device = device or open_device(name_of_visible(spec.device))
     if experiment.settings == "harness" or spec.arm.tf32:
         device.allow_tf32(True)
     device.reduce_math_attention(spec.arm.math_attention == "reduced")
-    context = RunContext(spec, run, device, log)
+    set_ddp_mode(spec.arm)
+    context = RunContext(spec, run, device, log, group)
     record_environment(context)
     session = ScriptSession(context, turns, earlier)
     workplace = workplace_of(experiment)
-    if ScriptCheckpoints(run, log).latest() is None:
-        # An interrupted attempt or a foreign run folder may have left modules there, which would
-        # replace others.
-        shutil.rmtree(context.workplace, ignore_errors=True)
-    linked = workplace.make(context.workplace)
-    if linked:
-        session.workload.notes.append(
-            f"Linked into each run's folder, not copied: {first_few(linked, 5)}."
-        )
-    with watchdog(session, experiment.script.patience_seconds, log):
+
+    def set_up() -> None:
+        if ScriptCheckpoints(run, log).latest() is None:
+            # An interrupted attempt or a foreign run folder may have left modules there, which
+            # would replace others.
+            shutil.rmtree(context.workplace, ignore_errors=True)
+        linked = workplace.make(context.workplace)
+        if linked:
+            session.workload.notes.append(
+                f"Linked into each run's folder, not copied: {first_few(linked, 5)}."
+            )
+
+    on_rank_0(group, set_up)
+    with watchdog(session, experiment.script.patience_seconds, context):
         _execute_to_the_end(workplace, context, session)
     finished = session.finish()
-    if (finished or not run.has_checkpoint) and not context.adds_rounds:
+    group.gather(None)  # All ranks have ended their work in the folder.
+    if group.rank == 0 and (finished or not run.has_checkpoint) and not context.adds_rounds:
         workplace.tidy(run.workplace)
     return finished
 
@@ -160,14 +214,26 @@ def _execute_to_the_end(workplace: Workplace, context: RunContext, session: Scri
     process = os.getpid()
     try:
         _execute(workplace, context, session)
-    except Exception:
+    except Exception as error:
         if os.getpid() != process:
             os._exit(1)
+        if (message := _left_behind(error, context.group)) is not None:
+            raise WorkloadError(message) from error
         with suppress(Exception):  # the device may have failed, too; the script's error counts
-            session.end_block()
+            if context.group.size == 1:  # else other ranks may never come to the end of the block
+                session.end_block()
         raise
     if os.getpid() != process:
         os._exit(0)
+    context.group.script_ended(session.num_steps)
+
+
+def _left_behind(error: Exception, group: RankGroup) -> str | None:
+    """Why a rank fails by an error that only says that others are gone."""
+    if group.size == 1 or not CONSEQUENCE.search(str(error)):
+        return None
+    time.sleep(LOOK_SECONDS)  # The end of another rank's script may be told a little later.
+    return group.left_behind()
 
 
 def _execute(workplace: Workplace, context: RunContext, session: ScriptSession) -> None:
@@ -189,6 +255,7 @@ def _execute(workplace: Workplace, context: RunContext, session: ScriptSession) 
             session.loaders.watching(),
             session.detector.listening(),
             session.models.looking(),
+            started_ranks(context.group),
             session.clock.replacing_time_functions(),
             after_import(TRAINERS, session),
         ):

@@ -9,9 +9,11 @@ from contextlib import suppress
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.context import RankGroup
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.clock import ScriptClock
 from breakeven.runner.worker.script.loaders import paused_processes
+from breakeven.runner.worker.script.recorded_inputs import RecordedInputs
 from breakeven.runner.worker.script.script_workload import ScriptWorkload
 from breakeven.runner.worker.training.block_timer import BlockTimer, NoMoreSteps
 from breakeven.runner.worker.training.blocks import Block
@@ -41,8 +43,10 @@ class ScriptBlocks:
         profiler: StepProfiler,
         log: EventLog,
         clock: ScriptClock,
+        inputs: RecordedInputs,
+        group: RankGroup,
     ) -> None:
-        self._clock = clock
+        self._clock, self._inputs, self._group = clock, inputs, group
         self._experiment = experiment
         self._workload = workload
         self._turns = turns
@@ -127,12 +131,14 @@ class ScriptBlocks:
         while (turn := self._wait()) is not None:
             if number == BLOCKS_BEFORE_PROFILE:
                 self._workload.write()
-            if self._profiles(number):
+            is_profiled, length = self._group.share((self._profiles(number), self._block_steps()))
+            if is_profiled:
                 yield from self._profiled_block(turn)
             else:
                 is_early = number < self._experiment.speed.warm_up_blocks
                 warm_up = is_early and self._experiment.kind.has_candidates
-                yield from self._block(turn, self._block_steps(), warm_up=warm_up)
+                yield from self._block(turn, length, warm_up=warm_up)
+            self._inputs.write()
             self.ending, self._most_steps = turn.last, turn.block_steps
             if self._stops() or turn.last is not None:
                 return

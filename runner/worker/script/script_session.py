@@ -32,6 +32,7 @@ from breakeven.runner.worker.script.detected_steps import (
     marks_steps,
 )
 from breakeven.runner.worker.script.loaders import LoaderClock
+from breakeven.runner.worker.script.recorded_inputs import RecordedInputs
 from breakeven.runner.worker.script.script_blocks import ScriptBlocks
 from breakeven.runner.worker.script.script_checkpoints import (
     EarlierAttempts,
@@ -94,13 +95,16 @@ class ScriptSession:
     def __init__(self, context: RunContext, turns: Turns, earlier: EarlierAttempts | None) -> None:
         self._experiment, self._arm = context.experiment, context.arm
         self._adds_rounds = context.adds_rounds
-        self._device, self._log = context.device, context.log
+        self._may_resume = not self._adds_rounds and context.group.size == 1
+        """Whether a later attempt may resume from a checkpoint: no training that has finished, and
+        none of several ranks, of which each would need one."""
+        self._device, self._log, self._group = context.device, context.log, context.group
         self._workplace = context.workplace
         self._turns = turns
         self._values: list[OwnValue] = []
         self.observer = CompileObserver(self._log, context.workplace)
         self._recorder = BlockRecorder(
-            self._log, values=self._values, with_steps=not self._adds_rounds
+            self._log, values=self._values, group=self._group, with_steps=not self._adds_rounds
         )
         self._timer = BlockTimer(context, self.observer, self._recorder)
         self._profiler = StepProfiler(context, self.observer)
@@ -117,6 +121,7 @@ class ScriptSession:
             self.optimizers, self._experiment.script.compiles, self._looks_for_models, self._found
         )
         self.workload = ScriptWorkload(context, self.compiler.calls, self.clock.places)
+        self._inputs = RecordedInputs(self._log, self._group)
         self._blocks = ScriptBlocks(
             self._experiment,
             self.workload,
@@ -125,6 +130,8 @@ class ScriptSession:
             self._profiler,
             self._log,
             self.clock,
+            self._inputs,
+            self._group,
         )
         self._checkpoints = ScriptCheckpoints(context.run, self._log)
         self.resuming = Resuming(self._checkpoints, self._device, self._blocks, earlier)
@@ -158,7 +165,8 @@ class ScriptSession:
         """Whether the script has a reason to make no step: it waits for its turn, compiles,
         evaluates, or has made its last step."""
         is_busy = self._is_evaluating or self.observer.is_compiling
-        return self._blocks.is_waiting or is_busy or self._blocks.is_over
+        is_waiting = self._blocks.is_waiting or self._group.is_waiting
+        return is_waiting or is_busy or self._blocks.is_over
 
     # Calls of the script.
 
@@ -188,6 +196,7 @@ class ScriptSession:
         if not self._blocks.is_begun:
             libraries = ", ".join(sorted(self.compiler.of_libraries))
             raise WorkloadError(BY_LIBRARY.format(libraries) if libraries else NOTHING_COMPILED)
+        samples, tokens = self.workload.of_all_ranks(samples), self.workload.of_all_ranks(tokens)
         self._end_counting(samples, tokens)
         self.evaluate(False)
         if not self._blocks.is_over:
@@ -244,10 +253,10 @@ class ScriptSession:
     def save(self, state: Any, file: Any) -> None:
         with self._at_checkpoint():
             path = _absolute(file)
-            if self._blocks.is_begun and not self._adds_rounds:
+            if self._blocks.is_begun and self._may_resume:
                 random = random_state(self._device)
                 self._checkpoints.write(state, self.num_steps, path, random)
-            else:  # useless for resuming: before the first step, or the training has finished
+            else:  # useless for resuming, as before the first step
                 torch.save(state, path)
 
     def load(self, file: Any, arguments: dict[str, Any]) -> Any:
@@ -334,7 +343,7 @@ class ScriptSession:
             self._checkpoints.forget(path)
             since = time.perf_counter()
             yield
-            is_useful = is_whole and not self._adds_rounds
+            is_useful = is_whole and self._may_resume
             if is_useful and step == self.num_steps > 0 and path.exists():
                 random = random_state(self._device)
                 saved = SavedCheckpoint(step=step, by=name, path=path, random=random)
@@ -344,9 +353,10 @@ class ScriptSession:
     def _at_checkpoint(self) -> Iterator[None]:
         """Writes all rows of earlier steps to the disk first; excludes the time from steps."""
         self.evaluate(False)
-        self._blocks.end_block()
-        self._recorder.write_values()
-        self._log.flush(durable=True)
+        if self._group.size == 1:  # other ranks may save nothing
+            self._blocks.end_block()
+            self._recorder.write_values()
+            self._log.flush(durable=True)
         yield
         self._leave_out()
 
@@ -430,7 +440,8 @@ class ScriptSession:
             if self._results.is_following:
                 self.workload.perturb_state([inputs.tensors[place] for place in state])
         settings = self.optimizers.settings()
-        self._log.append("inputs", step=self.num_steps, random=random, settings=settings, **hashes)
+        row = {"step": self.num_steps, "random": random, "settings": settings, **hashes}
+        self._inputs.add(row)
         if self._arm.backend is None:
             self._results.begin_step()
         self._timer.resume()

@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -28,11 +28,13 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.experiments.added_rounds import require_same_work
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.data.splits import tensor_bytes
+from breakeven.runner.worker.data.splits import own_part, tensor_bytes
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
 
-KNOWN_NAMESPACES = ("aten", "prim", "prims", "profiler")
+COLLECTIVES = ("c10d", "_c10d_functional", "fsdp")
+"""Namespaces of operations that only send and receive."""
+KNOWN_NAMESPACES = ("aten", "prim", "prims", "profiler", *COLLECTIVES)
 """Other namespaces hold a library's own kernels, whose operations are unknown."""
 HEAVY = {
     "mm",
@@ -79,8 +81,8 @@ FROM_FIRST_ATTEMPT = (
 )
 """Fields that later attempts copy from the first."""
 SEVERAL_PROCESSES = (
-    "the script trains with {} processes together, and only one of them is measured. Start it "
-    "with one process"
+    "the script trains with {} processes together, of which Breakeven started {}. Have it start "
+    "them: breakeven run torchrun --nproc-per-node {} {}"
 )
 MAX_DEPTH = 8
 """Levels of nesting within a batch."""
@@ -145,9 +147,14 @@ def hash_inputs(arguments: object) -> Inputs | None:
     return inputs if has_tensor else None
 
 
+def _joined(hashes: Sequence[str | None]) -> str | None:
+    """The hashes of all ranks, in their order; the common one if they are equal."""
+    return "-".join(map(str, hashes)) if len(set(hashes)) > 1 else hashes[0]
+
+
 def _rough(tensor: Tensor) -> list[float]:
     """Root mean square, mean, and two sums with wave weights, which depend on the order."""
-    flat = tensor.detach().reshape(-1).float()
+    flat = own_part(tensor).detach().reshape(-1).float()
     if not len(flat):
         return []
     places = torch.arange(len(flat), device=flat.device)
@@ -299,6 +306,8 @@ class StepFlops(TorchDispatchMode):
             query, key, value = args[1:4] if is_backward else args[:3]
             self._total += _attention(query, key, value) * (2 if is_backward else 1)
         elif packet in flop_registry:
+            if any(hasattr(argument, "placements") for argument in args):
+                self.uncounted.add(f"{name} of tensors that ranks share")
             self._total += flop_registry[packet](*args, **kwargs, out_val=result)
         elif _is_heavy(func, name):
             self.uncounted.add(name)
@@ -354,7 +363,9 @@ class ScriptWorkload:
         places where the script reads the clock. The running script adds to both."""
         self._experiment, self._arm = context.experiment, context.arm
         self._device, self._log = context.device, context.log
-        self._context = context
+        self._context, self._group = context, context.group
+        self._num_parts = 1
+        """Number of parts of each batch: ranks that were given equal arguments share a part."""
         self._num_threads = torch.get_num_threads()
         self._compile_calls, self._clock_reads = compile_calls, clock_reads
         self._known: dict[str, Any] = {}
@@ -374,12 +385,15 @@ class ScriptWorkload:
         self._check(models)
         parameters = {p for model in models for p in model.parameters()}
         hashes, inputs = [weights_sha256(model) for model in models], hash_inputs(arguments)
+        own = ("-".join(hashes) or None, inputs and inputs.whole_sha256)
+        weights, data = zip(*self._group.gather(own), strict=True)
+        self._num_parts = len(set(data))
         self._known = {
             "task": SCRIPT_TASK,
             "num_parameters": sum(p.numel() for p in parameters) or None,
             "block_steps": self._experiment.block_steps,
-            "weights_sha256": "-".join(hashes) or None,
-            "data_sha256": inputs and inputs.whole_sha256,
+            "weights_sha256": _joined(weights),
+            "data_sha256": _joined(data),
             "code_sha256": code_sha256(self._context.workplace),
         }
         if self._context.adds_rounds:
@@ -409,6 +423,10 @@ class ScriptWorkload:
         self.notes[:0] = [note for note in recorded.get("notes") or () if note not in self.notes]
         self.write()
 
+    def of_all_ranks(self, count: int | None) -> int | None:
+        """The samples or tokens that all ranks took in a step in which this one took `count`."""
+        return None if count is None else count * self._num_parts
+
     def count(self, samples: int | None, tokens: int | None) -> None:
         """Adds the samples and tokens of a step; None if unknown."""
         for name, count in (("samples", samples), ("tokens", tokens)):
@@ -428,7 +446,8 @@ class ScriptWorkload:
             return  # The journal keeps what the finished training recorded.
         means = {name: round(sum(n) / len(n)) for name, n in self._counts.items() if n}
         if self._flops is not None:
-            self._known["flops_per_step"] = self._flops["flops"] * self._relative_step_size(means)
+            flops = self._flops["flops"] * self._group.size
+            self._known["flops_per_step"] = flops * self._relative_step_size(means)
         self._log.append(
             "workload",
             **self._known,
@@ -468,9 +487,10 @@ class ScriptWorkload:
             )
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
-            processes = distributed.get_world_size()
-            if processes > 1:
-                raise WorkloadError(SEVERAL_PROCESSES.format(processes))
+            processes, known = distributed.get_world_size(), self._group.size
+            if processes > known:
+                name = Path(self._experiment.model.script or "").name
+                raise WorkloadError(SEVERAL_PROCESSES.format(processes, known, processes, name))
         wanted = self._device.torch_device.type
         for parameter in (p for model in models for p in model.parameters()):
             if parameter.device.type != wanted:

@@ -78,9 +78,10 @@ class BlockRecorder:
         self._values = [] if values is None else values
 
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
+        losses = self._group.averaged(_read(steps.losses))
         if not len(steps):
             return
-        rows = self._rows(block, steps, cost) if self._with_steps else []
+        rows = self._rows(block, steps, losses, cost) if self._with_steps else []
         self._write_ranks(block, turn, cost)
         self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
         self._log.append(
@@ -122,11 +123,13 @@ class BlockRecorder:
             self._log.append("value", step=step, name=name, value=float(value))
         self._values.clear()
 
-    def _rows(self, block: Block, steps: Steps, cost: BlockCost) -> list[dict[str, Any]]:
+    def _rows(
+        self, block: Block, steps: Steps, losses: list[Any], cost: BlockCost
+    ) -> list[dict[str, Any]]:
         """The fields of the steps' events."""
         unknown = [None] * len(steps)
         columns = zip(
-            self._group.averaged(_read(steps.losses)) or unknown,
+            losses or unknown,
             cost.seconds,
             steps.compiled,
             [None if rate is None else float(rate) for rate in steps.learning_rates] or unknown,

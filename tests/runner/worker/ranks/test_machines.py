@@ -75,7 +75,7 @@ def test_what_is_missing_is_said_when_nobody_comes(
 ) -> None:
     monkeypatch.setattr(elastic, "COMING_SECONDS", 0.2)
     (folder,) = find_experiment(data_dir, submit(data_dir, over_two())).runs
-    listener = RankListener([])
+    listener = RankListener([], 2)
     failure = elastic._with_others(folder, folder.read_spec(), listener)
     listener.close()
     assert failure is not None and failure.status == WorkerExit.FAILED

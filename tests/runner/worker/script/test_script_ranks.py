@@ -1,0 +1,269 @@
+"""A script on several ranks makes one run: one journal, and the losses that torchrun gives; when a
+rank fails, hangs or makes fewer steps, the run ends and names it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from breakeven.runner.checks.allowed_code import CODE_VARIABLE
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.protocol.events import read_events
+from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.meetings import free_port
+from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec, ScriptSpec
+from breakeven.runner.worker.model.transformers_models import perturb
+from breakeven.runner.worker.ranks.elastic import RankListener
+from tests.helpers.loop import of_kind
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
+from tests.runner.worker.forked import _work, start, work_on
+from tests.runner.worker.ranks.test_endings import processes
+from tests.runner.worker.script.scripts import experiment
+from tests.runner.worker.script.scripts import run as run_here
+
+pytestmark = pytest.mark.heavy
+SCRIPT = """
+import os, signal, sys, time
+import torch
+import torch.distributed as dist
+from torch import nn
+import breakeven
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, points):
+        return self.layer(points)
+
+how, steps = sys.argv[1], 10
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+if how == "fsdp":
+    from torch.distributed.fsdp import fully_shard
+    model = Net()
+    fully_shard(model)
+else:
+    model = nn.parallel.DistributedDataParallel(Net())
+model = breakeven.compile(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+numbers = torch.Generator().manual_seed(rank)
+losses = []
+print(f"rank {rank} begins", flush=True)
+for step in range(steps - ("fewer" in how and rank == 1)):
+    if step == 3 and rank == 1 and how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == 3 and rank == 1 and how == "hangs":
+        time.sleep(1000)
+    points = torch.randn(6, 4, generator=numbers)
+    with model.no_sync() if "alone" in how else torch.enable_grad():
+        loss = nn.functional.cross_entropy(model(points), (points[:, 0] > 0).long())
+        loss.backward()
+    if step == 0 and how == "fsdp":
+        print("weights", [parameter.full_tensor().tolist() for parameter in model.parameters()])
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+    breakeven.step(loss, samples=6)
+print(f"rank {rank} has {losses}")
+dist.destroy_process_group()
+"""
+
+
+SPAWNS = """
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import breakeven
+
+def train(rank, size):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "1"
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+    model = breakeven.compile(torch.nn.Linear(2, 1))
+    for step in range(2):
+        loss = model(torch.ones(1, 2)).sum() * 0 + rank
+        dist.all_reduce(loss.detach().clone())
+        breakeven.step(loss)
+
+if __name__ == "__main__":
+    mp.spawn(train, args=(2,), nprocs=2)
+"""
+
+
+def run_spec(folder: Path, how: str, label: str = "baseline", **changes: Any) -> RunSpec:
+    project = folder / "project"
+    project.mkdir(parents=True, exist_ok=True)
+    (project / "train.py").write_text(SPAWNS if how == "spawns" else SCRIPT)
+    script = ScriptSpec(arguments=(how,), ranks=2, **changes)
+    spec = experiment(project / "train.py", devices=("cpu", "cpu"), script=script)
+    (arm,) = (arm for arm in spec.arms if arm.label == label)
+    return RunSpec(experiment_id="x", experiment=spec, arm=arm)
+
+
+def place(folder: Path, spec: RunSpec) -> RunDir:
+    run = RunDir(folder / spec.run_id)
+    run.write_spec(spec)
+    return run
+
+
+def train(folder: Path, how: str, label: str = "baseline") -> tuple[RunDir, RankListener]:
+    """Both ranks, as torchrun's agent would start them."""
+    run = place(folder, run_spec(folder, how, label))
+    listener = RankListener([], 2)
+    shared = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+        CODE_VARIABLE: str(folder),
+    }
+    ranks = [
+        start(
+            run.output_file,
+            be_rank,
+            str(run.path),
+            listener.address,
+            RANK=name,
+            LOCAL_RANK=name,
+            **shared,
+        )
+        for name in ("0", "1")
+    ]
+    for rank in ranks:
+        rank.join(PATIENCE_SECONDS)
+    listener.close()
+    return run, listener
+
+
+def be_rank(folder: str, address: str) -> int:
+    """What `python -m breakeven.runner.worker.ranks.rank` does."""
+    from breakeven.runner.worker.ranks import rank
+
+    os.setsid()  # A rank that loses its run ends its whole session.
+    sys.argv = ["rank", folder, address]
+    return rank.main()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
+    """The losses of each rank under torchrun, without Breakeven."""
+    folder = tmp_path_factory.mktemp("alone")
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *command, str(script), "usual"],
+        env={**os.environ, "TORCHDYNAMO_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
+    )
+    said = sorted(line for line in done.stdout.splitlines() if " has " in line)
+    return [json.loads(line.partition(" has ")[2]) for line in said]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    run, listener = train(tmp_path_factory.mktemp("trained"), "usual")
+    assert not listener.failures, run.log_tail()
+    return run
+
+
+def test_the_losses_are_those_of_torchrun_and_of_all_ranks(
+    alone: list[list[float]], trained: RunDir
+) -> None:
+    events, _ = read_events(trained.events_file)
+    means = [sum(losses) / 2 for losses in zip(*alone, strict=True)]
+    assert [event["loss"] for event in of_kind(events, "step")] == means
+    assert len(means) == 10 and alone[0] != alone[1]
+
+
+def test_the_journal_has_each_rank_of_each_block_and_the_samples_of_both(trained: RunDir) -> None:
+    events, _ = read_events(trained.events_file)
+    blocks = of_kind(events, "block")
+    assert [block["num_steps"] for block in blocks] == [4, 4, 2]
+    assert [block["samples"] for block in blocks] == [48, 48, 24]
+    rows = [(row["first_step"], row["rank"]) for row in of_kind(events, "rank_block")]
+    assert rows == [(0, 0), (0, 1), (4, 0), (4, 1), (8, 0), (8, 1)]
+    inputs = of_kind(events, "inputs")[0]
+    assert len(inputs["floats"]) == 2 and inputs["floats"][0] != inputs["floats"][1]
+
+
+def test_ranks_that_share_weights_are_perturbed_as_a_model_of_one_is(tmp_path: Path) -> None:
+    run, listener = train(tmp_path, "fsdp", "control")
+    assert not listener.failures, run.log_tail()
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 2)
+    spec = run.read_spec()
+    seed = spec.experiment.training.seed + spec.arm.perturbation_seed
+    perturb(layer, spec.arm.perturbation, seed)
+    weights = [parameter.tolist() for parameter in layer.parameters()]
+    said = [line for line in run.log_tail().splitlines() if line.startswith("weights ")]
+    assert [json.loads(line.removeprefix("weights ")) for line in said] == [weights, weights]
+
+
+def test_a_rank_with_fewer_steps_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    _, listener = train(tmp_path, "fewer")
+    (message, *_) = (str(failure.fields["message"]) for failure in listener.failures)
+    assert "rank 1 ended its script after 9 steps, and rank 0 waits for it" in message
+
+
+def test_ranks_that_do_not_need_each_other_must_make_as_many_steps(tmp_path: Path) -> None:
+    _, listener = train(tmp_path, "fewer alone")
+    (message, *_) = (str(failure.fields["message"]) for failure in listener.failures)
+    assert "rank 1 made 1 steps in a block in which rank 0 made 2" in message
+
+
+def test_processes_that_a_script_starts_itself_are_its_ranks(tmp_path: Path) -> None:
+    """Also if they name a port at which nobody can meet."""
+    run, listener = train(tmp_path, "spawns")
+    assert not listener.failures, run.log_tail()
+    events, _ = read_events(run.events_file)
+    assert [event["loss"] for event in of_kind(events, "step")] == [0.5, 0.5]
+
+
+def test_a_script_of_one_rank_that_starts_two_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"--set script\.ranks=2"):
+        run_here(tmp_path, SPAWNS)
+
+
+def test_a_rank_that_is_killed_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    run = place(tmp_path, run_spec(tmp_path, "killed"))
+    assert work_on(run, **{CODE_VARIABLE: str(tmp_path)}) == WorkerExit.RANK_LOST
+    (error,) = of_kind(read_events(run.events_file)[0], "error")
+    assert "rank 1: ended by signal SIGKILL" in error["message"]
+    assert "[rank 1] rank 1 begins" in run.log_tail()  # What it printed is not lost.
+    assert not processes(str(run.path))
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_named_and_not_the_one_that_waits_for_it(tmp_path: Path) -> None:
+    run = place(tmp_path, run_spec(tmp_path, "hangs", patience_seconds=8.0))
+    assert work_on(run, **{CODE_VARIABLE: str(tmp_path)}) == WorkerExit.FAILED
+    (error,) = of_kind(read_events(run.events_file)[0], "error")
+    assert error["message"].startswith("rank 1: no step for 8 s")
+    assert not processes(str(run.path))
+
+
+@pytest.mark.slow
+def test_a_stop_ends_all_ranks(tmp_path: Path) -> None:
+    run = place(tmp_path, run_spec(tmp_path, "hangs"))
+    process = start(run.output_file, _work, str(run.path), **{CODE_VARIABLE: str(tmp_path)})
+    wait_until(lambda: run.log_tail().count("begins") == 2)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGTERM)
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode == WorkerExit.CANCELLED
+    assert not processes(str(run.path))
