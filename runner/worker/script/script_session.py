@@ -300,10 +300,10 @@ class ScriptSession:
 
     def _note_what_was_found(self, step: DetectedStep) -> None:
         self._charted = next(iter(step.passes), "")
-        found = self.workload.found
-        found.step_ends = self.detector.describe(self._found_models)
-        found.loss_at = self._charted or None
-        found.guesses = [
+        findings = self.workload.findings
+        findings.step_ends = self.detector.describe(self._found_models)
+        findings.loss_at = self._charted or None
+        findings.guesses = [
             name
             for name in ("samples", "tokens")
             if any(getattr(passes, name) for passes in step.passes.values())
@@ -316,7 +316,7 @@ class ScriptSession:
         """Compiles a model that the script trains."""
         self.compiler.compile_in_place(module, {})
         self._found_models.append(module)
-        self.workload.found.models.append(describe_class(module))
+        self.workload.findings.models.append(describe_class(module))
         if self._blocks.is_begun and not has_lazy_weights(module):
             self.workload.add_model(module)
 

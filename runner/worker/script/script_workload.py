@@ -375,7 +375,7 @@ class ScriptWorkload:
         """Number of steps that the script will make; 0 if unknown."""
         self._perturbs_state = False
         self.notes: list[str] = []
-        self.found = FoundInScript()
+        self.findings = FoundInScript()
         self.fixed: dict[str, str] = {}
         """Why no arm can change a setting, by its name."""
 
@@ -458,7 +458,7 @@ class ScriptWorkload:
             clock_reads=self._clock_reads,
             notes=[
                 *self.notes,
-                *self.found.sentences(),
+                *self.findings.sentences(),
                 *(self.fixed.values() if self._experiment.kind.has_candidates else ()),
                 *(
                     f"{place} calls torch.compile"
