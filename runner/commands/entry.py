@@ -16,7 +16,7 @@ from breakeven.runner.texts import printable
 BAD_INPUT = 2
 COMMANDS = {
     "measure": {
-        "run": "compare backends on your own training: write it before the command",
+        "run": "compare backends on your own training: put it before the command",
         "compare": "compare backends on a model and data that options name",
         "tune": "find the fastest way to train for a planned length",
         "investigate": "find why a run failed, learns something else, or is slower",

@@ -115,7 +115,7 @@ def _met(series: Series, condition: Condition, within: int) -> str | None:
 
 
 def _met_by_newest(newest: Point | Failure, condition: Condition) -> str | None:
-    if condition.name == "failed" and isinstance(newest, Failure):
+    if condition.name == "failed" and isinstance(newest, Failure) and newest.parity != "broken":
         return failure_text(newest)
     if condition.name == "parity" and newest.parity == "broken":
         return f"its newest experiment ({newest.experiment_id}) breaks parity"

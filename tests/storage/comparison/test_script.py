@@ -272,10 +272,11 @@ def test_rounds_of_different_amounts_are_not_compared(data_dir: DataDir) -> None
     run = Recording(data_dir.runs, "inductor", SPEC).claim().start(num_steps=80)
     for number, size in enumerate([*alike, 54, 54, 54, 54]):
         seconds = 0.1 if number < 10 else 0.03
-        run.block([seconds] * 10, [1.0] * 10, samples=10 * (size or 0))
+        run.block([seconds] * 10, [2.0 - 0.1 * number] * 10, samples=10 * (size or 0))
     run.end()
     comparison = compared(data_dir)
     inductor = comparison.results[-1]
+    assert inductor.speedup is not None
     assert (inductor.speedup.n, inductor.speedup.median) == (9, 2)
     assert (
         "The script gave runs other amounts of work than the baseline: inductor in 4 rounds (54 "

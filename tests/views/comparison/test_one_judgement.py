@@ -201,7 +201,7 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
             compute(store, 1e9)
             (row,) = catalog(store).to_dict("records")
         assert (row["best"], row["speedup"]) == ("inductor", pytest.approx(2.0))
-        assert row["answer"] == "use inductor"
+        assert row["answer"] == "use inductor for 80 steps"
         assert without_links(experiment.page.headline).startswith(said)
         assert without_links(advice(experiment.comparison)).startswith(
             "Use inductor for 80 steps: "
