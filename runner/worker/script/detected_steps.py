@@ -117,6 +117,7 @@ class StepDetector:
         """Steps of each optimizer, by its number."""
         self._is_going_back = False
         self._batch: tuple[int | None, int | None] = (None, None)
+        self._places: dict[tuple[str, int], str] = {}
         self._num_forwards: Counter[nn.Module | None] = Counter()
         """Calls of each trained model since the last backward pass."""
 
@@ -157,7 +158,7 @@ class StepDetector:
     def _backward_begins(self, tensors: Any, caller: Any) -> None:
         if not self._measures.detects_steps():
             return
-        place = place_of(_scripts_frame(caller))
+        place = self._place(_scripts_frame(caller))
         samples, tokens = self._batch
         if max(self._num_forwards.values(), default=0) > MOST_FORWARDS:
             samples = tokens = None
@@ -169,13 +170,20 @@ class StepDetector:
         elif not self._active:  # otherwise an optimizer evaluates its closure once more
             known.add(latest)
 
+    def _place(self, frame: Any) -> str:
+        """`file:line` of a frame; written once, because that takes as long as a small layer."""
+        key = frame.f_code.co_filename, frame.f_lineno
+        if key not in self._places:
+            self._places[key] = place_of(frame)
+        return self._places[key]
+
     def _loss(self, tensors: Any) -> Tensor | None:
         """The sum of the losses that go backward, before they were scaled."""
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         losses = [getattr(root, UNSCALED, root).detach() for root in roots]
         if not losses or any(loss.numel() != 1 for loss in losses):
             return None
-        total = functools.reduce(torch.add, [loss.reshape(()) for loss in losses])
+        total = functools.reduce(torch.add, losses)
         return total.clone() if self._copies_losses else total
 
     def _optimizer_begins(self, optimizer: Optimizer, *_: object) -> None:
