@@ -6,15 +6,12 @@ the next forward pass. Nothing here waits for the device or draws a random numbe
 """
 
 import functools
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -26,7 +23,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-import breakeven
 from breakeven.runner.worker.compiler.observer import TORCH
 from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
 from breakeven.runner.worker.script.step_ends import StepEnds
@@ -305,30 +301,3 @@ def batch_size(
             is_tokens = value.ndim == 2 and value.dtype in (torch.int32, torch.int64)
             return len(value), value.numel() if is_tokens else None
     return None, None
-
-
-def marks_steps(folder: Path) -> bool:
-    """Whether the script, or a module from its working `folder` or its package, uses
-    `breakeven.step`."""
-    main = sys.modules["__main__"]
-    package = (getattr(main, "__package__", None) or "").partition(".")[0]
-    for name, module in list(sys.modules.items()):
-        file = Path(getattr(module, "__file__", None) or "")
-        is_scripts = module is main or file.is_relative_to(folder)
-        is_scripts |= bool(package) and name.partition(".")[0] == package
-        if is_scripts and file.suffix == ".py" and _uses_step(module):
-            return True
-    return False
-
-
-def _uses_step(module: ModuleType) -> bool:
-    return any(
-        value is breakeven.step or (value is breakeven and _calls_step(module, name))
-        for name, value in list(vars(module).items())
-    )
-
-
-def _calls_step(module: ModuleType, name: str) -> bool:
-    """Whether the source of a module has `NAME.step`."""
-    with open(str(module.__file__), encoding="utf-8", errors="replace") as source:
-        return re.search(rf"\b{re.escape(name)}\.step\b", source.read()) is not None

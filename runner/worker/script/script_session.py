@@ -18,7 +18,9 @@ from torch import Tensor, nn
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.experiments.added_rounds import steps_measured
+from breakeven.runner.machine.run_variables import WITHHELD_VARIABLE
 from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.texts import first_few
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
@@ -29,7 +31,6 @@ from breakeven.runner.worker.script.detected_steps import (
     DetectedStep,
     StepDetector,
     batch_size,
-    marks_steps,
 )
 from breakeven.runner.worker.script.loaders import LoaderClock
 from breakeven.runner.worker.script.recorded_inputs import RecordedInputs
@@ -41,6 +42,7 @@ from breakeven.runner.worker.script.script_checkpoints import (
     ScriptCheckpoints,
 )
 from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
+from breakeven.runner.worker.script.script_sources import marks_steps, named_in_source
 from breakeven.runner.worker.script.script_workload import (
     ScriptWorkload,
     StepFlops,
@@ -79,6 +81,11 @@ NO_STEP = (
     "torch.optim, for backward passes, and for breakeven.step(loss). A training in a process that "
     "the script starts, in C++ or with another library than torch cannot be measured. If the "
     "script trains here, call breakeven.step(loss) at the end of each step"
+)
+
+WITHHELD = (
+    "The script names environment variables of your shell that runs do not get: {0}. Write them "
+    "before the command: breakeven run {1}=... train.py"
 )
 
 
@@ -475,6 +482,12 @@ class ScriptSession:
         scalar = loss.detach().reshape(())
         return scalar.clone() if self._arm.captures_cuda_graphs else scalar
 
+    def _note_withheld_variables(self) -> None:
+        """Alone, the script would have read these variables."""
+        withheld = os.environ.get(WITHHELD_VARIABLE, "").split(",")
+        if names := named_in_source(filter(None, withheld), self._workplace):
+            self.workload.notes.append(WITHHELD.format(first_few(names, 5), names[0]))
+
     def _begin(self, arguments: object) -> None:
         """Waits for this run's turn; the first step may then begin."""
         closed_over = [model for function in self._functions for model in find_models(function)]
@@ -485,6 +498,7 @@ class ScriptSession:
             self._log.flush()
         else:
             self.workload.notes += self.resuming.log()
+            self._note_withheld_variables()
         earlier = self.resuming.resumed_attempts
         if earlier is None:
             self.workload.begin(models, arguments)

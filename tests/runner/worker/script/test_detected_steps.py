@@ -281,3 +281,14 @@ def test_whoever_listens_takes_all_listeners_away(tmp_path: Path) -> None:
     before = listened_to()
     run(tmp_path, MODEL + LOOP)
     assert listened_to() == before
+
+
+def test_a_variable_of_the_shell_that_the_script_names_and_does_not_get_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BREAKEVEN_WITHHELD", "EDITOR,NUM_SAMPLES")
+    code = "import os\nos.environ.get('NUM_SAMPLES')\n" + MODEL + LOOP
+    (note,) = (
+        note for note in run(tmp_path, code).workload["notes"] if "environment variables" in note
+    )
+    assert "do not get: NUM_SAMPLES." in note and "run NUM_SAMPLES=... train.py" in note
