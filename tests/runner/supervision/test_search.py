@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -152,8 +152,14 @@ def watched_reserves(patch: pytest.MonkeyPatch) -> list[Reserve]:
     started: list[Reserve] = []
 
     class Seen(Reserve):
-        def __init__(self, like: RunDir, command: Sequence[str], place: Place) -> None:
-            super().__init__(like, command, place)
+        def __init__(
+            self,
+            like: RunDir,
+            command: Sequence[str],
+            place: Place,
+            variables: Mapping[str, str] | None = None,
+        ) -> None:
+            super().__init__(like, command, place, variables)
             started.append(self)
 
     patch.setattr("breakeven.runner.supervision.scheduler.Reserve", Seen)
