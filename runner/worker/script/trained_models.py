@@ -2,18 +2,20 @@
 
 A trained model is the outermost module that the script calls with gradients, and that holds tensors
 of an optimizer. A teacher, an average of the weights, a frozen extractor of features or a loss
-without weights holds none. Without an optimizer it is the outermost module in training mode.
+without weights holds none. Of DistributedDataParallel it is the module within. Without an optimizer
+it is the outermost module in training mode.
 """
 
 import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.parallel import DistributedDataParallel
 
 from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
 
@@ -58,7 +60,9 @@ class TrainedModels:
             try:
                 if module not in self._known and self._is_wanted() and self._is_trained(module):
                     self._known.update(module.modules())
-                    self._on_found(module)
+                    # Dynamo does not trace through the wrapper, which is torch's own code.
+                    wraps = isinstance(module, DistributedDataParallel)
+                    self._on_found(cast(nn.Module, module.module) if wraps else module)
                 return call(module, *args, **kwargs)
             finally:
                 if self._is_looking:

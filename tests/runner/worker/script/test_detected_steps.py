@@ -235,6 +235,32 @@ def test_the_outermost_model_is_compiled_or_the_one_that_is_named(
     assert f"the model to compile is {name} (" in note
 
 
+PARALLEL = """
+import os
+from torch.nn.parallel import DistributedDataParallel
+
+torch.distributed.init_process_group(
+    "gloo", init_method=f"file://{os.path.abspath('meeting')}", rank=0, world_size=1
+)
+parallel = DistributedDataParallel(nn.Sequential(model, nn.Tanh()))
+optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+for number in range(6):
+    loss = error_of(parallel, torch.randn(8, 4))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_the_module_within_data_parallelism_is_compiled(tmp_path: Path) -> None:
+    ran = run(tmp_path, MODEL + PARALLEL, "aot_eager", backends=("aot_eager",))
+    assert len(ran.losses) == 6
+    (note,) = ran.workload["notes"]
+    assert "the model to compile is Sequential (" in note
+    assert sum(event["graph_ops"] or 0 for event in ran.of_kind("compile_metrics")) > 0
+
+
 TENSORS = """
 weights = torch.zeros(4, 2, requires_grad=True)
 optimizer = torch.optim.SGD([weights], lr=0.1)
