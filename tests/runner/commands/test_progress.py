@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,8 +142,13 @@ def lines_of_a_log(
     """What `watch` prints into a log, if it looks after each of these moments and after the last
     one the runs have ended."""
 
+    sleep = time.sleep
+
     def to_next_moment(seconds: float) -> None:
-        next(moments)
+        if threading.current_thread() is threading.main_thread():
+            next(moments)
+        else:  # a thread that another test has left
+            sleep(seconds)
 
     monkeypatch.setattr("time.sleep", to_next_moment)
     watch(data_dir, find_experiment(data_dir, EXPERIMENT_ID))
