@@ -127,15 +127,18 @@ def test_breakevens_own_python_by_any_of_its_names_is_no_other_environment(
         ("A=1 B='x y=z' C= python train.py", {"A": "1", "B": "x y=z", "C": ""}),
         ("env A=1 torchrun train.py", {**ONE_RANK, "A": "1"}),
         ("MASTER_PORT=77 torchrun train.py", {**ONE_RANK, "MASTER_PORT": "77"}),
-        ("python -OO -B -W ignore -Werror train.py", {
-            "PYTHONOPTIMIZE": "2",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONWARNINGS": "ignore,error",
-        }),
+        (
+            "python -OO -B -W ignore -Werror train.py",
+            {
+                "PYTHONOPTIMIZE": "2",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONWARNINGS": "ignore,error",
+            },
+        ),
         ("python -uXdev -X utf8=0 train.py", {"PYTHONDEVMODE": "1", "PYTHONUTF8": "0"}),
         ("python train.py A=1", {}),
     ],
-)  # fmt: skip
+)
 def test_assignments_and_options_of_python_become_variables(
     bin: Path, line: str, variables: dict[str, str]
 ) -> None:
