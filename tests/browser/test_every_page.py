@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Request
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.charts import bars
-from breakeven.views.charts import layers as charts
+from breakeven.views.charts import losses as loss_charts
 from breakeven.views.parts.downloads import to_html
 from tests.browser.axe import serious
 from tests.browser.going import AT_REST, go
@@ -374,7 +374,7 @@ def test_a_chart_that_left_as_a_page_of_its_own_asks_nobody(walk: Walk, tmp_path
             "seconds": 0.1,
         }
     )
-    for draw in (charts.losses, bars.step_times):
+    for draw in (loss_charts.losses, bars.step_times):
         file = tmp_path / "chart.html"
         file.write_bytes(to_html(draw(frame), "Title", ["loss"]))
         walk.page.goto(file.as_uri())

@@ -19,9 +19,10 @@ from breakeven.storage.statistics.parity import Parity, unknown
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.words.parity import parity_text
 from breakeven.views.charts import bars, speed
-from breakeven.views.charts import layers as charts
-from breakeven.views.charts import over_steps as run_charts
-from breakeven.views.charts import profile as cache_charts
+from breakeven.views.charts import compiling as compiling_charts
+from breakeven.views.charts import losses as loss_charts
+from breakeven.views.charts import over_steps as step_charts
+from breakeven.views.charts import scores as score_charts
 from breakeven.views.charts.palette import KNOWN, run_looks
 from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.comparison.cards import all_cards
@@ -43,7 +44,7 @@ def drawn(trace) -> tuple[list, list]:
 
 
 def losses(**runs: list[float]):
-    return charts.losses(series("loss", **runs))
+    return loss_charts.losses(series("loss", **runs))
 
 
 def test_losses_are_one_line_per_run_in_its_dashes_with_the_loss_of_each_step():
@@ -64,11 +65,11 @@ def test_the_controls_band_lies_beneath_the_lines_and_keeps_its_outermost_points
     high = [9.0 if step == 8765 else 1.0 + 0.1 * (step % 7) for step in steps]
     band = pd.DataFrame({"step": steps, "baseline": 0.5, "low": low, "high": high})
     frame = series("loss", baseline=[2.0, 1.5])
-    lower, upper, line = charts.losses(frame, band[:2]).data
+    lower, upper, line = loss_charts.losses(frame, band[:2]).data
     assert (list(lower.y), list(upper.y)) == ([0.0, 0.1], [1.0, 1.1])
     assert (upper.fill, line.name) == ("tonexty", "baseline")
-    lower, upper, *_ = charts.losses(frame, band).data
-    assert 500 <= len(lower.x) <= 2 * charts.MAX_POINTS
+    lower, upper, *_ = loss_charts.losses(frame, band).data
+    assert 500 <= len(lower.x) <= 2 * loss_charts.MAX_POINTS
     assert list(lower.x) == list(upper.x)
     assert lower.y[list(lower.x).index(4321)] == min(lower.y) == -5.0
     assert upper.y[list(upper.x).index(8765)] == max(upper.y) == 9.0
@@ -78,20 +79,20 @@ def test_a_long_training_shows_its_moving_average_over_the_steps_themselves():
     # 300 steps alternating between 0 and 2: a window of 300 // 50 = 6 steps averages to 1.
     frame = series("loss", baseline=[0.0, 2.0] * 150)
     frame["cumulative_seconds"] = [5.0 + 0.5 * step for step in range(300)]
-    faint, average = charts.losses(frame).data
+    faint, average = loss_charts.losses(frame).data
     assert (faint.opacity, len(faint.y)) == (0.25, 300)
     assert list(average.y[10:290]) == pytest.approx([1.0] * 280)
-    figure = charts.losses(frame, over="cumulative_seconds")
+    figure = loss_charts.losses(frame, over="cumulative_seconds")
     faint, average = figure.data
     assert (faint.x[0], average.x[0], average.x[-1]) == (5.0, 5.0, pytest.approx(154.5))
     assert "Training time (s)" in figure.layout.xaxis.title.text
     run = series("loss", baseline=[1.0, math.inf, 3.0])
-    assert list(charts.moving_average(run, 3)["loss"]) == [1.0, 2.0, 3.0]
+    assert list(loss_charts.moving_average(run, 3)["loss"]) == [1.0, 2.0, 3.0]
 
 
 def test_differences_are_distances_to_the_baseline_at_the_same_step():
     frame = series("loss", baseline=[2.0, 1.5, 1.0], inductor=[2.0, 1.25, 1.5])
-    figure = charts.loss_differences(frame)
+    figure = loss_charts.loss_differences(frame)
     # |2 - 2| = 0 has no place on a log scale; |1.25 - 1.5| = 0.25; |1.5 - 1| = 0.5
     assert drawn(trace(figure, "inductor")) == ([1, 2], [0.25, 0.5])
     assert figure.layout.yaxis.type == "log"
@@ -102,12 +103,12 @@ def test_a_run_that_diverges_does_not_flatten_the_others_and_has_no_differences(
     figure = losses(baseline=[2.0, 1.0], inductor=[2.0, 1e6])
     assert figure.layout.yaxis.range == (pytest.approx(0.95), pytest.approx(3.05))
     frame = series("loss", baseline=[2.0, 1.5], inductor=[math.inf, math.nan])
-    assert len(trace(charts.loss_differences(frame), "inductor").y) == 0
+    assert len(trace(loss_charts.loss_differences(frame), "inductor").y) == 0
 
 
 def test_steps_that_compiled_stand_out_in_the_times_of_runs():
     frame = series("seconds", baseline=[0.1, 0.1], inductor=[9.0, 0.1])
-    figure = run_charts.step_series(frame.assign(compiled=[False, False, True, False]))
+    figure = step_charts.step_series(frame.assign(compiled=[False, False, True, False]))
     # The median step takes 0.1 s, so the axis counts milliseconds.
     assert drawn(trace(figure, "compiled during this step")) == ([0], pytest.approx([9000]))
     assert figure.layout.yaxis.title.text == axis("step_seconds", "Step time (ms)")
@@ -125,8 +126,8 @@ def test_the_compilers_work_is_marked_at_its_steps_in_the_colours_of_runs_and_le
         ("eager", 2, "evaluating", "graph break", 2, None),
     ]
     events = pd.DataFrame(rows, columns=["label", "step", "phase", "kind", "count", "detail"])
-    assert "yaxis2" not in run_charts.mark_compiler_events(figure, events[:0]).layout
-    run_charts.mark_compiler_events(figure, events)
+    assert "yaxis2" not in step_charts.mark_compiler_events(figure, events[:0]).layout
+    step_charts.mark_compiler_events(figure, events)
     marks = [trace(figure, kind) for kind in events["kind"]]
     assert [list(mark.x) for mark in marks] == [[0], [2], [2]]
     assert marks[0].text[0] == "inductor, 3 x compiled: forward"
@@ -152,10 +153,10 @@ def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
             "value": seconds.where(seconds != 5.0, math.nan),
         }
     )
-    line = trace(run_charts.step_series(frame), "eager")
+    line = trace(step_charts.step_series(frame), "eager")
     assert len(line.x) <= 1000
     assert dict(zip(line.x, line.y, strict=True)).items() >= {123_456: 5e3, 777_777: 10.0}.items()
-    own = run_charts.named_series(frame, "a").data[0]
+    own = step_charts.named_series(frame, "a").data[0]
     assert len(own.x) <= 1000 and 777_777 in own.x
 
 
@@ -249,7 +250,7 @@ def test_bars_on_the_axis_of_time_lie_from_start_to_end_in_the_row_of_their_run(
         ],
         columns=["label", "kind", "start", "end"],
     )
-    figure = run_charts.activities(frame)
+    figure = step_charts.activities(frame)
     periods = [bars for bars in figure.data if bars.base is not None]
     bars_of = {bars.name: (list(bars.y), list(bars.base), list(bars.x)) for bars in periods}
     assert bars_of == {
@@ -374,7 +375,7 @@ def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefine
     bar, text = figure.data
     assert (list(bar.x), list(text.text)) == ([0.0, 12.5], [DASH, "12.5 s"])
     assert figure.layout.xaxis.title.text == axis("compile_seconds")
-    bar, text = run_charts.last_scores(results, "f1").data
+    bar, text = score_charts.last_scores(results, "f1").data
     assert (list(bar.x), list(text.text)) == ([0.0, 0.5], [DASH, "50.0 %"])
 
 
@@ -414,11 +415,11 @@ def test_a_score_stands_at_its_epochs_and_several_of_one_epoch_at_their_steps():
             "value": [0.5, 0.75],
         }
     )
-    figure = run_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
+    figure = score_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
     assert drawn(figure.data[0]) == ([1, 2], [0.5, 0.75])
     assert figure.layout.shapes[0].y0 == 0.2
     assert figure.layout.yaxis.tickformat.endswith("%")
-    figure = run_charts.scores_of_runs(frame.assign(epoch=0), "loss")
+    figure = score_charts.scores_of_runs(frame.assign(epoch=0), "loss")
     assert drawn(figure.data[0]) == ([50, 100], [0.5, 0.75])
     assert figure.layout.xaxis.title.text == axis("step")
     assert figure.layout.yaxis.title.text == axis("eval_loss")
@@ -435,7 +436,7 @@ def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_
         ],
         columns=["step", "split", "compiled", "value"],
     )
-    plain, compiled, test, test_compiled = run_charts.scores(frame, "f1").data
+    plain, compiled, test, test_compiled = score_charts.scores(frame, "f1").data
     assert (plain.name, drawn(plain)) == ("validation", ([20, 40], [0.5, 0.8]))
     assert (compiled.line.dash, list(compiled.y)) == ("dash", [0.4])
     assert compiled.line.color == plain.line.color != test.line.color
@@ -445,7 +446,7 @@ def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_
 
 def test_a_confusion_matrix_counts_samples_and_colours_shares_of_each_label():
     counts = pd.DataFrame([[3, 1], [0, 2]], index=["low", "high"], columns=["low", "high"])
-    cells, written = run_charts.confusion(counts).data
+    cells, written = score_charts.confusion(counts).data
     assert drawn(cells) == (["low", "high"], ["low", "high"])
     assert cells.text.tolist() == [[3, 1], [0, 2]]
     assert cells.z.tolist() == [[0.75, 0.25], [0.0, 1.0]]
@@ -456,13 +457,13 @@ def test_numbers_by_name_are_lines_with_gaps_and_a_single_one_needs_no_legend():
     frame = pd.DataFrame(
         {"step": [0, 1, 0, 1], "name": ["a", "a", "b", "b"], "value": [1.0, math.inf, 3.0, 4.0]}
     )
-    figure = run_charts.named_series(frame, "Loss")
+    figure = step_charts.named_series(frame, "Loss")
     assert [entry.name for entry in figure.data] == ["a", "b"]
     assert math.isnan(figure.data[0].y[1])
-    alone = run_charts.named_series(frame[frame["name"] == "b"], "b")
+    alone = step_charts.named_series(frame[frame["name"] == "b"], "b")
     assert alone.layout.showlegend is False
     assert alone.layout.height < figure.layout.height
-    line = run_charts.setting(series("gradient_norm", inductor=[2.5, math.inf]), "gradient_norm")
+    line = step_charts.setting(series("gradient_norm", inductor=[2.5, math.inf]), "gradient_norm")
     assert line.data[0].y[0] == 2.5 and math.isnan(line.data[0].y[1])
     assert line.data[0].connectgaps is not True, "a gap where it is not finite"
 
@@ -476,14 +477,14 @@ def test_gradients_are_coloured_by_their_power_of_ten_and_zeros_by_their_share()
             "zeros": [0.0, 0.5, 1.0, 0.0],
         }
     )
-    (cells,) = run_charts.gradient_norms(frame, "norm").data
+    (cells,) = step_charts.gradient_norms(frame, "norm").data
     assert drawn(cells) == ([0, 5], ["in", "out"])
     assert cells.z[0].tolist() == [2.0, -2.0]
     assert math.isnan(cells.z[1][0]), "a gradient of 0 has no power of ten"
     assert list(cells.colorbar.ticktext) == [f"10<sup>{power}</sup>" for power in range(-2, 3)]
-    (dead,) = run_charts.gradient_norms(frame[2:3], "norm").data
+    (dead,) = step_charts.gradient_norms(frame[2:3], "norm").data
     assert math.isnan(dead.z[0][0])
-    (shares,) = run_charts.gradient_norms(frame, "zeros").data
+    (shares,) = step_charts.gradient_norms(frame, "zeros").data
     assert shares.z.tolist() == [[0.0, 0.5], [1.0, 0.0]]
 
 
@@ -492,12 +493,12 @@ def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
         {"label": ["inductor", "eager", "a", "b", "c", "d"], "step": [40, 40, 80, 80, 80, 900]}
     )
     resumed["adds_rounds"] = resumed["label"] == "d"
-    figure = run_charts.mark_resumptions(losses(inductor=[1.0] * 90), resumed)
+    figure = step_charts.mark_resumptions(losses(inductor=[1.0] * 90), resumed)
     # 40 steps were done, 0 to 39: the line lies between 39 and 40.
     assert [shape.x0 for shape in figure.layout.shapes] == [39.5, 79.5]
     said = [note.text for note in figure.layout.annotations]
     assert said == ["inductor, eager resumed", "3 runs resumed"]
-    unnamed = run_charts.mark_resumptions(losses(a=[1.0] * 90), resumed[:1], named=False)
+    unnamed = step_charts.mark_resumptions(losses(a=[1.0] * 90), resumed[:1], named=False)
     assert [note.text for note in unnamed.layout.annotations] == ["resumed"]
 
 
@@ -614,7 +615,7 @@ def test_phases_of_compiling_are_stacked_cold_and_warm():
         for phase in ("Dynamo", "Triton and C++")
     ]
     frame = pd.DataFrame(rows, columns=["backend", "cache", "phase", "seconds"])
-    figure = cache_charts.phases(frame)
+    figure = compiling_charts.phases(frame)
     assert figure.layout.barmode == "stack"
     assert list(trace(figure, "Dynamo").y) == ["inductor, cold", "inductor, warm"]
     assert list(trace(figure, "Triton and C++").x) == [4.0, 1.0]

@@ -14,7 +14,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.library.catalog import compute
 from breakeven.storage.numbers.metrics import NUMBERS, read_chapters, read_definitions
 from breakeven.storage.queries import time_use
-from breakeven.views.charts import layers as charts
+from breakeven.views.charts import losses as loss_charts
 from breakeven.views.library.table import COLUMNS
 from breakeven.views.parts.downloads import to_html
 from breakeven.views.scenarios.timed import TABS as EXPERIMENT_TABS
@@ -251,7 +251,7 @@ def test_the_page_of_definitions_has_an_anchor_for_each_of_them(everything: Data
 
 
 def test_a_chart_that_leaves_as_html_has_the_definitions_of_its_numbers_inside():
-    figure = charts.losses(series("loss", baseline=[2.0, 1.0]))
+    figure = loss_charts.losses(series("loss", baseline=[2.0, 1.0]))
     page = to_html(figure, "Losses", ["parity"]).decode()
     assert all(f'<h3 id="{anchor}">' in page for anchor in ("parity", "loss", "step"))
     assert "Optimizer steps of a run, counted from 0." in page

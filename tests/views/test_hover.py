@@ -13,9 +13,9 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.views.charts import bars, speed
-from breakeven.views.charts import layers as charts
-from breakeven.views.charts import over_steps as run_charts
-from breakeven.views.charts import profile as profile_charts
+from breakeven.views.charts import compiling as compiling_charts
+from breakeven.views.charts import over_steps as step_charts
+from breakeven.views.charts.layout import over_steps
 from breakeven.views.comparison import running, why
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.shared.address import FIRST_EXAMPLE
@@ -63,7 +63,7 @@ def test_the_check_finds_a_chart_that_shows_what_was_computed():
         "scatter inductor: y has every digit",
         "scatter inductor: x has every digit",
     ]
-    charts.over_steps(figure, "Training time (s)")
+    over_steps(figure, "Training time (s)")
     assert raw(plain(figure)) == []
     assert raw(plain(figure.update_layout(hoverlabel_namelength=15))) == [
         "scatter inductor: its name is cut"
@@ -93,7 +93,7 @@ def test_steps_are_whole_and_times_have_four_digits_and_their_unit():
             "compiled": False,
         }
     )
-    figure = run_charts.step_series(frame)
+    figure = step_charts.step_series(frame)
     assert figure.data[0].hovertemplate == "%{y} ms"
     assert figure.layout.xaxis.unifiedhovertitle.text == "Step %{x}"
     assert figure.layout.yaxis.hoverformat == ",.4~r", "133.6775 is 133.7"
@@ -118,7 +118,7 @@ def test_the_latency_of_a_process_is_written_as_everywhere(quantity: str):
     data = pd.DataFrame(
         {"backend": ["inductor"], "repeat": 1, "cache": quantity, "seconds": [133.6775]}
     )
-    (bar,) = profile_charts.latencies(data).data
+    (bar,) = compiling_charts.latencies(data).data
     assert (bar.text, bar.hovertemplate) == (
         ("2 min 14 s",),
         f"%{{y}}, {quantity}: %{{text}}<extra></extra>",

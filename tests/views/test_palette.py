@@ -19,10 +19,11 @@ from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.recorded_profiles import Profile
 from breakeven.storage.queries.time_use import ELAPSED
 from breakeven.views.charts import across_experiments as suite_charts
-from breakeven.views.charts import layers as charts
-from breakeven.views.charts import over_steps as score_charts
+from breakeven.views.charts import losses as loss_charts
 from breakeven.views.charts import profile as profile_charts
+from breakeven.views.charts import scores as score_charts
 from breakeven.views.charts import speed as speed_charts
+from breakeven.views.charts.layout import write_cells
 from breakeven.views.charts.palette import (
     ACTIVITY_SHAPES,
     BAD,
@@ -156,7 +157,7 @@ def test_every_cell_of_a_matrix_can_be_read(quantity: str):
         )
     )
     cells = sample_colorscale([list(stop) for stop in scale], list(shares))
-    written = charts.write_cells(figure).data[1]
+    written = write_cells(figure).data[1]
     for cell, color in zip(cells, written.textfont.color, strict=True):
         assert contrast(color, as_hex(cell)) >= 4.5, cell
     assert {text_on("rgb(0, 0, 0)"), text_on("rgb(255, 255, 255)")} == {"#ffffff", "#000000"}
@@ -203,7 +204,7 @@ LABELS = ["baseline", "control", "eager", "aot_eager", "inductor", "cudagraphs",
 
 def test_every_chart_gives_each_run_its_dash_or_its_marker():
     looks = run_looks(LABELS)
-    lines = charts.losses(frame_of("loss", LABELS)).data
+    lines = loss_charts.losses(frame_of("loss", LABELS)).data
     assert {line.name: (line.line.color, line.line.dash) for line in lines} == {
         label: (look.color, look.dash) for label, look in looks.items()
     }
@@ -235,7 +236,7 @@ def test_every_chart_gives_each_run_its_dash_or_its_marker():
 
 @pytest.mark.browser
 def test_equal_losses_do_not_hide_each_other(browser: Browser, tmp_path: Path):
-    figure = charts.losses(frame_of("loss", LABELS)).update_layout(showlegend=False)
+    figure = loss_charts.losses(frame_of("loss", LABELS)).update_layout(showlegend=False)
     figure.update_layout(template="plotly_white", width=900, height=400)
     figure.write_html(tmp_path / "losses.html", include_plotlyjs=True)
     page = browser.new_page(viewport={"width": 900, "height": 400})

@@ -19,7 +19,7 @@ from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.storage.queries import thinned
 from breakeven.storage.statistics.break_even import with_ends
 from breakeven.storage.suite_runs.groups import Outcome
-from breakeven.views.charts.layers import (
+from breakeven.views.charts.layout import (
     HEIGHT,
     by_run,
     in_rows,

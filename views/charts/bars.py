@@ -14,7 +14,7 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.compiling.ladder import Ladder, RungResult
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
-from breakeven.views.charts.layers import in_rows
+from breakeven.views.charts.layout import in_rows
 from breakeven.views.charts.palette import BAD, FAINT, GOOD, NEUTRAL, run_looks
 from breakeven.views.shared.definition_links import axis
 from breakeven.views.shared.words import shortened

@@ -23,7 +23,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.side_by_side.sides import LETTERS, Side, labels
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.bars import per_run
-from breakeven.views.charts.layers import by_run, in_rows, line_style, over_steps
+from breakeven.views.charts.layout import by_run, in_rows, line_style, over_steps
 from breakeven.views.charts.palette import FAINT, KNOWN, NEUTRAL, NON_RUN_COLORS, Look, run_looks
 from breakeven.views.shared.definition_links import axis
 from breakeven.views.shared.words import shortened

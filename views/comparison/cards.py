@@ -18,8 +18,9 @@ from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.recorded_profiles import collectives, ranks_of
 from breakeven.storage.queries import RunRecord
 from breakeven.views.charts import bars
-from breakeven.views.charts import layers as charts
-from breakeven.views.charts import over_steps as run_charts
+from breakeven.views.charts import losses as loss_charts
+from breakeven.views.charts import over_steps as step_charts
+from breakeven.views.charts import scores as score_charts
 from breakeven.views.charts import speed as speed_charts
 from breakeven.views.charts.across_experiments import device_series
 from breakeven.views.charts.over_steps import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
@@ -141,21 +142,21 @@ def _losses(
         losses_with_progress = losses.merge(
             progress.drop(columns="loss"), on=["label", "step"], how="left"
         )
-        return charts.losses(losses_with_progress, None, progress, name)
+        return loss_charts.losses(losses_with_progress, None, progress, name)
 
     draw: dict[str, Draw] = {
         "By step": lambda: mark_compiler_events(
-            mark_resumptions(charts.losses(losses, band, steps), resumptions), events
+            mark_resumptions(loss_charts.losses(losses, band, steps), resumptions), events
         ),
         **{X_AXES[name]: partial(losses_over, name) for name in over},
-        "Log": lambda: charts.losses(losses, band, steps).update_yaxes(type="log", range=None),
-        "Difference": partial(charts.loss_differences, losses, band),
+        "Log": lambda: loss_charts.losses(losses, band, steps).update_yaxes(type="log", range=None),
+        "Difference": partial(loss_charts.loss_differences, losses, band),
     }
 
     def every_step() -> pd.DataFrame:
         return _rows_of(queries.losses(store, comparison.experiment_id, max_points=None), results)
 
-    window = charts.smoothing_window(losses)
+    window = loss_charts.smoothing_window(losses)
     smoothed = f"Strong lines are means of {window} steps; faint lines are single steps."
     marks = [] if events.empty else EVENT_NUMBERS
     numbers = ["parity", "loss_difference", *over, *marks]
@@ -167,7 +168,7 @@ def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> Card:
     help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
     steady = steps[steps["steady"].astype(bool)]
     draw: dict[str, Draw] = {} if steady.empty else {"Steady": lambda: bars.step_times(steady)}
-    draw["Every step"] = lambda: mark_compiler_events(run_charts.step_series(steps), events)
+    draw["Every step"] = lambda: mark_compiler_events(step_charts.step_series(steps), events)
     marks = [] if events.empty else EVENT_NUMBERS
     return Card("Step time", draw, steps, "step-times", ["step_seconds", *marks], help)
 
@@ -234,14 +235,14 @@ def _scores(
         column = "eval_loss" if name == "loss" else name
         several = scores_by_name.duplicated("label").any()
         draw[METRICS[column].title] = (
-            partial(run_charts.scores_of_runs, scores_by_name, name, guessing)
+            partial(score_charts.scores_of_runs, scores_by_name, name, guessing)
             if several
-            else partial(run_charts.last_scores, results, column, guessing)
+            else partial(score_charts.last_scores, results, column, guessing)
         )
         if several:
             by_time = X_AXES["cumulative_seconds"].lower()
             draw[f"{METRICS[column].title}, {by_time}"] = partial(
-                run_charts.scores_of_runs, scores_by_name, name, guessing, "cumulative_seconds"
+                score_charts.scores_of_runs, scores_by_name, name, guessing, "cumulative_seconds"
             )
     data = scores[scores["name"].isin(names)]
     columns = ["eval_loss" if name == "loss" else name for name in names]

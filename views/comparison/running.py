@@ -25,8 +25,8 @@ from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.result_caches import memo
 from breakeven.storage.words.candidate_settings import setting_words
 from breakeven.storage.words.known_causes import KnownCause, known_causes, remedy_text
-from breakeven.views.charts import layers as charts
-from breakeven.views.charts import over_steps as run_charts
+from breakeven.views.charts import losses as loss_charts
+from breakeven.views.charts import over_steps as step_charts
 from breakeven.views.charts.over_steps import mark_resumptions
 from breakeven.views.comparison import finishing, related_experiments
 from breakeven.views.parts import progress
@@ -207,7 +207,7 @@ def time_axis(store: Store, experiment_id: str, until: float | None = None) -> l
     activities = queries.activities(store, experiment_id, until)
     if activities.empty:
         return []
-    draw = partial(run_charts.activities, activities)
+    draw = partial(step_charts.activities, activities)
     return [Card("What each run does when", draw, activities, "activities", ["elapsed_seconds"])]
 
 
@@ -222,7 +222,7 @@ def race(store: Store, experiment_id: str, active: bool) -> Card | None:
     name = "step_seconds" if losses.empty else "loss"
 
     def draw() -> go.Figure:
-        figure = run_charts.step_series(steps) if losses.empty else charts.losses(losses)
+        figure = step_charts.step_series(steps) if losses.empty else loss_charts.losses(losses)
         return mark_resumptions(figure, resumptions)
 
     def by_time() -> go.Figure:
@@ -230,7 +230,7 @@ def race(store: Store, experiment_id: str, active: bool) -> Card | None:
         timed["cumulative_seconds"] = timed.groupby("label")["seconds"].cumsum()
         times = timed[["label", "step", "cumulative_seconds"]]
         over = "cumulative_seconds"
-        return charts.losses(losses.merge(times, on=["label", "step"]), None, timed, over)
+        return loss_charts.losses(losses.merge(times, on=["label", "step"]), None, timed, over)
 
     def every_step() -> pd.DataFrame:
         return queries.step_times(store, experiment_id)

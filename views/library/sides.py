@@ -39,7 +39,7 @@ from breakeven.storage.words.side_by_side import (
     wrong_trainings,
 )
 from breakeven.views.charts import speed as side_charts
-from breakeven.views.charts.layers import losses as losses_chart
+from breakeven.views.charts.losses import losses as losses_chart
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison import leaderboard
 from breakeven.views.comparison.leaderboard import cell, state_mark, verdict_word, with_interval

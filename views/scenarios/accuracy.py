@@ -27,7 +27,7 @@ from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import NUMBERS
-from breakeven.views.charts import profile as tensor_charts
+from breakeven.views.charts import tensor_errors
 from breakeven.views.comparison import related_experiments, running, why
 from breakeven.views.parts.downloads import Card, show_card, show_table
 from breakeven.views.scenarios.base import Page, Scenario, Show, Table
@@ -93,7 +93,7 @@ def tensor_cards(tensors: pd.DataFrame) -> list[Card]:
         has_layers = (errors["quantity"] == ACTIVATION).any()
         passes = sorted(PASS_TITLES, key=lambda name: name == "forward" and not has_layers)
         draw = {
-            PASS_TITLES[which]: partial(tensor_charts.errors, data, part, which)
+            PASS_TITLES[which]: partial(tensor_errors.errors, data, part, which)
             for which in passes
             if (errors["pass"] == which).any()
         }

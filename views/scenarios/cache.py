@@ -23,7 +23,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.words.cold_and_warm import caches_break_evens, caches_table, starts_words
-from breakeven.views.charts import profile as tensor_charts
+from breakeven.views.charts import compiling as compiling_charts
 from breakeven.views.comparison import running
 from breakeven.views.comparison.first_screen import ask_steps, read_plan
 from breakeven.views.parts.downloads import Card, show_card, show_table
@@ -80,7 +80,7 @@ def show_caches(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm])
 def caches_cards(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm]) -> list[Card]:
     """The compile latency of every process and, where torch reports them, the phases."""
     data = process_table(pairs)
-    draw = partial(tensor_charts.latencies, data)
+    draw = partial(compiling_charts.latencies, data)
     latencies = Card(
         "Compile latency of every process", draw, data, "cold-warm-processes", ["compile_seconds"]
     )
@@ -91,7 +91,7 @@ def caches_cards(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm]
         latencies,
         Card(
             "Where compiling spends its time",
-            partial(tensor_charts.phases, times),
+            partial(compiling_charts.phases, times),
             times,
             "compile-phases",
             ["compile_phases"],

@@ -23,7 +23,7 @@ from breakeven.storage.queries import RunRecord
 from breakeven.storage.side_by_side.sides import Differing
 from breakeven.storage.words.compiling import same_text
 from breakeven.views.access import permissions
-from breakeven.views.charts import profile as timeline_charts
+from breakeven.views.charts import compiling as compiling_charts
 from breakeven.views.comparison.leaderboard import table_of_differing
 from breakeven.views.parts.actions import errors_shown
 from breakeven.views.parts.downloads import Card, download, of_run, show_card, show_table, titled
@@ -174,7 +174,7 @@ def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
             "it has not compiled yet."
         )
         return
-    figure = partial(timeline_charts.timeline, data)
+    figure = partial(compiling_charts.timeline, data)
     show_card(
         Card(
             "Stages of compiling by time",
@@ -185,7 +185,7 @@ def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
             help=TIMELINE_HELP,
         )
     )
-    left_out = data["frame"].nunique() - len(timeline_charts.shown_frames(data))
+    left_out = data["frame"].nunique() - len(compiling_charts.shown_frames(data))
     st.caption(
         TIMELINE_HELP
         + (f" {words.plural(left_out, 'shorter frame')} are not drawn." if left_out else "")

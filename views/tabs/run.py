@@ -15,7 +15,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.words.known_causes import known_causes
 from breakeven.views.access import permissions
-from breakeven.views.charts.over_steps import score_metric
+from breakeven.views.charts.scores import score_metric
 from breakeven.views.comparison import cards, related_experiments, running
 from breakeven.views.parts.actions import errors_shown, show_command
 from breakeven.views.parts.downloads import of_run, show_table

@@ -23,9 +23,9 @@ from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.recorded_profiles import Profile, load_profiles
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.words.findings import profile_words
-from breakeven.views.charts import layers as charts
-from breakeven.views.charts import over_steps as run_charts
-from breakeven.views.charts import over_steps as score_charts
+from breakeven.views.charts import losses as loss_charts
+from breakeven.views.charts import over_steps as step_charts
+from breakeven.views.charts import scores as score_charts
 from breakeven.views.charts.over_steps import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from breakeven.views.parts.actions import errors_shown
 from breakeven.views.parts.downloads import Card, Draw, download, of_run, show_card, show_table
@@ -61,12 +61,12 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
         return marked(lambda: mark_compiler_events(draw(), events))
 
     marks = [] if events.empty else EVENT_NUMBERS
-    times = with_events(partial(run_charts.step_series, steps))
+    times = with_events(partial(step_charts.step_series, steps))
     show_card(
         Card("Time of every step", times, steps, name="run-steps", numbers=["step_seconds", *marks])
     )
     if not losses.empty:  # forward passes have none
-        loss = with_events(partial(charts.losses, losses, every_step=steps))
+        loss = with_events(partial(loss_charts.losses, losses, every_step=steps))
         every_loss = steps[["run_id", "label", "role", "step", "loss"]]
         show_card(
             Card("Training loss", loss, every_loss, name="run-loss", numbers=["loss", *marks])
@@ -74,7 +74,7 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
     terms = of_run(queries.loss_terms(store, record.experiment_id), run)
     if not terms.empty:
         title = axis("loss_terms", METRICS["loss"].axis_title)
-        draw = marked(partial(run_charts.named_series, terms, title))
+        draw = marked(partial(step_charts.named_series, terms, title))
         show_card(
             Card("Terms of the loss", draw, terms, name="run-loss-terms", numbers=["loss_terms"])
         )
@@ -98,7 +98,7 @@ def show_step_settings(steps: pd.DataFrame) -> None:
             show_card(
                 Card(
                     metric.title,
-                    partial(run_charts.setting, data, name),
+                    partial(step_charts.setting, data, name),
                     data,
                     name=f"run-{name.replace('_', '-')}",
                     numbers=[name],
@@ -122,7 +122,7 @@ def show_own_values(values: pd.DataFrame) -> None:
     for number, name in enumerate(names):
         data = values[values["name"] == name]
         with columns[number % len(columns)]:
-            draw = partial(run_charts.named_series, data, axis("own_values", name))
+            draw = partial(step_charts.named_series, data, axis("own_values", name))
             show_card(Card(inert(name), draw, data, name=f"value-{name}", numbers=["own_values"]))
 
 
@@ -138,7 +138,7 @@ def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
         )
         return
     draw = {
-        title: partial(run_charts.gradient_norms, statistics, column)
+        title: partial(step_charts.gradient_norms, statistics, column)
         for title, column in STATISTICS.items()
     }
     show_card(

@@ -6,7 +6,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.correctness import checks, growths, with_places_of_layers
 from breakeven.storage.index.store import Store
-from breakeven.views.charts.profile import CEILING, FLOOR, errors
+from breakeven.views.charts.tensor_errors import CEILING, FLOOR, errors
 from tests.helpers.correctness_journals import SPEC, record, tensor
 from tests.helpers.journals import EXPERIMENT_ID
 

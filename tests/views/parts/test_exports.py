@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.views.charts import layers as charts
+from breakeven.views.charts import losses as loss_charts
 from breakeven.views.parts import downloads, pictures
 from breakeven.views.parts.pictures import SIZES, THEMES, Origin, Style
 from breakeven.views.shared.inert import inert_figure
@@ -37,7 +37,7 @@ PNG = {"format": "png", "width": 300, "height": 200, "scale": 2}
 
 
 def losses(*labels: str):
-    return charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
+    return loss_charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
 
 
 def test_file_names_begin_with_the_experiment(folder: DataDir, monkeypatch: pytest.MonkeyPatch):
