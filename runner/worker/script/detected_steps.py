@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -29,8 +30,8 @@ from breakeven.runner.worker.script.step_ends import StepEnds
 from breakeven.runner.worker.script.torch_compile import is_library, place_of
 
 MOST_FORWARDS = 2
-"""Calls of a model in a step with a known batch, as of a judge of real and made samples. With more
-the batch is spread over them, as over the moves of a game."""
+"""Calls of a model before a backward pass with a known batch, as of a judge of real and made
+samples. With more the batch is spread over them, as over the moves of a game."""
 UNSCALED = "_breakeven_unscaled"
 """Attribute of a loss that `GradScaler` has scaled: the loss before."""
 
@@ -107,12 +108,13 @@ class StepDetector:
         self._parts: list[DetectedStep] = []
         """Parts of steps whose end is unknown."""
         self._open = DetectedStep()
-        self._active: list[Optimizer] = []
-        """Optimizers that make a step now, each within the previous one."""
+        self._active: list[tuple[Optimizer, FrameType]] = []
+        """Optimizers that make a step now, each within the previous one, and where they do."""
         self._num_steps: dict[int, int] = {}
         """Steps of each optimizer, by its number."""
         self._is_going_back = False
-        self._batch: tuple[int | None, int | None] = (None, None)
+        self._sizes: tuple[set[int], set[int]] = set(), set()
+        """Samples and tokens that trained models got since the last backward pass."""
         self._places: dict[tuple[str, int], str] = {}
         self._num_forwards: Counter[nn.Module | None] = Counter()
         """Calls of each trained model since the last backward pass."""
@@ -147,24 +149,44 @@ class StepDetector:
         of a script without an optimizer if a backward pass came before."""
         if self._open.passes and self.steps_by_itself and self._measures.detects_steps():
             self._measures.steps_detected([self._take_open()])
-        if not self._num_forwards:
-            self._batch = (samples, tokens)
+        for sizes, size in zip(self._sizes, (samples, tokens), strict=True):
+            if size is not None:
+                sizes.add(size)
         self._num_forwards[model] += 1
 
     def _backward_begins(self, tensors: Any, caller: Any) -> None:
         if not self._measures.detects_steps():
             return
         place = self._place(_scripts_frame(caller))
-        samples, tokens = self._batch
-        if max(self._num_forwards.values(), default=0) > MOST_FORWARDS:
-            samples = tokens = None
-        self._num_forwards.clear()
-        latest = BackwardPasses(self._loss(tensors), samples, tokens)
+        if self._active and not self._still_makes_step(caller):
+            self._open.passes.pop(place, None)  # for the step that has failed
+        latest = BackwardPasses(self._loss(tensors), *self._take_sizes())
         known = self._open.passes.get(place)
         if known is None:
             self._open.passes[place] = latest
         elif not self._active:  # otherwise an optimizer evaluates its closure once more
             known.add(latest)
+
+    def _take_sizes(self) -> tuple[int | None, int | None]:
+        """Samples and tokens of a backward pass; None unless all forward passes before it agree. An
+        agent gets one state to act, and others to learn from."""
+        is_spread = max(self._num_forwards.values(), default=0) > MOST_FORWARDS
+        samples, tokens = (
+            next(iter(sizes)) if len(sizes) == 1 and not is_spread else None
+            for sizes in self._sizes
+        )
+        for seen in (*self._sizes, self._num_forwards):
+            seen.clear()
+        return samples, tokens
+
+    def _still_makes_step(self, frame: FrameType | None) -> bool:
+        """Whether this frame is within the step of the outermost active optimizer. If not, the step
+        has raised an exception: forgets it."""
+        while frame is not None and frame is not self._active[0][1]:
+            frame = frame.f_back
+        if frame is None:
+            self._active.clear()
+        return frame is not None
 
     def _place(self, frame: Any) -> str:
         """`file:line` of a frame; written once, because that takes as long as a small layer."""
@@ -185,15 +207,17 @@ class StepDetector:
     def _optimizer_begins(self, optimizer: Optimizer, *_: object) -> None:
         if torch.compiler.is_compiling():
             return
-        if optimizer in self._active:  # its last step has failed
-            del self._active[self._active.index(optimizer) :]
-        self._active.append(optimizer)
+        place = sys._getframe(1)
+        if self._active:
+            self._still_makes_step(place)
+        self._active.append((optimizer, place))
 
     def _optimizer_ends(self, optimizer: Optimizer, *_: object) -> None:
         if torch.compiler.is_compiling():
             return
-        if optimizer in self._active:
-            del self._active[self._active.index(optimizer) :]
+        begun = [active for active, _ in self._active]
+        if optimizer in begun:
+            del self._active[begun.index(optimizer) :]
         if not self._active and self._measures.detects_steps():
             self._stepped(self._optimizers.number(optimizer))
 

@@ -310,11 +310,6 @@ class ScriptSession:
         findings = self.workload.findings
         findings.step_ends = self.detector.describe(self._found_models)
         findings.loss_at = self._charted or None
-        findings.guesses = [
-            name
-            for name in ("samples", "tokens")
-            if any(getattr(passes, name) for passes in step.passes.values())
-        ]
 
     def _looks_for_models(self) -> bool:
         return self._trainer is None and not self.has_compiled

@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -337,17 +337,16 @@ class FoundInScript:
     """Place of the backward pass whose loss is that of the step."""
     models: list[str] = field(default_factory=list)
     """Classes of the compiled models."""
-    guesses: list[str] = field(default_factory=list)
-    """Which sizes of a step are guessed: `samples`, `tokens`."""
 
-    def sentences(self) -> list[str]:
-        """One sentence; empty if the script says all by itself."""
+    def sentences(self, sizes: Iterable[str]) -> list[str]:
+        """One sentence; empty if the script says all by itself. `sizes`: which sizes of a step are
+        known, `samples`, `tokens`; they are guessed."""
+        guesses = [] if self.step_ends is None else list(sizes)
         parts = [
             self.step_ends and f"a step ends with {self.step_ends}",
             self.loss_at and f"its loss is what goes backward at {self.loss_at}",
             self.models and f"the model to compile is {' and '.join(dict.fromkeys(self.models))}",
-            self.guesses
-            and f"the number of {' and '.join(self.guesses)} is guessed from its first argument",
+            guesses and f"the number of {' and '.join(guesses)} is guessed from its first argument",
         ]
         text = "; ".join(part for part in parts if part)
         return [f"Found in the script: {text}."] if text else []
@@ -458,7 +457,7 @@ class ScriptWorkload:
             clock_reads=self._clock_reads,
             notes=[
                 *self.notes,
-                *self.findings.sentences(),
+                *self.findings.sentences(means),
                 *(self.fixed.values() if self._experiment.kind.has_candidates else ()),
                 *(
                     f"{place} calls torch.compile"

@@ -288,6 +288,37 @@ def test_a_script_that_cannot_be_read_gets_a_sentence(
         run(tmp_path, code)
 
 
+FAILING = """
+class Fails(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        if number >= 10:
+            raise RuntimeError("out of memory")
+        return super().step(closure)
+
+spare = nn.Parameter(torch.zeros(1))
+failing = Fails([spare], lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(20):
+    loss = error_of(model, torch.randn(8, 4)) + 0 * spare
+    optimizer.zero_grad()
+    loss.backward()
+    try:
+        failing.step()
+    except RuntimeError:
+        pass
+    optimizer.step()
+    losses.append(loss.item())
+"""
+
+
+def test_an_optimizer_that_fails_from_a_step_on_does_not_hide_the_steps_of_another(
+    tmp_path: Path,
+) -> None:
+    ran = run(tmp_path, MODEL + FAILING + SAVED)
+    assert ran.losses == kept(ran) and len(ran.losses) == 20
+
+
 GAME = """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for number in range(6):
@@ -296,8 +327,28 @@ for number in range(6):
 """
 
 
-def test_the_samples_of_a_step_of_many_moves_are_unknown(tmp_path: Path) -> None:
-    ran = run(tmp_path, MODEL + GAME)
+ACTING = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(6):
+    model(torch.randn(1, 4)).argmax()
+    error_of(model, torch.randn(8, 4)).backward()
+    optimizer.step()
+"""
+STATE_BY_STATE = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(6):
+    model(torch.randn(4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "loop", [GAME, ACTING, STATE_BY_STATE], ids=["many moves", "acting and learning", "no batch"]
+)
+def test_the_samples_of_a_step_are_unknown_where_its_calls_say_different_things(
+    tmp_path: Path, loop: str
+) -> None:
+    ran = run(tmp_path, MODEL + loop)
     assert len(ran.losses) == 6 and ran.workload["samples_per_step"] is None
     (note,) = ran.workload["notes"]
     assert "guessed" not in note
