@@ -22,7 +22,7 @@ from breakeven.runner.logs import DASHBOARD, log, open_log
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.protocol.data_dir import DataDir, default_data_folder
 from breakeven.runner.settings import HOST_VARIABLE, read_settings
-from breakeven.views.access import doors
+from breakeven.views.access import request_checks
 from breakeven.views.access.permissions import let_scripts_run, may_act_by
 from breakeven.views.report.endpoint import Reports
 from breakeven.views.upkeep.serving import ROUTES, show_failure
@@ -39,7 +39,7 @@ async def preparing(app: App) -> AsyncIterator[None]:
     yield
 
 
-layers = [Middleware(doors.Doors, may_upload=may_act_by), Middleware(Reports)]
+layers = [Middleware(request_checks.RequestChecks, may_upload=may_act_by), Middleware(Reports)]
 MAX_WAITING = 64
 """Threads for the requests of pages, apart from drawing; Python's own default would be 6 on two
 processors."""
@@ -78,7 +78,7 @@ def main() -> None:
         "server.headless": True,
         "server.disconnectedSessionTTL": LEFT_SECONDS,
         "client.showErrorDetails": "none",  # `show_failure` does, to users who may act
-        "browser.serverAddress": (*doors.own_names(), "localhost")[0],  # avoids a lookup
+        "browser.serverAddress": (*request_checks.own_names(), "localhost")[0],  # avoids a lookup
     }
     app.run(config=options)
 

@@ -1,7 +1,8 @@
 """The secret link: who opens it acts from elsewhere, as the account that runs the dashboard does.
 
 Its token is in a file of the data folder that only this account reads. A browser exchanges the
-token for a cookie (`views/access/doors.py`). A new token ends all cookies of the former one.
+token for a cookie (`views/access/secret_link_cookie.py`). A new token ends all cookies of the
+former one.
 """
 
 import hashlib

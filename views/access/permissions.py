@@ -22,7 +22,8 @@ from breakeven.runner.logs import log
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_DATA
-from breakeven.views.access import doors
+from breakeven.views.access import request_checks
+from breakeven.views.access.secret_link_cookie import has_secret
 from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import data_dir
 
@@ -48,12 +49,12 @@ def may_act() -> bool:
 
 def may_act_by(headers: Any) -> bool:
     """Whether the sender of these headers may start and stop experiments."""
-    return not doors.serves_others(headers) or doors.has_secret(headers)
+    return not request_checks.serves_others(headers) or has_secret(headers)
 
 
 def viewing_only() -> Markdown:
     """Why this session may only look."""
-    is_other_account = doors.comes_from_other_account(st.context.headers)
+    is_other_account = request_checks.comes_from_other_account(st.context.headers)
     return MAY_ONLY_LOOK.format(why=ANOTHER_ACCOUNT if is_other_account else OTHERS_SERVED)
 
 
@@ -85,7 +86,7 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w-][\w.-]*)?")
 
 def files_are_limited() -> bool:
     """Whether this session may use only files in folders that the operator named."""
-    return doors.serves_others(st.context.headers)
+    return request_checks.serves_others(st.context.headers)
 
 
 def uploads() -> Path:
@@ -100,7 +101,7 @@ def scripts() -> Path:
 
 def allowed_folders() -> list[Path]:
     """Folders from which others may use files, resolved; uploads first."""
-    named = doors.settings().serving.files
+    named = request_checks.settings().serving.files
     return [uploads().resolve(), *(Path(entry).expanduser().resolve() for entry in named)]
 
 
@@ -157,6 +158,6 @@ def let_scripts_run() -> None:
     """Lets uploaded scripts run like code in folders that the operator named, on condition that
     only the account that serves this dashboard can upload, that others are not served, and that the
     system lists the owner of each connection."""
-    if sys.platform == "linux" and not doors.serves_others():
+    if sys.platform == "linux" and not request_checks.serves_others():
         listed = [*allowed_code.allowed_folders(), str(scripts())]
         os.environ[allowed_code.CODE_VARIABLE] = os.pathsep.join(dict.fromkeys(listed))

@@ -279,8 +279,8 @@ def noise_text(comparison: Comparison) -> Markdown:
     """The noise floor of this machine, or why there is none."""
     if comparison.noise_floor is None:
         return (
-            f"No {linked('noise_floor', 'noise floor')} without a control and at least 6 rounds. "
-            "Until then a small difference may be chance."
+            f"No {linked('noise_floor', 'noise floor')} without a control and at least {MIN_PAIRS} "
+            "rounds. Until then a small difference may be chance."
         )
     share = METRICS["noise_floor"].format(comparison.noise_floor)
     return (

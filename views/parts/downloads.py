@@ -28,7 +28,7 @@ from streamlit.runtime.media_file_manager import MediaFileManager
 from breakeven.runner.project import PACKAGE
 from breakeven.storage.exchange.csv_and_parquet import TABLE_FORMATS
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
-from breakeven.views.access.doors import LASTING
+from breakeven.views.access.request_checks import LASTING
 from breakeven.views.parts.pictures import (
     FORMATS,
     SIZES,

@@ -12,8 +12,9 @@ import pytest
 
 from breakeven.runner import secret_link
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.views.access import doors, permissions
-from breakeven.views.access.doors import Doors, is_other_account
+from breakeven.views.access import accounts, permissions
+from breakeven.views.access.accounts import is_other_account
+from breakeven.views.access.request_checks import RequestChecks
 from tests.helpers.waiting import awaited
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells of accounts")
@@ -71,7 +72,7 @@ def test_where_the_system_tells_nothing_everybody_here_may_act(
 ) -> None:
     with connected(*WAYS[0]) as scope:
         become_somebody_else(monkeypatch)
-        monkeypatch.setattr(doors, "TABLES", (tmp_path / "none",))
+        monkeypatch.setattr(accounts, "TABLES", (tmp_path / "none",))
         assert not is_other_account(scope)
     assert not is_other_account({"client": None, "server": None})
 
@@ -94,8 +95,8 @@ def test_another_accounts_page_may_look_and_bring_no_files_without_the_secret_li
 
 def become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     someone = os.getuid() + 1
-    monkeypatch.setattr(doors.os, "getuid", lambda: someone)
-    monkeypatch.setattr(doors, "ROOT", someone)
+    monkeypatch.setattr(accounts.os, "getuid", lambda: someone)
+    monkeypatch.setattr(accounts, "ROOT", someone)
 
 
 def passed_on(scope: dict[str, Any]) -> dict[str, str]:
@@ -108,5 +109,7 @@ def passed_on(scope: dict[str, Any]) -> dict[str, str]:
     async def send(message: Any) -> None:
         assert message.get("status", 403) == 403
 
-    awaited(Doors(behind, permissions.may_act_by)({"query_string": b"", **scope}, None, send))
+    awaited(
+        RequestChecks(behind, permissions.may_act_by)({"query_string": b"", **scope}, None, send)
+    )
     return reached

@@ -10,7 +10,8 @@ from streamlit import config
 from breakeven.runner import secret_link
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.access import permissions
-from breakeven.views.access.doors import Doors, has_secret
+from breakeven.views.access.request_checks import RequestChecks
+from breakeven.views.access.secret_link_cookie import has_secret
 from tests.helpers.waiting import awaited
 
 STREAM, UPLOAD = "/_stcore/stream", "/_stcore/upload_file/a/b"
@@ -53,7 +54,7 @@ def requested(
         "headers": given,
         "scheme": "http",
     }
-    awaited(Doors(behind, permissions.may_act_by)(scope, None, send))
+    awaited(RequestChecks(behind, permissions.may_act_by)(scope, None, send))
     answer = {name.decode(): value.decode() for name, value in sent[0].get("headers", ())}
     return sent[0].get("status", 101), answer
 

@@ -7,23 +7,22 @@ The middleware also keeps browsers from loading anything from elsewhere, and exc
 the secret link for a cookie, before any page has an address with the token.
 """
 
-import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from starlette import datastructures
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse
 from streamlit import config
 
-from breakeven.runner import secret_link
 from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.logs import log
 from breakeven.runner.settings import Settings, read_settings
+from breakeven.views.access.accounts import is_other_account
+from breakeven.views.access.secret_link_cookie import exchange_token
 from breakeven.views.shared.resources import data_dir, one_more_reader
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -57,9 +56,6 @@ HEADERS = {
 COMPONENTS, LASTING = "/component/", "version"
 """Streamlit gives files of components no lifetime; browsers may cache a file with its version in
 the address permanently, or they would load plotly.js, 5 MB, with every page."""
-WRONG_LINK = "This link is not valid, or not any more: `breakeven token` prints the present one."
-COOKIE_SECONDS = 30 * 86400
-NOT_STORED = {"cache-control": "no-store"}
 FOREVER = {b"cache-control": b"public, max-age=31536000, immutable"}
 Headers = Mapping[str, str]
 
@@ -114,7 +110,7 @@ def may_come_from(origin: str, host: str) -> bool:
     return netloc == host.lower() or netloc in own_names()
 
 
-class Doors:
+class RequestChecks:
     """ASGI middleware before the dashboard: refuses strangers, keeps browsers from other hosts.
     `may_upload` decides by the headers of a request whether it may upload files."""
 
@@ -146,7 +142,7 @@ class Doors:
         elif is_page:
             with one_more_reader():
                 await self.app(scope, receive, send)
-        elif (exchanged := _exchanged(scope, headers)) is not None:
+        elif (exchanged := exchange_token(scope, headers)) is not None:
             await exchanged(scope, receive, _with_headers(scope, send))
         else:
             await self.app(scope, receive, _with_headers(scope, send))
@@ -161,43 +157,6 @@ class Doors:
         if is_strangers or (scope["type"] == "http" and _is_of_others(headers)):
             return 403, "Breakeven does not answer to pages of others."
         return 200, ""
-
-
-def _exchanged(scope: Any, headers: Headers) -> Response | None:
-    """The answer to a request with the token of the secret link: a cookie, and the same address
-    without the token. None for a request without a token."""
-    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    tokens = [value for name, value in query if name == secret_link.PARAMETER]
-    if not tokens or scope["method"] != "GET":
-        return None
-    token = secret_link.read(data_dir())
-    if token is None or not all(secret_link.is_same(token, given) for given in tokens):
-        return PlainTextResponse(f"{WRONG_LINK}\n", 403)
-    kept = urlencode([pair for pair in query if pair[0] != secret_link.PARAMETER])
-    # Two slashes in front would be the name of another host.
-    path = "/" + quote(scope["path"]).lstrip("/")
-    answer = RedirectResponse(f"{path}?{kept}" if kept else path, 303, NOT_STORED)
-    is_encrypted = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto"))
-    answer.set_cookie(
-        secret_link.cookie_name(token),
-        token,
-        max_age=COOKIE_SECONDS,
-        secure=is_encrypted,
-        httponly=True,
-        samesite="strict",
-    )
-    return answer
-
-
-def has_secret(headers: Headers) -> bool:
-    """Whether a request has the cookie of the secret link. Of several cookies of its name one must
-    be right: another program of this host can add cookies, and could otherwise lock people out."""
-    token = secret_link.read(data_dir())
-    if token is None:
-        return False
-    cookies = (cookie.partition("=") for cookie in headers.get("cookie", "").split(";"))
-    values = [value for name, _, value in cookies if name.strip() == secret_link.cookie_name(token)]
-    return any([secret_link.is_same(token, value) for value in values])
 
 
 def _with_headers(scope: Any, send: Any) -> Any:
@@ -250,38 +209,3 @@ def _is_number(name: str) -> bool:
 
 def _is_local(name: str) -> bool:
     return name == "localhost" or (_is_number(name) and ip_address(name).is_loopback)
-
-
-TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-LISTENS = "0A"
-ROOT = 0
-NOBODYS = "0"
-"""The inode number that Linux lists for a closed connection, whose owner is unknown."""
-
-
-def is_other_account(scope: Any) -> bool:
-    """Whether a request comes from an account other than ours or root, or from a closed connection.
-    False if the system does not list owners. If several connections have these two ports, all must
-    be ours."""
-    client, server = scope.get("client"), scope.get("server")
-    rows = [row for table in TABLES for row in _rows(table)]
-    is_listed = server and any(row[3] == LISTENS and _port(row[1]) == server[1] for row in rows)
-    if not client or not is_listed:
-        return False
-    ends = client[1], server[1]
-    owners = {
-        int(row[7]) for row in rows if (_port(row[1]), _port(row[2])) == ends and row[9] != NOBODYS
-    }
-    return not owners or not owners <= {os.getuid(), ROOT}
-
-
-def _rows(table: Path) -> list[list[str]]:
-    try:
-        return [line.split() for line in table.read_text().splitlines()[1:]]
-    except OSError:  # Only Linux has them.
-        return []
-
-
-def _port(end: str) -> int:
-    """The port of `0100007F:1F90`."""
-    return int(end.partition(":")[2], 16)

@@ -28,7 +28,7 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, PORT_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.views.access import doors, permissions
+from breakeven.views.access import permissions, request_checks
 from breakeven.views.form import uploads
 from breakeven.views.parts import actions
 from breakeven.views.upkeep.serving import FOR_VIEWERS
@@ -190,9 +190,11 @@ def test_where_others_are_served_the_operators_names_numbers_and_the_machines_ow
         socket.gethostname(),
         "localhost",
     )
-    assert all(map(doors.is_ours, ours))
-    assert not doors.is_ours("evil.example") and not doors.is_ours("x.bench.example.org")
-    assert doors.may_come_from("https://bench.example.org", "127.0.0.1:8501")
+    assert all(map(request_checks.is_ours, ours))
+    assert not request_checks.is_ours("evil.example") and not request_checks.is_ours(
+        "x.bench.example.org"
+    )
+    assert request_checks.may_come_from("https://bench.example.org", "127.0.0.1:8501")
     for origin in (
         "https://evil.example",
         "https://bench.example.org:8443",
@@ -202,17 +204,17 @@ def test_where_others_are_served_the_operators_names_numbers_and_the_machines_ow
         "https://bench.example.org@evil.example",
         "https://x.bench.example.org",
     ):
-        assert not doors.may_come_from(origin, "bench.example.org"), origin
+        assert not request_checks.may_come_from(origin, "bench.example.org"), origin
 
 
 def test_a_named_host_or_a_proxy_means_that_others_are_served(folder: DataDir) -> None:
-    assert not doors.serves_others(["Host", "Cookie"])
-    assert doors.serves_others(["Host", "X-Forwarded-For"])
+    assert not request_checks.serves_others(["Host", "Cookie"])
+    assert request_checks.serves_others(["Host", "X-Forwarded-For"])
     for name, others in (("localhost", False), ("bench.example.org", True)):
         say(folder, hostnames=[name])
-        assert doors.serves_others() == others
+        assert request_checks.serves_others() == others
     for via, other in (("another account of this machine", True), ("1.1 proxy", False)):
-        assert doors.comes_from_other_account({"via": via}) == other
+        assert request_checks.comes_from_other_account({"via": via}) == other
 
 
 def test_no_browser_is_told_to_ask_anybody_else(local: str) -> None:
@@ -297,7 +299,7 @@ def test_who_may_only_look_is_told_of_nothing_else_and_why(
     monkeypatch.setattr(permissions, "may_act_by", lambda headers: False)
     assert "to open it. Tick rows to compare them." in text(opened("experiments"))
     assert "is served to others" in text(opened("launch"))
-    monkeypatch.setattr(doors, "comes_from_other_account", lambda headers: True)
+    monkeypatch.setattr(request_checks, "comes_from_other_account", lambda headers: True)
     assert "another account of this machine" in text(opened("launch"))
 
 
@@ -529,11 +531,11 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(fo
 
 
 @pytest.mark.usefixtures("uploaded_scripts_run")
-@pytest.mark.parametrize("name", ["X-Forwarded-For", doors.OTHER_ACCOUNT[0].decode()])
+@pytest.mark.parametrize("name", ["X-Forwarded-For", request_checks.OTHER_ACCOUNT[0].decode()])
 def test_nobody_who_is_served_from_elsewhere_or_has_another_account_uploads_a_script(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    have_secret(monkeypatch, folder, **{name.lower(): doors.OTHER_ACCOUNT[1].decode()})
+    have_secret(monkeypatch, folder, **{name.lower(): request_checks.OTHER_ACCOUNT[1].decode()})
     assert permissions.may_act() and not permissions.scripts_may_run()
     with pytest.raises(permissions.NotAllowed, match="only on the machine itself"):
         uploads.keep_script("a.py", b"1")
@@ -575,7 +577,7 @@ def test_what_says_whom_to_serve_and_is_not_understood_keeps_the_dashboard_from_
 @pytest.mark.parametrize(
     ("path", "query", "status", "says"),
     [
-        ("/component/plotly_js/plotly.min.js", b"version=7.1.0", 200, doors.FOREVER),
+        ("/component/plotly_js/plotly.min.js", b"version=7.1.0", 200, request_checks.FOREVER),
         ("/component/plotly_js/plotly.min.js", b"", 200, {}),
         ("/component/plotly_js/plotly.min.js", b"version=7.1.0", 404, {}),
         ("/media/file.csv", b"version=7.1.0", 200, {}),
@@ -599,11 +601,11 @@ def test_files_of_components_last_by_their_version_and_nothing_else_does(
         "query_string": query,
         "headers": [(b"host", b"localhost")],
     }
-    awaited(doors.Doors(behind, permissions.may_act_by)(scope, None, send))
+    awaited(request_checks.RequestChecks(behind, permissions.may_act_by)(scope, None, send))
     headers = dict(sent[0]["headers"])
     usual = {b"cache-control": b"no-cache", b"content-type": b"text/javascript"}
     assert len(sent[0]["headers"]) == len(headers)
-    assert headers == usual | doors.HEADERS | says
+    assert headers == usual | request_checks.HEADERS | says
 
 
 def test_no_page_has_streamlit_write_files_here(local: str) -> None:
