@@ -24,10 +24,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from breakeven.runner.worker.compiler.observer import TORCH
 from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
 from breakeven.runner.worker.script.step_ends import StepEnds
-from breakeven.runner.worker.script.torch_compile import is_library, place_of
+from breakeven.runner.worker.script.torch_compile import place_of, scripts_frame
 
 MOST_FORWARDS = 2
 """Calls of a model before a backward pass with a known batch, as of a judge of real and made
@@ -124,9 +123,9 @@ class StepDetector:
         """Whether the script changes its weights without an optimizer of torch."""
         return not self._num_steps and not self._optimizers.numbers()
 
-    def describe(self, models: Sequence[nn.Module]) -> str:
-        """What ends a step, as the end of a sentence; an optimizer is named with the one of these
-        models that it trains."""
+    def describe(self, models: Mapping[nn.Module, str]) -> str:
+        """What ends a step, as the end of a sentence; an optimizer is named with those of these
+        models, given with their names, that it trains."""
         if self.steps_by_itself:
             return "each backward pass, because the script makes no optimizer of torch.optim"
         counting = self._ends.counting
@@ -157,7 +156,7 @@ class StepDetector:
     def _backward_begins(self, tensors: Any, caller: Any) -> None:
         if not self._measures.detects_steps():
             return
-        place = self._place(_scripts_frame(caller))
+        place = self._place(scripts_frame(caller))
         if self._active and not self._still_makes_step(caller):
             self._open.passes.pop(place, None)  # for the step that has failed
         latest = BackwardPasses(self._loss(tensors), *self._take_sizes())
@@ -301,17 +300,6 @@ class StepDetector:
             GradScaler.scale, GradScaler.step = scale, step  # type: ignore[method-assign]
             for handle in handles:
                 handle.remove()
-
-
-def _scripts_frame(frame: Any) -> Any:
-    """The frame of the script's own code that made a call; of an installed program, whose code is
-    among the libraries, the first frame outside of torch."""
-    outside = None
-    while frame is not None and is_library(frame):
-        if outside is None and not frame.f_code.co_filename.startswith(TORCH):
-            outside = frame
-        frame = frame.f_back
-    return frame or outside
 
 
 def batch_size(

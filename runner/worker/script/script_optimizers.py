@@ -2,7 +2,7 @@
 
 import functools
 import weakref
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,16 +64,18 @@ class ScriptOptimizers:
     def numbers(self) -> range:
         return range(len(self._made))
 
-    def describe(self, number: int, models: Sequence[nn.Module]) -> str:
-        """The class of an optimizer, and of the one of these models that it trains."""
+    def describe(self, number: int, models: Mapping[nn.Module, str]) -> str:
+        """The class of an optimizer, and the names of those of these models that it trains, unless
+        it trains all."""
         tensors = {id(tensor) for tensor in self._tensors().get(number, [])}
         trained = [
-            type(model).__name__
-            for model in models
+            name
+            for model, name in models.items()
             if any(id(parameter) in tensors for parameter in model.parameters())
         ]
         name = self._names[number]
-        return f"{name} of {trained[0]}" if len(models) > 1 and len(trained) == 1 else name
+        is_clear = not trained or len(trained) == len(models)
+        return name if is_clear else f"{name} of {' and '.join(trained)}"
 
     def sizes(self) -> dict[int, int]:
         """Number of trained elements of each optimizer that still exists."""

@@ -46,7 +46,6 @@ from breakeven.runner.worker.script.script_sources import marks_steps, named_in_
 from breakeven.runner.worker.script.script_workload import (
     ScriptWorkload,
     StepFlops,
-    describe_class,
     find_models,
     has_lazy_weights,
     hash_inputs,
@@ -55,7 +54,12 @@ from breakeven.runner.worker.script.script_workload import (
 )
 from breakeven.runner.worker.script.state_or_data import ResultsFollower
 from breakeven.runner.worker.script.torch_compile import ScriptCompiler
-from breakeven.runner.worker.script.trained_models import TrainedModels
+from breakeven.runner.worker.script.trained_models import (
+    FoundModel,
+    TrainedModels,
+    describe_models,
+    names_of,
+)
 from breakeven.runner.worker.training.block_timer import BlockTimer
 from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.training.step_rows import BlockRecorder
@@ -156,7 +160,7 @@ class ScriptSession:
         self._trainer: str | None = None
         self.has_compiled = False
         """Whether the script itself says what to compile."""
-        self._found_models: list[nn.Module] = []
+        self._found_models: list[FoundModel] = []
         self._marks_steps: bool | None = None
         """Whether the script itself marks its steps; None before the first one."""
         self._charted: str | None = None
@@ -308,17 +312,20 @@ class ScriptSession:
     def _note_what_was_found(self, step: DetectedStep) -> None:
         self._charted = next(iter(step.passes), "")
         findings = self.workload.findings
-        findings.step_ends = self.detector.describe(self._found_models)
+        modules = [model.module for model in self._found_models]
+        names = dict(zip(modules, names_of(self._found_models), strict=True))
+        findings.step_ends = self.detector.describe(names)
         findings.loss_at = self._charted or None
 
     def _looks_for_models(self) -> bool:
         return self._trainer is None and not self.has_compiled
 
-    def _found(self, module: nn.Module) -> None:
+    def _found(self, model: FoundModel) -> None:
         """Compiles a model that the script trains."""
+        module = model.module
         self.compiler.compile_in_place(module, {})
-        self._found_models.append(module)
-        self.workload.findings.models.append(describe_class(module))
+        self._found_models.append(model)
+        self.workload.findings.models = describe_models(self._found_models)
         if self._blocks.is_begun and not has_lazy_weights(module):
             self.workload.add_model(module)
 
@@ -373,10 +380,10 @@ class ScriptSession:
             self._functions.append(function)
             return
         parts = set(module.modules())
-        for part in [model for model in self._found_models if model in parts]:
-            part._compiled_call_impl = None  # it was called alone before, as in a trial
+        for part in [model for model in self._found_models if model.module in parts]:
+            part.module._compiled_call_impl = None  # it was called alone before, as in a trial
             self._found_models.remove(part)
-            self._modules.remove(part)
+            self._modules.remove(part.module)
         self._modules.append(module)
 
     def on_call(self, module: nn.Module | None, arguments: tuple[Any, Any]) -> None:

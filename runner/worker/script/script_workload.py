@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -336,7 +337,7 @@ class FoundInScript:
     loss_at: str | None = None
     """Place of the backward pass whose loss is that of the step."""
     models: list[str] = field(default_factory=list)
-    """Classes of the compiled models."""
+    """Descriptions of the compiled models."""
 
     def sentences(self, sizes: Iterable[str]) -> list[str]:
         """One sentence; empty if the script says all by itself. `sizes`: which sizes of a step are
@@ -345,11 +346,17 @@ class FoundInScript:
         parts = [
             self.step_ends and f"a step ends with {self.step_ends}",
             self.loss_at and f"its loss is what goes backward at {self.loss_at}",
-            self.models and f"the model to compile is {' and '.join(dict.fromkeys(self.models))}",
+            self.models and _to_compile(self.models),
             guesses and f"the number of {' and '.join(guesses)} is guessed from its first argument",
         ]
         text = "; ".join(part for part in parts if part)
         return [f"Found in the script: {text}."] if text else []
+
+
+def _to_compile(models: Sequence[str]) -> str:
+    counts = Counter(models).items()
+    named = " and ".join(text if count == 1 else f"{count} x {text}" for text, count in counts)
+    return f"the {'model to compile is' if len(models) == 1 else 'models to compile are'} {named}"
 
 
 class ScriptWorkload:

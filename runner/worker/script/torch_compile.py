@@ -21,7 +21,13 @@ from breakeven.runner.worker.compiler.compile_with_backend import (
     make_compiler,
     traceable,
 )
-from breakeven.runner.worker.compiler.observer import PACKAGES, RUNNER, STANDARD_LIBRARY, short_path
+from breakeven.runner.worker.compiler.observer import (
+    PACKAGES,
+    RUNNER,
+    STANDARD_LIBRARY,
+    TORCH,
+    short_path,
+)
 
 TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
 """Packages and modules that compile a script's functions; others compile their own ones."""
@@ -149,6 +155,17 @@ def place_of(caller: Any) -> str:
     """`file:line` of a frame, relative to the working folder."""
     where = f"{short_path(caller.f_code.co_filename)}:{caller.f_lineno}"
     return where.removeprefix(f"{Path.cwd()}/")
+
+
+def scripts_frame(frame: Any) -> Any:
+    """The frame of the script's own code that made a call; of an installed program, whose code is
+    among the libraries, the first frame outside of torch."""
+    outside = None
+    while frame is not None and is_library(frame):
+        if outside is None and not frame.f_code.co_filename.startswith(TORCH):
+            outside = frame
+        frame = frame.f_back
+    return frame or outside
 
 
 def _is_scripts(caller: Any, target: Any) -> bool:

@@ -8,8 +8,10 @@ it is the outermost module in training mode.
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -18,6 +20,68 @@ from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 
 from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
+from breakeven.runner.worker.script.script_workload import describe_class
+from breakeven.runner.worker.script.torch_compile import is_library, place_of, scripts_frame
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """A model that the script trains."""
+
+    module: nn.Module
+    variable: str
+    """What the script calls it, such as `agent.critic`; empty if unknown."""
+    called_at: str
+
+    @property
+    def is_of_torch(self) -> bool:
+        """Whether its class says nothing of the script."""
+        return type(self.module).__module__.startswith("torch.")
+
+
+def names_of(models: Sequence[FoundModel]) -> list[str]:
+    """The class of each model, with its variable where the class does not distinguish it."""
+    counts = Counter(type(model.module) for model in models)
+    return [
+        f"{type(model.module).__name__} {model.variable}".rstrip()
+        if model.is_of_torch or counts[type(model.module)] > 1
+        else type(model.module).__name__
+        for model in models
+    ]
+
+
+def describe_models(models: Sequence[FoundModel]) -> list[str]:
+    """The name of each model, and where its class stands in the script or where it is called."""
+    return [
+        f"{name} (called at {model.called_at})"
+        if model.is_of_torch
+        else describe_class(model.module).replace(type(model.module).__name__, name, 1)
+        for name, model in zip(names_of(models), models, strict=True)
+    ]
+
+
+def variable_of(module: nn.Module, frame: Any) -> str:
+    """The variable of the script, or the attribute of one, that holds a module; the one of the
+    outermost function, because helpers call many models by one name."""
+    variable = ""
+    while frame is not None:
+        if not is_library(frame):
+            variable = _held_by(module, frame.f_locals) or variable
+        frame = frame.f_back
+    return variable
+
+
+def _held_by(module: nn.Module, variables: dict[str, Any]) -> str:
+    for name, value in variables.items():
+        if value is module:
+            return name
+    for name, value in variables.items():
+        parts = value._modules if isinstance(value, nn.Module) else getattr(value, "__dict__", {})
+        if type(value).__module__ != "builtins" and isinstance(parts, dict):
+            for attribute, part in parts.items():
+                if part is module:
+                    return f"{name}.{attribute}"
+    return ""
 
 
 class TrainedModels:
@@ -28,7 +92,7 @@ class TrainedModels:
         optimizers: ScriptOptimizers,
         named: str,
         is_wanted: Callable[[], bool],
-        on_found: Callable[[nn.Module], None],
+        on_found: Callable[[FoundModel], None],
     ) -> None:
         """`named`: the class to look for, as `Model` or `train.py:Model`; empty for any. Calls
         `on_found` with each model before its call, unless `is_wanted` says no."""
@@ -62,7 +126,10 @@ class TrainedModels:
                     self._known.update(module.modules())
                     # Dynamo does not trace through the wrapper, which is torch's own code.
                     wraps = isinstance(module, DistributedDataParallel)
-                    self._on_found(cast(nn.Module, module.module) if wraps else module)
+                    model = cast(nn.Module, module.module) if wraps else module
+                    caller = sys._getframe(1)
+                    place = place_of(scripts_frame(caller) or caller)
+                    self._on_found(FoundModel(model, variable_of(module, caller), place))
                 return call(module, *args, **kwargs)
             finally:
                 if self._is_looking:

@@ -181,6 +181,40 @@ def test_of_two_optimizers_the_last_one_ends_the_step_and_both_models_are_compil
     assert run(tmp_path, MODEL + ADVERSARIES, "eager").of_kind("compile_started")
 
 
+NAMELESS = """
+class Agent:
+    def __init__(self):
+        self.actor = nn.Sequential(nn.Linear(4, 2), nn.Tanh())
+
+def loss_of(net):
+    return net(torch.randn(8, 4)).square().mean()
+
+agent, critic, other = Agent(), nn.Sequential(nn.Linear(4, 1)), Net()
+first = torch.optim.Adam(agent.actor.parameters())
+second = torch.optim.Adam([*critic.parameters(), *model.parameters(), *other.parameters()])
+for number in range(6):
+    for optimizer, nets in ((first, [agent.actor]), (second, [critic, model, other])):
+        optimizer.zero_grad()
+        sum(loss_of(net) for net in nets).backward()
+        optimizer.step()
+"""
+
+
+def test_models_of_one_class_are_told_apart_by_the_names_that_the_script_gives_them(
+    tmp_path: Path,
+) -> None:
+    (note,) = run(tmp_path, MODEL + NAMELESS).workload["notes"]
+    assert (
+        "a step ends with the last of Adam of Sequential agent.actor, "
+        "Adam of Sequential critic and Net model and Net other;" in note
+    )
+    assert (
+        "the models to compile are Sequential agent.actor (called at train.py:24) and "
+        "Sequential critic (called at train.py:24) and Net model (train.py:5) and "
+        "Net other (train.py:5);" in note
+    )
+
+
 BESIDES = """
 teacher = nn.Linear(4, 2)
 average = torch.optim.swa_utils.AveragedModel(model)
@@ -261,7 +295,7 @@ def test_the_module_within_data_parallelism_is_compiled(tmp_path: Path) -> None:
     ran = run(tmp_path, MODEL + PARALLEL, "aot_eager", backends=("aot_eager",))
     assert len(ran.losses) == 6
     (note,) = ran.workload["notes"]
-    assert "the model to compile is Sequential (" in note
+    assert "the model to compile is Sequential parallel (called at train.py:14)" in note
     assert sum(event["graph_ops"] or 0 for event in ran.of_kind("compile_metrics")) > 0
 
 
