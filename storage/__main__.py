@@ -22,6 +22,7 @@ from breakeven.runner.commands.entry import (
     PLAN_INVESTIGATION,
     Add,
     actions_of,
+    add_outputs,
     adder,
     ends_quietly,
 )
@@ -92,8 +93,8 @@ def _add_results(add: Add) -> None:
     explain.add_argument("experiment", metavar="EXPERIMENT", help="its id, as in `list`")
     text = "of a `compare --ladder`: name the stage that fails, computes wrongly or loses time"
     explain.add_argument("--ladder", action="store_true", help=text)
-    for command in (show, explain):
-        command.add_argument("--json", action="store_true", help="print JSON (docs/suites.md)")
+    add_outputs(show)
+    explain.add_argument("--json", action="store_true", help="print JSON (docs/suites.md)")
 
 
 def _add_lists(add: Add) -> None:

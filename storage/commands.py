@@ -35,6 +35,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (
     COMPILER_CAUSES,
     CUT_SHORT,
+    Investigation,
     fault_to_find,
     load_investigation,
     next_experiment,
@@ -59,6 +60,7 @@ from breakeven.storage.terminal.as_json import (
 )
 from breakeven.storage.terminal.layout import wrapped
 from breakeven.storage.terminal.lists import list_json, list_table, listed
+from breakeven.storage.terminal.markdown import fenced, summary, write_summary
 from breakeven.storage.terminal.report import (
     caches_report,
     causes_report,
@@ -123,6 +125,8 @@ def print_checks(store: Store, options: argparse.Namespace) -> int:
     shown = [correctness_report(comparison.spec, made), *missing, spent]
     text = "\n\n".join(filter(None, shown))
     print(checks_json(options.experiment, made) if options.json else wrapped(text))  # noqa: T201
+    if options.markdown:
+        write_summary(options.markdown, fenced(text))
     return checks_exit_status(made) or (UNFINISHED if missing else FINISHED)
 
 
@@ -157,6 +161,8 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     text = "\n\n".join(filter(None, parts))
     in_json = comparison_json(comparison, pairs, planned, causes)
     print(in_json if options.json else text)  # noqa: T201
+    if options.markdown:
+        write_summary(options.markdown, summary(comparison, str(answer_words(planned))))
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)
@@ -170,9 +176,9 @@ def print_investigation(store: Store, options: argparse.Namespace) -> int:
     elif options.json:
         print(investigation_json(investigation, remedies(store, investigation)))  # noqa: T201
     else:
-        spent = spent_words(elapsed(store, options.experiment)[0])
-        parts = [investigation_report(store, investigation), spent]
-        print(wrapped("\n\n".join(filter(None, parts))))  # noqa: T201
+        print(wrapped(_investigation_text(store, investigation)))  # noqa: T201
+    if options.markdown:
+        write_summary(options.markdown, fenced(_investigation_text(store, investigation)))
     if investigation.record.state != RunState.FINISHED or investigation.finding.cause in CUT_SHORT:
         return UNFINISHED
     return (
@@ -180,6 +186,11 @@ def print_investigation(store: Store, options: argparse.Namespace) -> int:
         if investigation.finding.cause in (*COMPILER_CAUSES, "own code")
         else PROVES_NOTHING
     )
+
+
+def _investigation_text(store: Store, investigation: Investigation) -> str:
+    spent = spent_words(elapsed(store, investigation.record.experiment_id)[0])
+    return "\n\n".join(filter(None, [investigation_report(store, investigation), spent]))
 
 
 PRINTERS: dict[Compared, Callable[[Store, argparse.Namespace], int]] = {
@@ -349,11 +360,14 @@ def print_suite(store: Store, options: argparse.Namespace) -> int:
     results = outcomes(store, options.experiment)
     earlier = options.against and outcomes(store, options.against)
     runs = queries.list_suite_runs(store)
-    print(wrapped(suite_report.suite_report(options.experiment, results)))  # noqa: T201
+    text = suite_report.suite_report(options.experiment, results)
     compared = suite_changes(results, earlier) if earlier else None
     if compared is not None:
         conditions = other_conditions(runs, options.experiment, options.against)
-        print(wrapped(f"\n{suite_report.against_report(options.against, compared, conditions)}"))  # noqa: T201
+        text += f"\n\n{suite_report.against_report(options.against, compared, conditions)}"
+    print(wrapped(text))  # noqa: T201
+    if options.markdown:
+        write_summary(options.markdown, fenced(text))
     return suite_report.exit_status(results, compared)
 
 

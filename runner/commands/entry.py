@@ -115,6 +115,13 @@ def actions_of(command: argparse.ArgumentParser, name: str, *, required: bool) -
     return adder(parsers, f"breakeven {name}")
 
 
+def add_outputs(command: argparse.ArgumentParser) -> None:
+    """Adds the options that write a result for programs, and for a pull request."""
+    command.add_argument("--json", action="store_true", help="print JSON (docs/suites.md)")
+    text = "write a summary for a pull request, also into the file of $GITHUB_STEP_SUMMARY"
+    command.add_argument("--markdown", type=Path, metavar="FILE", help=text)
+
+
 def tell(text: str) -> None:
     """Prints a line of a command's answer."""
     sys.stdout.write(f"{text}\n")

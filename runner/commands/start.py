@@ -2,12 +2,14 @@
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
-from breakeven.runner.arguments.conditions import Condition, add_fail_if, check_gate
-from breakeven.runner.arguments.lengths import Length, add_plan
+from breakeven.runner.arguments.conditions import add_fail_if, check_gate
+from breakeven.runner.arguments.lengths import add_plan
 from breakeven.runner.arguments.options import (
     add_script_options,
     add_spec_options,
@@ -24,7 +26,7 @@ from breakeven.runner.checks.allowed_code import (
 )
 from breakeven.runner.checks.environments import check_environments, is_own
 from breakeven.runner.checks.refused_experiments import check
-from breakeven.runner.commands.entry import Add, tell
+from breakeven.runner.commands.entry import Add, add_outputs, tell
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.experiments.added_rounds import add_rounds, run_backends
@@ -57,6 +59,7 @@ def add_start_commands(add: Add) -> None:
     for command in (script, compare):
         add_fail_if(command)
         add_plan(command)
+        add_outputs(command)
     go_on = add("resume", _resume, operands="EXPERIMENT")
     text = "resume on these devices: `cuda:0` or `cuda:0,cuda:1`"
     go_on.add_argument("--device", metavar="DEVICES", help=text)
@@ -92,21 +95,28 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = read_work(data_dir, options)
     check_gate(spec, options.fail_if)
     check_environments(spec, data_dir)
+    _check_folder(options.markdown)
     storage = Storage(data_dir)
-    experiment = run_through(data_dir, spec, storage)
-    return judge(storage, experiment.experiment_id, options.fail_if, options.plan)
+    # The JSON alone is on standard output.
+    with redirect_stdout(sys.stderr) if options.json else nullcontext():
+        experiment = run_through(data_dir, spec, storage)
+    return judge(storage, experiment.experiment_id, options)
 
 
-def judge(
-    storage: Storage,
-    experiment_id: str,
-    fail_if: Sequence[Condition],
-    planned: Length | None = None,
-) -> int:
+def _check_folder(file: Path | None) -> None:
+    """Raises `RunnerError` for a file that cannot be written after hours of runs."""
+    if file is not None and not file.absolute().parent.is_dir():
+        raise RunnerError(f"--markdown {file}: there is no folder {file.absolute().parent}")
+
+
+def judge(storage: Storage, experiment_id: str, options: argparse.Namespace) -> int:
     """Prints the comparison of an experiment's runs; returns the exit status."""
-    more = [f"--fail-if={condition}" for condition in fail_if]
-    more += [f"--plan={planned.amount} {planned.unit}"] if planned else []
-    return storage.run("show", [experiment_id, *more])
+    more = [f"--fail-if={condition}" for condition in options.fail_if]
+    if options.plan:
+        more.append(f"--plan={options.plan.amount} {options.plan.unit}")
+    if options.markdown:
+        more.append(f"--markdown={options.markdown.absolute()}")
+    return storage.run("show", [experiment_id, *more, *["--json"] * options.json])
 
 
 def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ from typing import get_type_hints
 
 import pytest
 
-from breakeven.runner.arguments.lengths import read_length
 from breakeven.runner.arguments.options import (
     FIELDS,
     command_line,
@@ -154,8 +153,8 @@ def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
 ) -> None:
     """As on a GPU server where nothing but torch and transformers is installed."""
     monkeypatch.setattr(waiting, "find_spec", lambda name: None)
-    planned = read_length("8h")
-    assert start.judge(waiting.Storage(data_dir), "20261121-093015-123456-7f3a", [], planned) == 2
+    options = parser().parse_args(["compare", "--plan=8h"])
+    assert start.judge(waiting.Storage(data_dir), "20261121-093015-123456-7f3a", options) == 2
     said = capsys.readouterr().out
     assert str(data_dir.runs) in said and "duckdb, which is not installed here" in said
     command = "breakeven show 20261121-093015-123456-7f3a '--plan=8.0 hours' --data-folder FOLDER"
