@@ -8,6 +8,7 @@ from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.cold_and_warm import ColdWarm, why_no_latency
 from breakeven.storage.comparison.correctness import PASS, Check
 from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.warnings import Recorded
 from breakeven.storage.compiling.ladder import Ladder
 from breakeven.storage.compiling.two_runs import CompiledRun, compile_difference, phases
 from breakeven.storage.exchange.imports import Imported, ImportedRow
@@ -95,7 +96,11 @@ def report(comparison: Comparison, answer: str = "") -> str:
         if result.parity is not None
     ]
     lines += [f"warning: {warning_words(warning)}" for warning in comparison.serious_warnings]
-    lines += [f"minor warning: {warning_words(warning)}" for warning in comparison.minor_warnings]
+    lines += [
+        # What a run recorded of itself, such as what was found in a script, is no warning.
+        f"{'note' if isinstance(warning, Recorded) else 'minor warning'}: {warning_words(warning)}"
+        for warning in comparison.minor_warnings
+    ]
     return "\n".join(lines)
 
 
@@ -230,7 +235,7 @@ def correctness_report(spec: ExperimentSpec, checks: Sequence[Check]) -> str:
         if check.status != PASS and check.explanation
     ]
     notes = {note: None for check in checks for note in check.notes}
-    return "\n".join([*lines, *(f"minor warning: {printable(note)}" for note in notes)])
+    return "\n".join([*lines, *(f"note: {printable(note)}" for note in notes)])
 
 
 def checks_exit_status(checks: Sequence[Check]) -> int:

@@ -91,6 +91,8 @@ WITHHELD = (
     "The script names environment variables of your shell that runs do not get: {0}. Write them "
     "before the command: breakeven run {1}=... train.py"
 )
+OF_SHELL = {"", "_", "SHLVL", "OLDPWD"}
+"""Variables that shells set for themselves."""
 
 
 class EndOfScript(BaseException):
@@ -486,8 +488,8 @@ class ScriptSession:
 
     def _note_withheld_variables(self) -> None:
         """Alone, the script would have read these variables."""
-        withheld = os.environ.get(WITHHELD_VARIABLE, "").split(",")
-        if names := named_in_source(filter(None, withheld), self._workplace):
+        withheld = set(os.environ.get(WITHHELD_VARIABLE, "").split(",")) - OF_SHELL
+        if names := named_in_source(sorted(withheld), self._workplace):
             self.workload.notes.append(WITHHELD.format(first_few(names, 5), names[0]))
 
     def _begin(self, arguments: object) -> None:

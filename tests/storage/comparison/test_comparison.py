@@ -326,7 +326,7 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     assert warnings[4].endswith("version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).")
     assert warnings[8].endswith("there is no interval: control (3). Train for more steps.")
     printed = report(comparison).splitlines()
-    assert printed[-2:] == ["warning: inductor: memory is more.", "minor warning: Dropout is off."]
+    assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
 
 
 def test_a_terminal_obeys_no_name_and_shows_it_on_one_line(data_dir: DataDir) -> None:

@@ -104,7 +104,7 @@ def test_checks_are_shown(data_dir: DataDir, capsys: pytest.CaptureFixture[str])
     ]
     # 0.0025 of 3 x 0.001 + 2 x 0.01 / 10.
     assert "inductor, training: fail_accuracy; gradient of a, 0.5 x the limit" in lines
-    assert lines.count("minor warning: The model is small.") == 1
+    assert lines.count("note: The model is small.") == 1
 
 
 LAST: list[tuple[Any, RunState, int]] = [

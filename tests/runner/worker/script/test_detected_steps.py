@@ -401,8 +401,8 @@ def test_whoever_listens_takes_all_listeners_away(tmp_path: Path) -> None:
 def test_a_variable_of_the_shell_that_the_script_names_and_does_not_get_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BREAKEVEN_WITHHELD", "EDITOR,NUM_SAMPLES")
-    code = "import os\nos.environ.get('NUM_SAMPLES')\n" + MODEL + LOOP
+    monkeypatch.setenv("BREAKEVEN_WITHHELD", "EDITOR,NUM_SAMPLES,_")
+    code = "import os\nos.environ.get('NUM_SAMPLES') or '_'\n" + MODEL + LOOP
     (note,) = (
         note for note in run(tmp_path, code).workload["notes"] if "environment variables" in note
     )
