@@ -84,6 +84,10 @@ class Measures(Protocol):
         """Whether nobody else marks the end of steps."""
         ...
 
+    def optimizer_begins(self) -> None:
+        """Learns that an optimizer has made its first step."""
+        ...
+
     def part_made(self) -> None:
         """Marks the time of what may be the end of a step."""
         ...
@@ -221,15 +225,19 @@ class StepDetector:
             self._stepped(self._optimizers.number(optimizer))
 
     def _stepped(self, number: int) -> None:
+        is_first = number not in self._num_steps
         self._num_steps[number] = self._num_steps.get(number, 0) + 1
         part = self._take_open()
-        if self._ends.is_learning:
-            part.num_marks, part.is_marked = 1, True
-            self._measures.part_made()
         self._parts.append(part)
         sizes = self._optimizers.sizes() if len(self._num_steps) > 1 else {}
         awaits = self._ends.is_learning and self._optimizers.has_others(self._num_steps)
-        self._end_parts(self._ends.stepped(number, sizes, awaits_others=awaits))
+        ended = self._ends.stepped(number, sizes, awaits_others=awaits)
+        if not ended and self._ends.is_learning:
+            part.num_marks, part.is_marked = 1, True
+            self._measures.part_made()
+        if is_first:
+            self._measures.optimizer_begins()
+        self._end_parts(ended)
 
     def end(self) -> None:
         """Ends the last steps, when the script is over."""

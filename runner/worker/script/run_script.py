@@ -249,7 +249,7 @@ def _execute(workplace: Workplace, context: RunContext, session: ScriptSession) 
             explained(spec.arm),
             session.compiler.in_place_of_torch(),
             forced_optimizer_form(
-                spec.arm.optimizer, session.workload.fixed, session.optimizers.add
+                spec.arm.optimizer, session.workload.fixed, session.optimizer_made
             ),
             forced_loader_workers(spec.arm.loader_workers, pinned=context.device.works_by_itself),
             session.loaders.watching(),

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.experiments.added_rounds import steps_measured
@@ -155,7 +156,10 @@ class ScriptSession:
         self._has_counted = False
         self._modules: list[nn.Module] = []
         self._functions: list[Callable[..., Any]] = []
-        self._trained: set[nn.Module] = set()
+        self._training, self._trained = set[nn.Module](), set[nn.Module]()
+        """Modules called in training mode in the open step, and in the one before."""
+        self._looks_until = 0
+        """Number of finished blocks up to which models are looked for."""
         self._is_evaluating = self._begins_evaluating = False
         self._num_evaluations: Counter[str] = Counter()
         self._num_raised = 0
@@ -222,7 +226,8 @@ class ScriptSession:
             self.workload.count(samples, tokens)
             self._blocks.step_made()
             self._count_whole_step()
-            if self._blocks.num_blocks:
+            self._forget_earlier_models()
+            if self._blocks.num_blocks > self._looks_until:
                 self.models.stop()
         if self._turns.stop_requested or self._blocks.ending is not None:
             self._end_script()
@@ -288,6 +293,7 @@ class ScriptSession:
         return not self._marks_steps and self._trainer is None
 
     def part_made(self) -> None:
+        self._forget_earlier_models()
         if self._is_training:
             self._timer.mark_early()
 
@@ -319,8 +325,18 @@ class ScriptSession:
         findings.step_ends = self.detector.describe(names)
         findings.loss_at = self._charted or None
 
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        self.optimizers.add(optimizer)
+        self.optimizer_begins()
+
+    def optimizer_begins(self) -> None:
+        """Looks for the models of an optimizer in this block and, if its first step has ended the
+        block, in the next one."""
+        self._looks_until = self._blocks.num_blocks + 1 if self._blocks.num_blocks else 0
+        self.models.look()
+
     def _looks_for_models(self) -> bool:
-        return self._trainer is None and not self.has_compiled
+        return self._trainer is None and not self.has_compiled and not self._blocks.is_over
 
     def _found(self, model: FoundModel) -> None:
         """Compiles a model that the script trains."""
@@ -329,7 +345,7 @@ class ScriptSession:
         self._found_models.append(model)
         self.workload.findings.models = describe_models(self._found_models)
         if self._blocks.is_begun and not has_lazy_weights(module):
-            self.workload.add_model(module)
+            self.workload.add_model(module, is_late=self._blocks.num_blocks > 0)
 
     # Calls of libraries that train the script's model.
 
@@ -396,11 +412,11 @@ class ScriptSession:
                 make_lazy_weights(module, *arguments)
             self._begin(arguments)
             self.evaluate(self._begins_evaluating)
-        # A model that never trains, such as a teacher, is part of the step.
+        # A model that does not train, such as a teacher, is part of the step.
         is_training = module is None or module.training
         if module is not None and is_training:
-            self._trained.add(module)
-        if is_training or module in self._trained:
+            self._training.add(module)
+        if is_training or module in self._training or module in self._trained:
             self.evaluate(not is_training)
         if is_training and torch.is_grad_enabled():
             self.detector.forward_begins(module, *batch_size(arguments))
@@ -410,6 +426,11 @@ class ScriptSession:
             if self._blocks.looks_at_inputs:
                 self._blocks.looks_at_inputs = False
                 self._hash(arguments)
+
+    def _forget_earlier_models(self) -> None:
+        """At the end of a step, forgets which models trained before this step."""
+        if self._training:
+            self._training, self._trained = set(), self._training
 
     def _read_learning_rate(self, rate: float | Tensor | None = None) -> None:
         """Reads the rate of the open step, once, unless it is given."""

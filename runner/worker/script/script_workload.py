@@ -410,12 +410,13 @@ class ScriptWorkload:
             self._learn_precision(models)
         self.write()
 
-    def add_model(self, model: nn.Module) -> None:
-        """Adds a model whose first call comes after the first step has begun."""
+    def add_model(self, model: nn.Module, *, is_late: bool) -> None:
+        """Adds a model whose first call comes after the first step has begun. One that comes late
+        may begin with weights that were trained before, which differ by rounding."""
         self._check([model])
-        self._known["weights_sha256"] = "-".join(
-            filter(None, [self._known["weights_sha256"], weights_sha256(model)])
-        )
+        if not is_late:
+            hashes = [self._known["weights_sha256"], weights_sha256(model)]
+            self._known["weights_sha256"] = "-".join(filter(None, hashes))
         size = sum(parameter.numel() for parameter in model.parameters())
         self._known["num_parameters"] = (self._known["num_parameters"] or 0) + size
         if self._arm.perturbation:

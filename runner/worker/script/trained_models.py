@@ -60,6 +60,14 @@ def describe_models(models: Sequence[FoundModel]) -> list[str]:
     ]
 
 
+def _found(module: nn.Module, caller: Any) -> FoundModel:
+    # Dynamo does not trace through the wrapper, which is torch's own code.
+    wraps = isinstance(module, DistributedDataParallel)
+    model = cast(nn.Module, module.module) if wraps else module
+    place = place_of(scripts_frame(caller) or caller)
+    return FoundModel(model, variable_of(module, caller), place)
+
+
 def variable_of(module: nn.Module, frame: Any) -> str:
     """The variable of the script, or the attribute of one, that holds a module; the one of the
     outermost function, because helpers call many models by one name."""
@@ -85,7 +93,7 @@ def _held_by(module: nn.Module, variables: dict[str, Any]) -> str:
 
 
 class TrainedModels:
-    """Looks at the calls of modules until all models are known, or until `stop`."""
+    """Looks at the calls of modules from `look` on until `stop`."""
 
     def __init__(
         self,
@@ -100,18 +108,13 @@ class TrainedModels:
         self._file, _, self._class = named.rpartition(":")
         self._is_wanted = is_wanted
         self._on_found = on_found
-        self._is_looking = False
+        self._is_looking = self._may_look = False
         self._known: set[nn.Module] = set()
 
-    def stop(self) -> None:
-        """Looks at no further call, so that no step is slower than alone."""
-        if not self._is_looking:
+    def look(self) -> None:
+        """Looks at the next calls, if models are wanted."""
+        if self._is_looking or not self._may_look or not self._is_wanted():
             return
-        self._is_looking = False
-        nn.Module.__call__ = self._call  # type: ignore[method-assign]
-
-    @contextmanager
-    def looking(self) -> Iterator[None]:
         self._call = call = nn.Module.__call__
         self._is_looking = True
 
@@ -124,22 +127,31 @@ class TrainedModels:
             try:
                 if module not in self._known and self._is_wanted() and self._is_trained(module):
                     self._known.update(module.modules())
-                    # Dynamo does not trace through the wrapper, which is torch's own code.
-                    wraps = isinstance(module, DistributedDataParallel)
-                    model = cast(nn.Module, module.module) if wraps else module
-                    caller = sys._getframe(1)
-                    place = place_of(scripts_frame(caller) or caller)
-                    self._on_found(FoundModel(model, variable_of(module, caller), place))
+                    self._on_found(_found(module, sys._getframe(1)))
                 return call(module, *args, **kwargs)
             finally:
                 if self._is_looking:
                     nn.Module.__call__ = looked_at  # type: ignore[method-assign]
 
         nn.Module.__call__ = looked_at  # type: ignore[method-assign]
+
+    def stop(self) -> None:
+        """Looks at no further call, so that no step is slower than alone."""
+        if not self._is_looking:
+            return
+        self._is_looking = False
+        nn.Module.__call__ = self._call  # type: ignore[method-assign]
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Allows to look, and begins."""
+        self._may_look = True
+        self.look()
         try:
             yield
         finally:
             self.stop()
+            self._may_look = False
 
     def _is_candidate(self, module: nn.Module) -> bool:
         """Whether this may be a model: any module, or one of the named class."""
@@ -156,5 +168,6 @@ class TrainedModels:
             return False
         if not self._optimizers.numbers():
             return module.training and any(p.requires_grad for p in module.parameters())
-        trained = self._optimizers.trained()
-        return any(id(parameter) in trained for parameter in module.parameters())
+        parameters = list(module.parameters())
+        trained = self._optimizers.trained() if parameters else set()
+        return any(id(parameter) in trained for parameter in parameters)

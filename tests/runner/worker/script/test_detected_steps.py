@@ -9,6 +9,8 @@ from torch import nn
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ScriptSpec
+from breakeven.runner.worker.script.detected_steps import DetectedStep, StepDetector
+from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
 from tests.runner.worker.script.scripts import Ran, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -239,6 +241,93 @@ def test_neither_teacher_nor_average_is_compiled(tmp_path: Path) -> None:
     (note,) = ran.workload["notes"]
     assert "the model to compile is Net (train.py:5);" in note
     assert ran.workload["num_parameters"] == 4 * 2 + 2
+
+
+DISTILLING = """
+def train(net, steps, target_of):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net.train()
+    for number in range(steps):
+        points = torch.randn(8, 4)
+        loss = nn.functional.cross_entropy(net(points), target_of(points))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+def answers_of(teacher):
+    def answers(points):
+        teacher.eval()
+        with torch.no_grad():
+            return teacher(points).argmax(1)
+    return answers
+
+class Student(Net):
+    pass
+
+train(model, 10, lambda points: (points[:, 0] > 0).long())
+train(Student(), 10, answers_of(model))
+"""
+
+
+def test_a_model_whose_optimizer_is_made_after_the_first_block_is_compiled_too(
+    tmp_path: Path,
+) -> None:
+    baseline = run(tmp_path, MODEL + DISTILLING + SAVED)
+    assert baseline.losses == kept(baseline) and len(baseline.losses) == 20
+    (note,) = baseline.workload["notes"]
+    assert "the models to compile are Net (train.py:5) and Student (train.py:37);" in note
+    assert nn.Module.__call__.__name__ == "_wrapped_call_impl"
+    eager = run(tmp_path, MODEL + DISTILLING, "eager")
+    assert eager.losses == baseline.losses
+    compiled_at = [event["step"] for event in eager.of_kind("compile_started")]
+    assert compiled_at[0] == 0 and 10 in compiled_at
+    control = run(tmp_path, MODEL + DISTILLING, "control")
+    assert control.workload["weights_sha256"] == baseline.workload["weights_sha256"]
+
+
+def test_a_teacher_that_was_trained_before_is_part_of_the_students_steps(tmp_path: Path) -> None:
+    ran = run(tmp_path, MODEL + DISTILLING)
+    phases = [event["phase"] for event in ran.of_kind("phase")]
+    assert phases.count("evaluating") == 1  # right after its own training
+
+
+class Marks:
+    """Measures nothing; keeps the detected steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[DetectedStep] = []
+
+    def detects_steps(self) -> bool:
+        return True
+
+    def optimizer_begins(self) -> None:
+        pass
+
+    def part_made(self) -> None:
+        pass
+
+    def steps_detected(self, steps: list[DetectedStep]) -> None:
+        self.steps += steps
+
+
+def test_steps_that_are_recognised_later_have_the_time_at_which_they_ended() -> None:
+    marks, optimizers = Marks(), ScriptOptimizers()
+    detector = StepDetector(marks, optimizers, copies_losses=False)
+    with detector.listening():
+        for _ in range(2):
+            weight = nn.Parameter(torch.zeros(1))
+            optimizer = torch.optim.SGD([weight], lr=0.1)
+            optimizers.add(optimizer)
+            for _ in range(3):
+                weight.square().sum().backward()
+                optimizer.step()
+    # The first three end at once. That the second optimizer took over is known at its third step.
+    assert [(step.num_marks, step.is_marked) for step in marks.steps] == [
+        *[(0, False)] * 3,
+        *[(1, True)] * 2,
+        (0, False),
+    ]
 
 
 WRAPPED = """
