@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from breakeven.runner.arguments.typed_commands import VISIBLE, TypedCommand, read_command
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.revisions import resolved_arm, resolved_changes
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Field, fields_of, require
 from breakeven.runner.specs.ladder import with_ladder
@@ -30,6 +31,8 @@ SET = "--set"
 SCRIPT_FIELDS = (
     "name",
     "backends",
+    "named_arms",
+    "baseline",
     "environments",
     "settings",
     "controls",
@@ -56,7 +59,7 @@ SCRIPT_FIELDS = (
 )
 """Fields that options can set for a script; the script itself decides the others."""
 THREADS = "OMP_NUM_THREADS"
-SCRIPT_FLAGS = {"script.steps": "--steps"}
+SCRIPT_FLAGS = {"script.steps": "--steps", "named_arms": "--arm", "baseline": "--baseline"}
 
 Read = TypeVar("Read")
 
@@ -205,7 +208,17 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
         values["devices"] = devices_for(command.ranks, visible, machine)
     read_fields(given, values)
     values["script"]["folder"] = folder
+    _read_arms(values, command.file.parent)
     return ExperimentSpec.from_dict(values)
+
+
+def _read_arms(values: dict[str, Any], folder: Path) -> None:
+    """Finds the commits of arms and baseline. Arms with names replace the usual backend."""
+    arms, baseline = values.get("named_arms", ()), values.get("baseline", "")
+    values["named_arms"] = tuple(resolved_arm(text, folder) for text in arms)
+    values["baseline"] = resolved_changes(baseline, folder, "baseline") if baseline else ""
+    if arms:
+        values.setdefault("backends", ())
 
 
 def _values_of(command: TypedCommand, start: Path) -> dict[str, Any]:

@@ -153,12 +153,22 @@ def check_variables(script: ScriptSpec) -> None:
             )
 
 
+def check_arms(spec: ExperimentSpec) -> None:
+    """Raises `CodeNotAllowed` for a variable or a diff with which an arm may execute other code,
+    `InvalidSpec` for a missing diff."""
+    for arm in spec.possible_arms:
+        check_variables(spec.script_of(arm))
+        if arm.diff and not allowed(arm.diff, Path(arm.diff)).is_file():
+            raise InvalidSpec("named_arms", arm.diff, "is not a file")
+
+
 def folders_of_script(spec: ExperimentSpec) -> list[Path]:
     """The folders with the code of a script: that of its file, or for a module that of its
-    outermost package, that in which it starts, and those of `PYTHONPATH`."""
-    path = spec.script.variables_by_name.get(IMPORT_PATH, "")
-    named = [spec.script.folder, *path.split(os.pathsep)]
-    return [package_of(spec), *map(Path, filter(None, named))]
+    outermost package, that in which it starts, those of `PYTHONPATH`, and those of diffs."""
+    paths = {spec.script_of(arm).variables_by_name.get(IMPORT_PATH, "") for arm in spec.arms}
+    named = [spec.script.folder, *(entry for path in paths for entry in path.split(os.pathsep))]
+    diffs = [Path(arm.diff).parent for arm in spec.arms if arm.diff]
+    return [package_of(spec), *map(Path, filter(None, named)), *diffs]
 
 
 def package_of(spec: ExperimentSpec) -> Path:
@@ -186,7 +196,7 @@ def check_script(spec: ExperimentSpec) -> None:
     file, _ = locate(path)
     if not file.is_file():
         raise InvalidSpec("model.source", source, f"there is no file {file}")
-    check_variables(spec.script)
+    check_arms(spec)
     folder = Path(spec.script.folder or file.parent)
     allowed(str(folder), folder)
     if not folder.is_dir():

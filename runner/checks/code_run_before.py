@@ -69,6 +69,7 @@ def code_hashes(spec: ExperimentSpec) -> set[str]:
         pieces.append(["script", _resolved(spec.model.script), folder, *script.arguments])
         pieces += [["module", script.module]] if script.module else []
         pieces += [["variables", *script.variables]] if script.variables else []
+    pieces += [["arm", text] for text in (*spec.named_arms, spec.baseline) if text]
     pieces += [["backend", path] for path in spec.paths_of_backends]
     pieces += [["python", python] for python in pythons(spec.environments).values()]
     texts = (json.dumps(piece, default=str) for piece in pieces)

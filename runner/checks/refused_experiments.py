@@ -13,8 +13,8 @@ from typing import Any
 
 from breakeven.runner.checks.allowed_code import (
     allowed,
+    check_arms,
     check_script,
-    check_variables,
     locate,
     module_files,
 )
@@ -156,7 +156,7 @@ def check_user_code(spec: ExperimentSpec) -> None:
                 raise InvalidSpec(field, source, f"there is no file {file}")
     if spec.script.folder:
         allowed(spec.script.folder, Path(spec.script.folder))
-    check_variables(spec.script)
+    check_arms(spec)
 
 
 COMMAND = (sys.executable, "-m", "breakeven.runner.worker.settings_check")

@@ -220,9 +220,10 @@ def pass_on(allowed: Sequence[Path]) -> None:
 
 def pass_variables(spec: ExperimentSpec) -> None:
     """Allows the environment variables of a script in the processes that this one starts."""
-    named = named_variables(os.environ) | {*spec.script.names_of_variables}
-    if spec.script.variables:
-        os.environ[PASS_VARIABLE] = ",".join(sorted(named))
+    scripts = [spec.script_of(arm) for arm in spec.possible_arms]
+    names = {name for script in scripts for name in script.names_of_variables}
+    if names:
+        os.environ[PASS_VARIABLE] = ",".join(sorted(named_variables(os.environ) | names))
 
 
 def _is_free(lock: Path) -> bool:

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.fields import Bounds, Spec, require
-from breakeven.runner.specs.values import BY_PATH, Options, parse_settings
+from breakeven.runner.specs.values import BY_PATH, Options, check_variables, parse_settings
 
 Role = Literal["baseline", "control", "backend"]
 Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
@@ -52,6 +52,7 @@ MAX_LABEL_BYTES = 150
 LONGEST_DERIVED = 100
 """Longest derived label in characters; repeats append their number."""
 DIGEST_DIGITS = 6
+COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 LABEL = re.compile(rf"[A-Za-z0-9][\w.{ENVIRONMENT_MARK}-]*")
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environment")
 """Fields that distinguish runs with the same settings."""
@@ -69,6 +70,8 @@ ARM_SETTINGS = (
 )
 NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times", "loader_workers")
 """Those that act without a compiler."""
+CHANGES = ("arguments", "variables", "revision", "diff")
+"""What an arm can change beside compiler and settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +125,15 @@ class Arm(Spec):
     """Distinguishes controls: each changes the initial weights by other random numbers."""
     environment: str | None = None
     """Name of the Python installation in which the run executes; None for Breakeven's own."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the script beside those of the command, whose options of the same names they
+    replace."""
+    variables: tuple[str, ...] = ()
+    """Environment variables of the run, `NAME=VALUE`, beside those of the command."""
+    revision: str = ""
+    """Commit of the script's repository; empty for the files as they are."""
+    diff: str = ""
+    """Full path of a diff that is applied to these files."""
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_', '-' or '@', starting with a letter or digit"
@@ -135,7 +147,9 @@ class Arm(Spec):
             f"{NO_COMPILER}:optimizer=fused, or name a backend"
         )
         usual = {field.name: field.default for field in fields(self)}
-        is_changed = any(getattr(self, name) != usual[name] for name in NEED_NO_COMPILER)
+        is_changed = any(
+            getattr(self, name) != usual[name] for name in (*NEED_NO_COMPILER, *CHANGES)
+        )
         is_baseline = self.role == "backend" and self.backend is None and not is_changed
         require(not is_baseline, "backends", self.label, rule)
         rule = "has no compiler, and so no scope"
@@ -146,6 +160,15 @@ class Arm(Spec):
         rule = "cannot be one graph: loss.backward() breaks the iteration; choose scope=forward"
         possible = self.scope in ("forward", "blocks")
         require(not self.fullgraph or possible, "backends", self.label, rule)
+        self._check_changes()
+
+    def _check_changes(self) -> None:
+        rule = "must be the full name of a commit, 40 digits; `breakeven run` finds that of @main"
+        is_commit = not self.revision or COMMIT.fullmatch(self.revision)
+        self.require("revision", bool(is_commit), rule)
+        rule = "must name a diff by its full path"
+        self.require("diff", not self.diff or PurePath(self.diff).is_absolute(), rule)
+        check_variables("variables", self.variables)
 
     @property
     def text(self) -> str:

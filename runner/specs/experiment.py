@@ -16,9 +16,10 @@ from typing import Any
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.python310 import Self
-from breakeven.runner.specs.arms import ENVIRONMENT_NAME, Arm, parse_backends, pythons
+from breakeven.runner.specs.arms import ENVIRONMENT_NAME, Arm, pythons
 from breakeven.runner.specs.experiment_fields import ExperimentFields
 from breakeven.runner.specs.fields import Spec, require
+from breakeven.runner.specs.named_arms import baseline_of, compared_arms
 from breakeven.runner.specs.place import MAX_RANKS, check_cpus, devices_of_ranks
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
@@ -74,8 +75,9 @@ class ExperimentSpec(ExperimentFields):
     """One comparison: a workload under several backends, with a baseline and a control."""
 
     def check_rules(self) -> None:
-        compiled = parse_backends(self.backends)
+        compiled = compared_arms(self)
         _check_names(self, compiled)
+        _check_arms(self, compiled)
         _check_place(self)
         _check_workload(self, compiled)
         _check_training(self, compiled)
@@ -128,6 +130,11 @@ class RunSpec(Spec):
         times = self.arm.batch_times
         return self.experiment if times == 1 else self.experiment.with_batch(times)
 
+    @cached_property
+    def script(self) -> ScriptSpec:
+        """How the run's script runs: the experiment's command with the changes of the arm."""
+        return self.experiment.script_of(self.arm)
+
     @property
     def run_id(self) -> str:
         """Name of the run folder."""
@@ -162,7 +169,22 @@ def _check_names(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     spec.require("backends", len(labels) == len(compiled), "must not name a backend twice")
     most = spec.kind.max_backends
     rule = f"must be at most {most}: {spec.kind.why_max_backends}"
-    spec.require("backends", len(compiled) <= most, rule)
+    field = "backends" if spec.backends else "named_arms"
+    spec.require(field, len(compiled) <= most, rule)
+
+
+def _check_arms(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
+    rule = "must be left out here: arms with names belong to a whole training, `breakeven run`"
+    for field in ("named_arms", "baseline"):
+        spec.require(field, spec.kind.allows_arms or not getattr(spec, field), rule)
+    rule = (
+        "must not have arguments, a revision or a diff for a model that Breakeven trains: only a "
+    )
+    rule += "script has them"
+    base = baseline_of(spec)
+    for arm in (base, *compiled):
+        fits = spec.workload.is_own_program or not (arm.arguments or arm.revision or arm.diff)
+        require(fits, "baseline" if arm is base else "named_arms", arm.label, rule)
 
 
 def _check_place(spec: ExperimentSpec) -> None:
@@ -204,7 +226,7 @@ def _check_workload(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     fits = spec.workload.has_single_steps or spec.kind.allows_scripts
     spec.require("scenario", fits, rule)
     if spec.workload.decides_scope:
-        for text, arm in zip(spec.backends, compiled, strict=True):
+        for text, arm in zip(spec.arm_texts, compiled, strict=True):
             rule = "cannot have a scope for a script, which decides what is compiled. Leave scope "
             rule += "out"
             require(arm.scope in ("iteration", "blocks"), "backends", text, rule)
@@ -247,7 +269,7 @@ def _check_devices(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
         captures = any(arm.captures_cuda_graphs for arm in compiled)
         spec.require("backends", not captures, rule)
     has_ddp = spec.parallel == "ddp" and len(spec.devices) * spec.nodes > 1
-    for text, arm in zip(spec.backends, compiled, strict=True):
+    for text, arm in zip(spec.arm_texts, compiled, strict=True):
         rule = "sets how Dynamo compiles DistributedDataParallel: name several devices, with 'ddp'"
         require(has_ddp or arm.optimize_ddp is None, "backends", text, rule)
     if spec.workload.is_own_program:
@@ -302,7 +324,7 @@ def _check_torch(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     rule = "cannot be compiled with 'dp', which runs copies of the model in threads; name no "
     rule += "backend, to time it uncompiled, or choose 'ddp'"
     spec.require("backends", spec.parallel != "dp" or not compiled, rule)
-    for text, arm in zip(spec.backends, compiled, strict=True):
+    for text, arm in zip(spec.arm_texts, compiled, strict=True):
         rule = "cannot be one graph: Dynamo cannot trace the code that gathers weights and "
         rule += "averages gradients; choose scope=blocks, or with 'ddp' "
         rule += "optimize_ddp=python_reducer"
@@ -341,7 +363,7 @@ def _check_environments(spec: ExperimentSpec) -> None:
     most = spec.kind.max_backends
     rule = f"make more than {most} runs with these backends: each is a process, and all live at "
     rule += "the same time"
-    spec.require("environments", count * len(spec.backends) <= most, rule)
+    spec.require("environments", count * len(spec.arm_texts) <= most, rule)
 
 
 def check_task_fits(spec: ExperimentSpec, task: Task) -> None:

@@ -15,11 +15,11 @@ from breakeven.runner.specs.arms import (
     Arm,
     Settings,
     apply_settings,
-    control,
     in_each,
     pythons,
 )
 from breakeven.runner.specs.fields import Bounds, Prompt
+from breakeven.runner.specs.named_arms import control_of, with_arguments
 from breakeven.runner.specs.place import PlaceSpec
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
@@ -100,6 +100,30 @@ class ExperimentFields(PlaceSpec):
             "its path, `package.module:attribute`."
         ),
     ] = USUAL_BACKENDS
+    named_arms: Annotated[
+        tuple[str, ...],
+        Prompt(
+            "Arms",
+            "--arm",
+            empty="fp8='--precision fp8'",
+            rare=True,
+            several=True,
+            help="Other ways to run a script, `NAME=CHANGES`: arguments, which replace those of "
+            "the same name (`fp8='--precision fp8'`), environment variables "
+            "(`threads=OMP_NUM_THREADS=8`), a revision of its repository or a diff (`pr=@HEAD`, "
+            "`fix=@fix.diff`), a backend (`graphs=inductor:mode=reduce-overhead`), or several "
+            "of these in this order.",
+        ),
+    ] = ()
+    baseline: Annotated[
+        str,
+        Prompt(
+            empty="The command as it is",
+            rare=True,
+            help="What the baseline changes in the command of a script, as in an arm: `@main`, "
+            "`--precision bf16`. Each arm has these changes, too, unless it names others.",
+        ),
+    ] = ""
     environments: Annotated[
         tuple[str, ...],
         Prompt(
@@ -359,6 +383,11 @@ class ExperimentFields(PlaceSpec):
         # One is written at the end in any case.
         return min(every * (self.steps_per_epoch if unit == "epochs" else 1), self.num_steps)
 
+    @property
+    def arm_texts(self) -> tuple[str, ...]:
+        """The arms that are compared with the baseline, as they are written."""
+        return (*self.backends, *self.named_arms)
+
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
         """Every run of the experiment, baseline first; repeat by repeat."""
@@ -371,7 +400,7 @@ class ExperimentFields(PlaceSpec):
         if not (self.kind.trains_fully and self.controls):
             return ()
         numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
-        further = [self._under_settings(control(number)) for number in numbers]
+        further = [self._under_settings(control_of(self, number)) for number in numbers]
         return tuple(in_each(self.environments, further))
 
     @cached_property
@@ -401,6 +430,16 @@ class ExperimentFields(PlaceSpec):
             repeated[label] = (*repeated.get(label, ()), arm.label)
         single = (*self.further_controls, *self.candidates)
         return repeated | {arm.label: (arm.label,) for arm in single}
+
+    def script_of(self, arm: Arm) -> ScriptSpec:
+        """How the script runs under an arm: the command with the changes of the arm."""
+        own = {text.partition("=")[0] for text in arm.variables}
+        kept = [text for text in self.script.variables if text.partition("=")[0] not in own]
+        return replace(
+            self.script,
+            arguments=with_arguments(self.script.arguments, arm.arguments),
+            variables=(*kept, *arm.variables),
+        )
 
     def turn_group(self, arm: Arm) -> str | int:
         """A key that runs share if they are alive at the same time and take turns."""

@@ -150,6 +150,24 @@ def nearest(value: object, known: Iterable[str]) -> str:
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
+OWN_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Variables that are different in each run, so that no run finds what another one compiled."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+"""The beginning of an environment variable's assignment."""
+
+
+def check_variables(field: str, variables: tuple[str, ...]) -> None:
+    """Raises `InvalidSpec` for the field unless these are environment variables, `NAME=VALUE`, that
+    a run may set."""
+    names = [text.partition("=")[0] for text in variables]
+    if not all(map(VARIABLE.match, variables)) or len(set(names)) < len(names):
+        raise InvalidSpec(field, variables, "must read NAME=VALUE, each name once")
+    for name in names:
+        if name.startswith("BREAKEVEN_") or name in OWN_VARIABLES:
+            rule = f"must not set what Breakeven itself sets: leave {name} out"
+            raise InvalidSpec(field, variables, rule)
+
+
 def check_plain(name: str, value: Any) -> None:
     """Raises `InvalidSpec` for a number or text, at any depth, that no file or database can hold.
 

@@ -16,7 +16,7 @@ from breakeven.runner.specs.fields import (
 )
 from breakeven.runner.specs.place import MAX_RANKS
 from breakeven.runner.specs.training import Metric
-from breakeven.runner.specs.values import nearest
+from breakeven.runner.specs.values import check_variables, nearest
 
 TASKS = tuple(
     sorted(
@@ -154,14 +154,7 @@ class ScriptSpec(Spec, path="script."):
         rule = "must be the name of a module, package.train, or of a command with its function, "
         rule += "command=package.cli:main"
         self.require("module", not self.module or is_module(self.module), rule)
-        names = self.names_of_variables
-        rule = "must read NAME=VALUE, each name once"
-        fits = all(map(VARIABLE.match, self.variables)) and len(set(names)) == len(names)
-        self.require("variables", fits, rule)
-        rule = "must not set what Breakeven itself sets: leave {} out"
-        for name in names:
-            is_ours = name.startswith("BREAKEVEN_") or name in OWN_VARIABLES
-            self.require("variables", not is_ours, rule.format(name))
+        check_variables(f"{self._path}variables", self.variables)
 
     @property
     def names_of_module(self) -> tuple[str, ...]:
@@ -179,12 +172,6 @@ class ScriptSpec(Spec, path="script."):
     def variables_by_name(self) -> dict[str, str]:
         parts = (text.partition("=") for text in self.variables)
         return {name: value for name, _, value in parts}
-
-
-OWN_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Variables that are different in each run, so that no run finds what another one compiled."""
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-"""The beginning of an environment variable's assignment."""
 
 
 def is_module(text: str) -> bool:

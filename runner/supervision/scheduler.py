@@ -339,12 +339,13 @@ class Scheduler:
     def _start(self, run: RunDir) -> None:
         spec = self._experiment.spec
         try:
-            check_membership(run.read_spec(), spec)
+            run_spec = run.read_spec()
+            check_membership(run_spec, spec)
             run.check_plain()
             python = spec.environment_python(self._arms[run])
             if python is not None:
                 check_allowed(python, self._data_dir)
-            check_variables(spec.script)
+            check_variables(run_spec.script)
             is_candidate = python is None and self._arms[run].role == "backend"
             prepared = (spare for spare in self._reserves if spare.is_prepared)
             reserve = next(prepared, None) if is_candidate else None
@@ -357,7 +358,7 @@ class Scheduler:
                 self._place,
                 python,
                 reserve,
-                spec.script.variables_by_name,
+                run_spec.script.variables_by_name,
             )
         except (RunnerError, OSError) as error:
             why = f"it cannot be started: {error}"

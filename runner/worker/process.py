@@ -135,10 +135,12 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     usual = max(1, cpu_allowance().default_threads // experiment.ranks_per_node)
     if experiment.workload.is_own_program and experiment.num_ranks > 1:
         usual = 1  # as torchrun
+    own = {text.partition("=")[0] for text in spec.arm.variables}
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[variable] = str(experiment.cpu_threads or usual)
+        if variable not in own:
+            os.environ[variable] = str(experiment.cpu_threads or usual)
     for variable, usual_text in USUAL_VARIABLES.items():
-        if variable not in experiment.script.names_of_variables:
+        if variable not in spec.script.names_of_variables:
             os.environ[variable] = usual_text
     if experiment.workload.selects_device:
         show_only(experiment.devices, os.environ)

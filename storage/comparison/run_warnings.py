@@ -9,6 +9,7 @@ import pandas as pd
 
 from breakeven.runner.experiments.added_rounds import NOT_ADDED
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.pairs import SIZES, unequal_blocks
@@ -373,6 +374,7 @@ class DifferentSetting(ComparisonWarning):
     def find(cls, measured: Measured) -> Iterator[Self]:
         prepared = [run for run in measured.processes if run.workload]
         tells_samples = all(run.tells_samples for run in prepared if len(run.steps))
+        declared = {arm.label: _declared(arm) for arm in measured.spec.possible_arms}
         for field, title in WORKLOAD_FIELDS.items():
             if field == "samples_per_step" and tells_samples:
                 continue  # `DifferentSizes` names the rounds.
@@ -381,13 +383,18 @@ class DifferentSetting(ComparisonWarning):
                 for run in prepared
                 if len(run.steps) or run.workload.get(field) is not None
                 if field != "samples_per_step" or run.batch_times == 1
+                if field not in declared.get(run.label, ())
             }
             yield from cls._of_values(title, values)
         settings = {
             run.label: _flat(run.environment) for run in measured.processes if run.environment
         }
         for name in sorted({name for flat in settings.values() for name in flat}):
-            values = {label: flat.get(name) for label, flat in settings.items()}
+            values = {
+                label: flat.get(name)
+                for label, flat in settings.items()
+                if name not in declared.get(label, ())
+            }
             yield from cls._of_values(name, values)
 
     @classmethod
@@ -402,6 +409,14 @@ class DifferentSetting(ComparisonWarning):
             for value, runs in runs_by_value(self.values).items()
         ]
         return say(f"The runs differ in {self.setting}: {', '.join(groups)}.")
+
+
+def _declared(arm: Arm) -> set[str]:
+    """What an arm says that it changes: no warning tells it again."""
+    names = {text.partition("=")[0] for text in arm.variables}
+    if "OMP_NUM_THREADS" in names:
+        names |= {"cpu_threads", "cpu_threads_reason"}
+    return names | ({"code_sha256"} if arm.revision or arm.diff else set())
 
 
 def _flat(environment: dict[str, Any]) -> dict[str, Any]:

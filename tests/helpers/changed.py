@@ -11,6 +11,8 @@ CHANGED: dict[str, Any] = {
     "task": "custom",
     "callbacks": ("my code/hooks.py:Mine", "hooks.py:Other"),
     "backends": ("eager", "inductor:mode=max-autotune", "inductor:scope=forward+dynamic=true"),
+    "named_arms": ("graphs=inductor:mode=reduce-overhead", "threads=OMP_NUM_THREADS=1 eager"),
+    "baseline": "MKL_NUM_THREADS=2",
     "environments": ("torch211=/venvs/211/bin/python", "own=/usr/bin/python3"),
     "settings": "harness",
     "controls": 3,
@@ -100,9 +102,11 @@ CHANGED: dict[str, Any] = {
     "script.compiles": "train.py:Net",
 }
 """The values by path."""
-TOGETHER = tuple(path for path in CHANGED if path not in ("nodes", "environments"))
+TOGETHER = tuple(
+    path for path in CHANGED if path not in ("nodes", "environments", "named_arms", "baseline")
+)
 """Fields that break no rule together: only comparisons of runs can span several machines or
-environments."""
+environments, or have arms with names."""
 
 NEEDED = {
     "training.precision": ("devices",),

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
-from breakeven.runner.specs.arms import Arm, control, expanded, in_each, parse_backends
+from breakeven.runner.specs.arms import Arm, expanded, in_each
 from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS
+from breakeven.runner.specs.named_arms import baseline_of, compared_arms, control_of
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
     CacheSpec,
@@ -42,6 +43,10 @@ class ScenarioFields(Protocol):
     def investigates(self) -> str | None: ...
     @property
     def backends(self) -> tuple[str, ...]: ...
+    @property
+    def named_arms(self) -> tuple[str, ...]: ...
+    @property
+    def baseline(self) -> str: ...
     @property
     def environments(self) -> tuple[str, ...]: ...
     @property
@@ -114,6 +119,8 @@ class Scenario:
     """Whether runs may execute a user's script."""
     allows_environments = False
     """Whether runs may execute several Pythons, side by side."""
+    allows_arms = False
+    """Whether arms with names may be compared, and the baseline may differ from the command."""
     allows_larger_batches = False
     """Whether backends may train in larger batches than the baseline."""
     is_in_form = True
@@ -152,8 +159,8 @@ class Scenario:
         """The baseline and its controls, which measure noise and rounding."""
         controls = spec.controls if self.has_speedups else 0
         return [
-            Arm(label="baseline", role="baseline"),
-            *map(control, range(1, controls + 1)),
+            baseline_of(spec),
+            *(control_of(spec, number) for number in range(1, controls + 1)),
         ]
 
     def repeats(self, spec: ScenarioFields) -> int:
@@ -163,7 +170,7 @@ class Scenario:
     def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm]]:
         """Every run from the beginning, baseline first, repeat by repeat, with the label under
         which it is compared."""
-        runs = [*self.baselines(spec), *parse_backends(spec.backends)]
+        runs = [*self.baselines(spec), *compared_arms(spec)]
         return expanded(in_each(spec.environments, runs), self.repeats(spec))
 
     def candidates(self, spec: ScenarioFields) -> Sequence[Arm]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from breakeven.runner.specs.arms import Arm, expanded, parse_backends
+from breakeven.runner.specs.arms import Arm, expanded
+from breakeven.runner.specs.named_arms import compared_arms
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 from breakeven.runner.texts import duration
@@ -29,7 +30,7 @@ class Investigate(Scenario):
 
     def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm]]:
         """One run, which makes all trials."""
-        return expanded(parse_backends(spec.backends), 1)
+        return expanded(compared_arms(spec), 1)
 
     def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         rule = "must name the run to investigate; `breakeven investigate EXPERIMENT.LABEL` does so"

@@ -13,6 +13,7 @@ class Train(Scenario):
     trains_fully = True
     allows_scripts = True
     allows_environments = True
+    allows_arms = True
     allows_larger_batches = True
 
     def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:

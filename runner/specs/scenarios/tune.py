@@ -3,7 +3,8 @@ from the beginning afterwards."""
 
 from collections.abc import Iterator, Sequence
 
-from breakeven.runner.specs.arms import Arm, expanded, parse_backends
+from breakeven.runner.specs.arms import Arm, expanded
+from breakeven.runner.specs.named_arms import compared_arms
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 
 MAX_SEARCH_BLOCKS = 5_000
@@ -36,7 +37,7 @@ class Tune(Scenario):
         return expanded(self.baselines(spec), 1)
 
     def candidates(self, spec: ScenarioFields) -> Sequence[Arm]:
-        return parse_backends(spec.backends)
+        return compared_arms(spec)
 
     def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         rule = "must be 'turns' for a search: candidates take turns with the best so far"

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -193,13 +194,22 @@ def run_script(
             # An interrupted attempt or a foreign run folder may have left modules there, which
             # would replace others.
             shutil.rmtree(context.workplace, ignore_errors=True)
+        elif spec.arm.revision or spec.arm.diff:
+            return  # The copy is that of the revision already.
         linked = workplace.make(context.workplace)
         if linked:
             session.workload.notes.append(
                 f"Linked into each run's folder, not copied: {first_few(linked, 5)}."
             )
+        outside = workplace.change(context.workplace, spec.arm)
+        if outside:
+            session.workload.notes.append(
+                f"{spec.arm.label}: its revision also changes files outside of the copied folder "
+                f"{workplace.top}, which stay as they are: {first_few(outside, 5)}."
+            )
 
     on_rank_0(group, set_up)
+    session.check_code = partial(workplace.check_imports, context.workplace, spec.arm)
     with watchdog(session, experiment.script.patience_seconds, context):
         _execute_to_the_end(workplace, context, session)
     finished = session.finish()
@@ -238,7 +248,7 @@ def _left_behind(error: Exception, group: RankGroup) -> str | None:
 
 def _execute(workplace: Workplace, context: RunContext, session: ScriptSession) -> None:
     spec = context.spec
-    name = spec.experiment.script.module.partition("=")[0] or workplace.script.name
+    name = spec.script.module.partition("=")[0] or workplace.script.name
     os.chdir(workplace.start_in(context.workplace))
     start = _started(workplace, context)
     # For scripts that do not. The supervisor also sets PYTHONHASHSEED, for the order of sets.
@@ -276,7 +286,7 @@ def _execute(workplace: Workplace, context: RunContext, session: ScriptSession) 
 def _started(workplace: Workplace, context: RunContext) -> Callable[[], object]:
     """Sets `sys.argv` and `sys.path` as Python does for a script, a module or the command of a
     package; returns the function that runs it."""
-    spec = context.experiment.script
+    spec = context.spec.script
     file = workplace.copy_of(workplace.script, context.workplace)
     command, is_command, function = spec.module.partition("=")
     if is_command:
@@ -287,6 +297,8 @@ def _started(workplace: Workplace, context: RunContext) -> Callable[[], object]:
     sys.argv = [first, *spec.arguments]
     if not getattr(sys.flags, "safe_path", False):  # Python 3.10 has no such option.
         sys.path.insert(0, str(folder))
+    if context.spec.arm.revision or context.spec.arm.diff:
+        sys.path[:] = [str(workplace.copy_of(Path(entry), context.workplace)) for entry in sys.path]
     if not spec.module:
         return lambda: runpy.run_path(str(file), run_name="__main__")
     _check_module(workplace, context)

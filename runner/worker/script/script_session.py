@@ -96,6 +96,10 @@ OF_SHELL = {"", "_", "SHLVL", "OLDPWD"}
 """Variables that shells set for themselves."""
 
 
+def nothing_to_check() -> None:
+    """What a script without changes has imported may be anything."""
+
+
 class EndOfScript(BaseException):
     """Ends a script that has made all its steps or whose run was stopped.
 
@@ -160,6 +164,8 @@ class ScriptSession:
         """Modules called in training mode in the open step, and in the one before."""
         self._looks_until = 0
         """Number of finished blocks up to which models are looked for."""
+        self.check_code: Callable[[], None] = nothing_to_check
+        """Raises `WorkloadError` if the script has not imported what it should; called once."""
         self._is_evaluating = self._begins_evaluating = False
         self._num_evaluations: Counter[str] = Counter()
         self._num_raised = 0
@@ -213,6 +219,8 @@ class ScriptSession:
         if not self._blocks.is_begun:
             libraries = ", ".join(sorted(self.compiler.of_libraries))
             raise WorkloadError(BY_LIBRARY.format(libraries) if libraries else NOTHING_COMPILED)
+        if self.num_steps == 0:
+            self.check_code()
         samples, tokens = self.workload.of_all_ranks(samples), self.workload.of_all_ranks(tokens)
         self._end_counting(samples, tokens)
         self.evaluate(False)

@@ -3,11 +3,16 @@ that runs do not overwrite each other's files, nor the person's."""
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 
 from breakeven.runner.checks.allowed_code import allowed, locate, package_of
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.revisions import Repository, apply_diff
+from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.start_folders import LEFT_OUT, is_broad, project_of
 
@@ -81,6 +86,57 @@ class Workplace:
             else:
                 linked += _link(path, copy, folder)
         return linked
+
+    def change(self, place: Path, arm: Arm) -> list[str]:
+        """Makes the copy that of the arm's revision and diff; returns the files of the repository
+        that differ and that the copy does not have. Raises `WorkloadError`."""
+        if not (arm.revision or arm.diff):
+            return []
+        if self.top is None:
+            raise WorkloadError(
+                f"{arm.label}: a module that starts in an empty folder has no copy that a revision "
+                "could change; start the command in the folder of its project"
+            )
+        repository = Repository(self.top)
+        make_real = partial(self._make_real, place)
+        outside = repository.lay_over(arm.revision, make_real) if arm.revision else []
+        if arm.diff:
+            apply_diff(Path(arm.diff), place, repository.prefix, make_real)
+        return outside
+
+    def check_imports(self, place: Path, arm: Arm) -> None:
+        """Raises `WorkloadError` if the script has imported files of the original that are others
+        in the copy: then the arm did not run what it names."""
+        if self.top is None or not (arm.revision or arm.diff):
+            return
+        files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+        for file in sorted(map(Path, filter(None, files))):
+            copy = place / file.relative_to(self.top) if file.is_relative_to(self.top) else file
+            if (
+                copy.is_file()
+                and not copy.samefile(file)
+                and copy.read_bytes() != (file.read_bytes())
+            ):
+                raise WorkloadError(
+                    f"{arm.label}: the script imports {file}, which its revision changes, from the "
+                    "original: a package that is installed there (pip install -e) is imported from "
+                    "there alone. Start it as a module at the top of the project, or name a Python "
+                    "without this package and set PYTHONPATH to the project"
+                )
+
+    def _make_real(self, place: Path, path: PurePosixPath) -> Path:
+        """Makes a path of the copy a copy of its own where it, or a folder around it, is a link."""
+        target = place
+        for part in path.parts:
+            target = target / part
+            if target.is_symlink() and target.exists():
+                original = target.resolve()
+                target.unlink()
+                if original.is_dir():
+                    make_workplace(original, target, place)
+                else:
+                    shutil.copy2(original, target)
+        return target
 
     def copy_of(self, path: Path, place: Path) -> Path:
         """Where the copy in `place` has a path; the path itself if it has none."""

@@ -1,0 +1,272 @@
+"""Arms that people name: what differs from the baseline, in words.
+
+    liger=--use-liger                      arguments of the script
+    threads=OMP_NUM_THREADS=8              environment variables, in capital letters
+    pr=@HEAD                               a revision of the script's repository
+    fix=@/home/me/fix.diff                 a diff on top of the baseline's revision
+    graphs=inductor:mode=reduce-overhead   a backend
+    new=@feature inductor --use-liger      any of these; all after the first argument is arguments
+
+An option replaces the one of the same name with as many values, or else is appended. What an arm
+does not name is the baseline's, which may differ from the typed command in the same ways.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Protocol
+
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.arms import (
+    CHANGES,
+    LABEL,
+    NO_COMPILER,
+    RESERVED_LABELS,
+    Arm,
+    Role,
+    control,
+    parse_backend,
+    parse_backends,
+)
+from breakeven.runner.specs.fields import require
+from breakeven.runner.specs.values import BY_PATH
+
+NAMED = re.compile(r"(?P<name>[^\s=:@]+)=(?P<changes>.*)", re.DOTALL)
+VARIABLE = re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)=.*", re.DOTALL)
+"""An environment variable; names in small letters are arguments, such as `lr=0.1`."""
+BACKENDS = (
+    NO_COMPILER,
+    "aot_eager",
+    "aot_eager_decomp_partition",
+    "cudagraphs",
+    "eager",
+    "inductor",
+    "onnxrt",
+    "openxla",
+    "tvm",
+)
+"""Words that name a backend by themselves; others have a path, `package.module:attribute`."""
+DIFF_SUFFIXES = (".diff", ".patch")
+REVISION_MARK = "@"
+ARGUMENTS_MARK = "--"
+"""Behind it all words are arguments."""
+
+
+class ArmFields(Protocol):
+    """What arms follow from (`ExperimentFields`)."""
+
+    @property
+    def backends(self) -> tuple[str, ...]: ...
+    @property
+    def named_arms(self) -> tuple[str, ...]: ...
+    @property
+    def baseline(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What the words of an arm change."""
+
+    revision: str | None = None
+    diff: str | None = None
+    variables: tuple[str, ...] = ()
+    backend: str | None = None
+    """With settings; None if no word names one."""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The words from which `read_changes` makes the same."""
+        mark = (ARGUMENTS_MARK,) if self._needs_mark else ()
+        words = (
+            *(REVISION_MARK + where for where in (self.revision, self.diff) if where),
+            *self.variables,
+            *filter(None, [self.backend]),
+            *mark,
+            *self.arguments,
+        )
+        return shlex.join(words)
+
+    @property
+    def _needs_mark(self) -> bool:
+        return bool(self.arguments) and _is_change(self.arguments[0])
+
+    def over(self, base: Arm, label: str, role: Role) -> Arm:
+        """An arm that differs from `base` by these changes."""
+        is_compiled = self.backend not in (None, NO_COMPILER)
+        own = {variable.partition("=")[0] for variable in self.variables}
+        kept = [text for text in base.variables if text.partition("=")[0] not in own]
+        return replace(
+            parse_backend(self.backend) if self.backend and is_compiled else base,
+            label=label,
+            role=role,
+            revision=base.revision if self.revision is None else self.revision,
+            diff=base.diff if self.diff is None else self.diff,
+            variables=(*kept, *self.variables),
+            arguments=(*base.arguments, *self.arguments),
+        )
+
+
+def read_changes(text: str, field: str) -> Changes:
+    """The changes that the words of an arm describe; raises `InvalidSpec` for the field."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidSpec(field, text, f"has an open quotation: {error}") from None
+    changes = Changes()
+    while words and _is_change(words[0]):
+        word = words.pop(0)
+        if word == ARGUMENTS_MARK:
+            break
+        if word.startswith(REVISION_MARK):
+            changes = _with_revision(changes, word.removeprefix(REVISION_MARK), field, text)
+        elif VARIABLE.fullmatch(word):
+            changes = replace(changes, variables=(*changes.variables, word))
+        else:
+            require(changes.backend is None, field, text, "must name one backend")
+            changes = replace(changes, backend=word)
+    return replace(changes, arguments=tuple(words))
+
+
+def _with_revision(changes: Changes, where: str, field: str, text: str) -> Changes:
+    if where.endswith(DIFF_SUFFIXES):
+        require(changes.diff is None, field, text, "must name one diff")
+        return replace(changes, diff=where)
+    require(bool(where) and changes.revision is None, field, text, "must name one revision")
+    return replace(changes, revision=where)
+
+
+def _is_change(word: str) -> bool:
+    """Whether a word is no argument."""
+    return (
+        word == ARGUMENTS_MARK
+        or word.startswith(REVISION_MARK)
+        or bool(VARIABLE.fullmatch(word))
+        or word.partition(":")[0] in BACKENDS
+        or bool(BY_PATH.match(word) and not word.startswith("-"))
+    )
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Name and changes of an arm; raises `InvalidSpec` for the field `arms`."""
+    match = NAMED.fullmatch(text)
+    rule = "must read NAME=CHANGES, such as fp8='--precision fp8', pr=@HEAD or threads=OMP_NUM_"
+    rule += "THREADS=8"
+    if match is None:
+        raise InvalidSpec("named_arms", text, rule)
+    name = match["name"]
+    rule = "has a name with other characters than letters, digits, '.', '_' and '-', or one of "
+    rule += "Breakeven's own: baseline, control"
+    is_free = LABEL.fullmatch(name) and not RESERVED_LABELS.fullmatch(name)
+    require(bool(is_free), "named_arms", text, rule)
+    return name, match["changes"]
+
+
+def baseline_of(spec: ArmFields) -> Arm:
+    """The arm with which all others are compared. Raises `InvalidSpec`."""
+    return _as_baseline(spec, Arm(label="baseline", role="baseline"))
+
+
+def control_of(spec: ArmFields, number: int) -> Arm:
+    """One of the controls, counted from 1: the baseline with other initial weights."""
+    return _as_baseline(spec, control(number))
+
+
+def _as_baseline(spec: ArmFields, arm: Arm) -> Arm:
+    if not spec.baseline:
+        return arm
+    changes = read_changes(spec.baseline, "baseline")
+    rule = "must not name a backend: the baseline has no compiler"
+    require(changes.backend is None, "baseline", spec.baseline, rule)
+    try:
+        return changes.over(arm, arm.label, arm.role)
+    except InvalidSpec as error:
+        raise InvalidSpec("baseline", spec.baseline, f"{error.field} {error.rule}") from None
+
+
+def compared_arms(spec: ArmFields) -> list[Arm]:
+    """The arms that are compared with the baseline: backends, then those with names. Raises
+    `InvalidSpec`."""
+    base = baseline_of(spec)
+    inherited = {name: getattr(base, name) for name in CHANGES}
+    arms = [replace(arm, **inherited) for arm in parse_backends(spec.backends)]
+    taken = {arm.label for arm in arms}
+    for text in spec.named_arms:
+        name, changes = split_name(text)
+        require(name not in taken, "named_arms", text, f"has the name of another arm, {name!r}")
+        taken.add(name)
+        arms.append(_named(name, text, read_changes(changes, "named_arms"), base))
+    return arms
+
+
+def _named(name: str, text: str, changes: Changes, base: Arm) -> Arm:
+    rule = "changes nothing: it is the baseline. Give it an argument, a variable, a revision or a "
+    rule += "backend that the baseline has not"
+    try:
+        arm = changes.over(base, name, "backend")
+    except InvalidSpec as error:
+        is_same = error.field == "backends" and not changes.backend
+        why = rule if is_same else f"{error.field} {error.rule}"
+        raise InvalidSpec("named_arms", text, why) from None
+    require(arm.settings != base.settings, "named_arms", text, rule)
+    return arm
+
+
+def with_arguments(arguments: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
+    """A command's arguments with those of an arm: an option replaces the one of the same name and
+    as many values behind it, or is appended; so does `key=value`."""
+    merged = [*arguments]
+    for name, words in _options(changes):
+        place = _place(merged, name)
+        if place is None:
+            merged += words
+        else:
+            num_values = 1 if "=" in words[0] else len(words) - 1
+            merged[place : place + _length(merged, place, num_values)] = words
+    return tuple(merged)
+
+
+def _options(words: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Each option with its values; a word without an option has an empty name."""
+    options: list[tuple[str, list[str]]] = []
+    for word in words:
+        name = _name(word)
+        if name or not options or not options[-1][0].startswith("-") or "=" in options[-1][1][0]:
+            options.append((name, [word]))
+        else:
+            options[-1][1].append(word)
+    return options
+
+
+def _name(word: str) -> str:
+    """The name of an option, or the key of `key=value`; empty for other words and for numbers such
+    as `-1`."""
+    is_number = re.fullmatch(r"-[\d.][\d.e+-]*", word)
+    name, equals, _ = word.partition("=")
+    is_option = word.startswith("-") and word.strip("-") and not is_number
+    is_key = equals and re.fullmatch(r"[+~]*[A-Za-z_][\w.@/-]*", name)
+    return name if is_option or is_key else ""
+
+
+def _place(words: Sequence[str], name: str) -> int | None:
+    """Where the last option of this name stands."""
+    places = [place for place, word in enumerate(words) if name and _name(word) == name]
+    return places[-1] if places else None
+
+
+def _length(words: Sequence[str], place: int, num_values: int) -> int:
+    """Number of words of an option with its values, of which it has at most so many; one word
+    `--name=value` has its value within."""
+    if "=" in words[place]:
+        return 1
+    end = place + 1
+    while end < len(words) and end - place <= num_values and not _name(words[end]):
+        end += 1
+    return end - place
+
+
+def short_revision(arm: Arm) -> str:
+    """The revision and diff of an arm for people: `3f2a1bc + fix.diff`."""
+    return " + ".join(filter(None, [arm.revision[:7], arm.diff and PurePath(arm.diff).name]))
