@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.views.parts import actions
+from breakeven.views.parts import command_palette
 from breakeven.views.shared.resources import show_unopened
 from breakeven.views.upkeep.health import show_wrong
 
@@ -34,7 +34,7 @@ pages = [
     ),
 ]
 page = st.navigation(pages, position="top")
-actions.show_palette()
+command_palette.show_palette()
 show_wrong()
 try:
     page.run()

@@ -6,7 +6,7 @@ from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.views.access import permissions
-from breakeven.views.parts import actions
+from breakeven.views.parts import actions, command_palette
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import opened
 
@@ -26,8 +26,8 @@ def test_the_tabs_of_the_experiment_on_the_page_come_first(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(name="Launch"))
     app = searching("experiment", experiment=EXPERIMENT_ID).run()  # stays open
     field = field_of(app)
-    assert field.options[1:6] == [f"This experiment: {tab}" for tab in actions.TABS]
-    assert field.options[6] == actions.AGAIN
+    assert field.options[1:6] == [f"This experiment: {tab}" for tab in command_palette.TABS]
+    assert field.options[6] == command_palette.AGAIN
     named = [option for option in field.options if option.startswith("Launch")]
     assert named[0] == "Launch" and named[1].startswith("Launch · ") and len(named) == 2
     assert EXPERIMENT_ID not in "".join(field.options), "people know names and times"
@@ -41,14 +41,14 @@ def test_a_race_starts_from_the_palette_and_whoever_may_not_start_one_is_not_off
 ):
     monkeypatch.setattr(actions, "check", lambda spec, machine: None)
     app = searching()
-    field_of(app).set_value(actions.RACE).run()
+    field_of(app).set_value(command_palette.RACE).run()
     (started,) = experiments(folder)
     assert started.spec.name == "Quick race"
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     offered = field_of(searching("experiment", experiment=started.experiment_id)).options
-    assert offered and not {actions.RACE, actions.AGAIN} & {*offered}
+    assert offered and not {command_palette.RACE, command_palette.AGAIN} & {*offered}
 
 
 def test_each_destination_is_a_page():
     pages = {file.stem for file in (PACKAGE / "views").glob("*.py")}
-    assert {page for page, _query in actions.DESTINATIONS.values()} <= pages
+    assert {page for page, _query in command_palette.DESTINATIONS.values()} <= pages
