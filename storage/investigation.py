@@ -179,8 +179,8 @@ def fault_of(store: Store, run_id: str) -> Fault:
     is_here = [
         environment_by_label.get(run_label) == record.arm.environment for run_label in runs.index
     ]
-    bases = runs[is_here].query("role == 'baseline'")
-    why = _why_not(record, [RunState(state) for state in bases["state"]])
+    baselines = runs[is_here].query("role == 'baseline'")
+    why = _why_not_investigated(record, [RunState(state) for state in baselines["state"]])
     if why is not None:
         raise NoFault(why)
     if record.state.is_failed:
@@ -201,7 +201,7 @@ def fault_of(store: Store, run_id: str) -> Fault:
         return Fault(kind="differs", step=suspected_step(result.parity))
     wrong = queries.wrong_losses(store, record.experiment_id).set_index("run_id")["step"]
     if run_id in wrong:
-        is_shared = bases["run_id"].isin(wrong.index).any()
+        is_shared = baselines["run_id"].isin(wrong.index).any()
         if is_shared and not record.spec.workload.has_single_steps:
             raise NoFault(SCRIPT_NOT_FINITE)
         return Fault(kind="not finite" if is_shared else "differs", step=int(wrong[run_id]))
@@ -213,7 +213,7 @@ def fault_of(store: Store, run_id: str) -> Fault:
     )
 
 
-def _why_not(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
+def _why_not_investigated(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
     """Why a run cannot be investigated, whatever its numbers are."""
     label, state = record.arm.label, record.state
     if record.spec.kind.makes_trials:
@@ -244,7 +244,7 @@ def next_experiment(
     """The experiment that finds the cause of a run's fault: an investigation, or for a run that is
     only slow the ladder. Raises `NoFault`, `RunnerError` or `NotInStore`."""
     record = queries.run_record(store, run_id)
-    return _experiment(record, fault_of(store, run_id), budget_seconds)
+    return _finding_experiment(record, fault_of(store, run_id), budget_seconds)
 
 
 def suspects(store: Store, comparison: Comparison) -> list[Result]:
@@ -261,13 +261,13 @@ def fault_to_find(store: Store, run_id: str) -> Fault | None:
     """The fault of a run if `next_experiment` can find its cause."""
     try:
         fault = fault_of(store, run_id)
-        _experiment(queries.run_record(store, run_id), fault)
+        _finding_experiment(queries.run_record(store, run_id), fault)
         return fault
     except (StoreError, RunnerError):
         return None
 
 
-def _experiment(
+def _finding_experiment(
     record: RunRecord, fault: Fault, budget_seconds: float = BUDGET_SECONDS
 ) -> ExperimentSpec:
     spec, label = record.spec, record.arm.label

@@ -127,7 +127,7 @@ class Throttled(Disturbance):
     def find(cls, run: Evidence, baseline: Evidence | None) -> Self | None:
         steady = run.steady_device
         reasons = [reason for reason in steady["throttled_by"] if reason]
-        if not _many(len(reasons), len(steady)):
+        if not _are_many(len(reasons), len(steady)):
             return None
         names = sorted({name for of_block in reasons for name in of_block})
         return cls(num_seen=len(reasons), num_looked=len(steady), held_back=tuple(names))
@@ -225,7 +225,7 @@ class CpuQuota(Disturbance):
     def find(cls, run: Evidence, baseline: Evidence | None) -> Self | None:
         periods = known(run.steady_device["throttled_periods"])
         num_seen = int((periods > 0).sum())
-        is_much = _many(num_seen, len(periods))
+        is_much = _are_many(num_seen, len(periods))
         return cls(num_seen=num_seen, num_looked=len(periods)) if is_much else None
 
     def seen(self) -> Sentence:
@@ -428,7 +428,7 @@ def _cannot_tell_strangers(run: Evidence) -> bool:
     return bool(tells_clock.any() and run.device.loc[tells_clock, "processes"].isna().all())
 
 
-def _many(count: int, total: int) -> bool:
+def _are_many(count: int, total: int) -> bool:
     return count > 0 and count >= DOUBTFUL_BLOCKS * total
 
 

@@ -75,7 +75,7 @@ def choices(spec: ExperimentSpec, results: Sequence[Result]) -> tuple[Choice, ..
         return ()
     chosen: list[Choice] = []
     before = None
-    for label, at in _lowest(lines):
+    for label, at in _lower_envelope(lines):
         low, high = None, None
         if before == baseline.label and (even := faster[label].break_even):
             low, high = even.low, even.high
@@ -93,7 +93,7 @@ def choices(spec: ExperimentSpec, results: Sequence[Result]) -> tuple[Choice, ..
     return tuple(chosen)
 
 
-def _lowest(lines: Mapping[str, TimeEstimate]) -> Iterator[tuple[str, float]]:
+def _lower_envelope(lines: Mapping[str, TimeEstimate]) -> Iterator[tuple[str, float]]:
     """The lower envelope of the lines: each lowest line, and the number of steps from which on."""
     at = 0.0
     now = min(lines, key=lambda label: (lines[label].compile_seconds, lines[label].step_seconds))
@@ -287,12 +287,12 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     )
     later = (faster[choice.label] for choice in choices if choice.label and chosen is not None)
     leading = best or next(later, fastest)
-    verdict = answer(comparison, standing, best if num_steps else leading, num_steps, totals)
-    if verdict is not None and verdict.kind != "use":
+    decided = answer(comparison, standing, best if num_steps else leading, num_steps, totals)
+    if decided is not None and decided.kind != "use":
         best = None
     return Plan(
         num_steps=num_steps,
-        answer=verdict,
+        answer=decided,
         totals=totals,
         best=best,
         leading=leading,
@@ -315,7 +315,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
             (
                 result
                 for result in comparison.results
-                if verdict and result.label == verdict.backend
+                if decided and result.label == decided.backend
             ),
             None,
         ),

@@ -40,7 +40,7 @@ from breakeven.storage.statistics.parity import (
     break_parity,
     judge_losses,
     loss_band,
-    unknown,
+    unknown_parity,
 )
 from breakeven.storage.statistics.random_numbers import find_dropout_faults, find_redraw_fault
 
@@ -248,24 +248,24 @@ def _last_finite(run: Evidence) -> int:
 
 def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -> Parity:
     if equals is None:
-        return rules.unknown("no baseline")
+        return rules.unknown_parity("no baseline")
     if run.batch_times > 1:
         samples = spec.training.batch_size
         sizes = {"size": run.batch_times * samples, "baseline_size": samples}
-        return rules.unknown("other batch", **sizes, **_outcome(equals.baseline, run))
+        return rules.unknown_parity("other batch", **sizes, **_outcome(equals.baseline, run))
     if not run.workload:
-        return rules.unknown("not begun")
+        return rules.unknown_parity("not begun")
     workload = equals.baseline.workload
     if run.workload.get("weights_sha256") != workload.get("weights_sha256"):
-        return rules.unknown("other weights")
+        return rules.unknown_parity("other weights")
     if run.workload.get("data_sha256") != workload.get("data_sha256"):
-        return rules.unknown("other samples")
+        return rules.unknown_parity("other samples")
     for other in (*equals.controls, run):
         unlike = _first_unlike(equals.baseline, other)
         if unlike is not None:
             return _judge_before(equals, run, unlike)
     if any(len(judged.steps) and judged.learning.losses.empty for judged in (equals.baseline, run)):
-        return rules.unknown("no losses")
+        return rules.unknown_parity("no losses")
     parity = equals.judge(run)
     if run.learning.randomness.inference_draws:
         return break_parity(parity, rules.ParityFinding(kind="draws in inference"))
@@ -405,7 +405,9 @@ def _without_dropout(randomness: Randomness, precision: Precision) -> Parity:
     forms = randomness.rehearsals
     own = ParityFinding(kind="own numbers")
     if not {"eager", "perturbed", "compiled"} <= forms.keys():
-        return replace(unknown("no rehearsal"), findings=(own, ParityFinding(kind="no rehearsal")))
+        return replace(
+            unknown_parity("no rehearsal"), findings=(own, ParityFinding(kind="no rehearsal"))
+        )
     rehearsed_parity = judge_losses(
         forms["eager"], [forms["perturbed"]], forms["compiled"], precision, len(forms["eager"])
     )

@@ -31,7 +31,7 @@ MAX_DIRECTORY_BYTES = 16 * 2**20
 END_OF_ZIP, LOCATOR_OF_ZIP64 = b"PK\x05\x06", b"PK\x06\x07"
 LONGEST_END = 22 + 2**16
 ENCRYPTED = 1
-KNOWN = "a ZIP archive, a tar archive or a tar.gz"
+KNOWN_ARCHIVES = "a ZIP archive, a tar archive or a tar.gz"
 JUNK = ("__MACOSX", ".DS_Store", "Thumbs.db")
 """Files that operating systems add to archives."""
 
@@ -51,19 +51,19 @@ class Limits:
             raise ImportUnusable(f"unpacked it takes more than {self.total_bytes / 2**20:,.0f} MiB")
 
 
-USUAL = Limits()
+USUAL_LIMITS = Limits()
 
 
-def unpack(archive: Path, into: Path, limits: Limits = USUAL) -> list[str]:
+def unpack(archive: Path, into: Path, limits: Limits = USUAL_LIMITS) -> list[str]:
     """Writes the plain files of an archive into an empty folder; returns their paths in it.
 
     Raises `ImportUnusable` if the file is no archive, is damaged, or contains anything except plain
     files and folders with safe paths. Then the caller must delete the files already written.
     """
-    places = _Places(into, limits)
+    unpacked = _UnpackedFiles(into, limits)
     try:
         for name, content in _members(archive, limits):
-            places.write(name, content)
+            unpacked.write(name, content)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError) as error:
         raise ImportUnusable(f"it is damaged: {printable(error)}") from None
     except (NotImplementedError, RuntimeError, UnicodeError, ValueError) as error:
@@ -73,10 +73,10 @@ def unpack(archive: Path, into: Path, limits: Limits = USUAL) -> list[str]:
         if error.errno in (None, errno.EINVAL):
             raise ImportUnusable(f"it is damaged: {printable(error)}") from None
         raise
-    return places.files
+    return unpacked.files
 
 
-class _Places:
+class _UnpackedFiles:
     """The files written so far, and the paths already in use."""
 
     def __init__(self, into: Path, limits: Limits) -> None:
@@ -91,10 +91,10 @@ class _Places:
         if not parts or any(part in JUNK or part.startswith("._") for part in parts):
             return
         # Some systems treat names as equal that differ in case or in Unicode normalization.
-        same = tuple(unicodedata.normalize("NFC", part).casefold() for part in parts)
-        for length in range(1, len(same)):
-            self._claim(same[:length], "folder", name)
-        self._claim(same, "folder" if content is None else "file", name)
+        comparable = tuple(unicodedata.normalize("NFC", part).casefold() for part in parts)
+        for length in range(1, len(comparable)):
+            self._claim(comparable[:length], "folder", name)
+        self._claim(comparable, "folder" if content is None else "file", name)
         if content is None:
             return
         path = self.into.joinpath(*parts)
@@ -138,11 +138,11 @@ def _members(archive: Path, limits: Limits) -> Iterator[tuple[str, IO[bytes] | N
             yield from _of_zip(file)
         elif head.startswith(b"\x1f\x8b"):
             with gzip.open(file) as inner:
-                yield from _of_tar(_Counted(inner, limits))
+                yield from _of_tar(_LimitedFile(inner, limits))
         elif head[257:262] == b"ustar":
-            yield from _of_tar(_Counted(file, limits))
+            yield from _of_tar(_LimitedFile(file, limits))
         else:
-            raise ImportUnusable(f"it is not {KNOWN}")
+            raise ImportUnusable(f"it is not {KNOWN_ARCHIVES}")
 
 
 def _of_zip(file: BinaryIO) -> Iterator[tuple[str, IO[bytes] | None]]:
@@ -181,7 +181,7 @@ def _check_directory(file: BinaryIO) -> None:
         raise ImportUnusable("its table of contents is too long")
 
 
-def _of_tar(file: "_Counted") -> Iterator[tuple[str, IO[bytes] | None]]:
+def _of_tar(file: "_LimitedFile") -> Iterator[tuple[str, IO[bytes] | None]]:
     with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as archive:  # type: ignore[call-overload]
         for entry in archive:
             if entry.issparse() or not (entry.isreg() or entry.isdir()):
@@ -191,7 +191,7 @@ def _of_tar(file: "_Counted") -> Iterator[tuple[str, IO[bytes] | None]]:
             yield entry.name, content
 
 
-class _Counted:
+class _LimitedFile:
     """A file that limits the total and single reads: tarfile reads headers of any declared length
     into memory."""
 

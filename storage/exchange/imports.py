@@ -21,7 +21,7 @@ from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.texts import printable, read_json
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange.archives import KNOWN, USUAL, Limits
+from breakeven.storage.exchange.archives import KNOWN_ARCHIVES, USUAL_LIMITS, Limits
 from breakeven.storage.exchange.run_folders import ImportedRuns, import_run_folders
 from breakeven.storage.exchange.runs_in_report import archive_in_report
 
@@ -62,7 +62,7 @@ def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
     if file.suffix.lower() not in SUFFIXES:
         raise ImportUnusable(
             f"{file} is nothing that can be imported: that is a report, an archive of run folders "
-            f"({KNOWN}), CSV of the Dynamo harness, and JSON of cachebench or the HUD"
+            f"({KNOWN_ARCHIVES}), CSV of the Dynamo harness, and JSON of cachebench or the HUD"
         )
     if file.stat().st_size > MAX_BYTES:
         raise ImportUnusable(f"{file} is larger than {MAX_BYTES // 2**20} MiB")
@@ -76,7 +76,7 @@ def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
     return rows
 
 
-def imported(data_dir: DataDir) -> tuple[pd.DataFrame, list[str]]:
+def imported_rows(data_dir: DataDir) -> tuple[pd.DataFrame, list[str]]:
     """All rows of all imported files, with the columns `COLUMNS`, and what is wrong with each file
     that was copied there by hand and has no such rows."""
     rows: list[ImportedRow] = []
@@ -230,9 +230,9 @@ def _is_number(value: Any) -> bool:
     )
 
 
-ARCHIVES = (b"PK", b"\x1f\x8b")
-TAR = slice(257, 262)
-HEAD = 512
+ARCHIVE_STARTS = (b"PK", b"\x1f\x8b")
+TAR_MARK = slice(257, 262)
+HEAD_BYTES = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +244,7 @@ class Imported:
 
 
 def import_any(
-    data_dir: DataDir, file: Path, examples: Path | None = None, limits: Limits = USUAL
+    data_dir: DataDir, file: Path, examples: Path | None = None, limits: Limits = USUAL_LIMITS
 ) -> Imported:
     """Imports a file; if it raises `ImportUnusable`, nothing was imported."""
     imported_file = _import_any(data_dir, file, examples, limits)
@@ -255,9 +255,9 @@ def import_any(
 
 def _import_any(data_dir: DataDir, file: Path, examples: Path | None, limits: Limits) -> Imported:
     with file.open("rb") as content:
-        head = content.read(HEAD)
+        head = content.read(HEAD_BYTES)
     try:
-        if head.startswith(ARCHIVES) or head[TAR] == b"ustar":
+        if head.startswith(ARCHIVE_STARTS) or head[TAR_MARK] == b"ustar":
             return Imported(runs=import_run_folders(data_dir, file, examples, limits))
         if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
             with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ from breakeven.runner.protocol.plain_files import walk
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import ImportUnusable, NotExportable
-from breakeven.storage.exchange.archives import USUAL, Limits, plain_parts, unpack
+from breakeven.storage.exchange.archives import USUAL_LIMITS, Limits, plain_parts, unpack
 from breakeven.storage.index.folders import count_left_out
 
 FIXED_FILE_TIME = (1980, 1, 1, 0, 0, 0)
@@ -67,8 +67,8 @@ def pack(
                 with RunDir(folder).open(name) as file, packed.open(entry, "w") as target:
                     unpacked += file.seek(0, os.SEEK_END)
                     file.seek(0)
-                    if unpacked > USUAL.total_bytes:
-                        raise _too_large("unpacked", USUAL.total_bytes)
+                    if unpacked > USUAL_LIMITS.total_bytes:
+                        raise _too_large("unpacked", USUAL_LIMITS.total_bytes)
                     shutil.copyfileobj(file, target, CHUNK)
                 if max_bytes is not None and archive.tell() > max_bytes:
                     raise _too_large("packed", max_bytes)
@@ -83,7 +83,7 @@ def _too_large(how: str, most: int) -> NotExportable:
 
 
 def import_run_folders(
-    data_dir: DataDir, archive: Path, examples: Path | None = None, limits: Limits = USUAL
+    data_dir: DataDir, archive: Path, examples: Path | None = None, limits: Limits = USUAL_LIMITS
 ) -> ImportedRuns:
     """Unpacks an archive of run folders and adds them to the data folder.
 
@@ -96,23 +96,23 @@ def import_run_folders(
             raise ImportUnusable("there is no run folder in it: one with a spec.json")
         _check(data_dir, runs, examples)
         known = {run.run_id: _known(data_dir, examples, run.run_id) for run in runs}
-        there = {run_id: path for run_id, path in known.items() if path is not None}
-        for run_id, path in there.items():
+        existing = {run_id: path for run_id, path in known.items() if path is not None}
+        for run_id, path in existing.items():
             _require_same(staging / "runs" / run_id, path)
-        new = [run for run in runs if run.run_id not in there]
+        new = [run for run in runs if run.run_id not in existing]
         _put(data_dir, new)
         experiments = dict.fromkeys(run.run_id.partition(".")[0] for run in runs)
-        there_are = set(names)
+        unpacked_names = set(names)
         paths = [PurePosixPath(name) for name in names]
         left_out = [
             str(file)
             for file in paths
-            if "compile-cache" in file.parts or not _is_within(file, there_are)
+            if "compile-cache" in file.parts or not _is_within(file, unpacked_names)
         ]
         return ImportedRuns(
             experiments=tuple(experiments),
             new_runs=[run.run_id for run in new],
-            known_runs=[*there],
+            known_runs=[*existing],
             left_out=left_out,
         )
 
@@ -147,11 +147,15 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> list[str]:
 def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
     """Moves each folder with a specification to a folder named after its run; returns them."""
     runs = []
-    there_are = set(names)
+    unpacked_names = set(names)
     (staging / "runs").mkdir()
     for name in names:
         path = PurePosixPath(name)
-        if path.name != "spec.json" or len(path.parts) < 2 or _is_within(path.parent, there_are):
+        if (
+            path.name != "spec.json"
+            or len(path.parts) < 2
+            or _is_within(path.parent, unpacked_names)
+        ):
             continue
         folder = RunDir(staging / "unpacked" / path.parent)
         try:

@@ -208,8 +208,8 @@ OF_EXPERIMENT = (
 
 def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     """The run's row of table `runs`; raises `RunnerError` if the folder is no run folder."""
-    most, text = agreed(run_dir.run_id.partition(".")[0])
-    spec = require_readable(run_dir, most)
+    agreed_experiment, text = agreed(run_dir.run_id.partition(".")[0])
+    spec = require_readable(run_dir, agreed_experiment)
     experiment = spec.experiment
     return {
         "run_id": spec.run_id,
@@ -288,8 +288,8 @@ def count_left_out(run_dir: RunDir) -> int:
 
 def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Reads new events of the journal, unless the look is full; returns the new progress."""
-    stands = stat_journal(run_dir.events_file)
-    size, inode = (stands.st_size, stands.st_ino) if stands else (0, None)
+    status = stat_journal(run_dir.events_file)
+    size, inode = (status.st_size, status.st_ino) if status else (0, None)
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
         run = replace(run, journal_offset=0, last_seq=-1, left_out=0, missing=0)

@@ -48,7 +48,7 @@ ROW = (
     rf", ?{BEFORE_SEQ} ?{SEQ}"
     rf"(?:, ?(?:{NAME}: ?(?:{SCALAR}|{LIST}|{NUMBERS})|{TRUTH}))*\}}\n?$"
 )
-USUAL = frozenset(BOOLEANS)
+BOOLEAN_NAMES = frozenset(BOOLEANS)
 NO_SEQ = -1
 """Stands for a `seq` that no event may have: it follows no other one."""
 
@@ -160,8 +160,10 @@ def _parsed(line: bytes) -> tuple[dict[str, Any] | None, bytes]:
         event = None
     if isinstance(event, dict) and isinstance(event.get("kind"), str):
         num_words = line.count(b"true") + line.count(b"false")
-        usual = [type(event[name]) for name in USUAL & event.keys()] if num_words else ()
-        if num_words == usual.count(bool):
+        boolean_types = (
+            [type(event[name]) for name in BOOLEAN_NAMES & event.keys()] if num_words else ()
+        )
+        if num_words == boolean_types.count(bool):
             return event, line
     event = read_event(line)
     return event, b"" if event is None else json.dumps(event).encode()

@@ -81,8 +81,8 @@ class Store:
         self._unwritten: dict[tuple[str, str], list[Any]] = {}
         """Results that could not be written to the database, by experiment and name."""
         self._caught_up: float | None = None
-        self._allowed = str(CONFIG["memory_limit"])
-        self._allowing = threading.Lock()
+        self._memory_limit = str(CONFIG["memory_limit"])
+        self._limiting_memory = threading.Lock()
 
     @classmethod
     def open(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
@@ -132,35 +132,35 @@ class Store:
         """Ingests until nothing is left; returns the number of new event rows."""
         is_first = self._caught_up is None  # The amount is unknown yet.
         if is_first:
-            self._allow(CONFIG["memory_limit"])
+            self._limit_memory(CONFIG["memory_limit"])
         num_rows, is_full = self._tick()
         if is_bulk := is_full:
-            self._allow(CONFIG["memory_limit"])
+            self._limit_memory(CONFIG["memory_limit"])
         while is_full:
             new_rows, is_full = self._tick()
             num_rows += new_rows
         if (is_bulk or num_rows >= MANY_ROWS) and self._lock is not None:
             with self._ingesting, self._connection.cursor() as cursor, suppress(duckdb.Error):
                 settle(cursor)
-            self._allow(self._settled)
+            self._limit_memory(self._settled_memory)
         elif is_first:
-            self._allow(self._settled)
+            self._limit_memory(self._settled_memory)
         return num_rows
 
     @property
-    def _settled(self) -> str:
+    def _settled_memory(self) -> str:
         return SETTLED_MEMORY if self.is_own_file else SETTLED_WITHOUT_FILE
 
-    def give_back(self) -> None:
+    def release_memory(self) -> None:
         """Returns the database's free memory to the system: DuckDB keeps the memory of a query,
         about 30 MB, until the memory limit is set again."""
-        self._allow()
+        self._limit_memory()
 
-    def _allow(self, memory: str | None = None) -> None:
+    def _limit_memory(self, memory: str | None = None) -> None:
         """Sets the memory limit, or sets the present one again."""
-        with self._allowing, suppress(duckdb.Error), self._connection.cursor() as cursor:
-            self._allowed = memory or self._allowed
-            cursor.execute(f"SET memory_limit = '{self._allowed}'")
+        with self._limiting_memory, suppress(duckdb.Error), self._connection.cursor() as cursor:
+            self._memory_limit = memory or self._memory_limit
+            cursor.execute(f"SET memory_limit = '{self._memory_limit}'")
 
     @property
     def is_own_file(self) -> bool:
@@ -206,7 +206,7 @@ class Store:
             with self._connection.cursor() as cursor:
                 return cursor.execute(sql, parameters).fetchall()
 
-        return self._with_room(ask)
+        return self._with_enough_memory(ask)
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> pd.DataFrame:
         """Runs one query on its own cursor, because a shared connection returns wrong rows."""
@@ -224,9 +224,9 @@ class Store:
                 arrays = answer.fetchnumpy()
             return {name: _array(values, kinds[name]) for name, values in arrays.items()}
 
-        by_name = self._with_room(ask)
+        by_name = self._with_enough_memory(ask)
         if max(map(len, by_name.values()), default=0) >= MANY_ANSWERED:
-            self.give_back()
+            self.release_memory()
         return by_name
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
@@ -237,7 +237,7 @@ class Store:
                 cursor.execute(sql, parameters)
 
         try:
-            self._with_room(keep)
+            self._with_enough_memory(keep)
         except duckdb.Error as error:
             raise StoreUnusable(
                 f"{self.data_dir.database_file} cannot be written: {printable(error)}"
@@ -290,7 +290,7 @@ class Store:
     def _tick(self) -> tuple[int, bool]:
         begun = time.monotonic()
         try:
-            num_rows, is_full = self._with_room(self._look)
+            num_rows, is_full = self._with_enough_memory(self._look)
         except (OSError, duckdb.Error) as error:
             raise StoreUnusable(
                 f"{self.data_dir.database_file} cannot take in what the run folders gained, so "
@@ -301,16 +301,16 @@ class Store:
             self._caught_up = begun
         return num_rows, is_full
 
-    def _with_room(self, work: Callable[[], T]) -> T:
+    def _with_enough_memory(self, work: Callable[[], T]) -> T:
         """Runs the work; repeats it with a larger memory limit if the memory did not suffice,
         because it would never suffice."""
         with suppress(duckdb.OutOfMemoryException):
             return work()
-        self._allow(LARGEST_MEMORY)
+        self._limit_memory(LARGEST_MEMORY)
         try:
             return work()
         finally:
-            self._allow(self._settled)
+            self._limit_memory(self._settled_memory)
 
     def _look(self) -> tuple[int, bool]:
         with self._ingesting, self._busy(), self._connection.cursor() as cursor:

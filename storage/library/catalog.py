@@ -27,7 +27,7 @@ from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMEN
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, workload_of
 from breakeven.storage import queries
-from breakeven.storage.exchange.imports import imported, imported_version
+from breakeven.storage.exchange.imports import imported_rows, imported_version
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import STORED_CLASSES, BackendSummary, Summary, summarize
 from breakeven.storage.numbers.formats import format_verdict
@@ -242,7 +242,7 @@ def short_source(source: str) -> str:
 
 def _imported_rows(store: Store) -> list[dict[str, Any]]:
     """Imported results of other programs; they have no page."""
-    frame, _ = imported(store.data_dir)  # The page of an experiment shows unusable files.
+    frame, _ = imported_rows(store.data_dir)  # The page of an experiment shows unusable files.
     results = frame.astype(object).where(frame.notna(), None)
     return [
         {

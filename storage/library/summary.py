@@ -81,7 +81,7 @@ class BackendSummary:
         return not (self.is_wrong or RunState(self.state).ended_early)
 
     @property
-    def is_known(self) -> bool:
+    def has_result(self) -> bool:
         """Whether there is any result."""
         return self.compile_seconds is not None or self.parity not in (None, "unknown")
 
@@ -117,7 +117,7 @@ class Summary:
         if timed:
             return max(timed, key=lambda backend: backend.speedup or 0.0)
         ended = [backend for backend in self.backends if not RunState(backend.state).ended_early]
-        return next((backend for backend in sound or ended if backend.is_known), None)
+        return next((backend for backend in sound or ended if backend.has_result), None)
 
     @property
     def parity(self) -> str | None:

@@ -15,8 +15,8 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.findings import Case, CostFinding, arm_of, findings
+from breakeven.storage.profile.kernel_classes import CLASSES
 from breakeven.storage.profile.recorded_profiles import (
     IDLE,
     Profile,

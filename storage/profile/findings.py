@@ -13,8 +13,8 @@ import pandas as pd
 
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK, Arm, parse_backends
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.storage.profile.classes import FUSED_ATTENTION, MATMUL
 from breakeven.storage.profile.guards import change_in
+from breakeven.storage.profile.kernel_classes import FUSED_ATTENTION, MATMUL
 from breakeven.storage.profile.recorded_profiles import Profile, hides_optimizer, host_seconds
 
 Kind = Literal[
@@ -46,7 +46,7 @@ MAX_NAMED = 3
 """Lines, functions and operators that a finding names."""
 GIVEN_UP = ("function", "failure", "location", "operator")
 """What is known of a frame that Dynamo gave up on."""
-LIMIT = re.compile("recompile limit|recompile_limit|cache_size_limit")
+RECOMPILE_LIMIT = re.compile("recompile limit|recompile_limit|cache_size_limit")
 """In the reason of a frame that Dynamo gave up on at its limit of compilations."""
 OWN_KERNELS = ("indexing", "normalisation", "loss", "other")
 """Classes that Inductor usually fuses; otherwise torch's own kernels compute them."""
@@ -237,9 +237,9 @@ def given_up(case: Case) -> Iterator[CostFinding]:
         yield case.finding(
             "given_up",
             None,
-            functions=_listed(failed["function"]),
-            lines=_listed(failed["location"]),
-            operators=_listed(failed["operator"]),
+            functions=_first_distinct(failed["function"]),
+            lines=_first_distinct(failed["location"]),
+            operators=_first_distinct(failed["operator"]),
             reason=str(first["failure"]),
         )
 
@@ -268,7 +268,7 @@ def graph_breaks(case: Case) -> Iterator[CostFinding]:
         lines=list(counted.index.dropna()[:3]),
         distinct=len(counted),
         reason=str(breaks["reason"].iloc[0]),
-        operators=_listed(_texts(breaks, "operator")),
+        operators=_first_distinct(_texts(breaks, "operator")),
         between_seconds=between,
     )
 
@@ -289,10 +289,10 @@ def _texts(frame: pd.DataFrame, name: str) -> "pd.Series[Any]":
 
 def _is_limit(failure: object) -> bool:
     """Whether Dynamo gave up on a frame because it had compiled it too often."""
-    return isinstance(failure, str) and LIMIT.search(failure) is not None
+    return isinstance(failure, str) and RECOMPILE_LIMIT.search(failure) is not None
 
 
-def _listed(values: "pd.Series[Any]") -> list[str]:
+def _first_distinct(values: "pd.Series[Any]") -> list[str]:
     """The first distinct texts, in their order."""
     return list(values.dropna().unique()[:MAX_NAMED])
 
@@ -314,7 +314,7 @@ def recompiled(case: Case) -> Iterator[CostFinding]:
         times=len(again),
         total_seconds=float(again["total_seconds"].sum()),
         reason=str(first["recompile_reason"].iloc[0]),
-        function=next(iter(_listed(first["function"])), "a function"),
+        function=next(iter(_first_distinct(first["function"])), "a function"),
         is_over=is_over,
     )
 
@@ -420,8 +420,8 @@ def optimizer_unfused(case: Case) -> Iterator[CostFinding]:
     updates = kernels[(kernels["phase"] == "optimizer") & (kernels["work_class"] == "optimizer")]
     is_fused = updates["op"].fillna("").str.contains("_fused_").any()
     seconds = float(updates["seconds"].sum())
-    known = case.spec.training.optimizer in ("Adam", "AdamW", "SGD", "Adagrad")
-    if known and not is_fused and case.share(seconds) >= 0.05:
+    has_fused_form = case.spec.training.optimizer in ("Adam", "AdamW", "SGD", "Adagrad")
+    if has_fused_form and not is_fused and case.share(seconds) >= 0.05:
         options = {**case.spec.training.optimizer_options, "fused": True}
         change = (("training.optimizer_options", options),)
         yield case.finding(

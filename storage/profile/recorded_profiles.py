@@ -20,7 +20,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import memory_needed
 from breakeven.storage.index.store import Store
-from breakeven.storage.profile.classes import CLASSES, classify
+from breakeven.storage.profile.kernel_classes import CLASSES, classify
 
 SLACK = 1.10
 """Largest sum of the parts over their step."""

@@ -18,11 +18,19 @@ its own condition; otherwise the database reads too many rows."""
 RECORDED = "* EXCLUDE (place, experiment, run_id, seq, time)"
 """All fields of an event except its time, as columns of `rows`."""
 OF_RUNS = ("run_id", "label", "role")
-USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
+USUAL_TABLES = (
+    "phases",
+    "environments",
+    "workloads",
+    "steps",
+    "blocks",
+    "device_samples",
+    "evaluations",
+)
 """Tables of events in which nearly every experiment has rows."""
-RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
+RARE_TABLES = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL_TABLES)))
 
-Ask = Callable[[Store, str], pd.DataFrame]
+Query = Callable[[Store, str], pd.DataFrame]
 
 
 def query(
@@ -34,7 +42,7 @@ def query(
     many: bool = False,
     json: Collection[str] = (),
     only_last: bool = False,
-) -> Ask:
+) -> Query:
     """A cached function that returns the `rows` of an experiment from a store and the experiment's
     id. `json`: columns of JSON texts, which it parses. `only_last`: the last row of each run, for
     what a resumed run records again; a window in the database would take longer."""
@@ -73,7 +81,7 @@ def rows(
         JOIN (SELECT run_id, position AS place FROM runs WHERE {IN_EXPERIMENT}) USING (run_id)
         ORDER BY place, {order}"""
     tables = {source} if is_table else set(event_tables)
-    is_rare = bool(tables) and tables.isdisjoint(USUAL)
+    is_rare = bool(tables) and tables.isdisjoint(USUAL_TABLES)
     if is_rare and tables.isdisjoint(_tables_with_rows(store, experiment_id)):
         return _without_rows(store, sql, *parameters)
     by_column = store.columns(sql, [store.number_of(experiment_id), *parameters])
@@ -85,7 +93,7 @@ def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
     """The rare tables with rows of the experiment. One query over all of them takes as long as one
     empty query, and most pages query a dozen."""
     query = " UNION ALL ".join(
-        f"(SELECT '{table}' FROM {table} WHERE {IN_EXPERIMENT} LIMIT 1)" for table in RARE
+        f"(SELECT '{table}' FROM {table} WHERE {IN_EXPERIMENT} LIMIT 1)" for table in RARE_TABLES
     )
     return frozenset(name for (name,) in store.rows(query, [store.number_of(experiment_id)]))
 

@@ -64,7 +64,7 @@ FindingKind = Literal[
     "far shorter",
     "not repeated",
 ]
-OF_ANSWERS: tuple[FindingKind, ...] = (
+FAULTS_BESIDE_LOSSES: tuple[FindingKind, ...] = (
     "dropout wrong",
     "redraws differ",
     "draws in inference",
@@ -186,7 +186,7 @@ def judge_losses(
     diverged = common.difference(_finite(backend))
     ratios = pd.concat([ratios, pd.Series(math.inf, index=diverged, dtype=float)])
     if ratios.empty:
-        return unknown(_why_unknown(common, equal))
+        return unknown_parity(_why_unknown(common, equal))
     highest, outside = float(ratios.max()), ratios.index[ratios > 1]
     last = int(band["step"].max()) if len(band) else None
     parity = Parity(
@@ -243,7 +243,7 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
     )
     if parity.verdict != "holds" or apart is None:
         return parity
-    return _also(parity, "too far apart", "unknown", reading=apart)
+    return _with_finding(parity, "too far apart", "unknown", reading=apart)
 
 
 def with_controls(parity: Parity, num_controls: int, seconds: float) -> Parity:
@@ -265,18 +265,22 @@ def judge_learning(parity: Parity, has_learned: bool, fall: Fall | None = None) 
     if parity.verdict != "holds" or has_learned:
         return parity
     figures = {} if fall is None else asdict(fall)
-    return _also(parity, "nothing learned", "nothing learned", **figures)
+    return _with_finding(parity, "nothing learned", "nothing learned", **figures)
 
 
 def doubt_fault(parity: Parity, num_trials: int) -> Parity:
     """Makes broken parity unknown if an investigation made the steps again, in `num_trials` trials,
     and the fault of their losses did not come back. Wrong answers and random numbers stay."""
     kinds = {finding.kind for finding in parity.findings}
-    if parity.verdict != "broken" or kinds.intersection(OF_ANSWERS) or "rehearsal" in kinds:
+    if (
+        parity.verdict != "broken"
+        or kinds.intersection(FAULTS_BESIDE_LOSSES)
+        or "rehearsal" in kinds
+    ):
         return parity
     figures = {"num_trials": num_trials, "step": suspected_step(parity)}
     left_open = replace(parity, first_step_outside=None, last_step_in_band=None, outside=None)
-    return _also(left_open, "not repeated", "unknown", **figures)
+    return _with_finding(left_open, "not repeated", "unknown", **figures)
 
 
 def is_suspect(parity: Parity | None) -> bool:
@@ -309,9 +313,9 @@ def judge_end(
     if parity.verdict == "broken":
         return parity
     # Omits the advice to train longer or to wait for a common step, which cannot help now.
-    left = [finding for finding in parity.findings if finding.kind != "nothing learned"]
-    known = replace(parity, findings=tuple(left if parity.steps_compared else ()))
-    return _also(known, kind, end or "unknown", **figures)
+    remaining = [finding for finding in parity.findings if finding.kind != "nothing learned"]
+    known = replace(parity, findings=tuple(remaining if parity.steps_compared else ()))
+    return _with_finding(known, kind, end or "unknown", **figures)
 
 
 def doubt_dropout(parity: Parity) -> Parity:
@@ -338,10 +342,12 @@ def _left_open(parity: Parity, kind: FindingKind) -> Parity:
     if math.isinf(parity.max_ratio_to_band or 0.0):
         return parity
     left_open = replace(parity, first_step_outside=None, last_step_in_band=None)
-    return _also(left_open, kind, "unknown")
+    return _with_finding(left_open, kind, "unknown")
 
 
-def _also(parity: Parity, kind: FindingKind, verdict: ParityVerdict, **figures: Any) -> Parity:
+def _with_finding(
+    parity: Parity, kind: FindingKind, verdict: ParityVerdict, **figures: Any
+) -> Parity:
     extended = (*parity.findings, ParityFinding(kind=kind, figures=figures))
     return replace(parity, verdict=verdict, findings=extended)
 
@@ -351,7 +357,7 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
     common = baseline.index[np.isfinite(baseline)].intersection(backend.index)
     wrong = common[~np.isfinite(backend.loc[common])]
     if wrong.empty:
-        return unknown("no control")
+        return unknown_parity("no control")
     first = int(wrong.min())
     finding = ParityFinding(kind="not finite", figures={"first_step_outside": first})
     return Parity(
@@ -363,12 +369,12 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
     )
 
 
-def unknown(kind: FindingKind, **figures: Any) -> Parity:
+def unknown_parity(kind: FindingKind, **figures: Any) -> Parity:
     """Unknown parity with its reason."""
     return Parity(verdict="unknown", findings=(ParityFinding(kind=kind, figures=figures),))
 
 
-FIGURES = [
+ANSWER_FIGURES = [
     "step",
     "split",
     "compared",
@@ -403,12 +409,12 @@ def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
     """
     if answers.empty:
         return None
-    complete = answers.dropna(subset=[*FIGURES, "samples"])
+    complete = answers.dropna(subset=[*ANSWER_FIGURES, "samples"])
     wrong = complete[complete["wrong"] > 0]
     if wrong.empty:
         return None
     worst = wrong.sort_values(["wrong_classes", "wrong"], kind="stable").iloc[-1]
-    figures = {**worst[FIGURES].to_dict(), "samples": list(worst["samples"])}
+    figures = {**worst[ANSWER_FIGURES].to_dict(), "samples": list(worst["samples"])}
     return ParityFinding(kind="answers wrong", figures=figures)
 
 

@@ -38,7 +38,7 @@ OUTBOX = "outbox"
 ID_FILE = "team-store-id"
 """File with the id of the data folder in a team's store: equal on all machines that mount the
 folder, different for a copy of the folder."""
-PATIENCE = 20
+MAX_ATTEMPTS = 20
 """Number of attempts to write if other writers were faster."""
 ELSEWHERE_SECONDS = 30.0
 """Interval of checks whether the first data folder of a copied run still has it."""
@@ -63,7 +63,7 @@ class Feed:
 
         Raises `TeamStoreUnusable`; then the next call reads the state from the store again.
         """
-        for _ in range(PATIENCE):
+        for _ in range(MAX_ATTEMPTS):
             watch = self.watch or self._start()
             seen = watch.look()
             try:
@@ -87,7 +87,7 @@ class Feed:
 
     def _register(self) -> None:
         """Registers this data folder in the store, once."""
-        for _ in range(PATIENCE):
+        for _ in range(MAX_ATTEMPTS):
             with self._lake.reading() as cursor:
                 query = "SELECT 1 FROM data_folders WHERE data_folder = ?"
                 if cursor.execute(query, [self.name]).fetchone():
@@ -126,8 +126,10 @@ class Feed:
         changed = watch.changed(seen)
         touched = sorted({*seen.gone, *seen.labels, *(row.run_id for row in changed)})
         with self._lake.writing() as (cursor, revision):
-            stand = known_progress(cursor, "run_id IN (SELECT unnest(?))", touched)
-            if stand != {name: watch.known[name] for name in touched if name in watch.known}:
+            present_progress = known_progress(cursor, "run_id IN (SELECT unnest(?))", touched)
+            if present_progress != {
+                name: watch.known[name] for name in touched if name in watch.known
+            }:
                 raise Overtaken
             write_runs(cursor, seen, changed, numbers, revision, self.name)
             present = [
@@ -163,7 +165,7 @@ class Feed:
 
     def _numbers_of(self, ids: set[str]) -> dict[str, int]:
         """The numbers of experiments; they remain valid even if the look cannot be written."""
-        for _ in range(PATIENCE):
+        for _ in range(MAX_ATTEMPTS):
             if ids <= self._numbers.keys():
                 return {name: self._numbers[name] for name in ids}
             with suppress(Overtaken), self._lake.writing() as (cursor, _):

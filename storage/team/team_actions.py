@@ -24,8 +24,8 @@ from breakeven.storage.team.lake import ALL_TABLES, LAKE, RESULTS, Lake, Overtak
 from breakeven.storage.team.store_address import Address, team_address
 from breakeven.storage.team.team_store import TeamStore
 
-ATTEMPTS = 5
-NUMBERS = ("experiments", "present")
+MAX_ATTEMPTS = 5
+NUMBER_TABLES = ("experiments", "present")
 """Tables that a reset preserves: dashboards identify experiments by these numbers."""
 
 
@@ -59,7 +59,7 @@ def upkeep(lake: Lake, days: float = 7.0) -> Iterator[str]:
 
 
 def _call(lake: Lake, function: str) -> None:
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         try:
             lake.execute(f"CALL ducklake_{function}")
             return
@@ -111,7 +111,7 @@ def forget_folder(lake: Lake, data_folder: str) -> int:
 def reset(lake: Lake) -> None:
     """Creates all tables again, whichever version created them; raises `TeamStoreUnusable`."""
     with lake.writing() as (cursor, _):
-        kept = {table: _rows(cursor, table) for table in NUMBERS}
+        kept = {table: _rows(cursor, table) for table in NUMBER_TABLES}
         for table in ALL_TABLES:
             cursor.execute(f"DROP TABLE IF EXISTS {table}")
         macros = cursor.execute(

@@ -61,14 +61,14 @@ def report(all_series: Sequence[Series]) -> str:
 
 def as_json(all_series: Sequence[Series]) -> str:
     """A list of series, each with its points, levels and steps."""
-    return json.dumps(plain([_told(series) for series in all_series]), indent=1)
+    return json.dumps(plain([_series_document(series) for series in all_series]), indent=1)
 
 
 def reasons(
     all_series: Sequence[Series],
     conditions: Sequence[Condition],
     within: int,
-    alone: Iterable[tuple[str, Failure]] = (),
+    failures: Iterable[tuple[str, Failure]] = (),
 ) -> list[str]:
     """Reasons for a job to fail: a line for each condition that a series meets, or a backend that
     never gave a number (`failures_without_series`)."""
@@ -79,7 +79,7 @@ def reasons(
         if (sentence := _met(series, condition, within)) is not None
     ] + [
         f"{printable(title)}: {sentence}"
-        for title, failure in alone
+        for title, failure in failures
         for condition in conditions
         if (sentence := _met_by_newest(failure, condition)) is not None
     ]
@@ -138,7 +138,7 @@ def _title(series: Series) -> str:
     return printable(f"{title} of {series.backend}: {series.title}, {series.device}")
 
 
-def _told(series: Series) -> dict[str, Any]:
+def _series_document(series: Series) -> dict[str, Any]:
     return {
         **{
             name: getattr(series, name)

@@ -11,10 +11,10 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.storage.comparison.warnings import ENDED
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, say, short
-from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
 from breakeven.storage.profile.guards import guard_in
+from breakeven.storage.profile.kernel_classes import CLASSES
 from breakeven.storage.profile.recorded_profiles import IDLE, Misfit, Profile
 from breakeven.storage.words.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
 

@@ -16,7 +16,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, say
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
 from breakeven.storage.statistics.parity import (
-    OF_ANSWERS,
+    FAULTS_BESIDE_LOSSES,
     FindingKind,
     Parity,
     ParityFinding,
@@ -26,7 +26,12 @@ from breakeven.storage.statistics.random_numbers import DropoutFault
 
 READ: dict[Quantity, str] = {"loss": "loss", "evaluation loss": "eval_loss", "accuracy": "accuracy"}
 """Names of the quantities in METRICS."""
-BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later", *OF_ANSWERS)
+BREAKING: tuple[FindingKind, ...] = (
+    "outside band",
+    "not finite",
+    "outside later",
+    *FAULTS_BESIDE_LOSSES,
+)
 """Findings that break parity by themselves."""
 LINKS: dict[FindingKind, str] = {
     "outside later": ", but later ",
@@ -116,7 +121,7 @@ def _breaks(finding: ParityFinding) -> bool:
 
 
 def _link(finding: ParityFinding, broken: bool) -> str:
-    if broken and finding.kind in OF_ANSWERS:
+    if broken and finding.kind in FAULTS_BESIDE_LOSSES:
         return ", and "
     return LINKS.get(finding.kind, ", but ")
 

@@ -35,7 +35,7 @@ SHOWN = (
 )
 """Numbers that follow the speedup."""
 OF_LEARNING = ("accuracy", "final_loss")
-WHY: dict[Obstacle, str] = {
+WHY_NOT_COMPARED: dict[Obstacle, str] = {
     "scenario": "they measure different things",
     "part": "one trains, the other only makes forward passes",
     "task": "the tasks differ",
@@ -82,19 +82,19 @@ def difference_text(difference: Difference | None) -> str:
 def obstacles(sides: Sequence[Side]) -> list[str]:
     """A sentence for each side with numbers that may not be compared with the first side."""
     reference, *others = sides
-    obstacles = []
+    sentences = []
     for side in others:
         comparability = comparable(reference, side)
         if comparability.obstacles:
-            obstacles.append(obstacle_text(reference, side, comparability))
-    return obstacles
+            sentences.append(obstacle_text(reference, side, comparability))
+    return sentences
 
 
 def obstacle_text(reference: Side, side: Side, comparability: Comparable) -> str:
     """The numbers of two sides that are not compared, and why."""
     what = "losses and accuracies" if comparability.speed else "neither speeds nor losses"
     verb = "are not compared" if comparability.speed else "are compared"
-    why = " and ".join(WHY[obstacle] for obstacle in comparability.obstacles)
+    why = " and ".join(WHY_NOT_COMPARED[obstacle] for obstacle in comparability.obstacles)
     return f"{reference.letter} and {side.letter}: {what} {verb}, because {why}."
 
 

@@ -24,7 +24,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.side_by_side.ratios import differences
 from breakeven.storage.side_by_side.sides import load_sides
-from breakeven.storage.statistics.parity import Parity, unknown
+from breakeven.storage.statistics.parity import Parity, unknown_parity
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import difference_report
@@ -417,7 +417,9 @@ def test_an_equal_training_that_strays_as_far_excuses_a_worse_loss(data_dir: Dat
 
 def test_a_shortfall_is_said_with_its_numbers() -> None:
     worse = Shortfall(quantity="final_loss", value=0.4881, expected=0.08828)
-    wrong = rated("a", "faster", 6.0, 4.0, 9.0, parity=unknown("other samples"), shortfall=worse)
+    wrong = rated(
+        "a", "faster", 6.0, 4.0, 9.0, parity=unknown_parity("other samples"), shortfall=worse
+    )
     planned = answered(20_000, wrong)
     assert spoken(planned) == (
         "Nothing worked: a cannot be trusted: its final loss is 0.4881 instead of 0.08828, and it "

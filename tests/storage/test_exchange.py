@@ -12,7 +12,7 @@ from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import CacheSpec
 from breakeven.storage.__main__ import main
-from breakeven.storage.exchange.imports import import_any, imported
+from breakeven.storage.exchange.imports import import_any, imported_rows
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -105,7 +105,7 @@ def test_csv_files_have_the_harness_columns_and_units_and_are_read_back(compiler
     file = compiler.path / "ours.csv"
     file.write_text(text)
     import_any(compiler, file)
-    (row,) = imported(compiler)[0].to_dict("records")
+    (row,) = imported_rows(compiler)[0].to_dict("records")
     assert (row["file"], row["name"], row["tag"]) == ("ours.csv", "builtin:bert-tiny", "inductor")
     assert (row["dev"], row["batch_size"], row["outcome"]) == ("cpu", 8, "measured")
     assert (row["speedup"], row["abs_latency"], row["compilation_latency"]) == (2, 100, 3)

@@ -9,7 +9,7 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.__main__ import main
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange.imports import import_any, imported
+from breakeven.storage.exchange.imports import import_any, imported_rows
 
 # As the harness writes it: without a tag, an older set of columns, a failed model filled with 0.
 HARNESS_PERFORMANCE = """\
@@ -54,7 +54,7 @@ def test_files_of_the_harness_are_read_and_replaced_by_none(
     assert "BertForMaskedLM" in printed and "1.524" in printed and "failed" in printed
     assert status("inductor.csv", HARNESS_ACCURACY) == 2
     assert "holds something else; rename" in capsys.readouterr().err
-    rows, _ = imported(data_dir)
+    rows, _ = imported_rows(data_dir)
     assert rows["name"].tolist() == ["BertForMaskedLM", "OPTForCausalLM"]
     assert rows["outcome"].tolist() == ["measured", "failed"]
     assert rows["speedup"].mean() == pytest.approx(1.5241), "0.0 takes no part in a mean"
@@ -62,7 +62,7 @@ def test_files_of_the_harness_are_read_and_replaced_by_none(
     assert rows["abs_latency"].isna().tolist() == [False, True]
     assert rows["graph_breaks"].isna().tolist() == [False, True]
     assert status("accuracy.csv", HARNESS_ACCURACY) == 0
-    rows = imported(data_dir)[0].query("file == 'accuracy.csv'")
+    rows = imported_rows(data_dir)[0].query("file == 'accuracy.csv'")
     assert rows["outcome"].tolist() == ["pass", "fail_accuracy", "eager_two_runs_differ"]
     assert rows["has_failed"].tolist() == [False, True, True]
     assert rows["compilation_latency"].tolist()[0] == 12.5
@@ -101,7 +101,7 @@ def accuracy(status: Any) -> dict[str, Any]:
 
 def brought(data_dir: DataDir, records: Any) -> list[dict[str, Any]]:
     import_any(data_dir, file_of(data_dir, "some.json", json.dumps(records)))
-    frame, _ = imported(data_dir)
+    frame, _ = imported_rows(data_dir)
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
@@ -171,4 +171,4 @@ def test_other_files_are_refused_and_not_kept(data_dir: DataDir, case: str) -> N
     content = content if isinstance(content, bytes) else json.dumps(content)
     with pytest.raises(ImportUnusable, match=message):
         import_any(data_dir, file_of(data_dir, name, content))
-    assert imported(data_dir)[0].empty
+    assert imported_rows(data_dir)[0].empty

@@ -15,7 +15,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH
-from breakeven.storage.statistics.parity import Parity, unknown
+from breakeven.storage.statistics.parity import Parity, unknown_parity
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.words.parity import parity_text
 from breakeven.views.charts import bars, speed
@@ -600,7 +600,9 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
 
 
 def test_a_reason_that_several_runs_share_is_said_once():
-    results = [result(label, parity=unknown("no control")) for label in ("eager", "inductor")]
+    results = [
+        result(label, parity=unknown_parity("no control")) for label in ("eager", "inductor")
+    ]
     no_answer = Plan(num_steps=None, answer=None, totals={}, best=None, baseline="baseline")
     assert headline.parity_reasons(results, no_answer) == [
         "**eager, inductor**, [parity](definitions#parity): without a control "

@@ -15,7 +15,7 @@ from plotly.colors import sample_colorscale, unlabel_rgb
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.compiling.timeline import PHASES, STAGES
-from breakeven.storage.profile.classes import CLASSES
+from breakeven.storage.profile.kernel_classes import CLASSES
 from breakeven.storage.profile.recorded_profiles import Profile
 from breakeven.storage.queries.time_use import ELAPSED
 from breakeven.views.charts import across_experiments as suite_charts

@@ -29,7 +29,7 @@ from breakeven.storage.side_by_side.sides import (
 from breakeven.storage.statistics.break_even import with_ends
 from breakeven.storage.words.side_by_side import (
     SHOWN,
-    WHY,
+    WHY_NOT_COMPARED,
     difference_text,
     efficiency_text,
     number_rows,
@@ -339,7 +339,9 @@ def show_losses(store: Store, sides: Sequence[Side]) -> None:
     alike = [side for side in sides if side is reference or comparable(reference, side).learning]
     if len(alike) < 2:
         why = {obstacle for side in sides[1:] for obstacle in comparable(reference, side).obstacles}
-        reasons = " and ".join(WHY[obstacle] for obstacle in WHY if obstacle in why)
+        reasons = " and ".join(
+            WHY_NOT_COMPARED[obstacle] for obstacle in WHY_NOT_COMPARED if obstacle in why
+        )
         st.caption(f"Losses are not drawn together: {inert(reasons)}.")
         return
     names = ["baseline", *labels(alike)]

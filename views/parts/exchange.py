@@ -17,7 +17,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.storage.errors import ImportUnusable, StoreError
 from breakeven.storage.exchange.benchmark_formats import FORMATS, NOTES, Row, next_to_imported, rows
-from breakeven.storage.exchange.imports import Imported, import_any, imported
+from breakeven.storage.exchange.imports import Imported, import_any, imported_rows
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.form import uploads
@@ -54,7 +54,7 @@ def buttons(store: Store, key: str) -> None:
 def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]] = rows) -> None:
     """Imported rows of the Dynamo harness, if any, after the rows of this experiment, or of the
     suite run that `read` reads."""
-    theirs, problems = imported(store.data_dir)
+    theirs, problems = imported_rows(store.data_dir)
     for problem in problems:
         st.warning(inert(permissions.redacted(problem)), icon=":material/upload_file:")
     if not theirs.empty:

@@ -19,7 +19,7 @@ from breakeven.storage.comparison.predictions import PredictionFile
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.profile.classes import CLASSES
+from breakeven.storage.profile.kernel_classes import CLASSES
 from breakeven.storage.profile.recorded_profiles import Profile, load_profiles
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.words.findings import profile_words

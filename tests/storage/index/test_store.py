@@ -97,7 +97,7 @@ def test_what_a_question_took_goes_back_to_the_system(data_dir: DataDir) -> None
     with Store.open(data_dir) as store:
         store.rows(f"SELECT count(*) FROM ({numbered})")
         after_question = resident()
-        store.give_back()
+        store.release_memory()
         assert resident() < after_question - 5
 
 
@@ -108,14 +108,14 @@ def test_giving_back_takes_nothing_from_a_question_that_was_given_more(data_dir:
         tries.append(None)
         if len(tries) == 1:
             raise duckdb.OutOfMemoryException
-        store.give_back()
+        store.release_memory()
         return store.rows(LIMIT)[0][0]
 
     with Store.open(data_dir) as store:
         store.ingest_all()
-        assert store._with_room(work) == "953.6 MiB"
+        assert store._with_enough_memory(work) == "953.6 MiB"
         assert store.rows(LIMIT)[0][0] == "76.2 MiB"
-    store.give_back()  # Of what is closed nothing, and no error.
+    store.release_memory()  # Of what is closed nothing, and no error.
 
 
 def test_a_large_look_takes_more_memory(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:

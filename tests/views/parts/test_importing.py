@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.exchange import runs_in_report as reports
-from breakeven.storage.exchange.imports import imported
+from breakeven.storage.exchange.imports import imported_rows
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.views.access import permissions
 from breakeven.views.parts.exchange import accepted, import_upload
@@ -33,7 +33,7 @@ def test_a_file_is_what_it_holds_whatever_it_is_called(folder: DataDir, runs: by
     again = import_upload(folder, "runs.zip", runs)
     assert again.brought.runs.experiments == (EXPERIMENT_ID,) and not again.brought.runs.new_runs
     assert import_upload(folder, "in/ductor (1).csv", HARNESS).brought.rows
-    assert imported(folder)[0]["file"].tolist() == ["ductor-1.csv"]
+    assert imported_rows(folder)[0]["file"].tolist() == ["ductor-1.csv"]
     kept = import_upload(folder, "reviews.csv", b"text,label\ngood,1\n").data_file
     assert kept is not None and kept.parent == folder.path / "uploads"
 
@@ -54,7 +54,7 @@ def test_what_is_wrong_is_said_without_paths_of_this_machine(folder: DataDir) ->
         problem = import_upload(folder, name, content).problem
         assert problem and "/tmp" not in problem and str(folder.path) not in problem, name
     assert not folder.runs.exists() or not list(folder.runs.iterdir())
-    assert imported(folder)[0].empty
+    assert imported_rows(folder)[0].empty
 
 
 def test_who_may_only_look_brings_nothing_in(

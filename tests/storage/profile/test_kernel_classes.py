@@ -2,7 +2,13 @@
 
 import pytest
 
-from breakeven.storage.profile.classes import CLASSES, FUSED_ATTENTION, RULES, classify, first_rule
+from breakeven.storage.profile.kernel_classes import (
+    CLASSES,
+    FUSED_ATTENTION,
+    RULES,
+    classify,
+    first_rule,
+)
 from tests.helpers.profiles.recorded import names, recorded
 
 EXAMPLES: list[tuple[str, str | None, str | None, str | None, str]] = [
