@@ -28,6 +28,7 @@ from breakeven.storage.index.ingest import MAX_CHARACTERS
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.statistics.parity import is_suspect, suspected_step
+from breakeven.storage.words.arm_changes import change_words
 
 Cause = Literal[
     "searching",
@@ -230,6 +231,11 @@ def _why_not_investigated(record: RunRecord, baselines: Sequence[RunState]) -> s
         )
     if record.arm.backend is None:
         return f"{label} has no compiler, so no compiler is to blame for its fault"
+    if change_words(record.arm):
+        return (
+            f"{label} changes more than its compiler ({change_words(record.arm)}): run the command "
+            "with these changes, and investigate its backends"
+        )
     ends = {
         RunState.CANCELLED: f"{label} was stopped, so nothing is known about a fault",
         RunState.LOST: f"{label} vanished without an error, as by a power cut: resume or repeat it",

@@ -210,6 +210,8 @@ class Plan:
     compile_joules: Mapping[str, float] = field(default_factory=dict)
     """Energy of compiling by label, for backends with a known one."""
     num_devices: int = 1
+    has_only_compilers: bool = True
+    """Whether all arms differ from the baseline by their compiler and its settings."""
     choices: tuple[Choice, ...] = ()
     """Fastest backends by length of training, the shortest first; empty without a baseline."""
     chosen: Choice | None = None
@@ -309,6 +311,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
             if result.energy is not None and result.energy.break_even is not None
         },
         num_devices=comparison.spec.num_devices,
+        has_only_compilers=not comparison.spec.named_arms,
         choices=choices,
         chosen=chosen,
         subject=next(

@@ -1,6 +1,6 @@
 """What the commands print about an experiment, and about an import."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -27,6 +27,7 @@ from breakeven.storage.words.answer_sentence import (
     doubt_of_saving,
     speed_reason,
 )
+from breakeven.storage.words.arm_changes import change_words
 from breakeven.storage.words.cold_and_warm import starts_words
 from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.storage.words.compiling import findings, ladder_rows, same_text
@@ -70,7 +71,7 @@ def report(comparison: Comparison, answer: str = "") -> str:
     about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, optimizer, work]))
     title = f"{spec.name}: {about}"
     lines = [printable(title, len(title)), *([answer] if answer else []), ""]
-    lines += [*_table(comparison), ""]
+    lines += [*_table(comparison), "", *_arm_lines(spec)]
     if comparison.across:
         headline = " ".join(environment_sentences(comparison))
         lines += [headline, *environment_lines(comparison.across), ""]
@@ -102,6 +103,14 @@ def report(comparison: Comparison, answer: str = "") -> str:
         for warning in comparison.minor_warnings
     ]
     return "\n".join(lines)
+
+
+def _arm_lines(spec: ExperimentSpec) -> Iterator[str]:
+    """What baseline and arms change in the command."""
+    for arm in (*spec.arms, *spec.candidates):
+        changes = change_words(arm)
+        if changes and arm.role != "control":
+            yield f"{arm.label}: {printable(changes, len(changes))}"
 
 
 def causes_report(causes: Sequence[KnownCause]) -> str:

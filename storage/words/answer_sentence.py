@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
@@ -19,6 +20,25 @@ from breakeven.storage.statistics.speedups import ratio_text, speed_doubt
 from breakeven.storage.words.parity import outcome_of_batches, wrong_words
 
 _steps = METRICS["break_even_steps"].format
+
+
+@dataclass(frozen=True)
+class ChoiceWords:
+    """How sentences call the alternatives of an experiment."""
+
+    arm: str
+    decline: str
+    """What to do if no arm pays off."""
+    without: str
+    """How a training is made that takes no arm."""
+
+
+COMPILERS = ChoiceWords("backend", "do not compile", "without a compiler")
+ARMS = ChoiceWords("arm", "keep the baseline", "with the baseline")
+
+
+def choice_words(planned: Plan) -> ChoiceWords:
+    return COMPILERS if planned.has_only_compilers else ARMS
 
 
 def break_even_text(break_even: BreakEven | None) -> str:
@@ -123,18 +143,19 @@ def _use(planned: Plan, answer: Answer) -> tuple[Words, ...]:
         return (lengths, f"; {sameness}")
     own, base = _times(planned, answer)
     length = _planned_length(planned)
-    included = f", compiling included; {sameness}"
+    included = f"{_including(planned, answer)}; {sameness}"
     return (f"Use {answer.backend}", length, ": ", own, " instead of ", base, included)
 
 
 def _do_not_compile(planned: Plan, answer: Answer) -> tuple[Words, ...]:
     own, base = _times(planned, answer)
-    begin = ("Do not compile", _planned_length(planned), ": ")
+    words = choice_words(planned)
+    begin = (capital(words.decline), _planned_length(planned), ": ")
     if answer.is_equal:
         return (*begin, *_as_long(answer, own))
     if own and base:
-        return (*begin, base, " without a compiler, ", own, f" with {answer.backend}")
-    return (*begin, "no backend is faster")
+        return (*begin, base, f" {words.without}, ", own, f" with {answer.backend}")
+    return (*begin, f"no {words.arm} is faster")
 
 
 def _not_decided(planned: Plan, answer: Answer) -> tuple[Words, ...]:
@@ -158,9 +179,17 @@ def _likely(planned: Plan, answer: Answer) -> tuple[Words, ...]:
         return (*_as_long(answer, own), ", but ")
     if answer.probable == answer.backend:
         use = f"probably use {answer.backend}, "
-        return (use, own, " instead of ", base, ", compiling included, but ")
+        return (use, own, " instead of ", base, f"{_including(planned, answer)}, but ")
     with_backend = f" with {answer.backend}, but "
-    return ("probably do not compile, ", base, " instead of ", own, with_backend)
+    decline = f"probably {choice_words(planned).decline}, "
+    return (decline, base, " instead of ", own, with_backend)
+
+
+def _including(planned: Plan, answer: Answer) -> str:
+    """That the time of an arm that compiles has its compiling."""
+    result = planned.subject
+    compiles = result is None or result.backend is not None
+    return ", compiling included" if compiles else ""
 
 
 def _as_long(answer: Answer, time: Words) -> tuple[Words, ...]:
@@ -391,7 +420,7 @@ def _hour(planned: Plan, prices: Prices) -> str:
     hours = [planned.num_devices] * len(labels)
     amounts.append(_money(hours, kwh if is_known else None, prices))
     known = [amount for amount in amounts if amount]
-    what = f"with {labels[0]}" if planned.leading else "without a compiler"
+    what = f"with {labels[0]}" if planned.leading else choice_words(planned).without
     return f"Per hour {what}: {', '.join(known)}." if len(known) > 1 else ""
 
 
@@ -401,7 +430,8 @@ def other_lengths(planned: Plan) -> str:
     chosen_from = -1.0 if planned.chosen is None else planned.chosen.from_steps
     parts = []
     for choice, following in zip_longest(planned.choices, planned.choices[1:]):
-        action = "do not compile" if choice.label is None else f"use {choice.label}"
+        decline = choice_words(planned).decline
+        action = decline if choice.label is None else f"use {choice.label}"
         if choice == planned.chosen:
             continue
         if choice.from_steps > max(0, chosen_from):

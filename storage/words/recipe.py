@@ -27,6 +27,7 @@ from breakeven.storage.comparison.plan import Plan, own_steps
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import arm_of
+from breakeven.storage.words.arm_changes import change_words
 
 COMPILES = ("breakeven.compile", "torch.compile")
 TRAINERS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
@@ -291,6 +292,7 @@ NOTHING = "{name} has these settings already: leave it as it is."
 CHANGE = "{aim}, change {name} with this command:"
 CHANGE_OWN = "{aim}, change your own {name} with this command, in the folder of the file:"
 BY_HAND = "{aim}, write:"
+BY_CHANGES = "{aim}, train with these changes:"
 FURTHER = "and change by hand:"
 MAX_SCRIPT_BYTES = 2**20
 
@@ -323,6 +325,11 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     else:
         return None
     script = PurePath(spec.model.script or "")
+    if arm.role == "backend" and spec.named_arms and change_words(arm):
+        return Use(
+            intro=BY_CHANGES.format(aim=aim),
+            lines="\n".join([*_changed_command(spec, arm), recipe(spec, arm)]).strip(),
+        )
     changed = _change(store, comparison.experiment_id, spec, arm) if is_program else None
     blocks = _blocks(store, comparison, best) if best and arm.scope == "blocks" else ()
     lines = recipe(spec, arm, changed, blocks)
@@ -343,6 +350,20 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     if not lines:
         return Use(intro=NOTHING.format(name=printable(script.name)))
     return Use(intro=BY_HAND.format(aim=aim), lines=lines)
+
+
+def _changed_command(spec: ExperimentSpec, arm: Arm) -> Iterator[str]:
+    """Commands of a shell that make the changes of an arm, and the script's arguments."""
+    if arm.revision:
+        yield f"git checkout {arm.revision}"
+    if arm.diff:
+        yield f"git apply {shlex.quote(arm.diff)}"
+    for variable in arm.variables:
+        name, _, value = variable.partition("=")
+        yield f"export {name}={shlex.quote(value)}"
+    if arm.arguments:
+        words = [PurePath(spec.model.script or "").name, *spec.script_of(arm).arguments]
+        yield shlex.join(words)
 
 
 def _is_the_persons(script: PurePath, data_dir: DataDir) -> bool:

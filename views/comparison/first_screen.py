@@ -36,7 +36,7 @@ from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.answer_sentence import plan_details
-from breakeven.storage.words.candidate_settings import setting_words
+from breakeven.storage.words.arm_changes import change_words, setting_words
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
@@ -279,8 +279,9 @@ def _settings(comparison: Comparison, result: Result) -> Html:
     if result.role != "backend":
         return ""
     arm, backend = arm_of(spec, result.label)
+    changes = f"<p><code>{inert(change_words(arm))}</code></p>" if change_words(arm) else ""
     if not (spec.is_of_search or (backend and ":" in backend)):
-        return ""
+        return changes
     ended = (
         warning.reasons[result.label]
         for warning in comparison.warnings
@@ -290,7 +291,7 @@ def _settings(comparison: Comparison, result: Result) -> Html:
         setting_words(arm),
         *(f"ended: {reason.rstrip('.')}" for reason in ended),
     ]
-    return "".join(f"<p>{inert(capital(part))}.</p>" for part in parts if part)
+    return changes + "".join(f"<p>{inert(capital(part))}.</p>" for part in parts if part)
 
 
 def _fact(name: str, value: Html) -> Html:

@@ -19,7 +19,13 @@ from breakeven.storage.numbers.sentences import Sentence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.parity import learned_less
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.words.answer_sentence import answer_words, break_even_text
+from breakeven.storage.words.answer_sentence import (
+    COMPILERS,
+    ChoiceWords,
+    answer_words,
+    break_even_text,
+    choice_words,
+)
 from breakeven.storage.words.parity import parity_words, wrong_words
 from breakeven.views.shared import words
 from breakeven.views.shared.definition_links import linked, sentence
@@ -91,7 +97,7 @@ def _speeds(standing: Standings, planned: Plan, spec: ExperimentSpec) -> Markdow
         if result.speedup and result.speed_verdict == "unsure"
     ]
     are_all = standing.num_backends == len(standing.counted)
-    return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all)
+    return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all, choice=choice_words(planned))
 
 
 def _others(standing: Standings, *, is_search: bool) -> list[Markdown]:
@@ -128,22 +134,27 @@ def _others(standing: Standings, *, is_search: bool) -> list[Markdown]:
 
 
 def none_faster(
-    at: Mapping[SpeedVerdict, Sequence[Markdown]], why: Markdown, *, are_all: bool
+    at: Mapping[SpeedVerdict, Sequence[Markdown]],
+    why: Markdown,
+    *,
+    are_all: bool,
+    choice: ChoiceWords = COMPILERS,
 ) -> Markdown:
     """The sentence if no speed is faster. `at`: every speed, as `**a** at 0.80x`, by its verdict;
     `why`: the reasons of inconclusive speeds; `are_all`: whether no backend is left out."""
+    base = choice.without if choice is COMPILERS else "the baseline"
     if len(at) > 1:
-        return f"No backend is shown to be faster than without a compiler: {_by_verdict(at)}."
+        return f"No {choice.arm} is shown to be faster than {base}: {_by_verdict(at)}."
     ((verdict, backends),) = at.items()
     verb = "is" if len(backends) == 1 else "are"
     if verdict == "unsure":
-        text = f"{listed(backends)} {verb} not shown to be faster or slower than without a compiler"
+        text = f"{listed(backends)} {verb} not shown to be faster or slower than {base}"
         return f"{text}: {why}."
     word = "as fast as" if verdict == "same" else "slower than"
     if len(backends) == 1:
-        return f"{listed(backends)} is {word} without a compiler."
-    every = "Every backend" if are_all else "Every backend that counts"
-    return f"{every} is {word} without a compiler: {listed(backends)}."
+        return f"{listed(backends)} is {word} {base}."
+    every = f"Every {choice.arm}" if are_all else f"Every {choice.arm} that counts"
+    return f"{every} is {word} {base}: {listed(backends)}."
 
 
 def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
@@ -168,7 +179,8 @@ def _leading(best: Result, planned: Plan, standing: Standings, spec: ExperimentS
     does = "answers at" if spec.is_inference else "trains at"
     if len(faster) > 1 and not planned.totals:
         does = "has the fastest step at"
-    speed = f"{_name(best)} {does} {_speed(best)} the speed without a compiler"
+    base = "without a compiler" if planned.has_only_compilers else "of the baseline"
+    speed = f"{_name(best)} {does} {_speed(best)} the speed {base}"
     text = f"{speed}{_pays(best, planned, spec)}."
     if spec.is_inference:
         return f"{text} The scenario `accuracy` checks whether it gives the same answers."

@@ -1,0 +1,91 @@
+"""Arms with names, as the terminal shows them: what each changes, the answer, and how to use it."""
+
+import pytest
+
+from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
+from breakeven.storage.__main__ import main as storage
+from breakeven.storage.words.arm_changes import change_words
+from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+
+COMMIT = "3f2a1bc" + "0" * 33
+
+
+def spec(*named_arms: str, baseline: str = "") -> ExperimentSpec:
+    return ExperimentSpec(
+        name="mine",
+        task="script",
+        model=ModelSpec(source="script:/home/me/train.py"),
+        data=DataSpec(source="script"),
+        backends=(),
+        named_arms=named_arms,
+        baseline=baseline,
+        block_steps=10,
+        script=ScriptSpec(arguments=("--lr", "0.1"), steps=80),
+    )
+
+
+def shown(data_dir: DataDir, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, *arguments])
+    return capsys.readouterr().out
+
+
+def test_changes_of_an_arm_in_words() -> None:
+    arm = Arm(
+        label="new",
+        role="backend",
+        revision=COMMIT,
+        diff="/home/me/fix.diff",
+        variables=("THREADS=8",),
+        arguments=("--name", "a b"),
+    )
+    assert change_words(arm) == "commit 3f2a1bc + fix.diff; THREADS=8; --name 'a b'"
+    assert change_words(Arm(label="inductor", role="backend", backend="inductor")) == ""
+
+
+def test_the_faster_arm_is_recommended_with_the_commands_that_make_it(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, spec(f"liger=@{COMMIT} A=1 --lr 0.2 --use-liger"))
+    text = shown(data_dir, capsys)
+    assert "\nUse liger for 80 steps: " in text
+    assert "compiling included" not in text
+    assert "\nliger: commit 3f2a1bc; A=1; --lr 0.2 --use-liger\n" in text
+    commands = [f"git checkout {COMMIT}", "export A=1", "train.py --lr 0.2 --use-liger"]
+    lines = "\n".join(f"    {command}" for command in commands)
+    assert f"to use liger, train with these changes:\n{lines}\n" in text
+
+
+def test_a_slower_arm_is_declined_in_words_that_fit_no_compiler(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, spec("slow=--slow"), backend_seconds=0.4)
+    text = shown(data_dir, capsys)
+    assert "\nKeep the baseline for 80 steps: " in text
+    assert " with the baseline, " in text
+
+
+def test_what_the_baseline_changes_is_shown_once(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, spec("fp8=--fp8", baseline=f"@{COMMIT}"))
+    lines = shown(data_dir, capsys).splitlines()
+    assert "baseline: commit 3f2a1bc" in lines
+    assert "fp8: commit 3f2a1bc; --fp8" in lines
+    assert not [line for line in lines if line.startswith("control:")]
+
+
+def test_the_cause_of_a_fault_is_not_sought_in_the_compiler_of_an_arm_that_changes_more(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, spec("new=eager --fp8"))
+    output = str(data_dir.path / "next.json")
+    arguments = [
+        f"--data-folder={data_dir.path}",
+        f"{EXPERIMENT_ID}.new",
+        f"--output={output}",
+        "--budget=9",
+    ]
+    assert storage(["plan-investigation", *arguments]) == 2
+    assert "new changes more than its compiler (--fp8)" in capsys.readouterr().err
