@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.fields import Bounds, Spec
@@ -79,7 +79,34 @@ def start_in_own_session(
         )
 
 
-def has_exited(process: subprocess.Popen[bytes]) -> bool:
+class ChildProcess(Protocol):
+    """A child of this process, as `subprocess.Popen` describes it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | Any: ...
+
+    def wait(self) -> int: ...
+
+
+class AdoptedProcess:
+    """A child of this process that it has not started."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def wait(self) -> int:
+        """Reaps the process once it has ended; returns its exit status."""
+        if self.returncode is None:
+            _, status = os.waitpid(self.pid, 0)
+            self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+def has_exited(process: ChildProcess) -> bool:
     """Whether the process has ended, without reaping it: its pid stays ours until `end_group`."""
     if process.returncode is not None:
         return True
@@ -87,12 +114,11 @@ def has_exited(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, flags) is not None
 
 
-def end_group(process: subprocess.Popen[bytes]) -> int:
+def end_group(process: ChildProcess) -> int:
     """Kills the rest of the process's group, reaps its leader and returns its exit status."""
     if process.returncode is None:
         signal_group(process.pid, signal.SIGKILL)
-        process.wait()
-    return process.returncode
+    return process.wait()
 
 
 def signal_group(group: int, number: signal.Signals) -> None:

@@ -30,6 +30,7 @@ from breakeven.runner.experiments import queue as experiment_queue
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.machine.placement import Machine
 from breakeven.runner.supervision import exit_records, orphans, scheduler, search, supervisor
+from breakeven.runner.supervision.fork_server import ForkServer
 
 CPUS = frozenset(range(4))
 MACHINE = Machine(
@@ -80,6 +81,8 @@ def _processes(system: System) -> Replaced:
         (os, "killpg", system.killpg),
         (os, "waitid", system.waitid),
         (os, "sched_setaffinity", lambda pid, cpus: None),
+        # Forks are not simulated: all runs start afresh.
+        (ForkServer, "is_possible", lambda: False),
         (processes, "subprocess", SimpleNamespace(Popen=system.popen, DEVNULL=-3, STDOUT=-2)),
         (processes, "_start_mark", system.start_mark),
         (processes, "command_line", system.arguments),

@@ -18,7 +18,9 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
 from breakeven.runner.masking import is_secret_name
+from breakeven.runner.processes import RUN_VARIABLE
 
 PASS_VARIABLE = "BREAKEVEN_PASS"
 """Names of further variables that runs get, separated by commas; required for secrets."""
@@ -147,6 +149,20 @@ def run_variables(environment: Mapping[str, str]) -> dict[str, str]:
     named = named_variables(environment)
     passed = {name: value for name, value in environment.items() if _passes(name, named)}
     return {**passed, WITHHELD_VARIABLE: ",".join(withheld_names(environment))}
+
+
+def process_variables(folder: str, place: Place, given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process for the run in this folder. `given`: those that the experiment
+    sets."""
+    return {
+        **run_variables(os.environ),
+        # Else each process would have another order of a set of texts.
+        "PYTHONHASHSEED": "0",
+        **given,
+        DEVICES_VARIABLE: ",".join(place.devices),
+        RUN_VARIABLE: folder,
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def other_python_variables(

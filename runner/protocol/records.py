@@ -34,6 +34,9 @@ class Claim(Spec):
     """CPUs that only its experiment uses, such as `0-3`."""
     node: str | None = None
     """The machine that it runs on, if it is not the claiming host."""
+    is_forked: bool = False
+    """Whether the process was forked from one that had imported what all runs of the experiment
+    need; otherwise it started afresh."""
 
     @classmethod
     def by(

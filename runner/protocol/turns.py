@@ -5,9 +5,8 @@ The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON 
     supervisor -> run    {"round": 3, "position": 1,
                           "last": null,
                           "block_steps": null}           your turn: compute one block
-    supervisor -> run    {"run": "runs/X.inductor"}     a process in reserve becomes this run
-    run -> supervisor    {"say": "prepared"}            in reserve; waits to become a run
-                         {"say": "ready"}               set up; waits for the first turn
+    supervisor -> run    {"run": "runs/X.inductor"}     a forked process becomes this run
+    run -> supervisor    {"say": "ready"}               set up; waits for the first turn
                          {"say": "done", "round": 3}    block over, more to come
                          {"say": "finished",
                           "round": 3}                   last block over
@@ -33,8 +32,6 @@ from breakeven.runner.texts import read_json
 
 TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"
 """Environment variable with the two descriptors of a run, as "read,write"."""
-RESERVE_OPTION = "--reserve"
-"""Option of the worker's command, before the folder of a run like those that it may become."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +78,11 @@ class TurnPost:
         return True
 
     def assign(self, run_folder: Path) -> None:
-        """Makes a process in reserve this run. Raises `OSError` if the process is gone."""
+        """Makes a forked process this run. Raises `OSError` if the process is gone."""
         os.write(self._give, _line(run=str(run_folder)))
 
     def read(self) -> list[str]:
-        """New messages of the run: `prepared`, `ready`, `done`, `finished`, or `gone`."""
+        """New messages of the run: `ready`, `done`, `finished`, or `gone`."""
         ended = []
         while True:
             try:
@@ -106,8 +103,6 @@ class TurnPost:
             word, number = content["say"], content.get("round")
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
-        if word == "prepared":
-            return "prepared"
         if word == "ready" and not self._was_ready:
             self._was_ready = True
             return "ready"
@@ -121,11 +116,9 @@ class TurnPost:
         os.close(self.replies)
 
 
-def wait_in_reserve() -> Path | None:
-    """Says that this process is prepared, and blocks until it becomes a run; returns the run's
-    folder, or None if the supervisor needs it no longer."""
-    read_fd, write_fd = map(int, os.environ[TURN_PIPES_VARIABLE].split(","))
-    os.write(write_fd, _line(say="prepared"))
+def wait_for_run(read_fd: int) -> Path | None:
+    """Blocks until this forked process becomes a run; returns the run's folder, or None if the
+    supervisor needs it no longer."""
     line = b""
     while not line.endswith(b"\n"):  # Further lines are turns, which belong to the `TurnTaker`.
         read = os.read(read_fd, 1)

@@ -343,6 +343,15 @@ class ExperimentFields(PlaceSpec):
         return tuple(dict.fromkeys(filter(None, paths)))
 
     @property
+    def may_fork_runs(self) -> bool:
+        """Whether runs may begin as forks of one process that has imported what they import. Code
+        of a person may start threads or open the device when it is imported, and torch opens its
+        trace then."""
+        has_own_code = self.workload.is_own_program or self.user_code or self.paths_of_backends
+        starts_alone = self.environments or self.num_ranks > 1 or self.keep_trace or self.kind.entry
+        return not (has_own_code or starts_alone)
+
+    @property
     def num_steps(self) -> int:
         """Steps of one run; the maximum if measuring ends by itself; 0 for a script without a
         limit."""

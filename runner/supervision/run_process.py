@@ -7,18 +7,18 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 
 from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, short_cause
-from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
+from breakeven.runner.machine.placement import Place
 from breakeven.runner.machine.run_variables import (
     other_python_variables,
-    run_variables,
+    process_variables,
     variable_hint,
     withheld_names,
 )
 from breakeven.runner.processes import (
-    RUN_VARIABLE,
+    ChildProcess,
     ProcessIdentity,
     end_group,
     has_exited,
@@ -32,9 +32,10 @@ from breakeven.runner.protocol.exit_status import WorkerExit, explain
 from breakeven.runner.protocol.records import Claim
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.protocol.turns import RESERVE_OPTION, TURN_PIPES_VARIABLE, Turn, TurnPost
+from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.supervision.exit_records import ExitRecords, cut_output, mask_output
+from breakeven.runner.supervision.fork_server import Fork
 
 GRACE_SECONDS = 4.5
 """Seconds between SIGTERM and SIGKILL: a little more than a run needs to exit by itself during a
@@ -64,11 +65,11 @@ class RunProcess:
         time_limit_seconds: float,
         place: Place,
         python: str | None = None,
-        reserve: "Reserve | None" = None,
+        fork: Fork | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
         """`python`: path of the Python of the run's environment; None for Breakeven's own.
-        `reserve`: the process that becomes the run; None starts a new one. `variables`: environment
+        `fork`: the process that becomes the run; None starts a new one. `variables`: environment
         variables that the experiment sets."""
         self.run = run
         self.is_ready = False
@@ -79,7 +80,7 @@ class RunProcess:
         """When the last turn was given, in seconds of the monotonic clock."""
         self.said_finished = False
         """Whether the run has reported its last step."""
-        self.post = TurnPost() if reserve is None else reserve.post
+        self.post = TurnPost() if fork is None else fork.post
         self._time_limit_seconds = time_limit_seconds
         self._worked_seconds = 0.0
         self._is_working = True
@@ -87,16 +88,14 @@ class RunProcess:
         self._stop: tuple[RunState, str] | None = None
         self._kill_at = 0.0
         self._gone_since: float | None = None
-        started = (
-            self._started(command, place, python, variables or {})
-            if reserve is None
-            else reserve.process
+        self._process: ChildProcess = (
+            self._started(command, place, python, variables or {}) if fork is None else fork.process
         )
-        self._process = started
         try:
-            process = ProcessIdentity.from_pid(started.pid)
-            run.write_claim(Claim.by(process, place.devices, write_cpus(place.cpus)))
-            if reserve is not None:  # It checks the folder, in which nothing may change meanwhile.
+            process = ProcessIdentity.from_pid(self._process.pid)
+            claim = Claim.by(process, place.devices, write_cpus(place.cpus))
+            run.write_claim(replace(claim, is_forked=fork is not None))
+            if fork is not None:  # It checks the folder, in which nothing may change meanwhile.
                 self.post.assign(run.path)
         except OSError:
             self.discard()
@@ -109,13 +108,26 @@ class RunProcess:
         python: str | None,
         variables: Mapping[str, str],
     ) -> subprocess.Popen[bytes]:
-        environment = _environment(self.run.path, self.post, place, variables)
+        """Starts a process that takes the other ends of the pipes."""
+        environment = process_variables(str(self.run.path), place, variables)
+        environment[TURN_PIPES_VARIABLE] = "{},{}".format(*self.post.run_fds)
         if python is not None:
             command = (python, *command[1:])
             environment = other_python_variables(
                 environment, linked_code(self.run.path.parents[1]), variables
             )
-        return _start([*command, str(self.run.path)], self.run.output_file, environment, self.post)
+        try:
+            return start_in_own_session(
+                [*command, str(self.run.path)],
+                self.run.output_file,
+                environment,
+                self.post.run_fds,
+            )
+        except OSError:
+            self.post.close()
+            raise
+        finally:
+            self.post.close_run_ends()
 
     def _count_time(self) -> None:
         """Counts the run's work since the last look: setup and turns, but not waiting, nor the time
@@ -221,75 +233,3 @@ class RunProcess:
         with suppress(RunnerError, OSError):  # A damaged folder must not stop other runs.
             return variable_hint(self.run.log_tail(), withheld_names(os.environ))
         return ""
-
-
-class Reserve:
-    """A process that has loaded what all runs of an experiment load, and later becomes one of them.
-    So candidates of a search, which join late, need not load all of it again."""
-
-    def __init__(
-        self,
-        like: RunDir,
-        command: Sequence[str],
-        place: Place,
-        variables: Mapping[str, str] | None = None,
-    ) -> None:
-        """`like`: a run of the experiment; `variables`: environment variables that the experiment
-        sets. Raises `OSError`."""
-        self.post = TurnPost()
-        self._is_prepared = False
-        # A later supervisor kills all processes whose run folder lies in the data folder.
-        folder = like.path.with_name(f"{like.run_id.partition('.')[0]}.reserve")
-        environment = _environment(folder, self.post, place, variables or {})
-        self.process = _start(
-            [*command, RESERVE_OPTION, str(like.path)], Path(os.devnull), environment, self.post
-        )
-
-    @property
-    def is_prepared(self) -> bool:
-        """Whether it can become a run."""
-        self._is_prepared |= "prepared" in self.post.read()
-        return self._is_prepared and not self.has_exited
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it loads no longer."""
-        return self.is_prepared or self.has_exited
-
-    @property
-    def has_exited(self) -> bool:
-        return has_exited(self.process)
-
-    def discard(self) -> None:
-        """Kills the process."""
-        end_group(self.process)
-        self.post.close()
-
-
-def _environment(
-    folder: Path, post: TurnPost, place: Place, variables: Mapping[str, str]
-) -> dict[str, str]:
-    read_fd, write_fd = post.run_fds
-    return {
-        **run_variables(os.environ),
-        # Else each process would have another order of a set of texts.
-        "PYTHONHASHSEED": "0",
-        **variables,
-        TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
-        DEVICES_VARIABLE: ",".join(place.devices),
-        RUN_VARIABLE: str(folder),
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
-def _start(
-    command: Sequence[str], output: Path, environment: Mapping[str, str], post: TurnPost
-) -> subprocess.Popen[bytes]:
-    """Starts a process that takes the other ends of the pipes."""
-    try:
-        return start_in_own_session(command, output, environment, post.run_fds)
-    except OSError:
-        post.close()
-        raise
-    finally:
-        post.close_run_ends()

@@ -25,7 +25,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.added_rounds import begin_next_process, rounds_to_add
 from breakeven.runner.experiments.queue import Experiment, add_run, check_membership, submit
 from breakeven.runner.logs import log
-from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
+from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.more_controls import judged_runs, why_another_control
 from breakeven.runner.ports_and_locks import ALONE, REPEATS
@@ -42,7 +42,8 @@ from breakeven.runner.supervision.exit_records import (
     missing_exclusive_resource,
     say,
 )
-from breakeven.runner.supervision.run_process import Reserve, RunProcess
+from breakeven.runner.supervision.fork_server import ForkServer
+from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.stopping_rule import JournalWatch
 from breakeven.runner.texts import printable
@@ -51,10 +52,6 @@ TICK_SECONDS = 0.25
 """Interval of the checks of cancel markers and time limits while nothing else happens."""
 PATIENCE_SECONDS = 5.0
 """How long to wait for a baseline to which rounds are added."""
-BYTES_OF_A_PROCESS = 4 * 2**30
-"""Memory of the host that a process of a run takes, roughly."""
-RESERVE_SECONDS = 60.0
-"""How long a process in reserve may load after the baseline has loaded."""
 MAX_ROUND = 2**40
 """No run has so many rounds; larger numbers in a journal are ignored."""
 MEASURED = ("step", "block", "accuracy")
@@ -106,8 +103,8 @@ class Scheduler:
         self._selector = selectors.DefaultSelector()
         self._processes: list[RunProcess] = []
         self._pending: list[RunDir] = []
-        self._reserves: list[Reserve] = []
-        """Processes that become the first candidates of a search."""
+        self._forks: ForkServer | None = None
+        """Forks the processes of runs, which otherwise start afresh."""
         self._at_once = cpu_allowance().usable
         """How many processes may load at the same time."""
         self._compiling_at_once = self._at_once if search is None else search.compiling_at_once
@@ -130,6 +127,7 @@ class Scheduler:
         try:
             self._drop_caches()
             self._look_for_baseline()
+            self._start_fork_server()
             tried: set[RunDir] = set()
             while runs := self._next_group(tried):
                 tried.update(runs)
@@ -145,8 +143,8 @@ class Scheduler:
             traceback.print_exc()
             log.exception("the supervisor gave an experiment up")
         finally:
-            for reserve in self._reserves:
-                reserve.discard()
+            if self._forks is not None:
+                self._forks.discard()
         self._selector.close()
 
     def _drop_caches(self) -> None:
@@ -159,6 +157,15 @@ class Scheduler:
                 except OSError as error:
                     why = f"it cannot be started: its compile cache cannot be removed: {error}"
                     self._exits.write(run, RunState.FAILED, why, None)
+
+    def _start_fork_server(self) -> None:
+        """Starts the process that imports once for all runs, if several runs are to start."""
+        left = [run for run in self._arms if self._is_open(run)]
+        spec = self._experiment.spec
+        if spec.may_fork_runs and ForkServer.is_possible() and len(left) > 1:
+            with suppress(OSError):
+                variables = spec.script.variables_by_name
+                self._forks = ForkServer(left[0], self._command, self._place, variables)
 
     def give_up(self, reason: str) -> None:
         """Ends all processes, and records all runs that have not ended as failed."""
@@ -214,13 +221,11 @@ class Scheduler:
         assert search is not None
         round_number = _first_round(self._arms)
         self._pending = sorted(runs, key=self._compile_effort)
-        self._start_reserves(runs[0])
         block_steps = None
         while self._processes or self._pending:
             if self._pending:
                 self._pass_first_turns(round_number, None, block_steps)
                 round_number += 1
-                self._settle_reserves()
             decision = search.decide([process.run for process in self._processes])
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
@@ -238,31 +243,6 @@ class Scheduler:
                     )
             round_number, block_steps = round_number + 1, decision.block_steps
             self._pending += [self._join(candidate, search) for candidate in decision.joining]
-
-    def _start_reserves(self, like: RunDir) -> None:
-        """Starts processes that load what the first candidates need while the baseline loads."""
-        spec, search = self._experiment.spec, self._search
-        if search is None or spec.keep_trace or spec.num_ranks > 1:
-            return
-        memory = memory_bytes() or 0
-        for _ in range(min(search.group, memory // (2 * BYTES_OF_A_PROCESS))):
-            with suppress(OSError):
-                self._reserves.append(
-                    Reserve(like, self._command, self._place, spec.script.variables_by_name)
-                )
-
-    def _settle_reserves(self) -> None:
-        """Waits until no process in reserve loads, which would disturb the timed rounds; ends those
-        that take too long."""
-        deadline = time.monotonic() + RESERVE_SECONDS
-        self._wait_until(
-            lambda: (
-                time.monotonic() > deadline or all(loading.is_settled for loading in self._reserves)
-            )
-        )
-        for reserve in [reserve for reserve in self._reserves if not reserve.is_prepared]:
-            self._reserves.remove(reserve)
-            reserve.discard()
 
     def _join(self, candidate: Arm, search: Search) -> RunDir:
         self._experiment = add_run(self._data_dir, self._experiment, candidate)
@@ -326,12 +306,15 @@ class Scheduler:
 
     def _start_pending(self) -> None:
         """Starts pending runs, at most one process per CPU: more would delay each other."""
+        may_start = self._forks is None or not self._forks.is_loading
         loading = sum(not process.is_ready for process in self._processes)
         for run in list(self._pending):
             if run.cancel_requested:
                 self._pending.remove(run)
                 self._exits.write(run, RunState.CANCELLED, "stopped before it started", None)
-            elif loading < self._at_once and self._why_over is None and self._has_room:
+            elif (
+                may_start and loading < self._at_once and self._why_over is None and self._has_room
+            ):
                 self._pending.remove(run)
                 self._start(run)
                 loading += 1
@@ -346,19 +329,15 @@ class Scheduler:
             if python is not None:
                 check_allowed(python, self._data_dir)
             check_variables(run_spec.script)
-            is_candidate = python is None and self._arms[run].role == "backend"
-            prepared = (spare for spare in self._reserves if spare.is_prepared)
-            reserve = next(prepared, None) if is_candidate else None
-            if reserve is not None:
-                self._reserves.remove(reserve)
+            variables = run_spec.script.variables_by_name
             process = RunProcess(
                 run,
                 self._command,
                 spec.time_limit_seconds,
                 self._place,
                 python,
-                reserve,
-                run_spec.script.variables_by_name,
+                None if self._forks is None else self._forks.fork(variables),
+                variables,
             )
         except (RunnerError, OSError) as error:
             why = f"it cannot be started: {error}"

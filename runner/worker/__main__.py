@@ -3,23 +3,22 @@
 import gc
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from breakeven.runner.errors import Refused, RunnerError
 from breakeven.runner.machine.placement import placed
-from breakeven.runner.processes import RUN_VARIABLE, ProcessIdentity
+from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.exit_status import WorkerExit, explain
+from breakeven.runner.protocol.fork_requests import FORK_OPTION
 from breakeven.runner.protocol.records import Claim, Exit
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
-from breakeven.runner.protocol.turns import RESERVE_OPTION, TURN_PIPES_VARIABLE, wait_in_reserve
+from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.forking import become_forked_run
 from breakeven.runner.worker.process import (
-    CUDA_VISIBLE,
     check_meanwhile,
     describe_failure,
     function_of,
@@ -35,8 +34,9 @@ from breakeven.runner.worker.turn_source import leave, open_turns
 
 def main() -> int:
     only_own_packages()
-    if sys.argv[1:2] == [RESERVE_OPTION]:
-        return _wait_in_reserve(RunDir(Path(sys.argv[2])))
+    if sys.argv[1:2] == [FORK_OPTION]:
+        forked = become_forked_run(_import_for)
+        return WorkerExit.CANCELLED if forked is None else _work(forked)
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m breakeven.runner.worker RUN_FOLDER\n")
         return 2
@@ -65,45 +65,19 @@ def main() -> int:
     return status
 
 
-def _wait_in_reserve(like: RunDir) -> int:
-    """Loads what a run of the same experiment needs, and becomes a run on request."""
-    loaded: dict[str, Any] = {}
-    with suppress(Exception):  # The run meets the same error, and reports it.
-        loaded = _load_like(like)
-    folder = wait_in_reserve()
-    if folder is None:
-        return WorkerExit.CANCELLED
-    run = RunDir(folder)
-    run.check_plain()
-    os.environ[RUN_VARIABLE] = str(run.path)
-    with run.output_file.open("ab") as output:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-            os.dup2(output.fileno(), stream.fileno())
-    return _work(run, loaded)
-
-
-def _load_like(like: RunDir) -> dict[str, Any]:
-    """Imports torch under the settings of a run, and loads its workload; returns arguments for
-    `run_session`. The visible devices stay as they are, because the run chooses among them."""
+def _import_for(like: RunDir) -> None:
+    """Imports what all runs of this run's experiment import before their first turn, under their
+    settings."""
     spec = placed(spec_in_use(like), os.environ)
-    visible = {name: os.environ[name] for name in (CUDA_VISIBLE,) if name in os.environ}
     prepare(spec, like)
-    os.environ.pop(CUDA_VISIBLE, None)
-    os.environ.update(visible)
     with loading():
-        if any(arm.backend == "inductor" for arm in spec.experiment.candidates):
-            import torch._inductor.compile_fx  # noqa: F401  # as the first `torch.compile` does
         function_of(spec.experiment.entry)
-        if spec.experiment.workload.is_own_program:
-            return {}
-        from breakeven.runner.worker.model.loaded_workload import load_workload
+        from breakeven.runner.worker.model.loaded_workload import import_workload
 
-        return {"workload": load_workload(spec.experiment)}
+        import_workload(spec.experiment)
 
 
-def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:
-    """`loaded`: arguments that a process in reserve has loaded."""
+def _work(run: RunDir) -> WorkerExit:
     ranked = _spec_of_ranks(run)
     if ranked is not None:
         _check_before(run)
@@ -123,7 +97,7 @@ def _work(run: RunDir, loaded: Mapping[str, Any] | None = None) -> WorkerExit:
             checked()  # A user's script may catch an exception that ends it later.
         gc.freeze()  # or each import of a model's or a script's packages would visit all of torch
 
-        finished = work(run, spec, log, turns, **(loaded or {}))
+        finished = work(run, spec, log, turns)
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
     except Exception as error:
         checked()  # A refusal explains more than the error that follows it.

@@ -65,15 +65,14 @@ def run_session(
     turns: Turns,
     device: Device | None = None,
     group: RankGroup = ALONE,
-    workload: Workload | None = None,
 ) -> bool:
     """Sets up, waits for the first turn and executes the scenario; False if it was stopped.
 
-    A run on several devices passes the `device` of this process, one in reserve its `workload`.
+    A run on several devices passes the `device` of this process.
     """
     context = open_context(run, spec, log, device, group)
     experiment, device = spec.experiment, context.device
-    workload = workload or load_workload(experiment)
+    workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))
     if context.adds_rounds and group.rank == 0:

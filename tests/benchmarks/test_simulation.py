@@ -18,6 +18,7 @@ pytestmark = pytest.mark.heavy
 NUM_HISTORIES = 30
 REAL = {
     "exit_records.py": {"os"},  # a position in a file
+    "fork_server.py": {"os", "threading", "time"},  # histories have no forks
     "run_process.py": {"subprocess"},  # the type of a process
 }
 """Calls of the supervisor to the real system in a history, by module: files are real."""

@@ -27,10 +27,11 @@ from pathlib import Path
 from breakeven.runner.errors import NotLoaded
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.fork_requests import FORK_OPTION
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
-from breakeven.runner.protocol.turns import RESERVE_OPTION, wait_in_reserve
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.forking import become_forked_run
 from breakeven.runner.worker.turn_source import Turns, open_turns
 
 COMMAND = (sys.executable, "-m", "tests.helpers.fake_worker")
@@ -46,7 +47,7 @@ SLEEPER = "import time; time.sleep(600)"
 
 
 def main() -> int:
-    run = RunDir(folder_of_run())
+    run = run_of_process()
     spec = spec_in_use(run)
     label, nature = spec.arm.label, spec.arm.backend
     log = EventLog(run.events_file)
@@ -202,11 +203,15 @@ def runs_out_of_memory(nature: str | None, spec: RunSpec, log: EventLog) -> bool
     return is_greedy or nature == "bottomless"
 
 
-def folder_of_run() -> Path:
-    """The run folder that the command names, or that the supervisor sends to a process in
-    reserve."""
-    folder = wait_in_reserve() if sys.argv[1] == RESERVE_OPTION else Path(sys.argv[1])
-    return folder or sys.exit(WorkerExit.CANCELLED)
+def run_of_process() -> RunDir:
+    """The run that the command names, or that the supervisor names to a forked process."""
+    if sys.argv[1] != FORK_OPTION:
+        return RunDir(Path(sys.argv[1]))
+    return become_forked_run(import_nothing) or sys.exit(WorkerExit.CANCELLED)
+
+
+def import_nothing(like: RunDir) -> None:
+    """What a run imports, which for a fake one is imported already."""
 
 
 if __name__ == "__main__":

@@ -39,6 +39,14 @@ class Workload:
     """Pairs the model's answers with labels: shifts tokens, flattens positions."""
 
 
+def import_workload(experiment: ExperimentSpec) -> None:
+    """Imports what `load_workload` and a training import, and loads nothing."""
+    task = importlib.import_module(f"breakeven.runner.worker.tasks.{experiment.task}")
+    importlib.import_module("breakeven.runner.worker.model.task_metrics")
+    if hasattr(task, "import_packages"):
+        task.import_packages(experiment)
+
+
 def load_workload(experiment: ExperimentSpec) -> Workload:
     """Loads the workload of the experiment's task, the same for all runs; raises `NotLoaded`.
 

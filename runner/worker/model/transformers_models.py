@@ -38,6 +38,17 @@ BUILTIN_CONFIGURATIONS: dict[str, tuple[str, dict[str, int]]] = {
 }
 
 
+def import_model(experiment: ExperimentSpec, auto_class: str) -> None:
+    """Imports what `make_model` imports. The code of a model that is not built in is known only
+    from its configuration."""
+    import transformers
+
+    architecture = getattr(transformers, auto_class)
+    if experiment.model.is_builtin:
+        kind, _ = BUILTIN_CONFIGURATIONS[experiment.model.source]
+        architecture._model_mapping[getattr(transformers, kind)]
+
+
 def make_model(
     experiment: ExperimentSpec, auto_class: str, *, settings: dict[str, Any], shape: dict[str, Any]
 ) -> nn.Module:

@@ -8,6 +8,7 @@ from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
 from breakeven.runner.worker.model.loaded_workload import TOKEN_METRICS, Workload, align_next_tokens
 from breakeven.runner.worker.model.transformers_models import (
+    import_model,
     make_model,
     make_tokenizer,
     text_shape,
@@ -22,6 +23,12 @@ TASK = Task(
     data=("builtin:reviews",),
     metrics=TOKEN_METRICS,
 )
+AUTO_CLASS = "AutoModelForCausalLM"
+
+
+def import_packages(experiment: ExperimentSpec) -> None:
+    """Imports what `load` imports."""
+    import_model(experiment, AUTO_CLASS)
 
 
 def load(experiment: ExperimentSpec) -> Workload:
@@ -39,9 +46,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     shape = text_shape(experiment, tokenizer) | ends
     # Nothing is generated here. A cache refers to each block by its number, so every block would be
     # compiled again, until the compiler gives up.
-    model = make_model(
-        experiment, "AutoModelForCausalLM", settings={"use_cache": False}, shape=shape
-    )
+    model = make_model(experiment, AUTO_CLASS, settings={"use_cache": False}, shape=shape)
     # Otherwise GPT-2 chooses this loss with a warning, which breaks the compiler's graph.
     model.loss_type = "ForCausalLM"  # type: ignore[assignment]
     return Workload(

@@ -13,7 +13,11 @@ from breakeven.runner.worker.data.hub_access import from_pretrained
 from breakeven.runner.worker.data.samples import choose_images, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
 from breakeven.runner.worker.model.loaded_workload import CLASS_METRICS, Workload, align_classes
-from breakeven.runner.worker.model.transformers_models import classification_settings, make_model
+from breakeven.runner.worker.model.transformers_models import (
+    classification_settings,
+    import_model,
+    make_model,
+)
 
 DIGITS, VIT = "builtin:digits", "builtin:vit-small"
 
@@ -25,6 +29,12 @@ TASK = Task(
     data=(DIGITS,),
     metrics=CLASS_METRICS,
 )
+AUTO_CLASS = "AutoModelForImageClassification"
+
+
+def import_packages(experiment: ExperimentSpec) -> None:
+    """Imports what `load` imports."""
+    import_model(experiment, AUTO_CLASS)
 
 
 def load(experiment: ExperimentSpec) -> Workload:
@@ -40,7 +50,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     return Workload(
         model=make_model(
             experiment,
-            "AutoModelForImageClassification",
+            AUTO_CLASS,
             settings=classification_settings(names),
             shape={"image_size": height, "num_channels": channels},
         ),

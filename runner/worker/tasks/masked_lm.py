@@ -15,6 +15,7 @@ from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_spl
 from breakeven.runner.worker.model.loaded_workload import TOKEN_METRICS, Workload, align_classes
 from breakeven.runner.worker.model.transformers_models import (
     BERT_MODELS,
+    import_model,
     make_model,
     make_tokenizer,
     text_shape,
@@ -32,6 +33,12 @@ TASK = Task(
 CHOSEN_SHARE = 0.15
 """Share of the tokens that the model must predict. The mask hides 80 % of them, a random token
 replaces 10 %, and 10 % do not change (BERT, Devlin et al. 2018, section 3.1)."""
+AUTO_CLASS = "AutoModelForMaskedLM"
+
+
+def import_packages(experiment: ExperimentSpec) -> None:
+    """Imports what `load` imports."""
+    import_model(experiment, AUTO_CLASS)
 
 
 def hide_tokens(
@@ -94,7 +101,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     splits["train"] = MaskedSplit(**vars(splits["train"]), hide=hide["train"])
     shape = text_shape(experiment, tokenizer)
     return Workload(
-        model=make_model(experiment, "AutoModelForMaskedLM", settings={}, shape=shape),
+        model=make_model(experiment, AUTO_CLASS, settings={}, shape=shape),
         data=Dataset(**splits, labels=(), vocabulary_size=len(tokenizer)),
         metrics=TASK.metrics,
         align=align_classes,

@@ -1,6 +1,7 @@
 """A model of a benchmark suite on random samples, for speed and correctness, not for learning."""
 
 import importlib
+from typing import Any
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_SOURCES, Task
@@ -15,11 +16,19 @@ TASK = Task(
 )
 
 
+def import_packages(experiment: ExperimentSpec) -> None:
+    """Imports the suite's module of `runner.worker.model`."""
+    _module_of_suite(experiment)
+
+
 def load(experiment: ExperimentSpec) -> Workload:
     """Loads a workload through the suite's module of `runner.worker.model`; raises
     `WorkloadError`."""
+    workload: Workload = _module_of_suite(experiment).load(experiment, experiment.model.from_suite)
+    return workload
+
+
+def _module_of_suite(experiment: ExperimentSpec) -> Any:
     model = experiment.model.from_suite
     assert model is not None
-    module = importlib.import_module(f"breakeven.runner.worker.model.{model.suite}")
-    workload: Workload = module.load(experiment, model)
-    return workload
+    return importlib.import_module(f"breakeven.runner.worker.model.{model.suite}")

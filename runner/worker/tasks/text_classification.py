@@ -8,6 +8,7 @@ from breakeven.runner.worker.model.loaded_workload import CLASS_METRICS, Workloa
 from breakeven.runner.worker.model.transformers_models import (
     BERT_MODELS,
     classification_settings,
+    import_model,
     make_model,
     make_tokenizer,
     text_shape,
@@ -22,6 +23,12 @@ TASK = Task(
     data=("builtin:reviews",),
     metrics=CLASS_METRICS,
 )
+AUTO_CLASS = "AutoModelForSequenceClassification"
+
+
+def import_packages(experiment: ExperimentSpec) -> None:
+    """Imports what `load` imports."""
+    import_model(experiment, AUTO_CLASS)
 
 
 def load(experiment: ExperimentSpec) -> Workload:
@@ -39,7 +46,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     return Workload(
         model=make_model(
             experiment,
-            "AutoModelForSequenceClassification",
+            AUTO_CLASS,
             settings=settings,
             shape=text_shape(experiment, tokenizer),
         ),

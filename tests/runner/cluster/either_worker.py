@@ -3,13 +3,15 @@
 import sys
 from pathlib import Path
 
+from breakeven.runner.protocol.fork_requests import FORK_OPTION
 from breakeven.runner.protocol.run_dir import RunDir
 from tests.helpers import fake_worker
 
 REAL = "a real training"
 
 if __name__ == "__main__":
-    if RunDir(Path(sys.argv[1])).read_spec().experiment.name == REAL:
+    folder = sys.argv[3] if sys.argv[1] == FORK_OPTION else sys.argv[1]
+    if RunDir(Path(folder)).read_spec().experiment.name == REAL:
         from breakeven.runner.worker.__main__ import main
 
         sys.exit(main())

@@ -1,9 +1,5 @@
 """A search under a supervisor: candidates join, lose, fail, and the best are confirmed."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -11,11 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.experiments.queue import Experiment, experiments, find_experiment, submit
 from breakeven.runner.experiments.unconfirmed_searches import why_unconfirmed
-from breakeven.runner.machine.placement import Place
-from breakeven.runner.processes import members
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
@@ -23,7 +16,6 @@ from breakeven.runner.protocol.turns import TurnPost
 from breakeven.runner.settings import Prices
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.specs.arms import parse_backend
-from breakeven.runner.supervision.run_process import Reserve
 from breakeven.runner.supervision.search import Search, confirming_steps
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
@@ -31,8 +23,6 @@ from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import report
 from breakeven.storage.words.answer_sentence import plan_details
-from tests.helpers.loop import FAULTS, NET
-from tests.helpers.waiting import wait_until
 from tests.runner.supervision import test_supervisor as fake
 from tests.runner.supervision.supervised import hurry
 from tests.runner.supervision.supervised import impatience as impatience
@@ -147,35 +137,10 @@ def test_two_candidates_compile_together_on_two_cpus(
     assert "the budget of 3 s is spent" in runs["baseline"].events_file.read_text()
 
 
-def watched_reserves(patch: pytest.MonkeyPatch) -> list[Reserve]:
-    """The processes in reserve, as they start."""
-    started: list[Reserve] = []
-
-    class Seen(Reserve):
-        def __init__(
-            self,
-            like: RunDir,
-            command: Sequence[str],
-            place: Place,
-            variables: Mapping[str, str] | None = None,
-        ) -> None:
-            super().__init__(like, command, place, variables)
-            started.append(self)
-
-    patch.setattr("breakeven.runner.supervision.scheduler.Reserve", Seen)
-    return started
-
-
-@pytest.fixture
-def reserves(monkeypatch: pytest.MonkeyPatch) -> list[Reserve]:
-    return watched_reserves(monkeypatch)
-
-
 class RealSearch(NamedTuple):
     """A search with the real worker, which takes ten times as long as one with fake runs."""
 
     runs: dict[str, RunDir]
-    reserve_pids: set[int]
     are_claimed: list[bool]
     """Whether a run was claimed when its process learned of its folder."""
 
@@ -192,31 +157,27 @@ def real_search(tmp_path_factory: pytest.TempPathFactory) -> RealSearch:
         are_claimed.append(RunDir(folder).claim_file.exists())
         assign(post, folder)
 
-    net = {**NET, "data": replace(NET["data"], num_train_samples=40)}
-    spec = replace(search("none:optimizer=foreach", seconds=600.0), block_steps=5, **net)
+    data = specs.DataSpec(num_train_samples=40, sequence_length=8)
+    spec = replace(search("none:optimizer=foreach", seconds=600.0), block_steps=5, data=data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CODE_VARIABLE, str(FAULTS))
         experiment_id = submit(data_dir, replace(spec, compile="together"))
         hurry(patch)
-        fake.allow_cpus(patch, *range(4))
         patch.setattr(TurnPost, "assign", watched)
         patch.setattr("breakeven.runner.supervision.race.BLOCK_SECONDS", 1e-9)
         patch.setattr("breakeven.runner.supervision.race.MAX_ROUNDS", 4)
-        reserves = watched_reserves(patch)
         supervise(data_dir)
-    pids = {reserve.process.pid for reserve in reserves}
-    return RealSearch(fake.run_dirs(data_dir, experiment_id), pids, are_claimed)
+    return RealSearch(fake.run_dirs(data_dir, experiment_id), are_claimed)
 
 
-def test_candidates_begin_as_processes_that_loaded_beside_the_baseline_and_compute_the_same(
+def test_later_candidates_are_forked_from_the_same_process_and_compute_the_same(
     real_search: RealSearch,
 ) -> None:
-    """Its model and data are loaded before the run has a folder, which it then checks: nothing may
-    change there meanwhile."""
+    """A process is forked before the run has a folder, which it then checks: nothing may change
+    there meanwhile."""
     runs = real_search.runs
-    claim = runs["none-foreach"].read_claim()
-    assert claim is not None and claim.process.pid in real_search.reserve_pids
-    assert real_search.are_claimed and all(real_search.are_claimed)
+    claims = [run.read_claim() for run in runs.values()]
+    assert all(claim is not None and claim.is_forked for claim in claims)
+    assert real_search.are_claimed == [True] * len(runs)
     losses = {
         label: [step["loss"] for step in fake.events(run, "step")][:8]
         for label, run in runs.items()
@@ -239,62 +200,6 @@ def test_runs_of_a_search_shorten_their_blocks_all_to_the_same_length(
             if not block["warm_up"]:
                 sizes.setdefault(block["round"], set()).add(block["num_steps"])
     assert all(len(lengths) == 1 for lengths in sizes.values())
-
-
-def test_processes_in_reserve_end_with_the_search_or_with_their_supervisor(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve]
-) -> None:
-    fake.allow_cpus(monkeypatch, *range(8))
-    monkeypatch.setattr(f"{fake.SCHEDULER}.memory_bytes", lambda: 64 * 2**30)
-    runs, _ = ran(data_dir, replace(search("eager", "swift"), compile="together"))
-    assert {run.state for run in runs.values()} == {RunState.FINISHED}
-    assert len(reserves) == 4, "one for every two CPUs, of which two became candidates"
-    assert all(reserve.has_exited for reserve in reserves)
-    assert not [*members(data_dir.runs)]
-    left = Reserve(runs["baseline"], fake.FAKE_WORKER, Place(devices=("cpu",), cpus=frozenset()))
-    wait_until(lambda: left.is_prepared)
-    left.post.close()  # as the supervisor's death does
-    wait_until(lambda: left.has_exited)
-    left.process.wait()
-
-
-@pytest.mark.parametrize("how", ["dies", "hangs"])
-def test_without_a_process_in_reserve_candidates_start_as_usual(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, reserves: list[Reserve], how: str
-) -> None:
-    fake.allow_cpus(monkeypatch, *range(4))
-    if how == "dies":
-        monkeypatch.setattr("breakeven.runner.supervision.run_process.RESERVE_OPTION", "/nowhere")
-    else:
-        monkeypatch.setattr(Reserve, "is_prepared", False)
-        monkeypatch.setattr(f"{fake.SCHEDULER}.RESERVE_SECONDS", 0.2)
-    runs, _ = ran(data_dir, replace(search("eager", "swift"), compile="together"))
-    assert len(reserves) == 2 and all(reserve.has_exited for reserve in reserves)
-    assert {run.state for run in runs.values()} == {RunState.FINISHED}
-
-
-def test_a_process_in_reserve_leaves_the_choice_of_its_gpu_to_the_run(data_dir: DataDir) -> None:
-    """A script sees one GPU. `cuda:1` is the second visible one, whenever the run chooses."""
-    spec = replace(search("eager"), **SCRIPT, devices=("cuda:1",))
-    spec = replace(spec, script=specs.ScriptSpec(steps=100))
-    (baseline, *_) = find_experiment(data_dir, submit(data_dir, spec)).runs
-    program = (
-        "import os, sys; from pathlib import Path\n"
-        "from breakeven.runner.protocol.run_dir import RunDir\n"
-        "from breakeven.runner.worker.__main__ import _load_like\n"
-        "_load_like(RunDir(Path(sys.argv[1])))\n"
-        "assert 'torch' in sys.modules\n"
-        "print(os.environ['CUDA_VISIBLE_DEVICES'])"
-    )
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "3,5"}
-    said = subprocess.run(
-        [sys.executable, "-c", program, str(baseline.path)],
-        text=True,
-        env=environment,
-        capture_output=True,
-        check=True,
-    )
-    assert said.stdout == "3,5\n"
 
 
 def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> None:
