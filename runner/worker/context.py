@@ -49,12 +49,13 @@ class RankGroup:
         """Returns the values of all ranks, in their order, on every rank."""
         return [value]
 
+    def of_steps(self, values: list[Any]) -> list[list[Any]]:
+        """The values of all ranks for the steps of a block, in the order of ranks."""
+        return self.gather(values)
+
     def averaged(self, values: list[Any]) -> list[Any]:
         """Means of numbers over all ranks; each rank has a part of the batch."""
-        if self.size == 1 or not values:
-            return values
-        by_place = zip(*self.gather(values), strict=True)
-        return [sum(numbers) / self.size for numbers in by_place]
+        return mean_of_ranks(self.of_steps(values)) if values else values
 
     def report_failure(self, log: EventLog, status: int, fields: dict[str, Any]) -> None:
         """Records the failure of a process that ends at once; `fields` of an `error` event."""
@@ -70,6 +71,16 @@ class RankGroup:
 
     def close(self) -> None:
         """Ends the connection to the other ranks."""
+
+
+def mean_of_ranks(by_rank: list[list[Any]]) -> list[Any]:
+    """The means over the ranks that have a number at each place."""
+    return [_mean(numbers) for numbers in zip(*by_rank, strict=True)]
+
+
+def _mean(numbers: tuple[float | None, ...]) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) / len(known) if known else None
 
 
 ALONE = RankGroup()

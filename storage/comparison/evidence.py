@@ -76,6 +76,8 @@ class Learning:
     randomness: Randomness
     inputs: pd.DataFrame
     """Hashes of a script's inputs at some steps (`storage.queries.inputs`)."""
+    ranks: pd.DataFrame
+    """Losses and weights of each rank (`storage.queries.rank_blocks`); empty on one device."""
     state: RunState
     """State of the process; that of the run is the worst of all its processes."""
 

@@ -66,6 +66,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     randomness = load_randomness(store, experiment_id)
     sizes = {arm.label: arm.batch_times for arm in spec.possible_arms}
     inputs = _by_run(queries.inputs(store, experiment_id))
+    ranks = _by_run(queries.rank_blocks(store, experiment_id))
     evidence = []
     for run in runs.to_dict("records"):
         run_id, state = run["run_id"], RunState(run["state"])
@@ -91,6 +92,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                     answers=own["answers"],
                     randomness=randomness(run_id),
                     inputs=inputs(run_id),
+                    ranks=ranks(run_id),
                     state=state,
                 ),
                 compiling=Compiling(

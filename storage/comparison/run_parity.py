@@ -43,6 +43,13 @@ from breakeven.storage.statistics.parity import (
     unknown_parity,
 )
 from breakeven.storage.statistics.random_numbers import find_dropout_faults, find_redraw_fault
+from breakeven.storage.statistics.ranks import (
+    fewer_than_all,
+    losses_by_rank,
+    pooled,
+    rank_outside,
+    ranks_of_hashes,
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,26 @@ class EqualTrainings:
     def _control_losses(self) -> list[pd.Series]:
         return [control.learning.losses for control in self.controls]
 
+    @property
+    def _limit(self) -> float:
+        return broken_limit(self.precision, len(self.controls))
+
+    @cached_property
+    def _rank_losses(self) -> dict[int, pd.Series]:
+        return losses_by_rank(self.baseline.learning.ranks)
+
+    @cached_property
+    def _rank_controls(self) -> dict[int, list[pd.Series]]:
+        by_control = [losses_by_rank(control.learning.ranks) for control in self.controls]
+        return pooled(self._rank_losses, by_control)
+
+    @cached_property
+    def _rank_bands(self) -> dict[int, pd.DataFrame]:
+        return {
+            rank: loss_band(losses, self._rank_controls[rank], self.precision)
+            for rank, losses in self._rank_losses.items()
+        }
+
     def judge(self, run: Evidence) -> Parity:
         """The parity of a backend that has begun."""
         if draws_own_numbers(self.baseline.learning.losses, run, self.precision):
@@ -118,8 +145,9 @@ class EqualTrainings:
             self.precision,
             run.num_planned_steps,
             self.band,
-            broken_limit(self.precision, len(self.controls)),
+            self._limit,
         )
+        parity = self._with_rank(parity, run)
         doubted = self._doubted(parity, run)
         outcomes = self._readings(doubted, run, by_band=doubted is parity)
         if doubted is not parity:
@@ -127,6 +155,36 @@ class EqualTrainings:
         parity = self._judge_learning(rules.judge_outcomes(doubted, outcomes))
         seconds = max(float(control.blocks["seconds"].sum()) for control in self.controls)
         return rules.with_controls(parity, len(self.controls), seconds)
+
+    def _with_rank(self, parity: Parity, run: Evidence) -> Parity:
+        """Judges the losses of each rank alone, and names the rank that leaves its band; a fault of
+        one rank is smaller in the mean."""
+        judged_steps = run.learning.losses.index
+        losses = {
+            rank: series[series.index.isin(judged_steps)]
+            for rank, series in losses_by_rank(run.learning.ranks).items()
+        }
+        if not losses or losses.keys() != self._rank_losses.keys():
+            return parity
+        judged = {
+            rank: rules.judge_losses(
+                self._rank_losses[rank],
+                self._rank_controls[rank],
+                losses[rank],
+                self.precision,
+                run.num_planned_steps,
+                self._rank_bands[rank],
+                self._limit,
+            )
+            for rank in losses
+        }
+        outside = rank_outside(judged, self._rank_losses, losses)
+        if outside is None:
+            return parity
+        rank, of_rank = outside
+        if rank is None:
+            return parity if parity.verdict == "broken" else of_rank
+        return rules.of_rank(of_rank, rank)
 
     def _doubted(self, parity: Parity, run: Evidence) -> Parity:
         """Makes broken parity unknown if other random numbers may be the cause and no record
@@ -258,8 +316,9 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
     workload = equals.baseline.workload
     if run.workload.get("weights_sha256") != workload.get("weights_sha256"):
         return rules.unknown_parity("other weights")
-    if run.workload.get("data_sha256") != workload.get("data_sha256"):
-        return rules.unknown_parity("other samples")
+    own, expected = (known.get("data_sha256") for known in (run.workload, workload))
+    if own != expected:
+        return rules.unknown_parity("other samples", ranks=ranks_of_hashes(str(own), str(expected)))
     for other in (*equals.controls, run):
         unlike = _first_unlike(equals.baseline, other)
         if unlike is not None:
@@ -451,7 +510,8 @@ def first_difference(inputs: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any
 
     `first_step`: the first recorded step with a difference; `last_alike`: the last recorded step
     before it with equal inputs, or None; `generators`: the generators of Python, numpy and torch
-    with different states by then, which show who drew differently.
+    with different states by then, which show who drew differently; `ranks`: the ranks that saw the
+    difference, empty if all did.
 
     State of the training, such as weights that a compiled step gets back, is no data. A tensor of
     floating-point numbers may also differ at first only by rounding. Then the model computed it;
@@ -461,13 +521,15 @@ def first_difference(inputs: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any
         return None
     both = inputs.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
     known = both.dropna(subset=["sha256_one", "sha256_other"])
-    first = _first_apart(known, {**state_places(inputs), **state_places(other)})
-    if first is None:
+    apart = _first_apart(known, {**state_places(inputs), **state_places(other)})
+    if apart is None:
         return None
+    first, ranks = apart
     alike = known.loc[known["step"] < first, "step"]
     seen = both[both["step"] <= first]
     return {
         "first_step": first,
+        "ranks": ranks,
         "last_alike": int(alike.iloc[-1]) if len(alike) else None,
         "generators": sorted(
             {
@@ -564,21 +626,31 @@ def _where_computed(random: Any) -> str | None:
     return next((random[name] for name in (*DEVICE_GENERATORS, "torch") if name in random), None)
 
 
-def _first_apart(both: pd.DataFrame, state: Mapping[tuple[int, int], int]) -> int | None:
-    """The first step with a difference in data that no model computed. `state`: the tensors that
-    are state, as `state_places`."""
+def _first_apart(
+    both: pd.DataFrame, state: Mapping[tuple[int, int], int]
+) -> tuple[int, list[int]] | None:
+    """The first step with a difference in data that no model computed, and the ranks that saw it if
+    they are not all. `state`: the tensors that are state, as `state_places`."""
     computed: set[int] = set()
     for row in both.itertuples():
         floats, others = _list(row.floats_one), _list(row.floats_other)
-        if row.sha256_one != row.sha256_other or len(floats) != len(others):
-            return int(row.step)
+        if len(floats) != len(others):
+            return int(row.step), []
+        # The hashes and tensors of all ranks, one rank after the other.
+        num_ranks = row.sha256_one.count("-") + 1
+        ranks = {*ranks_of_hashes(row.sha256_one, row.sha256_other)}
+        is_apart = row.sha256_one != row.sha256_other
         for place, (tensor, other) in enumerate(zip(floats, others, strict=True)):
             since = state.get((len(floats), place), math.inf)
             if place in computed or row.step >= since or tensor["sha256"] == other["sha256"]:
                 continue
-            if not _is_close(_list(tensor["rough"]), _list(other["rough"])):
-                return int(row.step)
-            computed.add(place)
+            if _is_close(_list(tensor["rough"]), _list(other["rough"])):
+                computed.add(place)
+                continue
+            is_apart = True
+            ranks.add(place * num_ranks // len(floats))
+        if is_apart:
+            return int(row.step), fewer_than_all(ranks, num_ranks)
     return None
 
 

@@ -30,6 +30,7 @@ from breakeven.storage.numbers.sentences import (
     recorded_clause,
     say,
 )
+from breakeven.storage.statistics.ranks import RanksApart, ranks_apart
 
 OWN_FOLDER_SUFFIX = "_DIR"
 """Suffix of environment variables that point into the run's own folder, and so differ."""
@@ -500,6 +501,48 @@ def _unequal_work(blocks: pd.DataFrame) -> UnequalWork:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class WeightsOfRanks(ComparisonWarning):
+    """A run whose ranks have different weights, where the baseline's have the same."""
+
+    run: str
+    apart: RanksApart
+
+    @classmethod
+    def find(cls, measured: Measured) -> Iterator[Self]:
+        baseline = measured.baseline
+        if baseline is None:
+            return
+        for run in measured.processes:
+            apart = ranks_apart(baseline.learning.ranks, run.learning.ranks)
+            if apart is not None:
+                yield cls(run=run.label, apart=apart)
+
+    def sentence(self) -> Sentence:
+        apart = self.apart
+        steps: tuple[Words, ...] = ("at ", step_figure(apart.first_step))
+        if apart.last_step > apart.first_step:
+            steps = (
+                "between ",
+                step_figure(apart.first_step),
+                " and ",
+                step_figure(apart.last_step),
+            )
+        names = " and ".join(f"rank {rank}" for rank in apart.ranks)
+        what = (
+            f"{names} left the weights of the others"
+            if apart.is_named
+            else f"the weights of {names} came apart"
+        )
+        return say(f"{self.run}: {what} ", *steps, ", and the baseline's stay equal, bit for bit.")
+
+    def remedy(self) -> str:
+        return (
+            "Ranks with copies of one model must make equal updates: a gradient was not averaged, "
+            "or one rank's optimizer computed otherwise."
+        )
+
+
 RUN_WARNINGS: tuple[type[ComparisonWarning], ...] = (
     RoundsNotAdded,
     EndedEarly,
@@ -512,5 +555,6 @@ RUN_WARNINGS: tuple[type[ComparisonWarning], ...] = (
     MissingLines,
     DifferentSetting,
     DifferentSizes,
+    WeightsOfRanks,
 )
 """The gravest first; the comparison finds `MissingRuns` in all environments at once."""

@@ -75,6 +75,7 @@ TAKEN_BACK = {
     "inputs": "step >= resumed_step",
     "blocks": "first_step >= resumed_step",
     "device_samples": "first_step >= resumed_step",
+    "rank_blocks": "first_step >= resumed_step",
     "gradient_statistics": "step >= resumed_step",
     # At the same number of steps, these rows precede the checkpoint.
     "evaluations": "step > resumed_step",

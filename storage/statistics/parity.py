@@ -125,6 +125,8 @@ class Parity:
     first_step_outside: int | None = None
     """Where the fault appears: the step outside the band, the first step of a window, or the number
     of steps done before an evaluation."""
+    first_rank_outside: int | None = None
+    """The rank on which it appears, if it is one of several."""
     max_ratio_to_band: float | None = None
     steps_compared: int = 0
     findings: tuple[ParityFinding, ...] = ()
@@ -207,6 +209,14 @@ def judge_losses(
     return replace(parity, verdict="broken", first_step_outside=first, findings=(broken,))
 
 
+def of_rank(parity: Parity, rank: int) -> Parity:
+    """Broken parity of the losses of one rank, which alone are outside."""
+    findings = tuple(
+        replace(finding, figures={**finding.figures, "rank": rank}) for finding in parity.findings
+    )
+    return replace(parity, first_rank_outside=rank, findings=findings)
+
+
 def _why_unknown(common: pd.Index, equal: pd.Index) -> FindingKind:
     if common.empty:
         return "no common step"
@@ -279,7 +289,13 @@ def doubt_fault(parity: Parity, num_trials: int) -> Parity:
     ):
         return parity
     figures = {"num_trials": num_trials, "step": suspected_step(parity)}
-    left_open = replace(parity, first_step_outside=None, last_step_in_band=None, outside=None)
+    left_open = replace(
+        parity,
+        first_step_outside=None,
+        first_rank_outside=None,
+        last_step_in_band=None,
+        outside=None,
+    )
     return _with_finding(left_open, "not repeated", "unknown", **figures)
 
 
@@ -341,7 +357,9 @@ def _left_open(parity: Parity, kind: FindingKind) -> Parity:
     """Changes broken to unknown, unless a loss is not finite: random numbers do not cause that."""
     if math.isinf(parity.max_ratio_to_band or 0.0):
         return parity
-    left_open = replace(parity, first_step_outside=None, last_step_in_band=None)
+    left_open = replace(
+        parity, first_step_outside=None, first_rank_outside=None, last_step_in_band=None
+    )
     return _with_finding(left_open, kind, "unknown")
 
 

@@ -65,7 +65,9 @@ def parity_text(parity: Parity | None) -> str:
         return f"broken after {parity.first_step_outside:,} steps"
     if parity.first_step_outside is not None:
         at = "at" if parity.found_in_band else "from"
-        return f"broken {at} step {parity.first_step_outside:,}"
+        rank = parity.first_rank_outside
+        on = "" if rank is None else f" on rank {rank}"
+        return f"broken {at} step {parity.first_step_outside:,}{on}"
     if parity.verdict == "holds" and parity.band_ended:
         return f"matches (checked to step {parity.last_step_in_band:,})"
     return format_verdict(parity.verdict)
@@ -135,7 +137,6 @@ FIXED: dict[FindingKind, str] = {
     "no baseline": "there is no baseline to compare with",
     "not begun": "it has not begun to train",
     "other weights": "its initial weights are not the baseline's",
-    "other samples": "its first samples are not the baseline's",
     "no losses": "no loss was recorded: pass it to breakeven.step(loss), or nothing can be "
     "compared",
     "no control": "without a control it is not known how far rounding alone drives losses apart",
@@ -178,12 +179,23 @@ def _other_batch(facts: Facts) -> Sentence:
     )
 
 
+def _other_samples(facts: Facts) -> Sentence:
+    return say(f"its first samples{_on_ranks(facts)} are not the baseline's")
+
+
+def _on_ranks(facts: Facts) -> str:
+    """` on rank 1`; empty if no single ranks are known."""
+    names = " and ".join(str(rank) for rank in facts.get("ranks") or ())
+    return f" on rank {names}" if names else ""
+
+
 def _other_inputs(facts: Facts) -> Sentence:
-    return say("the runs saw different data ", _since(facts), _data_culprits(facts))
+    what = f"the runs saw different data{_on_ranks(facts)} "
+    return say(what, _since(facts), _data_culprits(facts))
 
 
 def _not_repeatable(facts: Facts) -> Sentence:
-    even = "even without a compiler, two runs saw different data "
+    even = f"even without a compiler, two runs saw different data{_on_ranks(facts)} "
     return say(even, _since(facts), _data_culprits(facts))
 
 
@@ -232,7 +244,8 @@ def _outside_band(facts: Facts) -> Sentence:
     off: tuple[Words, ...] = ("is not finite",)
     if not math.isinf(facts["max_ratio_to_band"]):
         off = ("is up to ", _times_band(facts, ".3g"), " off")
-    return say("the loss leaves the band at ", _first_outside(facts), " and ", *off)
+    on = f" of rank {facts['rank']}" if "rank" in facts else ""
+    return say(f"the loss{on} leaves the band at ", _first_outside(facts), " and ", *off)
 
 
 def _times_band(facts: Facts, digits: str) -> Figure:
@@ -422,6 +435,7 @@ def _ended_early(facts: Facts) -> Sentence:
 
 REASONS: dict[FindingKind, Callable[[Facts], Sentence]] = {
     "other batch": _other_batch,
+    "other samples": _other_samples,
     "other inputs": _other_inputs,
     "not repeatable": _not_repeatable,
     "other settings": _other_settings,

@@ -105,10 +105,10 @@ def comparison(*results: Result, scenario: str = "train") -> Comparison:
     )
 
 
-def compared(data_dir: DataDir) -> Comparison:
+def compared(data_dir: DataDir, experiment_id: str = EXPERIMENT_ID) -> Comparison:
     """The comparison of a recorded experiment, from a store that is closed again."""
     with Store.in_memory(data_dir) as store:
-        return compare(store, EXPERIMENT_ID)
+        return compare(store, experiment_id)
 
 
 def row_of(comparison: Comparison, label: str) -> Result:

@@ -239,7 +239,9 @@ def _breach(result: Result) -> Markdown:
     step = parity.first_step_outside
     if parity.found_in_band:
         at = linked("first_step_outside", f"at step {step:,}")
-        return f"{at} its loss differs by more than rounding explains"
+        rank = parity.first_rank_outside
+        on = "" if rank is None else f" on rank {rank}"
+        return f"{at} its loss{on} differs by more than rounding explains"
     what = inert("loss" if parity.outside is None else parity.outside.quantity)
     at = linked("first_step_outside", f"step {step:,}")
     return f"from {at} on its {what} differs by more than rounding and chance explain"

@@ -43,16 +43,15 @@ class ScriptGroup(RankGroup):
         self.is_waiting = False
         return [pickle.loads(base64.b64decode(text)) for text in given]
 
-    def averaged(self, values: list[Any]) -> list[Any]:
-        """Means over the ranks that have a number; raises `WorkloadError` if ranks made different
-        numbers of steps."""
+    def of_steps(self, values: list[Any]) -> list[list[Any]]:
+        """Raises `WorkloadError` if ranks made different numbers of steps."""
         by_rank = self.gather(values)
         counts = [len(numbers) for numbers in by_rank]
         few, many = min(counts), max(counts)
         if few < many:
             fewest, most = counts.index(few), counts.index(many)
             raise WorkloadError(UNEVEN.format(fewest=fewest, few=few, most=most, many=many))
-        return [_mean(numbers) for numbers in zip(*by_rank, strict=True)]
+        return by_rank
 
     def report_failure(self, log: EventLog, status: int, fields: dict[str, Any]) -> None:
         self._lifeline.send("failed", status=status, **fields)
@@ -66,8 +65,3 @@ class ScriptGroup(RankGroup):
             return None
         rank, num_steps = next(iter(ended.items()))
         return LEFT_BEHIND.format(rank=rank, steps=num_steps, own=self.rank)
-
-
-def _mean(numbers: tuple[float | None, ...]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None

@@ -100,7 +100,12 @@ class ScriptOptimizers:
 
     def trained(self) -> set[int]:
         """The `id` of each tensor in the groups of optimizers."""
-        return {id(tensor) for tensors in self._tensors().values() for tensor in tensors}
+        return {id(tensor) for tensor in self.tensors()}
+
+    def tensors(self) -> Iterator[Tensor]:
+        """The tensors of all optimizers, which some may share."""
+        for tensors in self._tensors().values():
+            yield from tensors
 
     def _tensors(self) -> dict[int, list[Tensor]]:
         return {

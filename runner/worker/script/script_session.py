@@ -122,7 +122,11 @@ class ScriptSession:
         self._values: list[OwnValue] = []
         self.observer = CompileObserver(self._log, context.workplace)
         self._recorder = BlockRecorder(
-            self._log, values=self._values, group=self._group, with_steps=not self._adds_rounds
+            self._log,
+            values=self._values,
+            group=self._group,
+            weights=self._weights,
+            with_steps=not self._adds_rounds,
         )
         self._timer = BlockTimer(context, self.observer, self._recorder)
         self._profiler = StepProfiler(context, self.observer)
@@ -542,6 +546,12 @@ class ScriptSession:
         self.observer.step = self._blocks.journal_step
         self._blocks.begin()
         self.loaders.read()  # The first batch was loaded before.
+
+    def _weights(self) -> Iterator[Tensor]:
+        """The weights of the compiled models and of all optimizers."""
+        for model in self._modules:
+            yield from model.parameters()
+        yield from self.optimizers.tensors()
 
     @property
     def _is_training(self) -> bool:

@@ -153,8 +153,7 @@ class ScriptCompiler:
 
 def place_of(caller: Any) -> str:
     """`file:line` of a frame, relative to the working folder."""
-    where = f"{short_path(caller.f_code.co_filename)}:{caller.f_lineno}"
-    return where.removeprefix(f"{Path.cwd()}/")
+    return f"{short_path(caller.f_code.co_filename, Path.cwd())}:{caller.f_lineno}"
 
 
 def scripts_frame(frame: Any) -> Any:

@@ -1,6 +1,6 @@
 """The rows that record a block: its steps, its times, its memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +9,10 @@ from torch import Tensor
 
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.worker.callbacks import OwnValue
-from breakeven.runner.worker.context import ALONE, RankGroup, full_tensor
+from breakeven.runner.worker.context import ALONE, RankGroup, full_tensor, mean_of_ranks
 from breakeven.runner.worker.device.base import MemoryUse
 from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.ranks.rank_weights import describe_weights
 from breakeven.runner.worker.step.stepping import StepResult
 from breakeven.runner.worker.training.blocks import Block
 
@@ -66,23 +67,26 @@ class BlockRecorder:
         loss_names: tuple[str, ...] = (),
         values: list[OwnValue] | None = None,
         group: RankGroup = ALONE,
+        weights: Callable[[], Iterable[Tensor]] = tuple,
         *,
         with_steps: bool = True,
     ) -> None:
         """Callbacks append numbers to `values`; writing empties it. Each rank of `group` has a
-        part of every loss. `with_steps`: whether to record single steps, too."""
-        self._group = group
+        part of every loss, and `weights` of its own. `with_steps`: whether to record single steps,
+        too."""
+        self._group, self._weights = group, weights
         self._with_steps = with_steps
         self._log = log
         self._loss_names = loss_names
         self._values = [] if values is None else values
 
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
-        losses = self._group.averaged(_read(steps.losses))
+        by_rank = self._group.of_steps(_read(steps.losses))
         if not len(steps):
             return
+        losses = mean_of_ranks(by_rank)
         rows = self._rows(block, steps, losses, cost) if self._with_steps else []
-        self._write_ranks(block, turn, cost)
+        self._write_ranks(block, turn, cost, by_rank)
         self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
         self._log.append(
             "block",
@@ -101,8 +105,10 @@ class BlockRecorder:
         )
         self.write_values()
 
-    def _write_ranks(self, block: Block, turn: Turn, cost: BlockCost) -> None:
-        """Records the block by each rank's own clock and allocator."""
+    def _write_ranks(
+        self, block: Block, turn: Turn, cost: BlockCost, losses: list[list[float | None]]
+    ) -> None:
+        """Records the block by each rank's own clock and allocator, its losses and weights."""
         if self._group.size == 1:
             return
         own_fields = {
@@ -110,9 +116,10 @@ class BlockRecorder:
             "cpu_seconds": cost.cpu_seconds,
             "peak_memory_bytes": cost.memory.peak_bytes,
             "reserved_memory_bytes": cost.memory.reserved_bytes,
+            **describe_weights(self._weights()),
         }
         rows = [
-            {"rank": rank, **rank_fields}
+            {"rank": rank, **rank_fields, "losses": losses[rank] if self._with_steps else []}
             for rank, rank_fields in enumerate(self._group.gather(own_fields))
         ]
         self._log.extend("rank_block", rows, round=turn.round, first_step=block.first_step)

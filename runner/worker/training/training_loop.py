@@ -105,7 +105,12 @@ class Trainer:
             checkpoints.set_source(self._checkpointed)
         names, values = self._objective.names, self._state.values
         self._recorder = BlockRecorder(
-            self._log, names, values, group, with_steps=not context.adds_rounds
+            self._log,
+            names,
+            values,
+            group,
+            model.parameters,
+            with_steps=not context.adds_rounds,
         )
         self._timer = BlockTimer(context, self._observer, self._recorder)
         self._profiler = StepProfiler(context, self._observer)

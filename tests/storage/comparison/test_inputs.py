@@ -63,7 +63,26 @@ def test_journals_that_tell_of_no_floats_are_compared_by_their_hash() -> None:
     rows = pd.DataFrame([row(0, "a")]).assign(floats=pd.NA)
     assert first_difference(rows, rows) is None
     difference = first_difference(rows, rows.assign(sha256="b"))
-    assert difference == {"first_step": 0, "last_alike": None, "generators": []}
+    assert difference == {"first_step": 0, "ranks": [], "last_alike": None, "generators": []}
+
+
+@pytest.mark.parametrize(
+    ("other", "ranks"),
+    [
+        (row(3, "a-b", X, X), None),
+        (row(3, "a-c", X, X), [1]),
+        (row(3, "c-b", X, X), [0]),
+        (row(3, "c-d", X, X), []),
+        (row(3, "a-b", X, ("y", [2.0])), [1]),
+        (row(3, "a-c", ("y", [2.0]), X), []),
+    ],
+    ids=["alike", "tokens of rank 1", "of rank 0", "of both", "numbers of rank 1", "of each"],
+)
+def test_the_rank_that_saw_other_data_is_known_unless_all_did(
+    other: dict[str, Any], ranks: list[int] | None
+) -> None:
+    difference = first_difference(pd.DataFrame([row(3, "a-b", X, X)]), pd.DataFrame([other]))
+    assert (difference and difference["ranks"]) == ranks
 
 
 WEIGHTS = ("w0", [1.0, 0.2])
@@ -95,7 +114,7 @@ def test_initial_weights_that_differ_before_the_first_step_are_other_data() -> N
     baseline = [row(0, "a", WEIGHTS, x0), row(1, "a", WEIGHTS, x0) | {"state": [0]}]
     other = [row(0, "a", ("other", [1.0, 0.5]), x0), row(1, "a", WEIGHTS, x0)]
     difference = first_difference(pd.DataFrame(baseline), pd.DataFrame(other))
-    assert difference == {"first_step": 0, "last_alike": None, "generators": []}
+    assert difference == {"first_step": 0, "ranks": [], "last_alike": None, "generators": []}
 
 
 def settings(*rates: float | None, momentum: float = 0.9) -> pd.DataFrame:

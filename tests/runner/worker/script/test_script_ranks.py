@@ -15,13 +15,19 @@ from torch import nn
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.meetings import free_port
+from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import RunSpec, ScriptSpec
 from breakeven.runner.worker.model.transformers_models import perturb
 from breakeven.runner.worker.ranks.elastic import RankListener
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.words.parity import parity_words
+from tests.helpers.comparisons import compared, row_of, warnings_of
 from tests.helpers.loop import of_kind
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.forked import _work, start, work_on
@@ -45,7 +51,8 @@ class Net(nn.Module):
     def forward(self, points):
         return self.layer(points)
 
-how, steps = sys.argv[1], 10
+how, steps = sys.argv[1], 24 if sys.argv[1] == "faults" else 10
+run = os.path.dirname(os.getcwd()).rpartition(".")[2]
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
@@ -66,11 +73,16 @@ for step in range(steps - ("fewer" in how and rank == 1)):
     if step == 3 and rank == 1 and how == "hangs":
         time.sleep(1000)
     points = torch.randn(6, 4, generator=numbers)
+    is_wrong = how == "faults" and rank == 1
+    if is_wrong and step >= 6 and run == "aot_eager":
+        points[0] += 1
     with model.no_sync() if "alone" in how else torch.enable_grad():
         loss = nn.functional.cross_entropy(model(points), (points[:, 0] > 0).long())
         loss.backward()
     if step == 0 and how == "fsdp":
         print("weights", [parameter.full_tensor().tolist() for parameter in model.parameters()])
+    if is_wrong and step == 6 and run == "eager":  # after the ranks have averaged their gradients
+        model.module.layer.bias.grad *= 3
     optimizer.step()
     optimizer.zero_grad()
     losses.append(loss.item())
@@ -106,7 +118,8 @@ def run_spec(folder: Path, how: str, label: str = "baseline", **changes: Any) ->
     project.mkdir(parents=True, exist_ok=True)
     (project / "train.py").write_text(SPAWNS if how == "spawns" else SCRIPT)
     script = ScriptSpec(arguments=(how,), ranks=2, **changes)
-    spec = experiment(project / "train.py", devices=("cpu", "cpu"), script=script)
+    names = ("eager", "aot_eager") if how == "faults" else ("eager",)
+    spec = experiment(project / "train.py", devices=("cpu", "cpu"), script=script, backends=names)
     (arm,) = (arm for arm in spec.arms if arm.label == label)
     return RunSpec(experiment_id="x", experiment=spec, arm=arm)
 
@@ -199,6 +212,31 @@ def test_the_journal_has_each_rank_of_each_block_and_the_samples_of_both(trained
     assert rows == [(0, 0), (0, 1), (4, 0), (4, 1), (8, 0), (8, 1)]
     inputs = of_kind(events, "inputs")[0]
     assert len(inputs["floats"]) == 2 and inputs["floats"][0] != inputs["floats"][1]
+
+
+def test_a_fault_of_one_rank_is_named_with_rank_and_step(data_dir: DataDir) -> None:
+    """One run has a wrong gradient on rank 1 in step 6, another one other data from there on."""
+    for label in ("baseline", "control", "eager", "aot_eager"):
+        run, listener = train(data_dir.runs, "faults", label)
+        assert not listener.failures, run.log_tail()
+        run.write_exit(Exit.now(RunState.FINISHED, "all steps done", 0))
+    comparison = compared(data_dir, "x")
+    wrong, unlike = (parity_words_of(comparison, label) for label in ("eager", "aot_eager"))
+    assert wrong.startswith("the loss of rank 1 leaves the band at step 7 and is up to ")
+    assert unlike.startswith(
+        "the runs saw different data on rank 1 from a step between step 4 and step 8 on"
+    )
+    assert [text for text in warnings_of(comparison) if "weights" in text] == [
+        "eager: rank 1 left the weights of the others between step 4 and step 7, and the "
+        "baseline's stay equal, bit for bit. Ranks with copies of one model must make equal "
+        "updates: a gradient was not averaged, or one rank's optimizer computed otherwise."
+    ]
+
+
+def parity_words_of(comparison: Comparison, label: str) -> str:
+    parity = row_of(comparison, label).parity
+    assert parity is not None
+    return str(parity_words(parity))
 
 
 def test_ranks_that_share_weights_are_perturbed_as_a_model_of_one_is(tmp_path: Path) -> None:
