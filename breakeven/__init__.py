@@ -50,11 +50,12 @@ _session: _Session | None = None
 def compile(target: Any = None, *, model: "nn.Module | None" = None, **arguments: Any) -> Any:
     """Replaces `torch.compile`, for a model or a function, or as a decorator.
 
-    Without the runner it is `torch.compile(target, **arguments)`. Under the runner, backend, mode
-    and options are those of the run (none for the baseline); `dynamic` and `fullgraph` stay as
-    given unless the backend names them. A model is compiled in place and returned. `model` names
-    the model that a function trains, if the function has no reference to it: runs must start with
-    its weights alike, and the control perturbs them.
+    A model is compiled in place, by `model.compile(**arguments)`, and returned, so that its weights
+    keep their names. For a function it is `torch.compile(target, **arguments)`.
+    Under the runner, backend, mode and options are those of the run (none for the baseline);
+    `dynamic` and `fullgraph` stay as given unless the backend names them. `model` names the model
+    that a function trains, if the function has no reference to it: runs must start with its
+    weights alike, and the control perturbs them.
     """
     if target is None:
         return partial(compile, model=model, **arguments)
@@ -62,6 +63,9 @@ def compile(target: Any = None, *, model: "nn.Module | None" = None, **arguments
         return _session.compile(target, model, arguments)
     import torch
 
+    if isinstance(target, torch.nn.Module):
+        target.compile(**arguments)
+        return target
     return torch.compile(target, **arguments)
 
 

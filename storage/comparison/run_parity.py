@@ -8,7 +8,7 @@ For a script it first finds whether the runs computed with the same samples, and
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -552,32 +552,47 @@ def state_places(inputs: pd.DataFrame) -> dict[tuple[int, int], int]:
     }
 
 
+GRADIENT_SCALE = "0.gradient scale"
+"""Setting of a script with `GradScaler`: each step that it leaves out halves the scale."""
+MOST_SKIPPED = 4
+"""How many times smaller than the baseline's a scale may become by rounding, which decides whether
+gradients near the limit of float16 are finite. A fault that makes them infinite skips more."""
 SAME_SETTING = 1e-6
 """Largest relative difference of equal settings; the rounding of float32 is about as large."""
 
 
 def first_other_settings(inputs: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] | None:
-    """As `first_difference`, for settings of optimizers that both runs have; `settings` has their
-    names. None if no record shows a difference."""
+    """As `first_difference`, for settings of optimizers that the baseline and an `other` run have;
+    `settings` has their names. None if no record shows a difference."""
     if inputs.empty or other.empty:
         return None
     both = inputs.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
+    skips_more = any(
+        MOST_SKIPPED * theirs < own
+        for row in both.itertuples()
+        for own, theirs in zip(_scales(row.settings_one), _scales(row.settings_other), strict=False)
+    )
+    ignored = {GRADIENT_SCALE} if skips_more else set()
     last_alike = None
     for row in both.itertuples():
-        names = _other_settings(row.settings_one, row.settings_other)
+        names = _other_settings(row.settings_one, row.settings_other, ignored)
         if names:
             return {"first_step": int(row.step), "last_alike": last_alike, "settings": names}
         last_alike = int(row.step)
     return None
 
 
-def _other_settings(settings: Any, other: Any) -> list[str]:
+def _scales(settings: Any) -> list[float]:
+    return _list(settings.get(GRADIENT_SCALE)) if isinstance(settings, dict) else []
+
+
+def _other_settings(settings: Any, other: Any, ignored: Set[str]) -> list[str]:
     """Names of different settings, such as `lr`, without the number of their optimizer."""
     if not (isinstance(settings, dict) and isinstance(other, dict)):
         return []
     different = {
         name.partition(".")[2]
-        for name in settings.keys() & other.keys()
+        for name in (settings.keys() & other.keys()) - ignored
         if not _are_same(_list(settings[name]), _list(other[name]))
     }
     return sorted(different)

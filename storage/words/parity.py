@@ -218,6 +218,8 @@ def _data_culprits(facts: Facts) -> str:
 
 
 def _other_settings(facts: Facts) -> Sentence:
+    if facts["settings"] == ["gradient scale"]:
+        return _other_steps_skipped(facts)
     names = ", ".join(SETTING_NAMES.get(name, f"values of {name}") for name in facts["settings"])
     follow = ": they may follow the clock (datetime), the loss or chance"
     if facts["clock_reads"]:
@@ -228,6 +230,16 @@ def _other_settings(facts: Facts) -> Sentence:
     even = "even without a compiler, " if facts["is_control"] else ""
     advice = ". Let schedules follow the step instead"
     return say(f"{even}the {names} differ ", _since(facts), follow, advice)
+
+
+def _other_steps_skipped(facts: Facts) -> Sentence:
+    even = "even without a compiler, " if facts["is_control"] else ""
+    return say(
+        f"{even}GradScaler left out other steps, as the scales of gradients differ ",
+        _since(facts),
+        ": rounding decides whether gradients near the limit of float16 are infinite. Begin with a "
+        "smaller init_scale, with which it leaves out none",
+    )
 
 
 def _inside_band(facts: Facts) -> Sentence:

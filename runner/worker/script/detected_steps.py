@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from types import FrameType
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -115,6 +116,8 @@ class StepDetector:
         """Optimizers that make a step now, each within the previous one, and where they do."""
         self._num_steps: dict[int, int] = {}
         """Steps of each optimizer, by its number."""
+        self._scalers: WeakSet[GradScaler] = WeakSet()
+        """Those that have scaled a loss."""
         self._is_going_back = False
         self._sizes: tuple[set[int], set[int]] = set(), set()
         """Samples and tokens that trained models got since the last backward pass."""
@@ -142,6 +145,12 @@ class StepDetector:
         steps = [(name, len(list(repeated))) for name, repeated in groupby(names)]
         counted = [name if count == 1 else f"{count} x {name}" for name, count in steps]
         return f"the last of {', '.join(counted)}"
+
+    def gradient_scales(self) -> dict[str, list[float]]:
+        """The scales of the script's `GradScaler`s, as `ScriptOptimizers.settings`; each step that
+        one leaves out halves its scale. Waits for the device."""
+        scales = [scaler.get_scale() for scaler in self._scalers]
+        return {"0.gradient scale": sorted(scales)} if scales else {}
 
     # What the script calls.
 
@@ -282,6 +291,7 @@ class StepDetector:
         def noted_scale(scaler: GradScaler, outputs: Any) -> Any:
             scaled = scale(scaler, outputs)
             if isinstance(outputs, Tensor) and scaled is not outputs:
+                self._scalers.add(scaler)
                 setattr(scaled, UNSCALED, outputs.detach())
             return scaled
 

@@ -54,7 +54,7 @@ from breakeven.runner.worker.script.script_workload import (
     random_states,
 )
 from breakeven.runner.worker.script.state_or_data import ResultsFollower
-from breakeven.runner.worker.script.torch_compile import ScriptCompiler
+from breakeven.runner.worker.script.torch_compile import ScriptCompiler, within_parallelism
 from breakeven.runner.worker.script.trained_models import (
     FoundModel,
     TrainedModels,
@@ -201,6 +201,9 @@ class ScriptSession:
         self.on_own_compile()
         if model is not None:
             self._modules.append(model)
+        if isinstance(target, nn.Module):
+            self.compiler.compile_in_place(within_parallelism(target), given)
+            return target
         return self.compiler.compile(target, given)
 
     def step(
@@ -483,7 +486,7 @@ class ScriptSession:
                 hashes["state"] = state
             if self._results.is_following:
                 self.workload.perturb_state([inputs.tensors[place] for place in state])
-        settings = self.optimizers.settings()
+        settings = {**self.optimizers.settings(), **self.detector.gradient_scales()}
         row = {"step": self.num_steps, "random": random, "settings": settings, **hashes}
         self._inputs.add(row)
         if self._arm.backend is None:

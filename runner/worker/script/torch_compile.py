@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.parallel import DistributedDataParallel
 
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.worker.compiler.compile_with_backend import (
@@ -149,6 +150,12 @@ class ScriptCompiler:
         self._on_own()
         settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
         self.calls[place_of(caller)] = settings
+
+
+def within_parallelism(module: nn.Module) -> nn.Module:
+    """What of a model to compile: Dynamo does not trace through `DistributedDataParallel`, which is
+    torch's own code."""
+    return module.module if isinstance(module, DistributedDataParallel) else module
 
 
 def place_of(caller: Any) -> str:

@@ -12,16 +12,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
-from torch.nn.parallel import DistributedDataParallel
 
 from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
 from breakeven.runner.worker.script.script_workload import describe_class
-from breakeven.runner.worker.script.torch_compile import is_library, place_of, scripts_frame
+from breakeven.runner.worker.script.torch_compile import (
+    is_library,
+    place_of,
+    scripts_frame,
+    within_parallelism,
+)
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,8 @@ def describe_models(models: Sequence[FoundModel]) -> list[str]:
 
 
 def _found(module: nn.Module, caller: Any) -> FoundModel:
-    # Dynamo does not trace through the wrapper, which is torch's own code.
-    wraps = isinstance(module, DistributedDataParallel)
-    model = cast(nn.Module, module.module) if wraps else module
     place = place_of(scripts_frame(caller) or caller)
-    return FoundModel(model, variable_of(module, caller), place)
+    return FoundModel(within_parallelism(module), variable_of(module, caller), place)
 
 
 def variable_of(module: nn.Module, frame: Any) -> str:

@@ -45,7 +45,7 @@ for number in range(3000):
     optimizer.step()
     optimizer.zero_grad()
     breakeven.step(loss, samples=8)
-print("compiled", type(model).__name__ == "OptimizedModule")
+print("compiled", model._compiled_call_impl is not None)
 """
 """Its optimizer waits unless it is fused."""
 

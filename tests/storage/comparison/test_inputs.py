@@ -156,6 +156,30 @@ def test_of_several_optimizers_only_those_are_compared_that_both_runs_still_have
     }
 
 
+def scales(*powers: int) -> pd.DataFrame:
+    rows = [{"0.lr": [0.1], "0.gradient scale": [2.0**power]} for power in powers]
+    return pd.DataFrame({"step": range(len(rows)), "settings": rows})
+
+
+@pytest.mark.parametrize(
+    ("other", "first"),
+    [
+        (scales(24, 23, 22, 22, 22), None),
+        (scales(24, 23, 22, 21, 21), 3),
+        (scales(24, 24, 23, 22, 21), 1),
+        (scales(24, 24, 24, 24, 24), 1),
+        (scales(24, 23, 22, 21, 19), None),
+    ],
+    ids=["same", "one more", "at other steps", "fewer", "ever more"],
+)
+def test_other_steps_that_a_gradient_scaler_leaves_out_are_an_excuse_unless_they_are_many(
+    other: pd.DataFrame, first: int | None
+) -> None:
+    difference = first_other_settings(scales(24, 23, 22, 22, 22), other)
+    assert (difference and difference["first_step"]) == first
+    assert difference is None or difference["settings"] == ["gradient scale"]
+
+
 def states(*torch: str, generator: str = "torch") -> pd.DataFrame:
     rows = [
         {"step": step, "random": {"python": "a", "torch": "t", generator: state}}

@@ -94,10 +94,21 @@ facts = [model.compile(backend="eager"), hasattr(model, "_orig_mod"), list(model
 """
     + END
 )
+BY_OWN_FUNCTION = (
+    NET
+    + """
+state = Net().state_dict()
+compiled = breakeven.compile(model, backend="eager")
+facts = [compiled is model, list(compiled.state_dict()), str(compiled.load_state_dict(state))]
+"""
+    + END
+)
 
 
 @pytest.mark.parametrize(
-    "code", [WRAPPED, RESUMED, LAZY, IN_PLACE], ids=["wrapped", "resumed", "lazy", "in place"]
+    "code",
+    [WRAPPED, RESUMED, LAZY, IN_PLACE, BY_OWN_FUNCTION],
+    ids=["wrapped", "resumed", "lazy", "in place", "by breakeven.compile"],
 )
 def test_what_torch_compile_returns_is_what_a_script_gets_without_breakeven(
     tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch

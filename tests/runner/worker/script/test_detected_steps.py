@@ -122,6 +122,12 @@ def test_a_script_without_a_line_has_the_steps_and_losses_that_it_has_by_hand(
     assert not ran.of_kind("compile_started")
 
 
+def test_the_scale_of_gradients_is_recorded_with_the_inputs(tmp_path: Path) -> None:
+    inputs = run(tmp_path, MODEL + SCALED).of_kind("inputs")
+    scales = {event["step"]: event["settings"].get("0.gradient scale") for event in inputs}
+    assert scales == {0: None, 1: [16.0], 2: [16.0], 3: [8.0], 4: [8.0]}
+
+
 def test_a_backend_compiles_the_model_that_is_found_and_learns_the_same(tmp_path: Path) -> None:
     baseline = run(tmp_path, MODEL + LOOP)
     eager = run(tmp_path, MODEL + LOOP, "eager")
