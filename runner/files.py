@@ -1,4 +1,4 @@
-"""Files that several processes share: atomic replacement, locks, and free disk space."""
+"""Files that several processes share: atomic replacement and locks."""
 
 import errno
 import fcntl

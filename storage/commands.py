@@ -13,7 +13,7 @@ from breakeven.runner.arguments.conditions import Condition, check_gate
 from breakeven.runner.arguments.filters import read_filter
 from breakeven.runner.arguments.lengths import Length
 from breakeven.runner.disk_space import lacks_room
-from breakeven.runner.experiments.added_rounds import instead, why_no_rounds
+from breakeven.runner.experiments.added_rounds import instead_of_rounds, why_no_rounds
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
@@ -247,7 +247,7 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
     if not (comparison.unsure or comparison.lacks_turns) or not run.spec_file.exists():
         return ""
     if why := why_no_rounds(comparison.spec):
-        return wrapped(f"no rounds can be added: {why}. {instead(comparison.spec, run)}.")
+        return wrapped(f"no rounds can be added: {why}. {instead_of_rounds(comparison.spec, run)}.")
     return (
         f"to time it further: breakeven resume {comparison.experiment_id} --rounds{data_dir.option}"
     )

@@ -9,7 +9,7 @@ import streamlit as st
 from breakeven.runner.experiments import queue_order
 from breakeven.runner.experiments.queue import Experiment
 from breakeven.runner.machine.capabilities import knows_devices
-from breakeven.runner.machine.occupancy import held_words, outlook, places_in_use, waiting_words
+from breakeven.runner.machine.occupancy import held_words, places_in_use, plan_starts, waiting_words
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, ExperimentState
 from breakeven.runner.texts import first_few
@@ -94,7 +94,7 @@ def show_queue(active: pd.DataFrame) -> None:
     order = queue_order.read_order(folder)
     free = [experiment for experiment in queued if experiment.experiment_id not in order.held]
     held = places_in_use(at_work)
-    waits = outlook(folder, free, at_work).waits if at_work and not order.paused else {}
+    waits = plan_starts(folder, free, at_work).waits if at_work and not order.paused else {}
     known = bool(waits) and knows_devices(folder)
     with st.container(horizontal=True, vertical_alignment="center"):
         counts = f"{len(names) - len(queued):,} running, {len(queued):,} waiting"

@@ -34,7 +34,9 @@ from breakeven.runner.supervision.fork_server import ForkServer
 
 CPUS = frozenset(range(4))
 MACHINE = Machine(
-    cpus=CPUS, shares={"cuda:0": frozenset({0, 1}), "cuda:1": frozenset({2, 3})}, is_known=True
+    cpus=CPUS,
+    cpus_by_device={"cuda:0": frozenset({0, 1}), "cuda:1": frozenset({2, 3})},
+    is_known=True,
 )
 LINGER_SECONDS = 0.6
 CHANGING = ("mkdir", "rmdir", "unlink", "remove", "rename", "replace", "utime", "chmod", "fsync")

@@ -19,10 +19,10 @@ from breakeven.runner.cluster.host import (
     Delivery,
     HomeFile,
     NodeFacts,
-    facts,
     initial_files,
+    node_facts,
     sizes_at_home,
-    store,
+    store_part,
 )
 from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
@@ -105,7 +105,7 @@ class _Placed:
     allocation: Allocation
     known: dict[str, dict[str, HomeFile]]
     host: str | None = None
-    notified: set[str] = field(default_factory=set)
+    asked_to_stop: set[str] = field(default_factory=set)
     """Runs that have received a request to stop."""
 
 
@@ -133,7 +133,7 @@ class _Driver:
         self._exits = ExitRecords()
         self._placed: dict[str, _Placed] = {}
         self._me = ProcessIdentity.from_pid(os.getpid())
-        self._usual = facts().versions if same_versions else None
+        self._required_versions = node_facts().versions if same_versions else None
         self._logged: set[str] = set()
         """Messages that were already logged."""
         self._heartbeat = Heartbeat(data_dir)
@@ -141,7 +141,7 @@ class _Driver:
         self._trend_threads: list[threading.Thread] = []
 
     def work(self, linger: float | None) -> None:
-        self._take_up()
+        self._continue_earlier_jobs()
         idle_since, look_next = time.monotonic(), 0.0
         while True:
             self._heartbeat.beat()
@@ -169,7 +169,7 @@ class _Driver:
         self._trend_threads = [*filter(threading.Thread.is_alive, self._trend_threads), thread]
         thread.start()
 
-    def _take_up(self) -> None:
+    def _continue_earlier_jobs(self) -> None:
         """Continues the jobs of an earlier driver; restarts experiments whose job is gone."""
         left = dict(self._engine.left_behind())
         for experiment in experiments(self._data_dir):
@@ -235,12 +235,12 @@ class _Driver:
             self._place(experiment, job, allocation)
 
     def _fits(self, node: NodeFacts) -> bool:
-        if self._usual is None or node.versions == self._usual:
+        if self._required_versions is None or node.versions == self._required_versions:
             return True
         other = {
             name: version
             for name, version in node.versions.items()
-            if self._usual.get(name) != version
+            if self._required_versions.get(name) != version
         }
         self._say_once(f"machine {node.host} is skipped because its versions differ: {other}")
         return False
@@ -255,12 +255,12 @@ class _Driver:
         stopped = [
             run.run_id
             for run in experiment.runs
-            if run.cancel_requested and run.run_id not in placed.notified
+            if run.cancel_requested and run.run_id not in placed.asked_to_stop
         ]
         try:
             if stopped:
                 placed.job.cancel(stopped)
-                placed.notified.update(stopped)
+                placed.asked_to_stop.update(stopped)
             delivery = placed.job.delivery(placed.known)
         except OSError as error:  # from a file system that home and machines share
             self._say_once(f"{key}: its state cannot be read: {error}")
@@ -277,14 +277,14 @@ class _Driver:
             return
         with suppress(OSError):  # The disk is full: the next request repeats the missing parts.
             try:
-                self._take_in(placed, delivery)
+                self._store_delivery(placed, delivery)
             except RunnerError as error:
                 self._refuse(placed, error)
                 return
             if delivery.is_over:
                 placed.job.end()
                 del self._placed[key]
-                self._close(experiment)
+                self._record_missing_ends(experiment)
                 self._report_end(experiment)
 
     def _refuse(self, placed: _Placed, error: RunnerError) -> None:
@@ -305,7 +305,7 @@ class _Driver:
             self._notifier.run_ended(run.run_id, status.state, status.reason or "")
         self._notifier.experiment_ended(experiment)
 
-    def _take_in(self, placed: _Placed, delivery: Delivery) -> None:
+    def _store_delivery(self, placed: _Placed, delivery: Delivery) -> None:
         runs = {run.run_id: run for run in placed.experiment.runs}
         for run_id in {*delivery.claims, *(part.run_id for part in delivery.parts)} - runs.keys():
             raise InvalidRunFolder(f"{printable(run_id)} is not a run of the experiment")
@@ -317,7 +317,7 @@ class _Driver:
         for run_id, claim in delivery.claims.items():
             self._claim(runs[run_id], claim, delivery.host)
         for part in delivery.parts:
-            store(runs[part.run_id], part, placed.known[part.run_id])
+            store_part(runs[part.run_id], part, placed.known[part.run_id])
         for run_id, text in delivery.specs.items():
             spec = RunSpec.from_json(text)
             if spec.run_id != run_id or spec.experiment.fallback_of != key:
@@ -334,7 +334,7 @@ class _Driver:
             claim = Claim.by(self._me, there.devices, there.cpus)
             run.write_claim(replace(claim, time=there.time, node=host))
 
-    def _close(self, experiment: Experiment) -> None:
+    def _record_missing_ends(self, experiment: Experiment) -> None:
         """Records runs as failed that ended there without a record, for instance on a full disk."""
         for run in experiment.runs:
             if not run.is_recorded:

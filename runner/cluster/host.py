@@ -21,7 +21,7 @@ from breakeven.runner.errors import InvalidRunFolder, RunnerError
 from breakeven.runner.experiments.queue import Experiment, experiments, find_experiment
 from breakeven.runner.files import UNFINISHED
 from breakeven.runner.machine.capabilities import installed_version
-from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
+from breakeven.runner.machine.cpus import cores, cpu_allowance, cpus_by_device, numa_nodes
 from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.plain_files import open_inside, walk
@@ -76,7 +76,7 @@ class Part:
     """Whether this is the last part of a file that is sent whole."""
 
 
-def missing(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator[Part]:
+def missing_parts(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator[Part]:
     """Yields the next parts, about `most_bytes` in total; none if everything is at home.
 
     Lists the files that are sent whole before reading the journal, so that home never has a
@@ -164,7 +164,7 @@ def sizes_at_home(run: RunDir) -> dict[str, HomeFile]:
     return sizes
 
 
-def store(run: RunDir, part: Part, known: dict[str, HomeFile]) -> None:
+def store_part(run: RunDir, part: Part, known: dict[str, HomeFile]) -> None:
     """Writes a part into the folder at home and records it in `known`.
 
     Raises `InvalidRunFolder` for a path that leads out of the folder, and `OSError`.
@@ -209,16 +209,16 @@ class NodeFacts:
 PACKAGES = ("torch", "transformers", "triton", "numpy")
 
 
-def facts(num_gpus: int = 0) -> NodeFacts:
+def node_facts(num_gpus: int = 0) -> NodeFacts:
     """The facts of the current machine."""
     cpus = cpu_allowance().cpus
     devices: dict[str, int | None] = {f"cuda:{number}": None for number in range(num_gpus)}
     installed = {package: installed_version(package) for package in PACKAGES}
     versions = {name: version for name, version in installed.items() if version is not None}
-    local_cpus = shares(devices, cores(cpus), numa_nodes())
+    local_cpus = cpus_by_device(devices, cores(cpus), numa_nodes())
     return NodeFacts(
         host=socket.gethostname(),
-        machine=Machine(cpus=cpus, shares=local_cpus, is_known=True),
+        machine=Machine(cpus=cpus, cpus_by_device=local_cpus, is_known=True),
         versions=versions | {"python": sys.version.split()[0]},
     )
 
@@ -256,7 +256,7 @@ def delivery(
         if claim is not None:
             claims[run.run_id] = claim
         if left > 0:
-            parts += missing(run, known[run.run_id], left)
+            parts += missing_parts(run, known[run.run_id], left)
             left = PART_BYTES - sum(len(part.data) for part in parts)
     return Delivery(
         parts=parts,

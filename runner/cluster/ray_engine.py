@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import (
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.cluster.driver import JobLost
-from breakeven.runner.cluster.host import WORKER, Delivery, HomeFile, Host, NodeFacts, facts
+from breakeven.runner.cluster.host import WORKER, Delivery, HomeFile, Host, NodeFacts, node_facts
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.project import PROJECT_ROOT
@@ -72,7 +72,7 @@ class RayEngine:
 
     def nodes(self) -> dict[str, NodeFacts]:
         """Machines that have reported their `NodeFacts`; each machine reports once."""
-        facts = {}
+        known = {}
         alive = [node for node in ray.nodes() if node["Alive"]]
         self.alive = {str(node["NodeID"]) for node in alive}
         for node in alive:
@@ -80,13 +80,13 @@ class RayEngine:
             if name not in self._facts:
                 self._request_facts(name, int(node["Resources"].get("GPU", 0)))
             if name in self._facts and node["Resources"].get("CPU", 0) >= 1:
-                facts[name] = self._facts[name]
-        return facts
+                known[name] = self._facts[name]
+        return known
 
     def _request_facts(self, node: str, num_gpus: int) -> None:
         if node not in self._request:
             on_node = NodeAffinitySchedulingStrategy(node, soft=False)
-            task = ray.remote(num_cpus=0)(facts).options(scheduling_strategy=on_node)
+            task = ray.remote(num_cpus=0)(node_facts).options(scheduling_strategy=on_node)
             self._request[node] = task.remote(num_gpus)
         ready, _ = ray.wait([self._request[node]], timeout=0)
         if ready:

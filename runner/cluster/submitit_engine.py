@@ -130,8 +130,8 @@ class SubmititEngine:
         queues the jobs."""
         self.jobs = {key: job for key, job in self.jobs.items() if not job.has_ended}
         cpus = frozenset({0})
-        shares = {f"cuda:{number}": cpus for number in range(MOST_GPUS)}
-        machine = Machine(cpus=cpus, shares=shares, is_known=True)
+        cpus_by_device = {f"cuda:{number}": cpus for number in range(MOST_GPUS)}
+        machine = Machine(cpus=cpus, cpus_by_device=cpus_by_device, is_known=True)
         facts = NodeFacts(host="of Slurm", machine=machine, versions={})
         free = max(0, MOST_JOBS - len(self.jobs))
         return {f"job {next(self._numbers)}": facts for _ in range(free)}

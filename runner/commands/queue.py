@@ -42,7 +42,7 @@ from breakeven.runner.experiments.queue import (
     submit,
 )
 from breakeven.runner.machine.capabilities import knows_devices, read_capabilities
-from breakeven.runner.machine.occupancy import held_words, outlook, places_in_use, waiting_words
+from breakeven.runner.machine.occupancy import held_words, places_in_use, plan_starts, waiting_words
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS
@@ -153,7 +153,7 @@ def print_queue(data_dir: DataDir, options: argparse.Namespace) -> int:
     if not waiting:
         tell("no experiment waits")
     free = [experiment for experiment in waiting if experiment.experiment_id not in order.held]
-    waits, known = outlook(data_dir, free, at_work).waits, knows_devices(data_dir)
+    waits, known = plan_starts(data_dir, free, at_work).waits, knows_devices(data_dir)
     for number, experiment in enumerate(waiting, start=1):
         why = "held" if experiment.experiment_id in order.held else ""
         if experiment.experiment_id in waits and not order.paused and at_work:

@@ -15,7 +15,7 @@ from breakeven.runner.commands.start import add_allow_code, allow_code_again, re
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import experiments
-from breakeven.runner.experiments.unconfirmed_searches import too_short, why_unconfirmed
+from breakeven.runner.experiments.unconfirmed_searches import why_too_short, why_unconfirmed
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -90,7 +90,7 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     )
     if training is None:
         baseline = experiment.runs[0]
-        tell(too_short(spec, baseline) or why_unconfirmed(baseline.state))
+        tell(why_too_short(spec, baseline) or why_unconfirmed(baseline.state))
         return status if baseline.state.ended_early else 0
     tell(
         "The best candidates now train from the beginning, in fresh processes, to confirm the "

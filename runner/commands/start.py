@@ -29,7 +29,7 @@ from breakeven.runner.checks.refused_experiments import check
 from breakeven.runner.commands.entry import Add, add_outputs, tell
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.experiments.added_rounds import add_rounds, run_backends
+from breakeven.runner.experiments.added_rounds import add_rounds, compared_backends
 from breakeven.runner.experiments.queue import (
     Experiment,
     ensure_supervisor,
@@ -145,7 +145,7 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _add_rounds(data_dir: DataDir, experiment: Experiment, options: argparse.Namespace) -> int:
-    backends = run_backends(experiment.spec)
+    backends = compared_backends(experiment.spec)
     chosen = options.backends.split(",") if options.backends else backends
     unknown = sorted(set(chosen).difference(backends))
     if unknown:

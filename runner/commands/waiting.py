@@ -29,7 +29,7 @@ from breakeven.runner.experiments.queue import (
 )
 from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import read_capabilities
-from breakeven.runner.machine.occupancy import outlook
+from breakeven.runner.machine.occupancy import plan_starts
 from breakeven.runner.ports_and_locks import REPEATS
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
@@ -106,7 +106,7 @@ def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
             f"The experiment is held: `breakeven queue release {own_id}{option}` ends the hold."
         ]
     running, queue = list(queue_order.at_work(data_dir)), queue_order.startable(data_dir)
-    others = outlook(data_dir, queue, running).waits.get(own_id, ())
+    others = plan_starts(data_dir, queue, running).waits.get(own_id, ())
     if not others:
         return []
     first = find_experiment(data_dir, others[0])

@@ -11,7 +11,7 @@ from breakeven.runner.doctor.health_finding import Finding, doubtful, ok, wrong
 from breakeven.runner.errors import RunnerError, SettingsUnusable
 from breakeven.runner.experiments.queue import damages, listed
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.protocol.events import Order, each_event
+from breakeven.runner.protocol.events import JournalPosition, each_event
 from breakeven.runner.settings import FILE_NAME, read_settings
 from breakeven.runner.texts import first_few, printable
 
@@ -110,13 +110,13 @@ def check_journals(data_dir: DataDir) -> Finding:
     counts, missing = dict[str, int](), dict[str, int]()
     for run in data_dir.run_dirs():
         with suppress(RunnerError, OSError):  # The check of run folders reports it.
-            order = Order()
-            for _event in each_event(run.events_file, order):
+            position = JournalPosition()
+            for _event in each_event(run.events_file, position):
                 pass
-            if order.num_left_out:
-                counts[run.run_id] = order.num_left_out
-            if order.num_missing:
-                missing[run.run_id] = order.num_missing
+            if position.num_left_out:
+                counts[run.run_id] = position.num_left_out
+            if position.num_missing:
+                missing[run.run_id] = position.num_missing
     if not (counts or missing):
         return ok("Journals", "every line exists and counts once")
     by_state = {

@@ -20,24 +20,24 @@ def examine(data_dir: DataDir, *, notify: bool = False) -> list[Finding]:
     """Runs all checks; takes as long as torch needs to start and compile. `notify`: whether to send
     a test notification."""
     return [
-        *_made("Python", lambda: [check_python()]),
-        *_made("Packages", lambda: [check_packages()]),
-        *_made("Notifications", lambda: [check_notifications(notify=notify)]),
-        *_made("Devices", check_devices),
-        *look(data_dir),
-        *_made("Run folders", partial(check_run_folders, data_dir)),
+        *_findings_of("Python", lambda: [check_python()]),
+        *_findings_of("Packages", lambda: [check_packages()]),
+        *_findings_of("Notifications", lambda: [check_notifications(notify=notify)]),
+        *_findings_of("Devices", check_devices),
+        *quick_findings(data_dir),
+        *_findings_of("Run folders", partial(check_run_folders, data_dir)),
     ]
 
 
-def look(data_dir: DataDir) -> list[Finding]:
+def quick_findings(data_dir: DataDir) -> list[Finding]:
     """Quick findings that do not disturb a training: no compiler, no torch, no journal."""
     return [
-        *_made("Disk", partial(check_disk, data_dir)),
-        *_made("Processes", partial(check_processes, data_dir)),
+        *_findings_of("Disk", partial(check_disk, data_dir)),
+        *_findings_of("Processes", partial(check_processes, data_dir)),
     ]
 
 
-def _made(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _findings_of(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """The findings of a check up to its first error, and that error."""
     findings: list[Finding] = []
     try:

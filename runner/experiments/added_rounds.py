@@ -13,7 +13,7 @@ from typing import Any
 
 from breakeven.runner.errors import RunnerError, WorkloadError
 from breakeven.runner.experiments.queue import Experiment, writing
-from breakeven.runner.experiments.unconfirmed_searches import too_short
+from breakeven.runner.experiments.unconfirmed_searches import why_too_short
 from breakeven.runner.files import write_atomically
 from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.events import each_event
@@ -31,7 +31,7 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
     """Queues baseline, controls and the backends `labels` (as in the comparison) of a finished
     experiment for further rounds; returns the labels of their runs. Raises `RunnerError` if rounds
     cannot be added, and `NotWritable`."""
-    refuse_rounds(experiment)
+    check_rounds_can_be_added(experiment)
     by_label = experiment.spec.repeats_by_label
     wanted = {member for label in labels for member in by_label[label]}
     chosen = [
@@ -52,7 +52,7 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
     return names
 
 
-def run_backends(spec: ExperimentSpec) -> list[str]:
+def compared_backends(spec: ExperimentSpec) -> list[str]:
     """Labels of the backends that an experiment compares."""
     backends = {arm.label for arm in spec.arms if arm.role == "backend"}
     return [
@@ -60,7 +60,7 @@ def run_backends(spec: ExperimentSpec) -> list[str]:
     ]
 
 
-def refuse_rounds(experiment: Experiment) -> None:
+def check_rounds_can_be_added(experiment: Experiment) -> None:
     """Raises `RunnerError` for an experiment whose rounds further rounds cannot extend."""
     baseline = experiment.runs[0]
     why = why_no_rounds(experiment.spec) or _why_not_here(baseline)
@@ -73,13 +73,13 @@ def refuse_rounds(experiment: Experiment) -> None:
     if why is not None:
         raise RunnerError(
             f"no rounds can be added to {experiment.experiment_id}: {why}. "
-            f"{instead(experiment.spec, baseline)}"
+            f"{instead_of_rounds(experiment.spec, baseline)}"
         )
 
 
-def instead(spec: ExperimentSpec, baseline: RunDir) -> str:
+def instead_of_rounds(spec: ExperimentSpec, baseline: RunDir) -> str:
     """What to do instead of adding rounds."""
-    if why := too_short(spec, baseline):
+    if why := why_too_short(spec, baseline):
         return why
     return f"Run it again with {spec.kind.longer} instead"
 

@@ -13,15 +13,15 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 
 UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
 STOPPED = "The search was stopped. No training has confirmed its best candidate so far."
-LENGTH = re.compile(r"""["'](--[\w-]*(?:step|epoch|iter|update)\w*)["']""")
+LENGTH_OPTION = re.compile(r"""["'](--[\w-]*(?:step|epoch|iter|update)\w*)["']""")
 """An option, in the text of a script, whose name says that it gives a length."""
-OTHER = re.compile(r"log|eval|val|save|print|warm|accum|every|check|decay")
+OTHER_LENGTHS = re.compile(r"log|eval|val|save|print|warm|accum|every|check|decay")
 """Parts of the names of options that give another length than that of the training."""
 MAX_BYTES = 2**20
 MAX_NAMED = 3
 
 
-def too_short(spec: ExperimentSpec, baseline: RunDir) -> str:
+def why_too_short(spec: ExperimentSpec, baseline: RunDir) -> str:
     """Why a search over a script could not try all candidates, and what to do; empty if the script
     did not end first."""
     if (
@@ -54,7 +54,11 @@ def length_options(spec: ExperimentSpec, run: RunDir) -> list[str]:
         name = PurePath(spec.model.script or "").name
         with run.open(f"artifacts/source/{name}") as copy:
             text = copy.read(MAX_BYTES).decode(errors="replace")
-    options = [name for name in dict.fromkeys(LENGTH.findall(text)) if not OTHER.search(name)]
+    options = [
+        name
+        for name in dict.fromkeys(LENGTH_OPTION.findall(text))
+        if not OTHER_LENGTHS.search(name)
+    ]
     return options[:MAX_NAMED]
 
 

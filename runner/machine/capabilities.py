@@ -53,11 +53,13 @@ PLACES = {
 """Where the system lists devices; between containers only the second and third may differ."""
 DRIVER = "proc/driver/nvidia/version"
 
-Sight = tuple[str, ...]
+VisibleHardware = tuple[str, ...]
 """One text for each visible device, driver or variable, in order."""
 
 
-def visible_hardware(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Sight:
+def visible_hardware(
+    environment: Mapping[str, str] = os.environ, root: Path = Path("/")
+) -> VisibleHardware:
     """Visible devices, their driver, and variables that hide devices; empty on a machine without a
     GPU and on macOS."""
     sight = [
@@ -74,7 +76,7 @@ def visible_hardware(environment: Mapping[str, str] = os.environ, root: Path = P
     return tuple(sight)
 
 
-def shows_gpu(sight: Sight) -> bool:
+def shows_gpu(sight: VisibleHardware) -> bool:
     """Whether there is a GPU, even if torch cannot use it."""
     return any(word.startswith(("gpu ", "device file ")) for word in sight)
 
@@ -146,7 +148,7 @@ class Capabilities(Spec):
     tasks: dict[str, Task]
     cpp_compiler: str | None
     """Path of the C++ compiler that Inductor needs on the CPU; None if there is none."""
-    seen: Sight
+    seen: VisibleHardware
     """Result of `seen` when the probe began."""
     time: float
     """When the probe ran, in seconds since the epoch."""

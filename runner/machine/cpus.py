@@ -171,7 +171,7 @@ def equal_parts(cores: Sequence[frozenset[int]], count: int) -> list[frozenset[i
     return [frozenset[int]().union(*part) for part in parts] if size else None
 
 
-def shares(
+def cpus_by_device(
     devices: Mapping[str, int | None],
     cores: Sequence[frozenset[int]],
     nodes: Mapping[int, frozenset[int]],

@@ -6,14 +6,14 @@ from contextlib import suppress
 from breakeven.runner.errors import ProbeFailed, RunnerError
 from breakeven.runner.experiments.queue import Experiment
 from breakeven.runner.machine.capabilities import (
-    Sight,
+    VisibleHardware,
     known_devices,
     knows_devices,
     probe,
     shows_gpu,
     visible_hardware,
 )
-from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
+from breakeven.runner.machine.cpus import cores, cpu_allowance, cpus_by_device, numa_nodes
 from breakeven.runner.machine.placement import CPU, Machine, Place, ResourceRequest, StartPlan, plan
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import devices_in_use
@@ -25,12 +25,12 @@ def this_machine(data_dir: DataDir) -> Machine:
     """This machine: its devices from the last probe, and the CPUs that this process may use."""
     cpus = cpu_allowance().cpus
     nodes = {device.id: device.numa_node for device in known_devices(data_dir) if device.id != CPU}
-    return Machine(cpus=cpus, shares=shares(nodes, cores(cpus), numa_nodes()))
+    return Machine(cpus=cpus, cpus_by_device=cpus_by_device(nodes, cores(cpus), numa_nodes()))
 
 
 def learn_devices(
-    data_dir: DataDir, requests: Iterable[ResourceRequest], in_vain: Sight | None = None
-) -> Sight | None:
+    data_dir: DataDir, requests: Iterable[ResourceRequest], in_vain: VisibleHardware | None = None
+) -> VisibleHardware | None:
     """Lists the devices of this machine with torch (takes seconds), if they are unknown in its
     current state, and a request names one or there is a GPU. Without the list, each device gets all
     CPUs, so that requests run one after another.
@@ -94,7 +94,7 @@ def waiting_words(experiment: Experiment, others: str, *, devices_known: bool) -
     return f"{words}; torch lists the devices as soon as nothing is measured"
 
 
-def outlook(
+def plan_starts(
     data_dir: DataDir, queue: Iterable[Experiment], running: Iterable[Experiment]
 ) -> StartPlan:
     """Plans which queued requests can start, and which experiments the others wait for."""

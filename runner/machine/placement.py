@@ -24,15 +24,15 @@ class Machine:
     """The devices and CPUs of a machine."""
 
     cpus: frozenset[int]
-    shares: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    cpus_by_device: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """CPUs for the experiments on each device other than the CPU, by the device's name."""
     is_known: bool = False
-    """Whether `shares` has all devices. Otherwise any other device is assumed to exist, and a run
-    on it fails with the reason if it does not."""
+    """Whether `cpus_by_device` has all devices. Otherwise any other device is assumed to exist, and
+    a run on it fails with the reason if it does not."""
 
     def share(self, device: str) -> frozenset[int]:
         """The CPUs for a device; all CPUs for an unknown device, so that its run is alone."""
-        return self.shares.get(device, self.cpus)
+        return self.cpus_by_device.get(device, self.cpus)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +175,7 @@ def _is_any(name: str) -> bool:
 def _numbered_devices(kind: str, machine: Machine) -> list[str]:
     """Devices of a kind, in order of their numbers; only number 0 if the devices are unknown."""
     unknown = [] if machine.is_known else [f"{kind}:0"]
-    names = [name for name in machine.shares if re.fullmatch(rf"{kind}:\d+", name)]
+    names = [name for name in machine.cpus_by_device if re.fullmatch(rf"{kind}:\d+", name)]
     return sorted(names, key=lambda name: int(name.partition(":")[2])) or unknown
 
 
@@ -197,7 +197,7 @@ def _held(place: Place, machine: Machine) -> frozenset[str]:
     """All devices and single CPUs that a placement reserves."""
     devices = frozenset(name for name in place.devices if not _is_cpu(name))
     if place.exclusive:
-        return devices | frozenset(machine.shares) | _cpu_names(machine.cpus | place.cpus)
+        return devices | frozenset(machine.cpus_by_device) | _cpu_names(machine.cpus | place.cpus)
     return devices | _cpu_names(place.cpus)
 
 

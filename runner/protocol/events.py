@@ -6,8 +6,8 @@ since the epoch), and the fields of its kind, which `docs/events.md` lists. JSON
 infinity, but a loss can diverge, so a number field may hold the text "NaN", "Infinity" or
 "-Infinity", which `float()` reads back.
 
-Each event counts once: readers skip an event whose `seq` is not larger than the last one (`Order`),
-such as a copy that somebody appended.
+Each event counts once: readers skip an event whose `seq` is not larger than the last one
+(`JournalPosition`), such as a copy that somebody appended.
 """
 
 import errno
@@ -34,7 +34,7 @@ BEGIN = re.compile(rb'\s*\{\s*"v"\s*:\s*(\d+)')
 
 
 @dataclass
-class Order:
+class JournalPosition:
     """Position of a reader in a journal, by the `seq` of its events."""
 
     last: int = -1
@@ -68,34 +68,34 @@ def require_known_format(path: Path, lines: bytes) -> None:
 
 
 def read_events(
-    path: Path, offset: int = 0, order: Order | None = None
+    path: Path, offset: int = 0, position: JournalPosition | None = None
 ) -> tuple[list[dict[str, Any]], int]:
     """Reads complete lines from a byte offset; returns the events and the offset after them.
 
     A missing journal has no events. Lines that are not events (such as a torn line) are skipped.
-    `order` is the state of reading at the offset; events that it does not accept are skipped, too.
-    Raises `InvalidRunFolder` if the journal is no plain file.
+    `position` is that of the offset; events that it does not accept are skipped, too. Raises
+    `InvalidRunFolder` if the journal is no plain file.
     """
-    order = order or Order()
+    position = position or JournalPosition()
     data, end = read_complete_lines(path, offset)
     events = map(read_event, data.splitlines())
-    return [event for event in events if event is not None and order.takes(event)], end
+    return [event for event in events if event is not None and position.takes(event)], end
 
 
-def each_event(path: Path, order: Order | None = None) -> Iterator[dict[str, Any]]:
-    """Yields the events of a journal of any length in little memory; `order` counts skipped events.
-    Skips holes of the file, which may have terabytes, and lines of more than `MAX_LINE_BYTES`.
-    Raises `InvalidRunFolder` if the journal is no plain file.
+def each_event(path: Path, position: JournalPosition | None = None) -> Iterator[dict[str, Any]]:
+    """Yields the events of a journal of any length in little memory; `position` counts skipped
+    ones. Skips holes of the file, which may have terabytes, and lines of more than
+    `MAX_LINE_BYTES`. Raises `InvalidRunFolder` if the journal is no plain file.
     """
     try:
         journal = open_journal(path)
     except FileNotFoundError:
         return
-    order = order or Order()
+    position = position or JournalPosition()
     with journal:
         for line in _lines(journal):
             event = read_event(line)
-            if event is not None and order.takes(event):
+            if event is not None and position.takes(event):
                 yield event
 
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from breakeven.runner.errors import RunnerError, short_cause
-from breakeven.runner.protocol.events import Order, read_events
+from breakeven.runner.protocol.events import JournalPosition, read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -45,7 +45,7 @@ class RunProgress:
     """Why an active run waits, if it waits for disk space."""
     _reported_steps: int | None = None
     _offset: int = 0
-    _order: Order = field(default_factory=Order)
+    _position: JournalPosition = field(default_factory=JournalPosition)
     _open: set[tuple[Any, Any]] = field(default_factory=set)
     """Running compilations, by id and trigger; some contain others."""
     _recent_seconds: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ class RunProgress:
 
     def skip_to(self, offset: int, last_seq: int) -> None:
         """Skips the beginning of the journal, which was read elsewhere."""
-        self._offset, self._order = offset, Order(last_seq)
+        self._offset, self._position = offset, JournalPosition(last_seq)
 
     def update(self) -> None:
         """Reads the events since the last call, until the run has ended."""
@@ -84,7 +84,7 @@ class RunProgress:
         self.state = status.state
         self.waits = (status.state.is_active and status.reason) or ""
         try:
-            events, self._offset = read_events(self.run.events_file, self._offset, self._order)
+            events, self._offset = read_events(self.run.events_file, self._offset, self._position)
         except RunnerError as error:
             events, self.error = [], str(error)
         for event in events:

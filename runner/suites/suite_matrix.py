@@ -89,7 +89,7 @@ class Suite:
     """Package that its models need; None if Breakeven's own packages suffice."""
     install: str = ""
     """Instructions to install the package."""
-    is_held_closely: bool = False
+    has_strict_tolerances: bool = False
     """Whether the harness has stricter tolerances for its models than for other suites."""
 
     def choose(self, names: Sequence[str]) -> tuple[SuiteModel, ...]:
@@ -127,7 +127,7 @@ class Matrix:
         for model, precision, part, scenario, settings in product(*dimensions):
             if part in model.parts:
                 own = self._values(model, precision, part, scenario, replaced)
-                values = _merged(own, _under(settings, scenario))
+                values = _merged(own, _values_of_settings(settings, scenario))
                 device = replaced.get("devices", ("cpu",))[0]
                 optimizer = model.harness_optimizer(part, scenario, device)
                 if settings == "harness" and optimizer is not None:
@@ -171,7 +171,7 @@ class Matrix:
         return values
 
 
-def _under(settings: Settings, scenario: ScenarioName) -> Values:
+def _values_of_settings(settings: Settings, scenario: ScenarioName) -> Values:
     """Values for the settings of torch: in scenarios without a check, the harness times its models
     with their dropout."""
     keeps = settings == "harness" and not SCENARIOS[scenario].has_checks

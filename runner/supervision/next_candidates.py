@@ -18,7 +18,7 @@ from breakeven.runner.specs.candidates import (
 )
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.racer import Family, Racer, family_of, step_ratios
-from breakeven.runner.supervision.ranking import MIN_GAIN, MIN_ROUNDS, PROMISING, Ranking
+from breakeven.runner.supervision.ranking import MIN_GAIN, PROMISING, ROUNDS_TO_JUDGE, Ranking
 
 LONG_WAIT = 0.2
 """Share of a step in which the device waits, from which CUDA graphs are tried first. In three grids
@@ -158,7 +158,7 @@ class NextCandidates:
             for racer in ranking.candidates
             if racer.label not in {*ranking.broken, *ranking.ended}
             and family_of(racer.arm) == family_of(best.arm)
-            and len(step_ratios(racer, ranking.baseline)) >= MIN_ROUNDS
+            and len(step_ratios(racer, ranking.baseline)) >= ROUNDS_TO_JUDGE
             and (total := ranking.total(racer)) is not None
         }
         first = min(totals, key=totals.__getitem__, default=ranking.best)
@@ -171,7 +171,7 @@ class NextCandidates:
         wait, then to families, then to the order of `MOVES`. A setting that brought no gain in a
         family is not tried again in that family."""
         shares = self._shares(self._ranking.racers.get(origin.label) or Racer(origin))
-        neighbours, fixed = [], self._ranking.baseline.fixed
+        neighbours, fixed = [], self._ranking.baseline.fixed_settings
         presumptions = self._presumptions()
         compiled = replace(origin, **presumptions)
         for arm in self._spec.candidates:
@@ -202,7 +202,7 @@ class NextCandidates:
         if alone is None:
             return {}
         settings = difference(alone, baseline.arm)
-        is_refuted = not baseline.fixed.isdisjoint(settings)
+        is_refuted = not baseline.fixed_settings.isdisjoint(settings)
         if alone.label in self._ranking.ended:
             total = self._ranking.total(self._ranking.racers[alone.label])
             usual = self._ranking.total(baseline)
@@ -230,7 +230,7 @@ class NextCandidates:
         """Shares of a training's time under this run. Under a compiler, a step without CUDA graphs
         waits for about as large a share as the baseline's."""
         total = self._ranking.total(racer)
-        loading = median(racer.loading or self._ranking.baseline.loading or [0.0])
+        loading = median(racer.loading_shares or self._ranking.baseline.loading_shares or [0.0])
         shares = Shares(
             compiling=racer.compile_seconds / total if total else 1.0,
             loading=loading,

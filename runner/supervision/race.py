@@ -108,7 +108,7 @@ class Race:
         experiment: also if steps wait for data, which loader processes deliver in bursts."""
         baseline = self._ranking.baseline
         step = baseline.step_seconds or baseline.warm_up_step_seconds
-        if step is None or median(baseline.loading or [0.0]) >= MIN_GAIN:
+        if step is None or median(baseline.loading_shares or [0.0]) >= MIN_GAIN:
             return None
         return min(self._spec.block_steps, max(FEWEST_STEPS, math.ceil(BLOCK_SECONDS / step)))
 

@@ -19,7 +19,7 @@ class Racer:
     """Seconds of the blocks that count, by round."""
     steps: dict[int, int] = field(default_factory=dict)
     """Steps of these blocks. A step of a larger batch counts as several of the baseline's."""
-    loading: list[float] = field(default_factory=list)
+    loading_shares: list[float] = field(default_factory=list)
     """Share of each of these blocks in which a script waited for its data loaders."""
     warm_up_step_seconds: float | None = None
     """Seconds per step of the last block that does not count, but in which nothing compiled."""
@@ -31,7 +31,7 @@ class Racer:
     losses: dict[int, float] = field(default_factory=dict)
     precision: Precision | None = None
     """Precision that the run of a script observed."""
-    fixed: frozenset[str] = frozenset()
+    fixed_settings: frozenset[str] = frozenset()
     """Settings that no candidate can change, because the script chooses them."""
     memory_bytes: int = 0
     """Largest memory of the device that PyTorch held for a block."""
@@ -59,7 +59,7 @@ class Racer:
         if event["kind"] == "step" and event.get("loss") is not None:
             self.losses[int(event["step"])] = float(event["loss"])
         elif event["kind"] == "workload":
-            self.fixed = frozenset(event.get("fixed_settings") or ())
+            self.fixed_settings = frozenset(event.get("fixed_settings") or ())
             if event.get("precision") in get_args(Precision):
                 self.precision = event["precision"]
         elif event["kind"] == "environment":
@@ -84,7 +84,7 @@ class Racer:
             self.blocks[int(event["round"])] = seconds
             self.steps[int(event["round"])] = steps
             if event.get("loading_seconds") is not None:
-                self.loading.append(min(1.0, float(event["loading_seconds"]) / seconds))
+                self.loading_shares.append(min(1.0, float(event["loading_seconds"]) / seconds))
 
 
 class Family(NamedTuple):

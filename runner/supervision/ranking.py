@@ -22,7 +22,7 @@ ERROR_RATE = 0.05
 MIN_GAIN = 0.01
 """Smallest gain, as a share of a step, that counts: two processes of the same program differ by
 about as much."""
-MIN_ROUNDS = 3
+ROUNDS_TO_JUDGE = 3
 """Rounds before the times of a candidate are judged."""
 LEAST_SPREAD = 0.01
 """Least standard deviation of the logarithm of a ratio: a few blocks may agree by chance."""
@@ -120,7 +120,7 @@ class Ranking:
             return True
         num_below = sum(ratio < share for ratio in ratios)
         enough = self._required_stake if required_stake is None else required_stake
-        return len(ratios) >= MIN_ROUNDS and stake(num_below, len(ratios)) >= enough
+        return len(ratios) >= ROUNDS_TO_JUDGE and stake(num_below, len(ratios)) >= enough
 
     def probably_wins(self, racer: Racer) -> bool:
         """Whether a candidate is worth a confirmation. Because that decides, a stake of

@@ -17,7 +17,7 @@ from typing import Any
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.endings import Cause, Ending
-from breakeven.runner.protocol.events import Order, read_events
+from breakeven.runner.protocol.events import JournalPosition, read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import Arm, Role
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
@@ -120,15 +120,15 @@ class JournalTails:
 
     def __init__(self) -> None:
         self._offsets: dict[RunDir, int] = {}
-        self._orders: dict[RunDir, Order] = {}
+        self._positions: dict[RunDir, JournalPosition] = {}
 
     def read(self, run: RunDir) -> Sequence[Mapping[str, Any]]:
         """The new events of the run since the last call. Damaged lines are left out; a journal that
         cannot be read has no events."""
         with suppress(RunnerError):
-            order = self._orders.setdefault(run, Order())
+            position = self._positions.setdefault(run, JournalPosition())
             events, self._offsets[run] = read_events(
-                run.events_file, self._offsets.get(run, 0), order
+                run.events_file, self._offsets.get(run, 0), position
             )
             return events
         return ()

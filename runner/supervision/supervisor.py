@@ -18,7 +18,7 @@ from breakeven.runner.experiments.queue import Experiment, find_experiment
 from breakeven.runner.experiments.queue_order import startable
 from breakeven.runner.files import FileLock
 from breakeven.runner.logs import log, open_log
-from breakeven.runner.machine.capabilities import Sight
+from breakeven.runner.machine.capabilities import VisibleHardware
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import learn_devices, resource_request, this_machine
 from breakeven.runner.machine.placement import Machine, Place, is_full, keep_to, plan
@@ -149,7 +149,7 @@ class _QueueWorker:
         """Ids of experiments whose thread has ended."""
         self._given_up: set[tuple[str, int]] = set()
         """Run and attempt of runs whose end could not be recorded: they still look queued."""
-        self._probed_in_vain: Sight | None = None
+        self._probed_in_vain: VisibleHardware | None = None
         """The visible state of this machine when torch last failed to list devices."""
         self._machine = Machine(cpus=frozenset())
         """The machine as it was when the last experiment began."""
@@ -176,7 +176,7 @@ class _QueueWorker:
             experiment
             for experiment in startable(self._data_dir)
             if experiment.experiment_id not in self._at_work
-            and not _waiting(experiment) <= self._given_up
+            and not _queued_attempts(experiment) <= self._given_up
         ]
 
     def _start_waiting(self) -> None:
@@ -215,7 +215,7 @@ class _QueueWorker:
 
     def _begin(self, experiment: Experiment, place: Place) -> None:
         key = experiment.experiment_id
-        tried = frozenset(_waiting(experiment))
+        tried = frozenset(_queued_attempts(experiment))
         self._at_work[key] = _AtWork(experiment=experiment, place=place, tried=tried)
         self.heartbeat.sign(key)
         threading.Thread(
@@ -244,7 +244,7 @@ class _QueueWorker:
         with suppress(queue.Empty):
             ended = self._at_work.pop(self._ended.get(timeout=POLL_SECONDS))
             self._report_end(ended.experiment.experiment_id)
-            self._given_up.update(ended.tried & _waiting(ended.experiment))
+            self._given_up.update(ended.tried & _queued_attempts(ended.experiment))
 
     def _report_end(self, experiment_id: str) -> None:
         self.worked_at.add(experiment_id)
@@ -256,6 +256,6 @@ class _QueueWorker:
                 self.notifier.experiment_ended(experiment, with_answer=is_idle)
 
 
-def _waiting(experiment: Experiment) -> set[tuple[str, int]]:
+def _queued_attempts(experiment: Experiment) -> set[tuple[str, int]]:
     runs = (run for run in experiment.runs if run.state is RunState.QUEUED)
     return {(run.run_id, run.attempt) for run in runs}

@@ -13,7 +13,7 @@ from typing import Any
 from breakeven.runner.masking import masker
 from breakeven.runner.protocol.events import (
     FORMAT_VERSION,
-    Order,
+    JournalPosition,
     each_event,
     read_event,
     require_known_format,
@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError:  # a Python other than Breakeven's own
     orjson = None  # type: ignore[assignment]
 
-OF_NUMBERS = ("step", "block", "device")
+KINDS_WITHOUT_TEXTS = ("step", "block", "device")
 """Kinds of events without texts, and so without secrets; masking so many would cost time."""
 MAX_BUFFERED_ROWS = 64
 MAX_BUFFERED_SECONDS = 0.1
@@ -68,8 +68,8 @@ class EventLog:
             head = {"v": FORMAT_VERSION, "kind": kind, "time": now, **shared}
             for fields in rows:
                 line = _line({**head, "seq": self._seq, **fields})
-                is_numbers = kind in OF_NUMBERS
-                self._buffer.append(line if is_numbers else self._mask(line.decode()).encode())
+                has_no_text = kind in KINDS_WITHOUT_TEXTS
+                self._buffer.append(line if has_no_text else self._mask(line.decode()).encode())
                 self._seq += 1
             waited = now - self._oldest
             if len(self._buffer) >= MAX_BUFFERED_ROWS or waited > MAX_BUFFERED_SECONDS:
@@ -118,14 +118,14 @@ class EventLog:
         window = min(size, TAIL_BYTES)
         tail = os.pread(self._file, window, size - window)
         self._torn = not tail.endswith(b"\n")
-        order = Order()
+        position = JournalPosition()
         for line in tail.split(b"\n"):
             require_known_format(path, line)
             event = read_event(line)
             if event is not None:
-                order.takes(event)
+                position.takes(event)
         # A single line may be longer than the tail.
-        return order.last + 1 or max((event["seq"] + 1 for event in each_event(path)), default=0)
+        return position.last + 1 or max((event["seq"] + 1 for event in each_event(path)), default=0)
 
 
 class SilentLog(EventLog):

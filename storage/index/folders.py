@@ -17,7 +17,7 @@ from breakeven.runner.experiments.queue import agreed_spec, require_readable
 from breakeven.runner.protocol.data_dir import run_names
 from breakeven.runner.protocol.events import (
     MAX_LINE_BYTES,
-    Order,
+    JournalPosition,
     read_complete_lines,
     require_known_format,
     stat_journal,
@@ -308,16 +308,16 @@ def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedR
     if lines:
         require_known_format(run_dir.events_file, lines)
         seen.num_bytes += len(lines)
-    order = Order(run.last_seq, run.left_out, run.missing)
-    if new_lines := counting_lines(lines, order):
+    position = JournalPosition(run.last_seq, run.left_out, run.missing)
+    if new_lines := counting_lines(lines, position):
         seen.events[run.run_id] = new_lines
     return replace(
         run,
         journal_offset=end,
         journal_inode=inode,
-        last_seq=order.last,
-        left_out=order.num_left_out,
-        missing=order.num_missing,
+        last_seq=position.last,
+        left_out=position.num_left_out,
+        missing=position.num_missing,
     )
 
 

@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 from pyarrow import compute
 
-from breakeven.runner.protocol.events import BOOLEANS, MAX_COUNT, Order, read_event
+from breakeven.runner.protocol.events import BOOLEANS, MAX_COUNT, JournalPosition, read_event
 
 Lines = dict[str, pa.StringArray]
 """Lines of a journal by the kind of their event, with or without their line ends."""
@@ -53,8 +53,8 @@ NO_SEQ = -1
 """Stands for a `seq` that no event may have: it follows no other one."""
 
 
-def counting_lines(journal: bytes, order: Order) -> Lines:
-    """The lines that are events in ascending order; `order` counts the others."""
+def counting_lines(journal: bytes, position: JournalPosition) -> Lines:
+    """The lines that are events in ascending order; `position` counts the others."""
     lines = _split(journal)
     is_row = _mask(compute.match_substring_regex(lines, ROW))
     seqs = np.full(len(lines), NO_SEQ)
@@ -67,7 +67,7 @@ def counting_lines(journal: bytes, order: Order) -> Lines:
             seqs[place] = _valid_seq(event)
     counts = is_row.copy()
     counts[[*others]] = True
-    counts[counts] = _taken(seqs[counts], order)
+    counts[counts] = _taken(seqs[counts], position)
     counting = {place: other for place, other in others.items() if counts[place]}
     return _by_kind(lines, is_row & counts, counting)
 
@@ -140,14 +140,14 @@ def _valid_seq(event: Mapping[str, Any]) -> int:
     return seq if type(seq) is int and 0 <= seq <= MAX_COUNT else NO_SEQ
 
 
-def _taken(seqs: Integers, order: Order) -> Mask:
-    """Which events count, as `Order.takes` decides of one: those above all before them."""
-    highest = np.maximum.accumulate(np.concatenate([[order.last], seqs]))
+def _taken(seqs: Integers, position: JournalPosition) -> Mask:
+    """Which events count, as `JournalPosition.takes` decides: those above all before them."""
+    highest = np.maximum.accumulate(np.concatenate([[position.last], seqs]))
     takes = seqs > highest[:-1]
     last = int(highest[-1])
-    order.num_missing += last - order.last - int(takes.sum())
-    order.num_left_out += int((~takes).sum())
-    order.last = last
+    position.num_missing += last - position.last - int(takes.sum())
+    position.num_left_out += int((~takes).sum())
+    position.last = last
     return takes
 
 

@@ -11,7 +11,7 @@ import streamlit as st
 
 from breakeven.runner.arguments.lengths import LENGTHS, read_length
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments.added_rounds import add_rounds, refuse_rounds
+from breakeven.runner.experiments.added_rounds import add_rounds, check_rounds_can_be_added
 from breakeven.runner.experiments.queue import Experiment, find_experiment
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
@@ -70,7 +70,7 @@ def add_rounds_button(store: Store, experiment: pd.Series, comparison: Compariso
     runs = queries.run_states(store, comparison.experiment_id)
     folders = tuple(RunDir(Path(folder)) for folder in runs["folder"])
     try:
-        refuse_rounds(
+        check_rounds_can_be_added(
             Experiment(experiment_id=comparison.experiment_id, spec=comparison.spec, runs=folders)
         )
     except RunnerError as error:

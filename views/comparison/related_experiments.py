@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments.unconfirmed_searches import too_short, why_unconfirmed
+from breakeven.runner.experiments.unconfirmed_searches import why_too_short, why_unconfirmed
 from breakeven.runner.masking import mask_private
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
@@ -311,7 +311,7 @@ def show_search(store: Store, comparison: Comparison) -> None:
         ended_as = RunState(baseline.state) if baseline else RunState.LOST
         short = ""
         if baseline is not None and not ended:
-            short = too_short(spec, data_dir().run_dir(baseline.run_id))
+            short = why_too_short(spec, data_dir().run_dir(baseline.run_id))
         reason = inert(short or why_unconfirmed(ended_as))
         st.info(f"{reason}{why}", icon=":material/manage_search:")
         return

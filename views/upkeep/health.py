@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from breakeven.runner.doctor.examination import look
+from breakeven.runner.doctor.examination import quick_findings
 from breakeven.runner.doctor.health_finding import Finding, Health
 from breakeven.runner.experiments.freeing_space import size_of
 from breakeven.runner.logs import read_log
@@ -58,7 +58,7 @@ class Watching:
             begun, answer = self._looks.setdefault(folder, (earlier, None))
             problems = self._lasting(folder, begun, answer)
             if now - begun >= EVERY_SECONDS and (answer is None or answer.done()):
-                self._looks[folder] = (now, self._workers.submit(look, data_dir))
+                self._looks[folder] = (now, self._workers.submit(quick_findings, data_dir))
         return problems
 
     def _lasting(
@@ -156,7 +156,7 @@ def show_health(store: Store) -> None:
             "In the terminal: `breakeven doctor`; `--repair` repairs what is "
             "safe, `--bundle FILE.zip` writes a file for an issue."
         )
-    show_findings(st.session_state.get(KEY) or look(data_dir()))
+    show_findings(st.session_state.get(KEY) or quick_findings(data_dir()))
 
 
 def examine() -> list[Finding]:

@@ -21,7 +21,7 @@ from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.observer import MAX_REASON_CHARACTERS, CompileObserver
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.correctness.batch_tensors import BASELINE, Name, Outcome, Trial
+from breakeven.runner.worker.correctness.batch_tensors import BASELINE, Outcome, TensorName, Trial
 from breakeven.runner.worker.correctness.equal_tensors import (
     Judgement,
     judge,
@@ -104,7 +104,7 @@ class AccuracyCheck:
         self._device, self._log = context.device, context.log
         self._trial = Trial(self._experiment, workload, self._device)
         self._observer = CompileObserver(self._log)
-        self._ended: dict[Part, tuple[Status, list[str]]] = {}
+        self._results: dict[Part, tuple[Status, list[str]]] = {}
         """The status and notes of each part."""
         self._not_deterministic: set[Part] = set()
         # This memory makes matrix products deterministic, if it is set before the first product.
@@ -149,10 +149,10 @@ class AccuracyCheck:
             notes=notes,
         )
         self._log.flush(durable=True)
-        self._ended[part] = (status, notes)
+        self._results[part] = (status, notes)
 
     def _compares_layers(self, part: Part) -> bool:
-        status, _ = self._ended[part]
+        status, _ = self._results[part]
         wanted = {"always": ("pass", "fail_accuracy"), "failed": ("fail_accuracy",)}
         layers = self._experiment.accuracy.layers
         return self._arm.backend is not None and status in wanted.get(layers, ())
@@ -179,14 +179,14 @@ class AccuracyCheck:
             }
             layers_pass = self._judge(part, layers, baseline, reference)
             rest = {name: tensor for name, tensor in outcome.items() if name not in layers}
-            if layers_pass and self._ended[part][0] == "fail_accuracy":
+            if layers_pass and self._results[part][0] == "fail_accuracy":
                 judgements = self._judged(part, rest, baseline, reference)
                 if all(judgement.passed for _, judgement, _ in judgements):
                     notes = [VANISHED]
         finally:
             torch._dynamo.reset()
         if notes:
-            status, before = self._ended[part]
+            status, before = self._results[part]
             self._record(part, status, None, [*before, *notes])
 
     def _compare_deterministically(self, part: Part, notes: list[str]) -> bool:
@@ -253,7 +253,7 @@ class AccuracyCheck:
 
     def _judged(
         self, part: Part, outcome: Outcome, baseline: Outcome, reference: Outcome
-    ) -> Iterator[tuple[Name, Judgement, float]]:
+    ) -> Iterator[tuple[TensorName, Judgement, float]]:
         """Yields the name, judgement and scale of each tensor."""
         sized = reference or baseline
         scales = {
@@ -297,7 +297,7 @@ def _require_equal(baseline: Outcome, again: Outcome) -> None:
         )
 
 
-def _title(name: Name) -> str:
+def _title(name: TensorName) -> str:
     return name.tensor if name.tensor in ("logits", "loss") else f"{name.quantity} {name.tensor}"
 
 

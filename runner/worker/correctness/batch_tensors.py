@@ -44,14 +44,14 @@ def uncompiled(arm: Arm) -> Arm:
     return replace(BASELINE, **{name: getattr(arm, name) for name in NEED_NO_COMPILER})
 
 
-class Name(NamedTuple):
-    """Name of a tensor in an outcome."""
+class TensorName(NamedTuple):
+    """What a tensor of an outcome is, and its name."""
 
     quantity: Literal["activation", "output", "loss", "gradient", "parameter", "buffer"]
     tensor: str
 
 
-Outcome = dict[Name, Tensor]
+Outcome = dict[TensorName, Tensor]
 """The tensors that a trial computes, on the device."""
 
 
@@ -77,7 +77,7 @@ def _by_layer(outputs: list[tuple[str, Tensor]]) -> Outcome:
     for layer, output in outputs:
         calls[layer] += 1
         title = layer if calls[layer] == 1 else f"{layer} (call {calls[layer]})"
-        samples[Name("activation", title)] = _sampled(output)
+        samples[TensorName("activation", title)] = _sampled(output)
     return samples
 
 
@@ -218,11 +218,11 @@ def _train(
         result = step([batch])
     assert result.terms is not None
     return {
-        Name("output", "logits"): result.terms,
-        Name("loss", "loss"): result.loss,
-        **{Name("gradient", name): tensor for name, tensor in gradients.by_name.items()},
-        **{Name("parameter", name): p.detach() for name, p in model.named_parameters()},
-        **{Name("buffer", n): b for n, b in model.named_buffers() if b.is_floating_point()},
+        TensorName("output", "logits"): result.terms,
+        TensorName("loss", "loss"): result.loss,
+        **{TensorName("gradient", name): tensor for name, tensor in gradients.by_name.items()},
+        **{TensorName("parameter", name): p.detach() for name, p in model.named_parameters()},
+        **{TensorName("buffer", n): b for n, b in model.named_buffers() if b.is_floating_point()},
     }
 
 
@@ -250,7 +250,7 @@ def _answer(
             question.answer(compiled=compiled) for question in inference.questions(samples)
         ]
         loss, _terms = objective(answer.output, answer.labels)
-    return {Name("output", "logits"): answer.logits, Name("loss", "loss"): loss}
+    return {TensorName("output", "logits"): answer.logits, TensorName("loss", "loss"): loss}
 
 
 def _first(split: Split, count: int) -> Split:

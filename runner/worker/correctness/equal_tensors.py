@@ -104,7 +104,9 @@ def tensor_tolerance(experiment: ExperimentSpec, part: Part, device: Device) -> 
     and for users' own models."""
     training, precision = part == "training", experiment.training.precision
     model = experiment.model.from_suite
-    if experiment.task != "custom" and (model is None or not SUITES[model.suite].is_held_closely):
+    if experiment.task != "custom" and (
+        model is None or not SUITES[model.suite].has_strict_tolerances
+    ):
         return 1e-2 if training else 1e-3
     is_half = precision in ("bf16", "fp16")
     if is_half:

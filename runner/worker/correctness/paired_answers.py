@@ -39,9 +39,9 @@ MAX_DOUBTED = 4
 MAX_ERROR = 500
 NUM_NAMED = 5
 """Number of wrong samples that are listed."""
-CHUNK = 2**25
+NUMBERS_AT_ONCE = 2**25
 """Numbers that are compared at once."""
-DEEP = 100.0
+NEGLIGIBLE_DISTANCE = 100.0
 """Distance below the largest logit at which a class counts for nothing: its probability is less
 than e^-100."""
 
@@ -141,7 +141,7 @@ class PairedAnswers:
         self._counts = _Compared()
         self._noise: float | None = None
         """Largest effect of rounding on an answer of the first batch."""
-        self._may_doubt = MAX_DOUBTED
+        self._doubts_left = MAX_DOUBTED
         self._error: str | None = None
 
     def add(self, question: Question, plain: Answer, compiled: Answer) -> None:
@@ -174,10 +174,10 @@ class PairedAnswers:
             self._noise = max(self._group.gather(largest))
         noise = torch.full_like(rows.difference, self._noise)
         draws = 0
-        while self._may_doubt and draws < MAX_DRAWS and self._any_wrong(rows, noise):
+        while self._doubts_left and draws < MAX_DRAWS and self._any_wrong(rows, noise):
             draws += 1
             noise = noise.maximum(self._rounding(question, plain, draws))
-        self._may_doubt -= draws > 0
+        self._doubts_left -= draws > 0
         self._counts.join(_counted(rows, self._factor * noise))
 
     def _any_wrong(self, rows: _Rows, noise: Tensor) -> bool:
@@ -203,14 +203,14 @@ class PairedAnswers:
         else:
             places = places[targets.reshape(-1) != IGNORE]
         places_per_sample = max(1, targets.numel() // max(1, len(question.samples)))
-        pieces = torch.split(places, max(1, CHUNK // max(1, plain_rows.shape[-1])))
-        compared = [_compared(plain_rows[piece], other_rows[piece]) for piece in pieces]
-        columns = torch.cat(compared, 1).cpu()
+        pieces = torch.split(places, max(1, NUMBERS_AT_ONCE // max(1, plain_rows.shape[-1])))
+        columns_of_pieces = [_row_columns(plain_rows[piece], other_rows[piece]) for piece in pieces]
+        columns = torch.cat(columns_of_pieces, 1).cpu()
         samples = question.samples[places // places_per_sample].cpu()
         return _Rows(columns[0], columns[1], columns[2].bool(), samples)
 
 
-def _compared(plain: Tensor, other: Tensor) -> Tensor:
+def _row_columns(plain: Tensor, other: Tensor) -> Tensor:
     """Difference, margin and whether the class differs (3, rows), for logits (rows, classes).
     Excludes logits that are NaN without a compiler. Logits that are too low to count are equal: the
     last place of a mask such as -1e9 is larger than all differences of other logits."""
@@ -218,7 +218,10 @@ def _compared(plain: Tensor, other: Tensor) -> Tensor:
     plain, other = plain.to(kind), other.to(kind)
     least = torch.full_like(plain[:, :1], -math.inf)
     if plain.shape[-1] > 1:
-        least = plain.masked_fill(~plain.isfinite(), -math.inf).amax(-1, keepdim=True) - DEEP
+        least = (
+            plain.masked_fill(~plain.isfinite(), -math.inf).amax(-1, keepdim=True)
+            - NEGLIGIBLE_DISTANCE
+        )
     differences = (plain.maximum(least) - other.maximum(least)).abs()
     differences = differences.nan_to_num(nan=math.inf, posinf=math.inf)
     differences[(plain == other) | plain.isnan()] = 0.0

@@ -22,16 +22,16 @@ MAX_PIXELS = 100_000_000
 """Most pixels of an image: 400 MB unpacked; large cameras take 60 million."""
 
 
-class Pictures:
+class LazyImages:
     """The images in `column` of a table, encoded or by path, as RGB; parts of them are slices."""
 
     def __init__(self, rows: Any, column: str, where: str) -> None:
         """`where` names the table in errors."""
         self._rows, self._column, self._where = rows, column, where
 
-    def __getitem__(self, part: slice) -> "Pictures":
+    def __getitem__(self, part: slice) -> "LazyImages":
         chosen = self._rows.select(range(*part.indices(len(self._rows))))
-        return Pictures(chosen, self._column, self._where)
+        return LazyImages(chosen, self._column, self._where)
 
     def __iter__(self) -> "Iterator[PIL.Image.Image]":
         """Raises `WorkloadError` for a cell that is not an image."""
@@ -72,12 +72,12 @@ def _opened(cell: dict[str, Any]) -> BinaryIO:
     return file
 
 
-def images(rows: Any, column: str, where: str) -> Pictures:
+def images_of(rows: Any, column: str, where: str) -> LazyImages:
     """Every row's image as RGB; the column holds images, encoded images or paths of files."""
     import datasets
 
     try:
-        return Pictures(rows.cast_column(column, datasets.Image(decode=False)), column, where)
+        return LazyImages(rows.cast_column(column, datasets.Image(decode=False)), column, where)
     except Exception as error:
         cause = f"{type(error).__name__}: {error}"
         raise WorkloadError(f"{where}: column {column!r} does not hold images ({cause})") from error

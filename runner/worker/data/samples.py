@@ -13,7 +13,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec
 from breakeven.runner.worker.data.data_sources import check_columns, open_file, open_hub
 from breakeven.runner.worker.data.generated_reviews import generate_reviews
-from breakeven.runner.worker.data.images import images
+from breakeven.runner.worker.data.images import images_of
 
 IMAGE_COLUMN = "image"
 """Column in which `datasets` puts the images of a folder."""
@@ -106,7 +106,7 @@ def choose_images(data: DataSpec, seed: int) -> Samples:
         check_columns(table, (column, data.label_column), where)
         rows = pick_rows(table, count, seed, where)
         labels = label_names(rows, data.label_column, where)
-        return LabelledSamples(samples=images(rows, column, where), labels=labels)
+        return LabelledSamples(samples=images_of(rows, column, where), labels=labels)
 
     return _choose_from(data, choose, may_be_folder=True)
 

@@ -74,8 +74,8 @@ class NvidiaDriver:
         except pynvml.NVMLError as error:
             raise Unavailable(f"{NOT_RECORDED}: NVML answers {str(error)!r}.") from error
         self._experiment = experiment
-        self._counted: dict[str, float] = {}
-        self._energy: int | None = None
+        self._throttled_before: dict[str, float] = {}
+        self._millijoules_before: int | None = None
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -87,8 +87,8 @@ class NvidiaDriver:
 
     def begin(self) -> None:
         """Prepares for a block that is about to start."""
-        self._counted = self._throttle_counters()
-        self._energy = self._millijoules()
+        self._throttled_before = self._throttle_counters()
+        self._millijoules_before = self._millijoules()
 
     def end(self) -> dict[str, Any]:
         """The fields of a `device` event: the state of the device now and since `begin`."""
@@ -107,12 +107,12 @@ class NvidiaDriver:
             ),
             "power_watts": _thousandth(self._ask(pynvml.nvmlDeviceGetPowerUsage)),
             "energy_joules": None
-            if energy is None or self._energy is None
-            else (energy - self._energy) / 1000,
+            if energy is None or self._millijoules_before is None
+            else (energy - self._millijoules_before) / 1000,
             "utilization": None if utilization is None else utilization.gpu / 100,
             "throttle_reasons": None if reasons is None else named_reasons(reasons),
             "throttled_seconds": {
-                name: seconds - self._counted.get(name, seconds)
+                name: seconds - self._throttled_before.get(name, seconds)
                 for name, seconds in counted.items()
             }
             or None,

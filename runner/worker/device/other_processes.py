@@ -12,12 +12,12 @@ from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 PROC = Path("/proc")
 WORKER_MODULE = b"breakeven.runner.worker"
 RANK_MODULE = b"breakeven.runner.worker.ranks.rank"
-MODULES = (b"breakeven", b"breakeven.storage", b"breakeven.views.report")
+TOOL_MODULES = (b"breakeven", b"breakeven.storage", b"breakeven.views.report")
 """Modules after `-m` that are pages, supervisors or commands."""
 PAGES = [
     folder / name for folder in (PROJECT_ROOT, PACKAGE) for name in ("serve.py", "dashboard.py")
 ]
-PROGRAMS = tuple(map(os.fsencode, [*PAGES, Path(sys.executable).with_name("breakeven")]))
+TOOL_FILES = tuple(map(os.fsencode, [*PAGES, Path(sys.executable).with_name("breakeven")]))
 """Files that are pages, supervisors or commands."""
 STATE, PARENT, FLAGS = 0, 1, 6
 CPU_TIMES = slice(11, 13)
@@ -105,7 +105,7 @@ def process_name(pid: int) -> str | None:
 
 
 def _is_tool(pid: int, arguments: list[bytes]) -> bool:
-    if any(first == b"-m" and second in MODULES for first, second in pairwise(arguments)):
+    if any(first == b"-m" and second in TOOL_MODULES for first, second in pairwise(arguments)):
         return True
     try:
         folder = os.readlink(os.fsencode(PROC / str(pid) / "cwd"))
@@ -113,7 +113,7 @@ def _is_tool(pid: int, arguments: list[bytes]) -> bool:
         return False
     # The arguments begin with Python, its options and a file.
     return any(
-        os.path.normpath(os.path.join(folder, argument)) in PROGRAMS for argument in arguments
+        os.path.normpath(os.path.join(folder, argument)) in TOOL_FILES for argument in arguments
     )
 
 

@@ -33,7 +33,7 @@ from breakeven.runner.worker.investigation.trial_outcomes import (
     is_alike,
     is_same,
 )
-from breakeven.runner.worker.investigation.trial_process import RemoteBench, Stopped
+from breakeven.runner.worker.investigation.trial_process import Stopped, TrialProcess
 from breakeven.runner.worker.session import open_context
 from breakeven.runner.worker.turn_source import Turns
 
@@ -115,7 +115,7 @@ class Investigation:
         budget = self._context.experiment.time_limit_seconds
         self._until = time.monotonic() + SHARE_OF_BUDGET * budget
         self._is_stopped: Callable[[], bool] = lambda: turns.stop_requested
-        self._bench = RemoteBench(self._context.spec, self._is_stopped, self._until)
+        self._trial_process = TrialProcess(self._context.spec, self._is_stopped, self._until)
         try:
             self._finding.environment = mask(get_pretty_env_info())  # type: ignore[no-untyped-call]
             self._search()
@@ -127,7 +127,7 @@ class Investigation:
             if self._finding.cause == "searching":
                 self._finding.cause = "out of time"
         finally:
-            self._bench.close()
+            self._trial_process.close()
             self._write()
         turns.done(finished=True)
         return True
@@ -175,7 +175,7 @@ class Investigation:
         several micro-batches."""
         for arm in self._reproducing():
             for accumulates in (False, True):
-                self._bench.accumulates = accumulates
+                self._trial_process.accumulates = accumulates
                 count = self._count_graphs(self._arm, self._step)
                 for number in range(count):
                     outcome = self._graph_trial("graphs", arm, self._step, number, count)
@@ -183,7 +183,7 @@ class Investigation:
                         self._search_graph_of_script(number, count, outcome)
                         return
                 # Another process, because CUDA graphs stay in the mode of the first calls.
-                self._bench.close()
+                self._trial_process.close()
         self._finding.program_note = "no graph of the script fails alone"
         if self._wanted.problem == "differs":
             self._search_losses_of_script()
@@ -192,9 +192,9 @@ class Investigation:
     def _search_losses_of_script(self) -> None:
         """Makes the script's training again from its beginning up to the fault, and judges its
         losses, because a fault may need the steps before, or not come back at all."""
-        self._bench.accumulates = False
-        self._bench.close()
-        if self._bench.ask("can_judge_losses", self._step) is not True:  # nor a crash
+        self._trial_process.accumulates = False
+        self._trial_process.close()
+        if self._trial_process.ask("can_judge_losses", self._step) is not True:  # nor a crash
             return
         outcome = self._losses_of_script("reproduction", self._arm)
         if not self._is_wanted(outcome):
@@ -355,7 +355,7 @@ class Investigation:
         self._finding.program_note = "no graph of the step fails alone"
 
     def _count_graphs(self, arm: Arm, step: int) -> int:
-        count = self._bench.ask("num_graphs", arm, step)
+        count = self._trial_process.ask("num_graphs", arm, step)
         if isinstance(count, Outcome) or count == 0:
             self._finding.program_note = "the step's graphs could not be captured"
             self._answer("not reproduced" if self._finding.cause == "searching" else None)
@@ -374,13 +374,13 @@ class Investigation:
             self._try_program(arm, step, number, outcome)
             return
         seconds = SHARE_FOR_MINIFYING * max(0.0, self._until - time.monotonic())
-        size = self._bench.ask("minify", arm, step, number, outcome, seconds)
+        size = self._trial_process.ask("minify", arm, step, number, outcome, seconds)
         if isinstance(size, int):
             self._finding.num_nodes = size
         self._try_program(arm, step, number, outcome)
         if arm.backend == "inductor":
             if outcome.kind == "differs":
-                code = self._bench.ask("generated_code", arm, step, number)
+                code = self._trial_process.ask("generated_code", arm, step, number)
                 self._finding.generated_code = code if isinstance(code, str) else None
             self._switch_off(arm, step, number)
         if arm.backend in BISECTED:
@@ -398,7 +398,7 @@ class Investigation:
                 self._write()
 
     def _bisect(self, arm: Arm, step: int, number: int, outcome: Outcome) -> None:
-        part = self._bench.ask("bisect", arm, step, number, outcome)
+        part = self._trial_process.ask("bisect", arm, step, number, outcome)
         # A part of another stage contradicts the trials, so it is not named.
         if part is None or isinstance(part, Outcome) or part.backend != arm.backend:
             return
@@ -416,7 +416,7 @@ class Investigation:
     def _try_program(self, arm: Arm, step: int, number: int, outcome: Outcome) -> None:
         """Writes the program, and keeps it if it fails by itself, and only under the backend."""
         title = f"The fault of {arm.label}: {outcome.detail}"
-        program = self._bench.ask("program", arm, step, number, outcome, title)
+        program = self._trial_process.ask("program", arm, step, number, outcome, title)
         if not isinstance(program, Program):
             self._finding.program_note = "a module of the graph cannot be written as text"
             return
@@ -451,7 +451,7 @@ class Investigation:
 
     def _repeat(self, stage: str, arm: Arm) -> Outcome:
         """The outcome of the run itself under an arm, in a process with all of the memory."""
-        self._bench.close()
+        self._trial_process.close()
         backend = None if arm.role == "baseline" else arm.text
         return self._trial(stage, _name(arm), "repeat", backend, self._reach)
 
@@ -463,7 +463,7 @@ class Investigation:
 
     def _trial(self, stage: str, what: str, name: str, *arguments: Any) -> Outcome:
         has_fault = self._has_fault if what != _name(BASELINE) else lambda outcome: True
-        ask = lambda: self._bench.ask(name, *arguments)  # noqa: E731
+        ask = lambda: self._trial_process.ask(name, *arguments)  # noqa: E731
         return self._trials.made(stage, what, ask, has_fault=has_fault)
 
     def _answer(self, cause: str | None = None) -> None:

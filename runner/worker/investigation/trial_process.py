@@ -50,7 +50,7 @@ class Stopped(Exception):
     """Ends an investigation that was stopped, or has no time left."""
 
 
-class Bench:
+class TrialServer:
     """The trials of one experiment; lives in a process of its own."""
 
     def __init__(self, spec: RunSpec, *, accumulates: bool = False) -> None:
@@ -183,8 +183,8 @@ class Bench:
 
 
 def strict_tolerance(experiment: ExperimentSpec, device: Device) -> float:
-    """The tolerance of the scenario `accuracy`, but in single precision the one for models that are
-    held closely: a fault of 1 % is one, and what rounding does is known from double precision."""
+    """The tolerance of the scenario `accuracy`, but in single precision the stricter one
+    of some suites: a fault of 1 % is one, and what rounding does is known from double precision."""
     part: Part = "inference" if experiment.is_inference else "training"
     usual = tensor_tolerance(experiment, part, device)
     is_half = experiment.training.precision in ("bf16", "fp16")
@@ -193,34 +193,34 @@ def strict_tolerance(experiment: ExperimentSpec, device: Device) -> float:
 
 def serve(connection: Connection, spec: RunSpec, accumulates: bool) -> None:
     """Answers requests, each the name of a method with its arguments, until the pipe ends."""
-    bench: Bench | None = None
+    server: TrialServer | None = None
     while True:
         try:
             name, arguments = connection.recv()
         except EOFError:
             return
         try:
-            bench = bench or Bench(spec, accumulates=accumulates)
-            answer = getattr(bench, name)(*arguments)
+            server = server or TrialServer(spec, accumulates=accumulates)
+            answer = getattr(server, name)(*arguments)
         except Exception as error:  # The other end raises it; not every exception can travel.
             traceback.print_exc()
             answer = RunnerError(f"{type(error).__name__}: {error}")
         connection.send(answer)
 
 
-class RemoteBench:
+class TrialProcess:
     """The other end: starts the process again after a crash."""
 
     def __init__(self, spec: RunSpec, is_stopped: Callable[[], bool], until: float) -> None:
         """`until`: time of `time.monotonic` at which an investigation has to end."""
         self._spec, self._is_stopped, self._until = spec, is_stopped, until
         self.accumulates = False
-        """As in `Bench`, for processes that start from now on."""
+        """As in `TrialServer`, for processes that start from now on."""
         self._process: Any = None
         self._pipe: Connection | None = None
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """The answer of a method of `Bench`; the outcome `crashes` if the process died.
+        """The answer of a method of `TrialServer`; the outcome `crashes` if the process died.
 
         Raises `Stopped`, and the exception of a trial that could not be made.
         """

@@ -127,15 +127,15 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
         end_abandoned(lambda: log.flush(durable=True))
 
     # First, to notice the supervisor's death from the beginning.
-    source = None
+    taker = None
     if lifeline.turn_fds:
         read_fd, write_fd = lifeline.turn_fds
-        source = TurnTaker(read_fd, write_fd, abandoned)
+        taker = TurnTaker(read_fd, write_fd, abandoned)
     spec = placed(spec_in_use(run), os.environ)
     with loading():
         work = function_of(spec.experiment.entry)
     device, group = _device_and_group(spec, lifeline)
-    turns = SharedTurns(group, source, termination, log)
+    turns = SharedTurns(group, taker, termination, log)
     finished = work(run, spec, log, turns, device, group)
     group.close()
     return finished

@@ -28,7 +28,7 @@ from breakeven.runner.worker.turn_source import Turns
 TURNS_OF_A_DEVICE = 3
 """Largest number of profiled turns on an asynchronous device: their differences show the
 uncertainty of the device's time. On the CPU the clock gives this time, and one turn suffices."""
-AGREE = 0.005
+AGREEING_DIFFERENCE = 0.005
 """Relative difference of the device's time up to which two turns need no third."""
 BUDGET_SECONDS = 3.0
 """Seconds that a run's profiles may take in any case."""
@@ -42,7 +42,7 @@ PyTorch's Dynamo harness measures latency."""
 TRACE = "profile/trace.json.gz"
 """Trace of the last turn, in the run's artifacts."""
 
-StepOf = Callable[[int], None]
+MakeStep = Callable[[int], None]
 """Makes a step; the argument is its number in its turn."""
 
 
@@ -57,7 +57,7 @@ def needs_turn(costs: Sequence[float], busy: Sequence[float], budget: float) -> 
     budget until two agree."""
     if not costs:
         return True
-    agree = len(busy) > 1 and max(busy) - min(busy) <= AGREE * max(busy)
+    agree = len(busy) > 1 and max(busy) - min(busy) <= AGREEING_DIFFERENCE * max(busy)
     return not agree and sum(costs) + max(costs) <= budget
 
 
@@ -82,9 +82,9 @@ class StepProfiler:
             self._file = self._file.with_name(f"trace-rank-{self._group.rank}.json.gz")
         self._root = context.run.path
         self._observer = observer
-        self._uncompiled: Callable[[], StepOf] | None = None
+        self._uncompiled: Callable[[], MakeStep] | None = None
 
-    def alternate_with(self, uncompiled: Callable[[], StepOf]) -> None:
+    def alternate_with(self, uncompiled: Callable[[], MakeStep]) -> None:
         """Makes a step without a compiler before each waited step, as PyTorch's harness does: the
         contents that it leaves in the device's caches cost the next step time. `uncompiled`
         prepares such steps. If it fails, for example for lack of device memory, no step is waited
@@ -113,7 +113,7 @@ class StepProfiler:
         budget = budget_seconds(time.monotonic() - self._since, self._num_runs)
         return self._group.share(needs_turn(self._costs, self._busy, budget))
 
-    def take_turns(self, turns: Turns, step: StepOf) -> bool:
+    def take_turns(self, turns: Turns, step: MakeStep) -> bool:
         """Profiles in the next turns; `step` gets its number. Returns whether the run holds a turn
         in the end; it does not if it was stopped."""
         for _ in range(self.num_turns):
@@ -126,7 +126,7 @@ class StepProfiler:
             self._profile(turn.round, step)
         return True
 
-    def _profile(self, round_number: int, step: StepOf) -> None:
+    def _profile(self, round_number: int, step: MakeStep) -> None:
         """Profiles a turn. An error here is recorded, but does not fail the run, since all
         measurements are recorded already."""
         since = time.perf_counter()

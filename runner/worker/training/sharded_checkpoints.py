@@ -35,7 +35,7 @@ from breakeven.runner.files import UNFINISHED
 from breakeven.runner.worker.context import RankGroup, on_rank_0
 
 REST = "rest.pt"
-PART = re.compile(r"[\w.-]+\.distcp")
+TENSOR_FILE = re.compile(r"[\w.-]+\.distcp")
 """Name of a file with tensors, as opposed to the index."""
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 METADATA = "torch.distributed.checkpoint.metadata"
@@ -111,8 +111,8 @@ def load_sharded(
         raise WorkloadError(f"{folder} cannot be read as a checkpoint: {causes}") from error
     except (OSError, pickle.UnpicklingError, RuntimeError) as error:
         raise WorkloadError(f"{folder} cannot be read as a checkpoint: {error}") from error
-    set_model_state_dict(model, _under(tensors, "model."))
-    state = {**_under(tensors, "optimizer."), **rest["optimizer_values"]}
+    set_model_state_dict(model, _with_prefix(tensors, "model."))
+    state = {**_with_prefix(tensors, "optimizer."), **rest["optimizer_values"]}
     set_optimizer_state_dict(model, optimizers, state, options=FLAT)
     return rest
 
@@ -154,7 +154,7 @@ def _taken_apart(
     return tensors, {n: value for n, value in state.items() if not isinstance(value, Tensor)}
 
 
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
     return {n.removeprefix(prefix): tensor for n, tensor in tensors.items() if n.startswith(prefix)}
 
 
@@ -179,7 +179,9 @@ def _require_tensors(metadata: Metadata) -> None:
         if not isinstance(entry, TensorStorageMetadata):
             raise pickle.UnpicklingError(f"{name!r} in its index is no tensor")
     for place in (metadata.storage_data or {}).values():
-        if not isinstance(place, _StorageInfo) or not PART.fullmatch(str(place.relative_path)):
+        if not isinstance(place, _StorageInfo) or not TENSOR_FILE.fullmatch(
+            str(place.relative_path)
+        ):
             raise pickle.UnpicklingError("its index names a file that is no part of it")
 
 

@@ -49,7 +49,7 @@ from breakeven.runner.worker.training.checkpoints import (
     latest_checkpoint,
 )
 from breakeven.runner.worker.training.evaluation import Predictions, evaluate
-from breakeven.runner.worker.training.profiler import StepOf, StepProfiler
+from breakeven.runner.worker.training.profiler import MakeStep, StepProfiler
 from breakeven.runner.worker.training.step_rows import BlockRecorder, Steps
 from breakeven.runner.worker.turn_source import Turns
 from breakeven.runner.worker.user_code import load_object
@@ -341,7 +341,7 @@ class Trainer:
         batches = self._epoch_batches(self._state.epoch)
         return batches.window(number % max(1, self._experiment.num_full_steps))
 
-    def _uncompiled_steps(self) -> StepOf:
+    def _uncompiled_steps(self) -> MakeStep:
         """Returns steps without a compiler that train a copy of the model."""
         step = uncompiled_copy(
             self._state.model, self._objective, self._experiment, self._device.torch_device

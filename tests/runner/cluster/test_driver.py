@@ -14,7 +14,7 @@ import pytest
 from breakeven.runner import notifications
 from breakeven.runner.cluster import driver
 from breakeven.runner.cluster.driver import JobLost, drive
-from breakeven.runner.cluster.host import Delivery, HomeFile, Host, NodeFacts, Part, facts
+from breakeven.runner.cluster.host import Delivery, HomeFile, Host, NodeFacts, Part, node_facts
 from breakeven.runner.experiments import queue_order
 from breakeven.runner.experiments.queue import cancel, experiments, find_experiment, submit
 from breakeven.runner.machine.placement import Place
@@ -69,7 +69,7 @@ class LocalEngine:
 
     def nodes(self) -> dict[str, NodeFacts]:
         self.num_looks += 1
-        own = facts()
+        own = node_facts()
         other = replace(own, versions=self.versions) if self.versions else own
         return dict.fromkeys(self.names, other)
 

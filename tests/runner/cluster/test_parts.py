@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.runner.cluster.host import HomeFile, Part, missing, sizes_at_home, store
+from breakeven.runner.cluster.host import HomeFile, Part, missing_parts, sizes_at_home, store_part
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.protocol.run_dir import RunDir
 
@@ -23,9 +23,9 @@ def folders(parent: Path) -> tuple[RunDir, RunDir]:
 
 def bring(there: RunDir, home: RunDir, known: dict[str, HomeFile], most: int) -> list[str]:
     """One delivery; the paths that came."""
-    parts = list(missing(there, known, most))
+    parts = list(missing_parts(there, known, most))
     for part in parts:
-        store(home, part, known)
+        store_part(home, part, known)
     return [part.path for part in parts]
 
 
@@ -139,7 +139,7 @@ def test_a_part_that_leads_out_of_the_folder_or_belongs_to_home_is_refused(
     _, home = folders(tmp_path)
     part = Part(run_id="e.baseline", path=path, offset=0, data=b"x", is_end=True)
     with pytest.raises(InvalidRunFolder):
-        store(home, part, {})
+        store_part(home, part, {})
     assert not list(home.path.iterdir())
 
 

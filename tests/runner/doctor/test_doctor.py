@@ -18,7 +18,7 @@ from breakeven.runner import notifications
 from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.doctor import write_bundle
 from breakeven.runner.doctor import data_folder_checks, machine_checks, process_checks
-from breakeven.runner.doctor.examination import look
+from breakeven.runner.doctor.examination import quick_findings
 from breakeven.runner.doctor.health_finding import Finding, Health, worst
 from breakeven.runner.doctor.process_checks import check_supervisor
 from breakeven.runner.experiments.queue import submit
@@ -277,7 +277,7 @@ def test_a_check_that_fails_itself_is_reported_and_hides_no_other(
 ) -> None:
     data_dir.path.mkdir(parents=True)
     monkeypatch.setattr(data_folder_checks, "check_settings", lambda folder: 1 / 0)
-    by_subject = {finding.subject: finding for finding in look(data_dir)}
+    by_subject = {finding.subject: finding for finding in quick_findings(data_dir)}
     assert "Data folder" in by_subject and "Supervisor" in by_subject
     assert by_subject["Disk"].health is Health.UNKNOWN or "ZeroDivisionError" in str(by_subject)
 

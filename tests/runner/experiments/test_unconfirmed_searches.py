@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.experiments.added_rounds import instead
-from breakeven.runner.experiments.unconfirmed_searches import too_short
+from breakeven.runner.experiments.added_rounds import instead_of_rounds
+from breakeven.runner.experiments.unconfirmed_searches import why_too_short
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 from tests.helpers.journals import Recording
@@ -41,25 +41,25 @@ def baseline(folder: Path, spec: ExperimentSpec, text: str) -> Recording:
 def test_the_option_of_the_script_itself_is_named(tmp_path: Path, text: str, how: str) -> None:
     run = baseline(tmp_path, SEARCH, text)
     run.end()
-    sentence = too_short(SEARCH, run.run)
+    sentence = why_too_short(SEARCH, run.run)
     assert how in sentence and "log" not in sentence and "warmup" not in sentence
-    assert instead(SEARCH, run.run) == sentence, "and nothing of a larger budget"
+    assert instead_of_rounds(SEARCH, run.run) == sentence, "and nothing of a larger budget"
 
 
 def test_the_limit_of_a_script_is_named_before_its_options(tmp_path: Path) -> None:
     spec = replace(SEARCH, script=ScriptSpec(steps=50))
     run = baseline(tmp_path, spec, "'--steps'")
     run.end()
-    assert "its limit is 50 steps: --set script.steps=N" in too_short(spec, run.run)
+    assert "its limit is 50 steps: --set script.steps=N" in why_too_short(spec, run.run)
 
 
 def test_a_search_that_ended_by_itself_was_not_too_short(tmp_path: Path) -> None:
     run = baseline(tmp_path, SEARCH, "'--steps'")
     run.stop("its time is over")
     run.end()
-    assert too_short(SEARCH, run.run) == ""
-    assert instead(SEARCH, run.run) == "Run it again with a larger budget instead"
+    assert why_too_short(SEARCH, run.run) == ""
+    assert instead_of_rounds(SEARCH, run.run) == "Run it again with a larger budget instead"
     # Nor was a comparison, which needs no further steps than the script makes.
     run = baseline(tmp_path / "other", WORK, "'--steps'")
     run.end()
-    assert too_short(WORK, run.run) == ""
+    assert why_too_short(WORK, run.run) == ""

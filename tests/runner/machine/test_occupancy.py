@@ -5,14 +5,14 @@ import pytest
 from breakeven.runner.errors import ProbeFailed
 from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.machine import capabilities, occupancy
-from breakeven.runner.machine.capabilities import Sight, read_capabilities
+from breakeven.runner.machine.capabilities import VisibleHardware, read_capabilities
 from breakeven.runner.machine.occupancy import learn_devices, waiting_words
 from breakeven.runner.machine.placement import ResourceRequest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
-ONE_GPU: Sight = ("gpu proc/driver/nvidia/gpus/0000:01:00.0",)
+ONE_GPU: VisibleHardware = ("gpu proc/driver/nvidia/gpus/0000:01:00.0",)
 FOR_CPU = ResourceRequest(key="1", devices=("cpu",))
 FOR_GPU = ResourceRequest(key="2", devices=("cuda:0",))
 
@@ -22,7 +22,7 @@ class Torch:
 
     def __init__(self) -> None:
         self.num_asked = 0
-        self.sight: Sight = ()
+        self.sight: VisibleHardware = ()
         self.answers = True
 
     def probe(self, data_dir: DataDir) -> None:
@@ -31,7 +31,7 @@ class Torch:
             raise ProbeFailed("no")
         keep(data_dir, replace(WITH_GPU, seen=self.sight))
 
-    def see(self) -> Sight:
+    def see(self) -> VisibleHardware:
         return self.sight
 
 

@@ -19,7 +19,7 @@ from breakeven.runner.machine.placement import (
 LAPTOP = Machine(cpus=frozenset(range(4)))
 TWO_GPUS = Machine(
     cpus=frozenset(range(8)),
-    shares={"cuda:0": frozenset(range(4)), "cuda:1": frozenset(range(4, 8))},
+    cpus_by_device={"cuda:0": frozenset(range(4)), "cuda:1": frozenset(range(4, 8))},
 )
 
 
@@ -113,7 +113,7 @@ def test_on_several_machines_each_goes_where_least_is_and_what_waits_keeps_all_o
 
 MACHINE = Machine(
     cpus=frozenset(range(8)),
-    shares={f"cuda:{gpu}": frozenset({2 * gpu, 2 * gpu + 1}) for gpu in range(3)},
+    cpus_by_device={f"cuda:{gpu}": frozenset({2 * gpu, 2 * gpu + 1}) for gpu in range(3)},
 )
 DEVICES = st.sampled_from(
     [

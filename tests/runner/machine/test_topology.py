@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.machine.cpus import cores, numa_nodes, shares
+from breakeven.runner.machine.cpus import cores, cpus_by_device, numa_nodes
 from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 
@@ -41,13 +41,13 @@ def test_threads_of_one_core_stay_together_and_devices_get_cores_of_their_node(
     assert groups == [{0, 4}, {1, 5}, {2, 6}, {3, 7}]
     nodes = numa_nodes(folder)
     assert nodes == {0: {0, 1, 4, 5}, 1: {2, 3, 6, 7}}
-    assert shares({"cuda:0": 1, "cuda:1": 0}, groups, nodes) == {
+    assert cpus_by_device({"cuda:0": 1, "cuda:1": 0}, groups, nodes) == {
         "cuda:0": {2, 3, 6, 7},
         "cuda:1": {0, 1, 4, 5},
     }
-    both_at_one = shares({"cuda:0": 0, "cuda:1": 0}, groups, nodes)
+    both_at_one = cpus_by_device({"cuda:0": 0, "cuda:1": 0}, groups, nodes)
     assert both_at_one == {"cuda:0": {0, 4}, "cuda:1": {1, 5}}
-    unknown = shares({"cuda:0": None, "cuda:1": 0}, groups, nodes)
+    unknown = cpus_by_device({"cuda:0": None, "cuda:1": 0}, groups, nodes)
     assert unknown == {"cuda:0": {0, 1, 4, 5}, "cuda:1": {2, 3, 6, 7}}
 
 
@@ -59,6 +59,6 @@ def test_only_cpus_that_may_be_used_are_given_away(tmp_path: Path) -> None:
 
 def test_a_device_alone_or_among_too_few_cores_has_all_cpus() -> None:
     every = [frozenset({0}), frozenset({1})]
-    assert shares({"cuda:0": None}, every, {}) == {"cuda:0": {0, 1}}
+    assert cpus_by_device({"cuda:0": None}, every, {}) == {"cuda:0": {0, 1}}
     three: dict[str, int | None] = dict.fromkeys(("cuda:0", "cuda:1", "cuda:2"))
-    assert shares(three, every, {}) == {name: {0, 1} for name in three}
+    assert cpus_by_device(three, every, {}) == {name: {0, 1} for name in three}

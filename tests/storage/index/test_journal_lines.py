@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.protocol.events import ANY_JSON, BOOLEANS, Order, read_event, read_events
+from breakeven.runner.protocol.events import (
+    ANY_JSON,
+    BOOLEANS,
+    JournalPosition,
+    read_event,
+    read_events,
+)
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
 from breakeven.storage.index.ingest import SCHEMA
@@ -34,11 +40,11 @@ def test_lines_are_found_by_their_kind_as_the_runner_writes_them(tmp_path: Path)
         log.append(kind, step=1)
     log.close()
     first, second, third = (tmp_path / "events.jsonl").read_bytes().splitlines()
-    order = Order()
-    lines = texts(counting_lines(b"\n".join([first, second, third, b""]), order))
+    position = JournalPosition()
+    lines = texts(counting_lines(b"\n".join([first, second, third, b""]), position))
     assert lines == {"step": [first, third], "block": [second]}
-    assert (order.last, order.num_left_out, order.num_missing) == (2, 0, 0)
-    assert counting_lines(b"", order) == {}
+    assert (position.last, position.num_left_out, position.num_missing) == (2, 0, 0)
+    assert counting_lines(b"", position) == {}
 
 
 STEP = b'{"v":1,"seq":%d,"kind":"step","step":1}'
@@ -58,10 +64,10 @@ NO_EVENTS = (
 
 @pytest.mark.parametrize("line", NO_EVENTS)
 def test_a_line_that_is_no_event_neither_counts_nor_hides_its_neighbours(line: bytes) -> None:
-    order = Order()
-    lines = texts(counting_lines(b"\n".join([line, STEP % 0, line, STEP % 1, line, b""]), order))
+    position = JournalPosition()
+    lines = texts(counting_lines(b"\n".join([line, STEP % 0, line, STEP % 1, line, b""]), position))
     assert lines == {"step": [STEP % 0, STEP % 1]}
-    assert (order.last, order.num_left_out, order.num_missing) == (1, 0, 0)
+    assert (position.last, position.num_left_out, position.num_missing) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +185,7 @@ def test_words_in_texts_are_no_booleans_and_steps_stay_byte_for_byte(data_dir: D
     run.log.append("error", message='he said:true, [false and "compiled":false', out_of_memory=True)
     run.log.close()
     lines = run.run.events_file.read_bytes()
-    by_kind = texts(counting_lines(lines, Order()))
+    by_kind = texts(counting_lines(lines, JournalPosition()))
     kept = [line for of_kind in by_kind.values() for line in of_kind]
     assert {json.dumps(json.loads(line)) for line in kept} == {
         json.dumps(json.loads(line)) for line in lines.splitlines()
@@ -245,12 +251,12 @@ def of_rows(seq: int) -> list[bytes]:
     ]
 
 
-def read_one_by_one(journal: bytes, order: Order) -> dict[str, list[Any]]:
+def read_one_by_one(journal: bytes, position: JournalPosition) -> dict[str, list[Any]]:
     """The events that count, each read by Python and by itself."""
     events: dict[str, list[Any]] = {}
     for line in journal.split(b"\n"):
         event = read_event(line)
-        if event is not None and order.takes(event):
+        if event is not None and position.takes(event):
             events.setdefault(event["kind"], []).append(event)
     return events
 
@@ -267,11 +273,11 @@ def test_a_journal_is_read_as_if_line_by_line() -> None:
             place = chance.randrange(length)
             lines[place:place] = lines[: chance.randrange(length + 1)]
         journal = b"\n".join(lines) + chance.choice((b"", b"\n"))
-        begins = Order(*chance.choice(((), (5, 2, 1))))
-        order, oracle = (Order(*vars(begins).values()) for _ in range(2))
-        counted = texts(counting_lines(journal, order))
+        begins = JournalPosition(*chance.choice(((), (5, 2, 1))))
+        position, oracle = (JournalPosition(*vars(begins).values()) for _ in range(2))
+        counted = texts(counting_lines(journal, position))
         expected = read_one_by_one(journal, oracle)
-        assert order == oracle
+        assert position == oracle
         events = {
             kind: [*map(read_event, texts_of_kind)] for kind, texts_of_kind in counted.items()
         }

@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.worker.data.images import MAX_PIXELS, images
+from breakeven.runner.worker.data.images import MAX_PIXELS, images_of
 
 pytestmark = pytest.mark.heavy
 
@@ -27,7 +27,7 @@ def table(*cells: Mapping[str, Any]) -> Any:
     rows = datasets.Dataset.from_dict(
         {"image": list(cells)}, features=datasets.Features({"image": datasets.Image(decode=False)})
     )
-    return images(rows, "image", "a table")
+    return images_of(rows, "image", "a table")
 
 
 def test_pictures_are_those_that_were_packed_in_their_order_whole_and_in_parts(
