@@ -10,7 +10,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, chosen
 from breakeven.views.access import permissions
 from breakeven.views.library import overviews, selected, sides, suites, table
-from breakeven.views.library.overviews import watch
+from breakeven.views.library.overviews import compute_meanwhile
 from breakeven.views.parts import exchange
 from breakeven.views.parts.actions import quick_race, quick_race_button
 from breakeven.views.parts.downloads import table_downloads
@@ -82,7 +82,7 @@ def show_experiments(store: Store, frame: pd.DataFrame, wanted: Filter, columns:
     with actions:
         selected.show(store, picked)
     selected.show_notes(picked)
-    watch(store, frame, list(matching["experiment_id"].dropna()))
+    compute_meanwhile(store, frame, list(matching["experiment_id"].dropna()))
 
 
 def show_nothing(store: Store, frame: pd.DataFrame) -> None:

@@ -409,19 +409,22 @@ def test_the_outlook_has_a_place_for_the_time_left_from_the_start_and_says_who_l
         }
     )
     unknown = "20 s; time left: known after the first round"
-    said = words.outlook(runs, "20 s", None)
+    said = words.elapsed_and_remaining(runs, "20 s", None)
     assert said == f"{unknown}; torch, model and data are loading"
     runs["phase"] = ["waiting", "training"]
-    assert words.outlook(runs, "20 s", None) == unknown
+    assert words.elapsed_and_remaining(runs, "20 s", None) == unknown
     runs["compiling_since"] = [pd.NaT, now]
     compiling = "; eager is compiling, the others wait meanwhile"
-    assert words.outlook(runs, "20 s", None) == unknown + compiling
-    left = without_links(words.outlook(runs, "20 s", 90.0))
+    assert words.elapsed_and_remaining(runs, "20 s", None) == unknown + compiling
+    left = without_links(words.elapsed_and_remaining(runs, "20 s", 90.0))
     assert left == f"20 s; about 1 min 30 s left{compiling}"
     runs = runs.assign(compiling_since=pd.NaT, steps_done=[10, 0], phase=["waiting", "preparing"])
-    said = words.outlook(runs, "20 s", None)
+    said = words.elapsed_and_remaining(runs, "20 s", None)
     assert said.endswith("; eager: torch, model and data are loading")
-    assert words.outlook(runs.assign(phase="waiting"), "20 s", 0.4) == "20 s; almost done"
+    assert (
+        words.elapsed_and_remaining(runs.assign(phase="waiting"), "20 s", 0.4)
+        == "20 s; almost done"
+    )
 
 
 def test_the_bar_goes_by_time_never_back_and_is_not_full_while_work_remains(

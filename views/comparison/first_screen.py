@@ -79,7 +79,7 @@ def add_rounds_button(store: Store, experiment: pd.Series, comparison: Compariso
     a_round = seconds_of_a_round(store, comparison, labels)
     defaults = AddedRounds()
     with st.popover("Add rounds", icon=":material/more_time:"):
-        st.markdown(outlook(store, comparison, labels, a_round))
+        st.markdown(more_rounds_text(store, comparison, labels, a_round))
         processes = st.number_input(
             "Processes of each run", 1, MAX_REPEATS, defaults.processes, key="added-processes"
         )
@@ -119,7 +119,9 @@ def seconds_of_a_round(store: Store, comparison: Comparison, labels: list[str]) 
     return float(blocks.groupby("label", observed=True)["seconds"].median().sum())
 
 
-def outlook(store: Store, comparison: Comparison, labels: list[str], a_round: float) -> Markdown:
+def more_rounds_text(
+    store: Store, comparison: Comparison, labels: list[str], a_round: float
+) -> Markdown:
     """The runs that are timed again, the reason, and the time to start them."""
     phases, _ = elapsed(store, comparison.experiment_id)
     again = words.duration(phases.get("loading", 0.0) + phases.get("compiling", 0.0))

@@ -296,7 +296,7 @@ def _show_active(store: Store, experiment_id: str, has_verdict: bool) -> None:
         st.progress(0.0, text="waiting in the queue")
     else:
         so_far = words.spent(done.elapsed, done.phases, " so far")
-        st.progress(done.share, text=words.outlook(runs, so_far, done.left))
+        st.progress(done.share, text=words.elapsed_and_remaining(runs, so_far, done.left))
     _show_ending(queries.experiment_spec(store, experiment_id))
 
 

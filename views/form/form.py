@@ -218,7 +218,7 @@ def ask_columns(
     for column, paths in zip(st.columns(len(columns)), columns, strict=True):
         with column:
             for path in paths:
-                offer, unless = offers.get(path, Offer()), pointless(path, fields, task)
+                offer, unless = offers.get(path, Offer()), why_without_effect(path, fields, task)
                 note = NO_TEST if offer.choices == WITHOUT_TEST else ""
                 given = fields.ask(
                     path,
@@ -232,7 +232,7 @@ def ask_columns(
                     st.caption(f":material/hourglass_top: {COSTS[path]}")
 
 
-def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
+def why_without_effect(path: str, fields: Fields, task: Task | None) -> Markdown:
     """Why a field would have no effect, given the fields before it; empty if it has one."""
     given = fields.given
     match path:

@@ -13,7 +13,7 @@ from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
-from breakeven.views.library.overviews import watch
+from breakeven.views.library.overviews import compute_meanwhile
 from breakeven.views.shared.resources import capabilities, data_dir
 
 ANY = "cuda"
@@ -40,7 +40,7 @@ def show(store: Store) -> None:
     else:
         shown = rows if rows["waits"].any() else rows.drop(columns="waits")
         st.dataframe(shown, hide_index=True, key="devices", column_config=dict(COLUMNS))
-    watch(store, frame, list(frame["experiment_id"].dropna()))
+    compute_meanwhile(store, frame, list(frame["experiment_id"].dropna()))
 
 
 def names_by_device(frame: pd.DataFrame) -> tuple[NamesByDevice, NamesByDevice]:

@@ -39,7 +39,7 @@ LOOK_SECONDS = 0.5
 LOOK_SECONDS_WHILE_RUNNING = 3.0
 """Longer, because each computation disturbs a run that this machine times."""
 IS_DUE = "experiments look is due"
-"""Key in the session state: whether the next run of `look` is by its timer, not by the page."""
+"""Key in the session state: whether the timer, not the page, runs `_compute_some` next."""
 
 
 def tell_pending(matching: pd.DataFrame) -> int:
@@ -54,7 +54,7 @@ def tell_pending(matching: pd.DataFrame) -> int:
     return pending
 
 
-def watch(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
+def compute_meanwhile(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
     """Computes missing numbers in small steps, and redraws the page after a change."""
     unknown = not frame["known"].astype(bool).all()
     unmeasured = (frame["total_bytes"].isna() & frame["experiment_id"].notna()).any()
@@ -62,10 +62,10 @@ def watch(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
     if unknown or unmeasured or active:
         st.session_state[IS_DUE] = False
         every = LOOK_SECONDS_WHILE_RUNNING if active else LOOK_SECONDS
-        st.fragment(look, run_every=every)(store, frame, listed)
+        st.fragment(_compute_some, run_every=every)(store, frame, listed)
 
 
-def look(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
+def _compute_some(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
     """Computes the listed experiments first."""
     is_due, st.session_state[IS_DUE] = st.session_state.get(IS_DUE), True
     if not is_due:
@@ -98,7 +98,7 @@ def link_to(experiment_id: str | None) -> str | None:
     return experiment_id and f"./experiment?experiment={experiment_id}"
 
 
-SHOWN = 8
+MAX_NAMED_VALUES = 8
 """Values that a sentence names."""
 
 
@@ -123,7 +123,7 @@ def show_as_matrix(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
             "No finished experiment matches. Remove a word or a filter.",
             icon=":material/search_off:",
         )
-    watch(store, frame, list(matching["experiment_id"].dropna()))
+    compute_meanwhile(store, frame, list(matching["experiment_id"].dropna()))
 
 
 def show_matrix(backend_matrix: BackendMatrix) -> None:
@@ -158,7 +158,7 @@ def mixed_text(backend_matrix: BackendMatrix) -> Markdown:
     columns' effect."""
     parts = []
     for name, values in backend_matrix.mixed.items():
-        shown = inert(first_few(values, SHOWN))
+        shown = inert(first_few(values, MAX_NAMED_VALUES))
         parts.append(f"{table.facet_title(name).lower()} ({shown})")
     return (
         f":material/info: These experiments also differ in {'; '.join(parts)}. Filter to one "
@@ -216,7 +216,7 @@ def show_as_trends(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
             "No finished experiment has this number. Remove a word or a filter.",
             icon=":material/search_off:",
         )
-    watch(store, frame, list(matching["experiment_id"].dropna()))
+    compute_meanwhile(store, frame, list(matching["experiment_id"].dropna()))
 
 
 def show_trends(all_series: Sequence[Series], pending: int) -> None:

@@ -140,20 +140,20 @@ def _show_actions(store: Store, rows: pd.DataFrame) -> None:
 
 
 def _show_archive(store: Store, own: pd.DataFrame) -> None:
-    away = bool(own["archived"].all())
+    are_archived = bool(own["archived"].all())
     if st.button(
-        "Unarchive" if away else "Archive",
+        "Unarchive" if are_archived else "Archive",
         key="archive",
-        icon=":material/unarchive:" if away else ":material/archive:",
+        icon=":material/unarchive:" if are_archived else ":material/archive:",
         help="Lists leave out archived experiments; nothing is lost.",
     ):
-        done = "unarchived" if away else "archived"
+        done = "unarchived" if are_archived else "archived"
         _act(
             store,
             tuple(own["experiment_id"]),
             done,
-            partial(_archive, archived=not away),
-            partial(_archive, archived=away),
+            partial(_archive, archived=not are_archived),
+            partial(_archive, archived=are_archived),
         )
 
 

@@ -33,7 +33,7 @@ from breakeven.views.parts.pictures import (
     FORMATS,
     SIZES,
     THEMES,
-    USUAL,
+    USUAL_STYLE,
     Origin,
     Style,
     files_of,
@@ -67,7 +67,7 @@ _loading = st.components.v2.component(
 
 
 @cache
-def _address() -> str:
+def _plotly_address() -> str:
     """The relative address of plotly.js, with the version, so that browsers may cache it
     permanently. It needs no internet access: the files of a declared component are served, although
     this one is never shown."""
@@ -77,7 +77,7 @@ def _address() -> str:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFigure:
     """A figure as JSON, with the place that the page keeps for it until it is drawn."""
 
     figure: str
@@ -87,7 +87,9 @@ class Written:
     """Whether it is lower on a low screen (`roomFor` in moving.js)."""
 
 
-def moving_chart(figure: Written, key: str, config: dict[str, Any], alt: str, group: str) -> None:
+def moving_chart(
+    figure: WrittenFigure, key: str, config: dict[str, Any], alt: str, group: str
+) -> None:
     """Shows the figure, from `Card.written`, in place of the earlier one with the same key. Charts
     of a group with the same x-axis zoom together."""
     _chart(
@@ -98,7 +100,7 @@ def moving_chart(figure: Written, key: str, config: dict[str, Any], alt: str, gr
             "config": config,
             "alt": alt,
             "group": group,
-            "plotly": _address(),
+            "plotly": _plotly_address(),
         },
     )
 
@@ -144,7 +146,7 @@ class Card:
         """The figure of that name."""
         return self.figures[name]()
 
-    def written(self, name: str, group: str, *, has_legend: bool = True) -> Written:
+    def written(self, name: str, group: str, *, has_legend: bool = True) -> WrittenFigure:
         """The named figure for `moving_chart`, computed once. It contains no HTML but our
         own, and keeps zoom and hidden lines as long as figure and `group` stay the same."""
         key = (name, group)
@@ -157,7 +159,7 @@ class Card:
                 layout["showlegend"], layout["height"] = False, height - margin["t"] + TOP_MARGIN
                 margin["t"] = TOP_MARGIN
             layout["uirevision"] = f"{group} {self.name} {name}"
-            self._written[key] = Written(
+            self._written[key] = WrittenFigure(
                 inert_json(figure),
                 layout.get("height", USUAL_HEIGHT),
                 is_low=layout.get("showlegend") is False and bool(layout.get("meta", {}).get("x")),
@@ -165,7 +167,7 @@ class Card:
         return self._written[key]
 
     @cached_property
-    def _written(self) -> dict[tuple[str, str], Written]:
+    def _written(self) -> dict[tuple[str, str], WrittenFigure]:
         return {}
 
     @property
@@ -210,7 +212,7 @@ def show_card(card: Card, *, has_legend: bool = True) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(f"**{card.title}**", help=card.explanation, width="stretch")
             figures = card.figures
-            chosen = "" if "" in figures else _choice(list(figures), card.name)
+            chosen = "" if "" in figures else _ask_figure(list(figures), card.name)
             with st.container(horizontal=True, width="content", gap="xsmall"):
                 _chart_downloads(card, chosen)
         name = card.name
@@ -278,7 +280,7 @@ MOST_BUTTONS = 6
 """Most figures of a card that are buttons in a row; more are a list."""
 
 
-def _choice(options: list[str], name: str) -> str:
+def _ask_figure(options: list[str], name: str) -> str:
     last, remember = remembered(name, options[0])
     if st.session_state.get(name, options[0]) not in options:  # another experiment's
         del st.session_state[name]
@@ -309,7 +311,7 @@ def _chart_downloads(card: Card, chosen: str) -> None:
     table_downloads(card.data, card.name)
     download("HTML", page, f"{card.name}.html", "text/html")
     draw = partial(_picture, card, chosen, about)
-    _pictures(card.name, draw, USUAL)
+    _pictures(card.name, draw, USUAL_STYLE)
     with st.container(width="content"):
         _other_sizes(card.name, about, draw)
 
@@ -469,7 +471,7 @@ def _title(column: str, values: pd.Series, is_written: bool) -> str:
 def expect_parts() -> None:
     """Has the browser load plotly.js, and hidden parts of the page, which `style.css` removes from
     layout and focus, while the server computes the figures."""
-    _loading(key="loading-charts", data={"plotly": _address()})
+    _loading(key="loading-charts", data={"plotly": _plotly_address()})
     with st.container(key="expected"):
         st.segmented_control("Expected", ["One"], key="expected-choice", disabled=True)
         st.link_button("Expected", "definitions", disabled=True)

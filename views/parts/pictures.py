@@ -165,7 +165,7 @@ def _definitions(anchors: Iterable[str]) -> Html:
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAX_SECONDS = 60.0
 """Limit for one picture, and for starting the browser."""
-AT_ONCE = BoundedSemaphore(2)
+BROWSERS_AT_ONCE = BoundedSemaphore(2)
 """Browsers at the same time for all readers; further requests wait."""
 
 Drawing = tuple[dict[str, Any], dict[str, Any]]
@@ -185,7 +185,7 @@ def find_browser() -> str | None:
 def draw(drawings: Sequence[Drawing]) -> list[bytes]:
     """Draws all figures in one browser. Raises `NotDrawn`."""
     # A separate thread, because the calling thread may already run an event loop.
-    with AT_ONCE, ThreadPoolExecutor(1) as thread:
+    with BROWSERS_AT_ONCE, ThreadPoolExecutor(1) as thread:
         try:
             return thread.submit(asyncio.run, _draw(drawings)).result()
         except Exception as error:
@@ -231,7 +231,7 @@ class Size:
     facts_font: int
     scale: float
     """PNG pixels for each of these pixels."""
-    is_whole: bool = True
+    has_facts: bool = True
     """Whether title and facts are in the picture; a paper has them in its caption."""
     is_fixed: bool = False
     """Whether the height does not grow with the legend."""
@@ -241,7 +241,7 @@ SIZES = {
     "screen": Size("Screen", 1000, 460, 12, 12, 2),
     "slide": Size("Slide", 1280, 720, 19, 13, 1.5, is_fixed=True),
     # 3.3 inches, a column of a letter page with two; 300 dots per inch.
-    "column": Size("Paper column", 317, 240, 8, 8, 3.125, is_whole=False),
+    "column": Size("Paper column", 317, 240, 8, 8, 3.125, has_facts=False),
 }
 
 
@@ -271,18 +271,18 @@ class Style:
     theme: Theme = THEMES["light"]
 
 
-USUAL = Style()
+USUAL_STYLE = Style()
 
 
 def to_image(
-    figure: go.Figure, title: str, about: Origin, format: str = "png", style: Style = USUAL
+    figure: go.Figure, title: str, about: Origin, format: str = "png", style: Style = USUAL_STYLE
 ) -> bytes:
     """A picture, drawn by a browser; raises `NotDrawn`."""
     return draw([drawing(figure, title, about, format, style)])[0]
 
 
 def drawing(
-    figure: go.Figure, title: str, about: Origin, format: str = "png", style: Style = USUAL
+    figure: go.Figure, title: str, about: Origin, format: str = "png", style: Style = USUAL_STYLE
 ) -> Drawing:
     """The input of `draw` for a figure."""
     copy = picture(figure, title, about, style)
@@ -295,12 +295,12 @@ def drawing(
     return inert_figure(copy).to_plotly_json(), options
 
 
-def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) -> go.Figure:
+def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL_STYLE) -> go.Figure:
     """The figure with title and facts on top, high enough for the legend below them."""
     size, theme = style.size, style.theme
     zoom, small = size.font / USUAL_FONT, size.facts_font / USUAL_FONT
     facts = _facts(about, size)
-    above = (TITLE_LINE + 24) * zoom + FACT_LINE * small * len(facts) if size.is_whole else 0
+    above = (TITLE_LINE + 24) * zoom + FACT_LINE * small * len(facts) if size.has_facts else 0
     copy = for_export(figure)
     legend = LEGEND_LINE * zoom * _legend_rows(copy, size)
     height = size.min_height
@@ -323,7 +323,7 @@ def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) 
     _magnify(copy, zoom)
     copy.update_xaxes(gridcolor=theme.grid, zerolinecolor=theme.grid)
     copy.update_yaxes(gridcolor=theme.grid, zerolinecolor=theme.grid)
-    if not size.is_whole:
+    if not size.has_facts:
         return copy
     subtitle = {"text": "<br>".join(facts), "font": {"size": 12 * small, "color": theme.quiet}}
     place = {"x": 0.01, "y": 1 - 12 * zoom / height, "yref": "container", "yanchor": "top"}

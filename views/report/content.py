@@ -34,7 +34,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.definition_links import sentence
 from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
 
-LOST_IN_FACTS = ("run_id", "label", "role")
+NOT_FACTS = ("run_id", "label", "role")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def _facts(store: Store, experiment_id: str) -> Iterator[tuple[str, str]]:
     for read in (queries.environments, queries.workloads):
         frame = read(store, experiment_id)
         labels = list(frame["label"]) if "label" in frame else []
-        for name in frame.columns.difference(LOST_IN_FACTS, sort=False):
+        for name in frame.columns.difference(NOT_FACTS, sort=False):
             values = [_written(value) for value in frame[name]]
             if len(set(values)) == 1:
                 yield from [(name, values[0])] if values[0] else []
@@ -109,13 +109,13 @@ def advice(comparison: Comparison) -> Markdown:
     """The answer for the experiment's own length, and its details; empty if runs are not
     compared."""
     planned = own_plan(comparison)
-    said = [sentence(answer_words(planned))]
-    said.append(inert(plan_details(planned, Prices())))
-    return " ".join(filter(None, said))
+    sentences = [sentence(answer_words(planned))]
+    sentences.append(inert(plan_details(planned, Prices())))
+    return " ".join(filter(None, sentences))
 
 
-COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
-"""A link to an experiment on Compare."""
+EXPERIMENT_LINK = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
+"""A link to the page of an experiment."""
 PRESENTED = ("ladder", "why", "step-times", "break-even", "loss")
 """Charts that become screens of a presentation, if the experiment compares runs."""
 MAX_ROWS = 200
@@ -142,7 +142,7 @@ def of_suite(store: Store, suite_run: str) -> Article:
     cards = [Card("Speedup of every model", draw, frame, "speedups", ["speedup"])] if draw else []
     shown, numbers = suite_tables.summary(rows), suite_tables.numbers(rows)
     summary = Table(title="All models together", name="suite-summary", shown=shown, numbers=numbers)
-    cells = COMPARED.sub(
+    cells = EXPERIMENT_LINK.sub(
         r'href="#e-\1"', with_own_definitions(suite_tables.cells_html(run_outcomes))
     )
     made: Html = "".join(

@@ -21,7 +21,7 @@ from breakeven.views.parts.downloads import NO_BROWSER, choose_style, download
 from breakeven.views.parts.exchange import TITLES
 from breakeven.views.parts.pictures import (
     FORMATS,
-    USUAL,
+    USUAL_STYLE,
     Origin,
     Style,
     draw,
@@ -43,7 +43,10 @@ File = tuple[str, bytes]
 
 
 def everything(
-    store: Store, report_content: Content, pictures: Sequence[str] = ("png",), style: Style = USUAL
+    store: Store,
+    report_content: Content,
+    pictures: Sequence[str] = ("png",),
+    style: Style = USUAL_STYLE,
 ) -> bytes:
     """A ZIP archive; `pictures`: formats of the charts. Raises `NotDrawn`."""
     archive = io.BytesIO()

@@ -211,8 +211,8 @@ def remembered(widget: str, default: T, experiment_id: str = "") -> tuple[T, Cal
     """The default of a widget whose choice is in the address, and its `on_change`.
 
     On the way back Streamlit passes an address without parameters and resets such widgets to their
-    defaults; then the default is the session's last choice. `of`: the experiment to which the
-    choice belongs.
+    defaults; then the default is the session's last choice. `experiment_id`: that to which
+    the choice belongs.
     """
     key = f"remembered {widget} {experiment_id}"
 

@@ -119,7 +119,9 @@ def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") ->
     return f"**{total}**{so_far}: {parts}" if parts else f"**{total}**{so_far}"
 
 
-def outlook(runs: pd.DataFrame, so_far: Markdown, remaining: float | None) -> Markdown:
+def elapsed_and_remaining(
+    runs: pd.DataFrame, so_far: Markdown, remaining: float | None
+) -> Markdown:
     """Elapsed and remaining time of an experiment, and the cause of a delay. `so_far`: a result of
     `spent`."""
     if any(map(is_stopping, runs.itertuples())):
