@@ -22,7 +22,7 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES, Task
 
-HEAD_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.data.file_preview")
+HEAD_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.data.file_head")
 LIMIT_SECONDS = 30.0
 KEPT_HEADS = 64
 Kind = Literal["text", "number", "truth", "image", "other"]
@@ -134,7 +134,7 @@ def read_head(source: str) -> Head:
 
 @lru_cache(KEPT_HEADS)
 def _read_head(path: Path, *version: int) -> Head:
-    light = {
+    frugal_variables = {
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
@@ -147,7 +147,7 @@ def _read_head(path: Path, *version: int) -> Head:
             capture_output=True,
             timeout=LIMIT_SECONDS,
             cwd=PROJECT_ROOT,
-            env={**run_variables(os.environ), **light},
+            env={**run_variables(os.environ), **frugal_variables},
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -255,14 +255,14 @@ def _never_come_back(labels: DataColumn, data: DataSpec, head: Head) -> bool:
     A label with c of N rows is in none of T training rows with about (1 - T/N)^c probability. Then
     it is in one of H held-out rows with probability 1 - (1 - H/(N - T))^c.
     """
-    alone = dict(labels.multiplicities).get(1, 0)
+    unshared_labels = dict(labels.multiplicities).get(1, 0)
     if not head.is_whole:
-        return alone > max(100, LABELS_OF_THEIR_OWN * head.num_read)
+        return unshared_labels > max(100, LABELS_OF_THEIR_OWN * head.num_read)
     rows, train = head.num_read, data.num_train_samples
     held_out = data.num_samples - train
     if rows <= train:
         return False
-    if alone == rows:
+    if unshared_labels == rows:
         return True
     expected = sum(
         values * (1 - train / rows) ** times * (1 - (1 - held_out / (rows - train)) ** times)

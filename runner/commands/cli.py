@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from breakeven.runner.commands.data import add_data_command
 from breakeven.runner.commands.doctor import add_doctor_options, examine_machine
 from breakeven.runner.commands.entry import BAD_INPUT, COMMANDS, STORED, adder
-from breakeven.runner.commands.link import add_token_options, print_link
 from breakeven.runner.commands.list_runs import add_list_of_runs
 from breakeven.runner.commands.queue import add_queue_command
 from breakeven.runner.commands.searches import add_search_commands
 from breakeven.runner.commands.start import add_start_commands
+from breakeven.runner.commands.token import add_token_options, print_link
 from breakeven.runner.errors import NotWritable, RunnerError
 from breakeven.runner.protocol.data_dir import DataDir
 

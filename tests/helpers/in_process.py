@@ -17,10 +17,10 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 @contextmanager
 def files_read_here() -> Iterator[None]:
     """The first rows of data files."""
-    from breakeven.runner.worker.data import file_preview
+    from breakeven.runner.worker.data import file_head
 
     def read(path: Path, *_version: int) -> data_file.Head:
-        content = json.loads(json.dumps(file_preview.beginning(path)))
+        content = json.loads(json.dumps(file_head.read_head(path)))
         if "error" in content:
             raise UnusableData(content["error"])
         return data_file.Head.from_dict(content)

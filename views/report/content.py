@@ -170,7 +170,7 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
     )
     screen = "screen" if presents else ""
     names = PRESENTED if experiment.spec.kind.has_speedups else [card.name for card in page.cards]
-    warnings, reasons = listed(page.warnings), listed(page.why)
+    warnings, reasons = html_list(page.warnings), html_list(page.why)
     what_to_do = html(advice(experiment.comparison))
     body: Html = "".join(
         [
@@ -237,7 +237,7 @@ def with_own_definitions(leaderboard: Html) -> Html:
     return leaderboard.replace('target="_blank" href="definitions#', 'href="#def-')
 
 
-def listed(texts: Sequence[Markdown]) -> Html:
+def html_list(texts: Sequence[Markdown]) -> Html:
     items = "".join(f"<li>{html(text)}</li>" for text in texts)
     return f"<ul>{items}</ul>" if items else ""
 

@@ -136,7 +136,7 @@ def test_a_pipe_that_took_a_files_place_keeps_nobody_waiting(tmp_path: Path) -> 
         [
             sys.executable,
             "-m",
-            "breakeven.runner.worker.data.file_preview",
+            "breakeven.runner.worker.data.file_head",
             str(tmp_path / "pipe.csv"),
         ],
         cwd=PROJECT_ROOT,
@@ -350,7 +350,7 @@ def test_a_folder_of_images_must_have_a_folder_for_each_label(
 def test_the_process_that_reads_is_light(tmp_path: Path) -> None:
     code = (
         "import sys, runpy; sys.argv = ['x', sys.argv[1]]; "
-        "runpy.run_module('breakeven.runner.worker.data.file_preview', run_name='__main__'); "
+        "runpy.run_module('breakeven.runner.worker.data.file_head', run_name='__main__'); "
         "print(*sys.modules)"
     )
     answer = subprocess.run(

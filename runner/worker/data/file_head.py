@@ -1,4 +1,4 @@
-"""Prints the beginning of a data file as one JSON object.
+"""Prints the head of a data file, its first rows and what they hold, as one JSON object.
 
 This is a separate process, without torch, in little memory, because files may be huge, broken or
 malicious. It reads tables like `samples.open_file`, with the libraries beneath `datasets`, but
@@ -41,10 +41,10 @@ SEPARATORS = re.compile(r"[\s,]*")
 def main() -> None:
     with contextlib.suppress(ValueError, OSError):  # not every system supports this
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    sys.stdout.write(json.dumps(beginning(Path(sys.argv[1]))) + "\n")
+    sys.stdout.write(json.dumps(read_head(Path(sys.argv[1]))) + "\n")
 
 
-def beginning(path: Path) -> dict[str, Any]:
+def read_head(path: Path) -> dict[str, Any]:
     """The result of `describe`, or `error` with the reason if a file cannot be read."""
     try:
         frame, num_rows = _read(path)

@@ -1,4 +1,4 @@
-"""`token`: prints the secret link of the dashboard, or replaces it."""
+"""`breakeven token`: prints the secret link of the dashboard, or replaces it."""
 
 import argparse
 
