@@ -17,6 +17,7 @@ from breakeven.runner.specs.follow_ups import (
     timed_again,
 )
 from breakeven.runner.specs.ladder import with_ladder
+from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.specs.scenario_fields import Part, Problem
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
@@ -28,7 +29,6 @@ from breakeven.storage.index.ingest import MAX_CHARACTERS
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.statistics.parity import is_suspect, suspected_step
-from breakeven.storage.words.arm_changes import change_words
 
 Cause = Literal[
     "searching",

@@ -270,3 +270,12 @@ def _length(words: Sequence[str], place: int, num_values: int) -> int:
 def short_revision(arm: Arm) -> str:
     """The revision and diff of an arm for people: `3f2a1bc + fix.diff`."""
     return " + ".join(filter(None, [arm.revision[:7], arm.diff and PurePath(arm.diff).name]))
+
+
+def change_words(arm: Arm) -> str:
+    """`commit 3f2a1bc + fix.diff; OMP_NUM_THREADS=8; --precision fp8`; empty for an arm that
+    changes its compiler alone."""
+    revision = short_revision(arm)
+    files = f"commit {revision}" if arm.revision else revision
+    parts = [files, *arm.variables, shlex.join(arm.arguments)]
+    return "; ".join(filter(None, parts))

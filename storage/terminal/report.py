@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.cold_and_warm import ColdWarm, why_no_latency
 from breakeven.storage.comparison.correctness import PASS, Check
@@ -27,7 +28,6 @@ from breakeven.storage.words.answer_sentence import (
     doubt_of_saving,
     speed_reason,
 )
-from breakeven.storage.words.arm_changes import change_words
 from breakeven.storage.words.cold_and_warm import starts_words
 from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.storage.words.compiling import findings, ladder_rows, same_text

@@ -1,11 +1,8 @@
-"""Describes what an arm changes: arguments, variables and files; a backend and its settings to
-readers who know nothing of compilers."""
+"""Describes a backend and its settings to readers who know nothing of compilers."""
 
-import shlex
 from typing import Any
 
 from breakeven.runner.specs.arms import Arm
-from breakeven.runner.specs.named_arms import short_revision
 
 COMPILERS = {
     None: "not compiled",
@@ -29,15 +26,6 @@ SETTINGS: dict[tuple[str, Any], str] = {
     ("tf32", True): "float32 products are rounded to TF32",
     ("math_attention", "reduced"): "attention adds up in half precision",
 }
-
-
-def change_words(arm: Arm) -> str:
-    """`commit 3f2a1bc + fix.diff; OMP_NUM_THREADS=8; --precision fp8`; empty for an arm that
-    changes its compiler alone."""
-    revision = short_revision(arm)
-    files = f"commit {revision}" if arm.revision else revision
-    parts = [files, *arm.variables, shlex.join(arm.arguments)]
-    return "; ".join(filter(None, parts))
 
 
 def setting_words(arm: Arm) -> str:

@@ -21,13 +21,13 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.candidates import FORMS
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.plan import Plan, own_steps
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.findings import arm_of
-from breakeven.storage.words.arm_changes import change_words
 
 COMPILES = ("breakeven.compile", "torch.compile")
 TRAINERS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")

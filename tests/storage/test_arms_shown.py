@@ -5,8 +5,8 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
+from breakeven.runner.specs.named_arms import change_words
 from breakeven.storage.__main__ import main as storage
-from breakeven.storage.words.arm_changes import change_words
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 COMMIT = "3f2a1bc" + "0" * 33

@@ -16,6 +16,7 @@ from breakeven.runner.experiments.queue import Experiment, find_experiment
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.settings import read_settings
+from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.specs.scenario_fields import MAX_REPEATS, AddedRounds
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
@@ -36,7 +37,7 @@ from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.answer_sentence import plan_details
-from breakeven.storage.words.arm_changes import change_words, setting_words
+from breakeven.storage.words.arm_changes import setting_words
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
