@@ -12,7 +12,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.statistics.parity import FIGURES, Parity, judge_inference
+from breakeven.storage.statistics.parity import ANSWER_FIGURES, Parity, judge_inference
 from breakeven.storage.words.parity import parity_words
 from tests.helpers.comparisons import compared, minor_warnings_of
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
@@ -254,7 +254,7 @@ def fault_of(
             for compiled in (False, True)
         ]
     )
-    answers = pd.DataFrame(columns=[*FIGURES, "samples"])
+    answers = pd.DataFrame(columns=[*ANSWER_FIGURES, "samples"])
     return judge_inference(scores, answers, first_loss, precision)[1]
 
 

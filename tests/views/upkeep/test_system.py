@@ -89,7 +89,7 @@ def test_what_is_wrong_stands_above_every_page_only_once_it_lasts(
     clock = [1000.0]
     monkeypatch.setattr(strip.time, "monotonic", lambda: clock[0])
     looks = [[WRONG], [WRONG], []]
-    monkeypatch.setattr(strip, "look", lambda data_dir: looks.pop(0))
+    monkeypatch.setattr(strip, "quick_findings", lambda data_dir: looks.pop(0))
     watch = strip.Watching()
 
     def after(seconds: float) -> list[str]:
