@@ -286,7 +286,7 @@ CREATE TABLE rank_blocks (
     round BIGINT NOT NULL, first_step BIGINT NOT NULL, rank BIGINT NOT NULL,
     seconds DOUBLE NOT NULL, cpu_seconds DOUBLE, peak_memory_bytes BIGINT,
     reserved_memory_bytes BIGINT, losses DOUBLE[], weights_sha256 VARCHAR, shards_sha256 VARCHAR,
-    weights_size DOUBLE
+    weights_size DOUBLE, compile_seconds DOUBLE
 );
 
 CREATE TABLE rank_profiles (

@@ -287,6 +287,8 @@ _RECORDED = (
     Metric("compute_seconds", "Computing", format_seconds, "s"),
     Metric("communication_seconds", "Communication", format_seconds, "s"),
     Metric("exposed_seconds", "Exposed", format_seconds, "s"),
+    Metric("rank_compile_seconds", "Compiling", format_seconds, "s"),
+    Metric("compile_skew", "Compile skew", format_seconds, "s"),
     Metric("rank_lag", "Lag of the slowest rank", format_share),
     Metric("sent_bytes", "Sent a step", format_bytes, "bytes"),
     Metric("profile_cost_seconds", "Cost of profiling", format_seconds, "s"),

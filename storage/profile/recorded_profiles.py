@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from breakeven.runner.protocol.records import MAX_TIME
@@ -325,13 +326,18 @@ without a profile."""
 def ranks_of(store: Store, experiment_id: str) -> pd.DataFrame:
     """label, rank, seconds and peak memory of each rank of every run on several devices, in the
     order of the arms."""
-    memory = [
-        (*key, memory_needed(blocks, on_cpu=bool(blocks["reserved_memory_bytes"].isna().all())))
+    known = [
+        (
+            *key,
+            blocks["compile_seconds"].sum(min_count=1),
+            memory_needed(blocks, on_cpu=bool(blocks["reserved_memory_bytes"].isna().all())),
+        )
         for key, blocks in queries.rank_blocks(store, experiment_id).groupby(OF_RANK, sort=False)
     ]
     seconds = queries.rank_profiles(store, experiment_id).groupby(OF_RANK)[SECONDS].median()
-    by_rank = pd.DataFrame(memory, columns=[*OF_RANK, "peak_memory_bytes"])
-    return by_rank.join(seconds, on=OF_RANK)[[*OF_RANK, *SECONDS, "peak_memory_bytes"]]
+    columns = [*OF_RANK, "rank_compile_seconds", "peak_memory_bytes"]
+    by_rank = pd.DataFrame(known, columns=columns).join(seconds, on=OF_RANK)
+    return by_rank[[*OF_RANK, *SECONDS, *columns[2:]]]
 
 
 def collectives(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -350,8 +356,9 @@ def by_run(store: Store, experiment_id: str) -> pd.DataFrame:
 
     Communication times are those of the rank that waits least, the best estimate without waiting: a
     collective lasts from a rank's arrival until the last rank is done. `slowest_rank` computes
-    longest; `rank_lag` is its extra compute time over the fastest rank, as a share. `sent_bytes`
-    are those of all collectives of a step, and missing if one of them is.
+    longest; `rank_lag` is its extra compute time over the fastest rank, as a share; `compile_skew`
+    is how much longer one rank compiled than another. `sent_bytes` are those of all collectives of
+    a step, and missing if one of them is.
     """
     sizes = collectives(store, experiment_id).groupby("label")["sent_bytes"]
     sent = sizes.agg(lambda known: known.sum(skipna=False))
@@ -366,6 +373,7 @@ def by_run(store: Store, experiment_id: str) -> pd.DataFrame:
                 "exposed_seconds": ranks["exposed_seconds"].min(),
                 "sent_bytes": sent.get(label),
                 "slowest_rank": "" if computed.empty else f"rank {computed.idxmax()}",
+                "compile_skew": np.ptp(ranks["rank_compile_seconds"].to_numpy(float)),
                 "rank_lag": None if times.empty else times.max() / times.min() - 1,
             }
         )

@@ -181,9 +181,10 @@ profile_kernels = query("profile_kernels", FROM_ONE, "round, seconds DESC, seq")
 """A row for each kernel or operator in each turn, the slowest first: `calls` and `seconds` are per
 step. `op`, `phase` and `dtype` are missing if unknown."""
 rank_blocks = query("rank_blocks", FROM_ONE, "round, rank, seq")
-"""A row for each rank and block: `seconds` by the rank's clock, `cpu_seconds`, memory, `losses` of
-its steps (a list), and of its weights after the block `weights_sha256` (of whole tensors),
-`shards_sha256` (of its parts of shared ones), `weights_size` (root of the sum of squares)."""
+"""A row for each rank and block: `seconds` by the rank's clock, `cpu_seconds`, `compile_seconds`,
+memory, `losses` of its steps (a list), and of its weights after the block `weights_sha256` (of
+whole tensors), `shards_sha256` (of its parts of shared ones), `weights_size` (root of the sum of
+squares)."""
 rank_profiles = query("rank_profiles", FROM_ONE, "round, rank, seq")
 """A row for each rank and profiled turn; all seconds are per step."""
 collectives = query("collectives", FROM_ONE, "round, rank, name, seq")

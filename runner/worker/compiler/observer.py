@@ -274,6 +274,8 @@ class CompileObserver:
         """The current compilation, and its start."""
         self.num_compilations = 0
         """Compilations that have begun so far."""
+        self.compile_seconds = 0.0
+        """Time that those which have ended took."""
         self._num_reported = 0
         self._begun: dict[str | None, dict[str, Any]] = {}
         self._seen = 0
@@ -377,6 +379,7 @@ class CompileObserver:
             return
         compilation, since = self._pending
         seconds = time.perf_counter() - since
+        self.compile_seconds += seconds
         self._log.append("compile_ended", seconds=seconds, **self._now, **compilation)
         self._log.flush()
         self._pending = None

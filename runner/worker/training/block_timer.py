@@ -132,6 +132,7 @@ class BlockTimer:
             self._device.reset_memory()
             self._monitor.begin()
             cpu_seconds = time.process_time()
+            compile_seconds = self._observer.compile_seconds
             self._clock.start()
             self._num_early_marks, num_marks = 0, []
             for place in count():
@@ -155,6 +156,7 @@ class BlockTimer:
                 seconds=_summed(self._clock.read(), num_marks),
                 memory=self._device.memory_use(),
                 cpu_seconds=time.process_time() - cpu_seconds,
+                compile_seconds=self._observer.compile_seconds - compile_seconds,
             )
             self._made_early.clear()
             self._monitor.end(round=turn.round, first_step=block.first_step)

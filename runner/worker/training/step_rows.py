@@ -56,6 +56,8 @@ class BlockCost:
     memory: MemoryUse
     cpu_seconds: float = 0.0
     """CPU time of all threads of this process."""
+    compile_seconds: float = 0.0
+    """Time in which this process compiled."""
 
 
 class BlockRecorder:
@@ -81,21 +83,33 @@ class BlockRecorder:
         self._values = [] if values is None else values
 
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
-        by_rank = self._group.of_steps(_read(steps.losses))
+        own = zip(
+            _read(steps.losses) or [None] * len(steps), steps.compiled, cost.seconds, strict=True
+        )
+        by_rank = self._group.of_steps(list(own))
         if not len(steps):
             return
-        losses = mean_of_ranks(by_rank)
-        rows = self._rows(block, steps, losses, cost) if self._with_steps else []
-        self._write_ranks(block, turn, cost, by_rank)
-        self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
+        losses = [[loss for loss, _, _ in of_rank] for of_rank in by_rank]
+        compiled = [
+            any(compiled for _, compiled, _ in ranks) for ranks in zip(*by_rank, strict=True)
+        ]
+        seconds = [
+            max(seconds for _, _, seconds in ranks) if compiled[place] else cost.seconds[place]
+            for place, ranks in enumerate(zip(*by_rank, strict=True))
+        ]
+        rows = self._rows(block, steps, mean_of_ranks(losses), compiled, seconds)
+        self._write_ranks(block, turn, cost, losses)
+        self._log.extend(
+            "step", rows if self._with_steps else [], epoch=block.epoch, round=turn.round
+        )
         self._log.append(
             "block",
             round=turn.round,
             position=turn.position,
             first_step=block.first_step,
             num_steps=len(steps),
-            seconds=sum(cost.seconds),
-            compiled=any(steps.compiled),
+            seconds=sum(seconds),
+            compiled=any(compiled),
             warm_up=block.warm_up,
             peak_memory_bytes=cost.memory.peak_bytes,
             reserved_memory_bytes=cost.memory.reserved_bytes,
@@ -114,6 +128,7 @@ class BlockRecorder:
         own_fields = {
             "seconds": sum(cost.seconds),
             "cpu_seconds": cost.cpu_seconds,
+            "compile_seconds": cost.compile_seconds,
             "peak_memory_bytes": cost.memory.peak_bytes,
             "reserved_memory_bytes": cost.memory.reserved_bytes,
             **describe_weights(self._weights()),
@@ -131,14 +146,19 @@ class BlockRecorder:
         self._values.clear()
 
     def _rows(
-        self, block: Block, steps: Steps, losses: list[Any], cost: BlockCost
+        self,
+        block: Block,
+        steps: Steps,
+        losses: list[Any],
+        compiled: list[bool],
+        seconds: list[float],
     ) -> list[dict[str, Any]]:
         """The fields of the steps' events."""
         unknown = [None] * len(steps)
         columns = zip(
-            losses or unknown,
-            cost.seconds,
-            steps.compiled,
+            losses,
+            seconds,
+            compiled,
             [None if rate is None else float(rate) for rate in steps.learning_rates] or unknown,
             _read(steps.gradient_norms) or unknown,
             strict=True,
@@ -147,12 +167,14 @@ class BlockRecorder:
             {
                 "step": step,
                 "loss": loss,
-                "seconds": seconds,
-                "compiled": compiled,
+                "seconds": duration,
+                "compiled": has_compiled,
                 "learning_rate": rate,
                 "gradient_norm": norm,
             }
-            for step, (loss, seconds, compiled, rate, norm) in enumerate(columns, block.first_step)
+            for step, (loss, duration, has_compiled, rate, norm) in enumerate(
+                columns, block.first_step
+            )
         ]
         if steps.terms:
             by_step = torch.stack(steps.terms).tolist()
