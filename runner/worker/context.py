@@ -65,6 +65,9 @@ class RankGroup:
     def script_ended(self, num_steps: int) -> None:
         """Tells the other ranks that the script of this one ended."""
 
+    def blocked(self, is_blocked: bool) -> None:
+        """Tells that this rank waits for others before its first step, or no longer does."""
+
     def left_behind(self) -> str | None:
         """Why a rank that waits for others waits in vain: a script of theirs has ended."""
         return None

@@ -130,7 +130,13 @@ def ranks_apart(baseline: pd.DataFrame, run: pd.DataFrame) -> RanksApart | None:
 def _apart(expected: pd.DataFrame, own: pd.DataFrame) -> dict[int, set[int]]:
     """Each rank to those that it should equal and does not."""
     apart: dict[int, set[int]] = {}
-    common = [rank for rank in own.index if rank in expected.index]
+    common = [
+        rank
+        for rank in own.index
+        if rank in expected.index
+        # Diverged weights may be equal by chance, for example not a number everywhere.
+        and np.isfinite([table.at[rank, "weights_size"] for table in (expected, own)]).all()
+    ]
     for name in HASHES:
         for first, second in combinations(common, 2):
             hashes = [table.at[rank, name] for table in (expected, own) for rank in (first, second)]

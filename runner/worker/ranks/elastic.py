@@ -148,6 +148,8 @@ class RankListener:
                 self.was_abandoned = True
             case "value":
                 self._exchange.give(rank, message["value"])
+            case "blocked":
+                self._exchange.block(rank, message["is_blocked"])
             case "ended":
                 self._exchange.end(rank, message["steps"])
 

@@ -32,6 +32,8 @@ class Lifeline:
         """Values of all ranks of a script."""
         self.ended: dict[int, int] = {}
         """Number of steps of each rank whose script has ended."""
+        self.standstill: str | None = None
+        """Why no rank of a script can go on."""
         threading.Thread(target=self._beat, name="beats", daemon=True).start()
         threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
 
@@ -57,6 +59,8 @@ class Lifeline:
                 if message["kind"] == "ended":
                     rank, num_steps = message["content"]
                     self.ended[rank] = num_steps
+                elif message["kind"] == "standstill":
+                    (self.standstill,) = message["content"]
                 else:
                     self.answers.put(message["content"])
         if self._is_open:

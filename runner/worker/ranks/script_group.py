@@ -59,7 +59,12 @@ class ScriptGroup(RankGroup):
     def script_ended(self, num_steps: int) -> None:
         self._lifeline.send("ended", steps=num_steps)
 
+    def blocked(self, is_blocked: bool) -> None:
+        self._lifeline.send("blocked", is_blocked=is_blocked)
+
     def left_behind(self) -> str | None:
+        if self._lifeline.standstill is not None:
+            return self._lifeline.standstill
         ended = {rank: n for rank, n in self._lifeline.ended.items() if rank != self.rank}
         if not ended:
             return None

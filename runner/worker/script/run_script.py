@@ -52,6 +52,8 @@ LOOK_SECONDS = 1.0
 LATER_SECONDS = 5.0
 """Time after its patience until a rank ends that waits for other ranks; without patience, if the
 script of another rank has ended."""
+BLOCKED_SECONDS = 20.0
+"""Time that a rank waits for others before its first step until it counts as blocked."""
 PATIENCE_OF_RANKS = 540.0
 """Longest patience on GPUs: after 600 seconds NCCL ends a rank that only waits."""
 TOO_LONG = (
@@ -88,12 +90,20 @@ def watchdog(session: ScriptSession, patience: float, context: RunContext) -> It
         return TOO_LONG.format(patience=patience) if waited > too_long else None
 
     def watch() -> None:
-        seen, since = -1, time.monotonic()
+        seen, since, was_blocked = -1, time.monotonic(), False
         while not over.wait(LOOK_SECONDS):
-            if session.num_steps != seen or session.is_excused:
+            is_moving = session.num_steps != seen or session.is_excused
+            waited = 0.0 if is_moving else time.monotonic() - since
+            is_blocked = (
+                waited > BLOCKED_SECONDS and not session.is_begun and waits_for_ranks(device)
+            )
+            if group.size > 1 and is_blocked != was_blocked:
+                group.blocked(is_blocked)
+                was_blocked = is_blocked
+            if is_moving:
                 seen, since = session.num_steps, time.monotonic()
                 continue
-            message = why_stuck(time.monotonic() - since)
+            message = why_stuck(waited)
             if message is not None:
                 _end_stuck(message, context)
 

@@ -188,6 +188,11 @@ class ScriptSession:
         return self._blocks.num_steps
 
     @property
+    def is_begun(self) -> bool:
+        """Whether the first step has begun."""
+        return self._blocks.is_begun
+
+    @property
     def is_excused(self) -> bool:
         """Whether the script has a reason to make no step: it waits for its turn, compiles,
         evaluates, or has made its last step."""

@@ -1,5 +1,6 @@
 """A rank whose losses or weights leave those of the others is named with its step."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -122,6 +123,7 @@ def blocks(*hashes: str, sizes: tuple[float, ...] = (), column: str = "weights_s
             RanksApart((1,), True, 4, 4),
         ),
         (blocks("a", "a", "a"), blocks("b", "c", "c"), RanksApart((0,), True, 4, 4)),
+        (blocks("nan", "nan", sizes=(math.nan, math.nan)), blocks("b", "c"), None),
         (
             blocks("a", "b", "a", "b", column="shards_sha256"),
             blocks("c", "d", "c", "e", column="shards_sha256"),
@@ -134,6 +136,7 @@ def blocks(*hashes: str, sizes: tuple[float, ...] = (), column: str = "weights_s
         "two without sizes",
         "two, one of another size",
         "outvoted",
+        "diverged in the baseline",
         "copies of a part, as in HSDP",
     ],
 )
