@@ -15,6 +15,7 @@ from torch import nn
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.exit_status import WorkerExit
@@ -23,6 +24,7 @@ from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import RunSpec, ScriptSpec
+from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.model.transformers_models import perturb
 from breakeven.runner.worker.ranks.elastic import RankListener
 from breakeven.storage.comparison.results import Comparison
@@ -30,6 +32,7 @@ from breakeven.storage.words.parity import parity_words
 from tests.helpers.comparisons import compared, row_of, warnings_of
 from tests.helpers.loop import of_kind
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
+from tests.runner.supervision.supervised import impatience as impatience
 from tests.runner.worker.forked import _work, start, work_on
 from tests.runner.worker.ranks.test_endings import processes
 from tests.runner.worker.script.scripts import experiment
@@ -53,6 +56,8 @@ class Net(nn.Module):
 
 how, steps = sys.argv[1], 24 if sys.argv[1] == "faults" else 10
 run = os.path.dirname(os.getcwd()).rpartition(".")[2]
+fault, _, where = how.partition(" of ")
+fault = fault if where in ("", run) else ""
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
@@ -68,10 +73,12 @@ numbers = torch.Generator().manual_seed(rank)
 losses = []
 print(f"rank {rank} begins", flush=True)
 for step in range(steps - ("fewer" in how and rank == 1)):
-    if step == 3 and rank == 1 and how == "killed":
+    if step == 3 and rank == 1 and fault == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if step == 3 and rank == 1 and how == "hangs":
+    if step == 3 and rank == 1 and fault == "hangs":
         time.sleep(1000)
+    if step == 3 and rank == 1 and fault == "raises":
+        raise ValueError("its loss is not a number")
     points = torch.randn(6, 4, generator=numbers)
     is_wrong = how == "faults" and rank == 1
     if is_wrong and step >= 6 and run == "aot_eager":
@@ -92,6 +99,21 @@ dist.destroy_process_group()
 """
 
 
+PIPELINE = """
+import torch
+import torch.distributed as dist
+import breakeven
+
+dist.init_process_group("gloo")
+model = breakeven.compile(torch.nn.Linear(2, 2))
+given = torch.ones(1, 2)
+if dist.get_rank() == 1:
+    dist.recv(given, 0)
+result = model(given)
+if dist.get_rank() == 0:
+    dist.send(result.detach(), 1)
+breakeven.step(result.sum())
+"""
 SPAWNS = """
 import os
 import torch
@@ -116,7 +138,8 @@ if __name__ == "__main__":
 def run_spec(folder: Path, how: str, label: str = "baseline", **changes: Any) -> RunSpec:
     project = folder / "project"
     project.mkdir(parents=True, exist_ok=True)
-    (project / "train.py").write_text(SPAWNS if how == "spawns" else SCRIPT)
+    code = {"spawns": SPAWNS, "pipeline": PIPELINE}.get(how, SCRIPT)
+    (project / "train.py").write_text(code)
     script = ScriptSpec(arguments=(how,), ranks=2, **changes)
     names = ("eager", "aot_eager") if how == "faults" else ("eager",)
     spec = experiment(project / "train.py", devices=("cpu", "cpu"), script=script, backends=names)
@@ -284,6 +307,50 @@ def test_a_rank_that_is_killed_ends_the_run_with_its_reason(tmp_path: Path) -> N
     assert "rank 1: ended by signal SIGKILL" in error["message"]
     assert "[rank 1] rank 1 begins" in run.log_tail()  # What it printed is not lost.
     assert not processes(str(run.path))
+
+
+def test_a_rank_that_raises_is_named_and_not_those_that_lose_it(tmp_path: Path) -> None:
+    run = place(tmp_path, run_spec(tmp_path, "raises"))
+    assert work_on(run, **{CODE_VARIABLE: str(tmp_path)}) == WorkerExit.FAILED
+    (error,) = of_kind(read_events(run.events_file)[0], "error")
+    assert error["message"] == "rank 1: its loss is not a number"
+    assert not processes(str(run.path))
+
+
+def test_ranks_that_do_not_begin_a_step_together_are_refused(tmp_path: Path) -> None:
+    """As those of a pipeline: rank 1 gets what rank 0 computed before it calls its own part."""
+    run = place(tmp_path, run_spec(tmp_path, "pipeline"))
+    assert work_on(run, **{CODE_VARIABLE: str(tmp_path)}) == WorkerExit.FAILED
+    (error,) = of_kind(read_events(run.events_file)[0], "error")
+    assert error["message"].startswith("rank 1 waits for another rank before its first step, and ")
+    assert not processes(str(run.path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "state", "reason"),
+    [
+        ("killed", RunState.LOST, "rank 1: ended by signal SIGKILL"),
+        ("raises", RunState.FAILED, "rank 1: its loss is not a number"),
+        ("hangs", RunState.FAILED, "rank 1: no step for 8 s"),
+    ],
+)
+def test_a_rank_that_fails_ends_its_run_alone(
+    data_dir: DataDir, fault: str, state: RunState, reason: str
+) -> None:
+    spec = run_spec(data_dir.path, f"{fault} of eager", patience_seconds=8.0).experiment
+    key = submit(data_dir, spec)
+    supervise(data_dir)
+    ends = {
+        run.run_id.partition(".")[2]: run.read_exit() for run in find_experiment(data_dir, key).runs
+    }
+    assert {label: end and end.state for label, end in ends.items()} == {
+        "baseline": RunState.FINISHED,
+        "control": RunState.FINISHED,
+        "eager": state,
+    }
+    assert ends["eager"] is not None and reason in (ends["eager"].reason or "")
+    assert not processes(str(data_dir.runs))
 
 
 @pytest.mark.slow
