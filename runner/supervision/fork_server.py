@@ -38,6 +38,8 @@ class Fork(NamedTuple):
 
     process: AdoptedProcess
     post: TurnPost
+    since: float
+    """When its run began, in seconds since the epoch: that of the first fork with the import."""
 
 
 class ForkServer:
@@ -56,6 +58,7 @@ class ForkServer:
         self._variables = variables or {}
         self._client = ForkClient()
         self._is_loaded = False
+        self._importing_since: float | None = time.time()
         self.is_gone = False
         """Whether there is no process, or none that may be forked."""
         self._deadline = time.monotonic() + LOADING_SECONDS
@@ -121,7 +124,8 @@ class ForkServer:
             return None
         finally:
             post.close_run_ends()
-        return Fork(AdoptedProcess(pid), post)
+        since, self._importing_since = self._importing_since or time.time(), None
+        return Fork(AdoptedProcess(pid), post, since)
 
     def _give_up(self, why: str) -> None:
         log.info("%s: further runs start afresh: %s", self._experiment_id, why)

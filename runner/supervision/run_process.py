@@ -94,7 +94,9 @@ class RunProcess:
         try:
             process = ProcessIdentity.from_pid(self._process.pid)
             claim = Claim.by(process, place.devices, write_cpus(place.cpus))
-            run.write_claim(replace(claim, is_forked=fork is not None))
+            if fork is not None:
+                claim = replace(claim, is_forked=True, time=fork.since)
+            run.write_claim(claim)
             if fork is not None:  # It checks the folder, in which nothing may change meanwhile.
                 self.post.assign(run.path)
         except OSError:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -174,6 +175,24 @@ def test_a_real_forked_run_computes_what_a_fresh_process_computes(
                 if name in OF_THE_FOLDER:
                     assert "baseline" in variables.pop(name)
         assert first == second
+
+
+def test_the_first_fork_began_with_the_import_so_that_the_time_of_the_experiment_has_it(
+    data_dir: DataDir,
+) -> None:
+    run = fake.queued(data_dir, "eager")["eager"]
+    began = time.time()
+    server = ForkServer(run, fake.FAKE_WORKER, ANYWHERE)
+    wait_until(lambda: not server.is_loading)
+    loaded = time.time()
+    forks = [server.fork(), server.fork()]
+    assert forks[0] is not None and began <= forks[0].since < loaded
+    assert forks[1] is not None and forks[1].since > loaded
+    for fork in forks:
+        assert fork is not None
+        fork.post.close()
+        fork.process.wait()
+    server.discard()
 
 
 # --- Where runs start afresh.
