@@ -22,6 +22,9 @@ from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE, wait_for_run
 SELF = Path("/proc/self")
 HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/shm/")
+HARMLESS_THREADS = ("jemalloc_bg_thd",)
+"""Threads of libraries that prepare for a fork themselves: jemalloc, which pyarrow has, locks what
+this thread uses before a fork, and its copy goes on without it (background_thread.c)."""
 ADDRESSES = slice(45, 49)
 """Places in /proc/self/stat, after the command's name, of the addresses where arguments and
 environment of the process begin and end, proc_pid_stat(5)."""
@@ -60,11 +63,20 @@ def become_forked_run(load: Callable[[RunDir], None]) -> RunDir | None:
 
 def why_not_forked() -> str | None:
     """Why a copy of this process might hang or lack a device; None if it is safe."""
-    threads = len(os.listdir(SELF / "task"))
-    if threads > 1:
-        return f"it has {threads} threads instead of one"
+    threads = _threads()
+    if len(threads) > 1:
+        return f"it has {len(threads)} threads instead of one: {', '.join(threads)}"
     devices = sorted(set(_opened_devices()))
     return f"it has opened {', '.join(devices)}" if devices else None
+
+
+def _threads() -> list[str]:
+    """The names of this process's threads, without those that a fork cannot harm."""
+    names = []
+    for entry in (SELF / "task").iterdir():
+        with suppress(OSError):  # It has just ended.
+            names.append((entry / "comm").read_text().strip())
+    return sorted(name for name in names if name not in HARMLESS_THREADS)
 
 
 def _opened_devices() -> Iterator[str]:
