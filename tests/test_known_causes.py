@@ -119,7 +119,7 @@ def only(causes_by_label: dict[str, KnownCause]) -> tuple[str, list[str]]:
 
 
 LADDER = ["--ladder"]
-HALF = "--batch-size=4 --gradient-accumulation=2"
+HALF = "--batch-size=4 --set=training.gradient_accumulation=2"
 
 
 FULL = "eager:scope=forward+fullgraph=true"
@@ -665,8 +665,13 @@ def test_the_terminal_has_a_command_for_each_remedy() -> None:
     first, *commands = causes_report([known]).splitlines()
     assert first.startswith("cause of max: Memory ran out while kernels were timed")
     assert commands[0].startswith(f"  to try {REDUCED}: breakeven compare ")
-    assert f"--backends={REDUCED}" in commands[0] and "--gradient-accumulation=2" in commands[0]
-    assert "--batch-size=4" in commands[1] and "--gradient-accumulation=4" in commands[1]
+    assert (
+        f"--backends={REDUCED}" in commands[0]
+        and "--set=training.gradient_accumulation=2" in commands[0]
+    )
+    assert (
+        "--batch-size=4" in commands[1] and "--set=training.gradient_accumulation=4" in commands[1]
+    )
 
 
 def test_the_ladder_is_a_remedy_only_where_it_was_not_climbed() -> None:

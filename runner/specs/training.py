@@ -164,6 +164,7 @@ class TrainingSpec(Spec, path="training."):
         Scheduler,
         Prompt(
             "Learning rate schedule",
+            rare=True,
             help="How the learning rate changes over the steps. `constant` does not change it; "
             "`linear` and `cosine` lower it to 0; `plateau` lowers it when the held-out "
             "loss stops falling.",
@@ -205,9 +206,10 @@ class TrainingSpec(Spec, path="training."):
         int,
         Bounds(1, 100_000, "a step shows nothing until all micro-batches are done"),
         Prompt(
+            rare=True,
             help="Micro-batches whose gradients are added up for one optimizer step, for a "
             "larger batch than memory holds. An epoch's last step takes the remaining "
-            "ones."
+            "ones.",
         ),
     ] = 1
     epochs: Annotated[int, STEPS, Prompt(help="Passes over the training samples.")] = 1

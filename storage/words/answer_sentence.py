@@ -188,7 +188,7 @@ def _likely(planned: Plan, answer: Answer) -> tuple[Words, ...]:
 def _including(planned: Plan, answer: Answer) -> str:
     """That the time of an arm that compiles has its compiling."""
     result = planned.subject
-    compiles = result is None or result.backend is not None
+    compiles = planned.has_only_compilers or result is None or result.backend is not None
     return ", compiling included" if compiles else ""
 
 

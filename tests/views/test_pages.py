@@ -191,7 +191,7 @@ def test_a_failure_whose_cause_is_known_offers_launch_with_each_remedy(folder: D
         links = [element.proto for element in app.get("page_link") if "Try" in element.proto.label]
         assert [link.label for link in links] == [
             "Try `inductor:mode=reduce-overhead`",
-            "Try `--batch-size=4 --gradient-accumulation=4`",
+            "Try `--batch-size=4 --set=training.gradient_accumulation=4`",
         ]
     query = {name: value for name, (value,) in parse_qs(links[0].query_string).items()}
     app = opened("launch", **query)

@@ -142,9 +142,11 @@ def none_faster(
 ) -> Markdown:
     """The sentence if no speed is faster. `at`: every speed, as `**a** at 0.80x`, by its verdict;
     `why`: the reasons of inconclusive speeds; `are_all`: whether no backend is left out."""
-    base = choice.without if choice is COMPILERS else "the baseline"
+    arm, base = inert(choice.arm), inert(choice.without)
+    if choice is not COMPILERS:
+        base = "the baseline"
     if len(at) > 1:
-        return f"No {choice.arm} is shown to be faster than {base}: {_by_verdict(at)}."
+        return f"No {arm} is shown to be faster than {base}: {_by_verdict(at)}."
     ((verdict, backends),) = at.items()
     verb = "is" if len(backends) == 1 else "are"
     if verdict == "unsure":
@@ -153,7 +155,7 @@ def none_faster(
     word = "as fast as" if verdict == "same" else "slower than"
     if len(backends) == 1:
         return f"{listed(backends)} is {word} {base}."
-    every = f"Every {choice.arm}" if are_all else f"Every {choice.arm} that counts"
+    every = f"Every {arm}" if are_all else f"Every {arm} that counts"
     return f"{every} is {word} {base}: {listed(backends)}."
 
 
@@ -240,7 +242,7 @@ def _breach(result: Result) -> Markdown:
     if parity.found_in_band:
         at = linked("first_step_outside", f"at step {step:,}")
         rank = parity.first_rank_outside
-        on = "" if rank is None else f" on rank {rank}"
+        on: Markdown = "" if rank is None else inert(f" on rank {rank}")
         return f"{at} its loss{on} differs by more than rounding explains"
     what = inert("loss" if parity.outside is None else parity.outside.quantity)
     at = linked("first_step_outside", f"step {step:,}")

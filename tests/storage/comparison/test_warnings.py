@@ -57,8 +57,10 @@ from breakeven.storage.comparison.run_warnings import (
     Stopped,
     UnequalWork,
     Unfinished,
+    WeightsOfRanks,
 )
 from breakeven.storage.comparison.warnings import ComparisonWarning, Recorded, classes_of_warnings
+from breakeven.storage.statistics.ranks import RanksApart
 from breakeven.views.shared.definition_links import sentence
 
 DISTURBED: list[Disturbance] = [
@@ -131,6 +133,7 @@ WARNINGS = [
     Recorded(text="It left 3 out."),
     StrangersUnknown(),
     WarmedUp(begin=30.0, end=55.5),
+    WeightsOfRanks(run="a", apart=RanksApart(ranks=(1,), is_named=True, first_step=0, last_step=9)),
 ]
 
 
