@@ -207,7 +207,7 @@ def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(sha
     assert "init_scale=1024" in text(app) and "Warm-up steps 5" in text(app)
     app.selectbox(key="quick.precision").set_value("float32")
     app.text_input(key="quick.training_scheduler_options").set_value("step_size=30")
-    app.selectbox(key="quick.scheduler").set_value("step").run()
+    app.selectbox(key="quick.training_scheduler").set_value("step").run()
     assert app.text_input(key="quick.training_warmup_steps").help.startswith(
         "`step` has no warm-up."
     )
