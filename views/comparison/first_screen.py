@@ -37,7 +37,7 @@ from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.answer_sentence import plan_details
-from breakeven.storage.words.arm_changes import setting_words
+from breakeven.storage.words.candidate_settings import setting_words
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark

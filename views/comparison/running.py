@@ -23,7 +23,7 @@ from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import recorded_clause, say
 from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.result_caches import memo
-from breakeven.storage.words.arm_changes import setting_words
+from breakeven.storage.words.candidate_settings import setting_words
 from breakeven.storage.words.known_causes import KnownCause, known_causes, remedy_text
 from breakeven.views.charts import losses as loss_charts
 from breakeven.views.charts import over_steps as step_charts

@@ -8,7 +8,7 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.arms import Arm, parse_backend
 from breakeven.runner.specs.candidates import MOVES, Shares, candidates, potential, untried
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TuneSpec
-from breakeven.storage.words.arm_changes import setting_words
+from breakeven.storage.words.candidate_settings import setting_words
 
 SEARCH = ExperimentSpec(name="search", scenario="tune", backends=(), tune=TuneSpec(steps=10_000))
 BASELINE = Arm(label="baseline", role="baseline")
