@@ -353,17 +353,22 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
 
 
 def _changed_command(spec: ExperimentSpec, arm: Arm) -> Iterator[str]:
-    """Commands of a shell that make the changes of an arm, and the script's arguments."""
-    if arm.revision:
-        yield f"git checkout {arm.revision}"
-    if arm.diff:
-        yield f"git apply {shlex.quote(arm.diff)}"
-    for variable in arm.variables:
-        name, _, value = variable.partition("=")
-        yield f"export {name}={shlex.quote(value)}"
-    if arm.arguments:
-        words = [PurePath(spec.model.script or "").name, *spec.script_of(arm).arguments]
-        yield shlex.join(words)
+    """Commands of a shell that make the changes of an arm and start the training."""
+    script = spec.script_of(arm)
+    file = spec.model.script or ""
+    commands = [["cd", script.folder or str(PurePath(file).parent)]]
+    commands += [["git", "checkout", arm.revision]] if arm.revision else []
+    commands += [["git", "apply", arm.diff]] if arm.diff else []
+    commands += [["export", variable] for variable in arm.variables]
+    command, is_command, _ = script.module.partition("=")
+    start = ["python", *(["-m", script.module] if script.module else [file])]
+    if is_command:
+        start = [command]
+    elif script.ranks > 1:
+        start = ["torchrun", "--nproc-per-node", str(script.ranks), *start[1:]]
+    for words in (*commands, [*start, *script.arguments]):
+        text = shlex.join(words)
+        yield printable(text, len(text))  # A terminal shows it, and must not obey it.
 
 
 def _is_the_persons(script: PurePath, data_dir: DataDir) -> bool:

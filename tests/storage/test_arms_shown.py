@@ -52,9 +52,20 @@ def test_the_faster_arm_is_recommended_with_the_commands_that_make_it(
     assert "\nUse liger for 80 steps: " in text
     assert "compiling included" not in text
     assert "\nliger: commit 3f2a1bc; A=1; --lr 0.2 --use-liger\n" in text
-    commands = [f"git checkout {COMMIT}", "export A=1", "train.py --lr 0.2 --use-liger"]
+    start = "python /home/me/train.py --lr 0.2 --use-liger"
+    commands = ["cd /home/me", f"git checkout {COMMIT}", "export A=1", start]
     lines = "\n".join(f"    {command}" for command in commands)
     assert f"to use liger, train with these changes:\n{lines}\n" in text
+
+
+def test_a_terminal_obeys_nothing_of_an_arm(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, spec("evil=-- --name '\x1b[31m\nrm `x` | \u202e'"))
+    text = shown(data_dir, capsys)
+    assert "\nUse evil for 80 steps: " in text
+    assert not {"\x1b", "\u202e"} & {*text}
+    assert not [line for line in text.splitlines() if line.startswith("rm ")]
 
 
 def test_a_slower_arm_is_declined_in_words_that_fit_no_compiler(
