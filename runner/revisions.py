@@ -91,7 +91,11 @@ class Repository:
             (gone if status == "A" else kept).append(PurePosixPath(path))
         return kept, gone
 
-    def lay_over(self, commit: str, make_real: MakeReal) -> list[str]:
+    @property
+    def top(self) -> Path:
+        return Path(_git(self.folder, "rev-parse", "--show-toplevel").decode().rstrip("\n"))
+
+    def lay_over(self, commit: str, make_real: MakeReal) -> list[Path]:
         """Makes the copy of `folder` that of a commit; returns the differing files outside of the
         folder, which the copy does not have."""
         prefix = self.prefix
@@ -103,11 +107,11 @@ class Repository:
         inside = [path for path in kept if path not in outside]
         for blob in self._blobs(commit, inside):
             blob.write_to(make_real(blob.path.relative_to(prefix)))
-        return sorted(map(str, outside))
+        return sorted(self.top / path for path in outside)
 
     def _blobs(self, commit: str, paths: Sequence[PurePosixPath]) -> Iterator["_Blob"]:
         """The files of a commit as a checkout would write them."""
-        top = Path(_git(self.folder, "rev-parse", "--show-toplevel").decode().rstrip("\n"))
+        top = self.top
         entries = _git(top, "ls-tree", "-r", "-z", "--full-tree", commit)
         wanted = {*map(str, paths)}
         listed: list[tuple[str, str, str]] = []

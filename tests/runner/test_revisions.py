@@ -55,7 +55,7 @@ def as_is(place: Path, path: PurePosixPath) -> Path:
     return place / path
 
 
-def lay(folder: Path, place: Path, revision: str) -> list[str]:
+def lay(folder: Path, place: Path, revision: str) -> list[Path]:
     commit = commit_of(folder, revision, "baseline")
     return Repository(folder).lay_over(commit, lambda path: as_is(place, path))
 
@@ -106,7 +106,7 @@ def test_files_of_odd_names_links_and_programs_are_those_of_the_commit(
 
 def test_files_outside_of_the_copied_folder_are_named(repository: Path, tmp_path: Path) -> None:
     place = copy_of(repository / "lib", tmp_path / "copy")
-    assert lay(repository / "lib", place, "first") == ["old.py"]
+    assert lay(repository / "lib", place, "first") == [repository / "old.py"]
     assert (place / "net.py").read_text() == "WIDTH = 1\n"
 
 

@@ -198,6 +198,8 @@ def run_script(
     record_environment(context)
     session = ScriptSession(context, turns, earlier)
     workplace = workplace_of(experiment)
+    outside: list[Path] = []
+    """Files that the arm's revision changes, and that the copy does not have."""
 
     def set_up() -> None:
         if ScriptCheckpoints(run, log).latest() is None:
@@ -211,15 +213,15 @@ def run_script(
             session.workload.notes.append(
                 f"Linked into each run's folder, not copied: {first_few(linked, 5)}."
             )
-        outside = workplace.change(context.workplace, spec.arm)
+        outside.extend(workplace.change(context.workplace, spec.arm))
         if outside:
             session.workload.notes.append(
                 f"{spec.arm.label}: its revision also changes files outside of the copied folder "
-                f"{workplace.top}, which stay as they are: {first_few(outside, 5)}."
+                f"{workplace.top}, which stay as they are: {first_few([*map(str, outside)], 5)}."
             )
 
     on_rank_0(group, set_up)
-    session.check_code = partial(workplace.check_imports, context.workplace, spec.arm)
+    session.check_code = partial(workplace.check_imports, context.workplace, spec.arm, outside)
     with watchdog(session, experiment.script.patience_seconds, context):
         _execute_to_the_end(workplace, context, session)
     finished = session.finish()

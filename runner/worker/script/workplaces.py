@@ -4,7 +4,7 @@ that runs do not overwrite each other's files, nor the person's."""
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -87,7 +87,7 @@ class Workplace:
                 linked += _link(path, copy, folder)
         return linked
 
-    def change(self, place: Path, arm: Arm) -> list[str]:
+    def change(self, place: Path, arm: Arm) -> list[Path]:
         """Makes the copy that of the arm's revision and diff; returns the files of the repository
         that differ and that the copy does not have. Raises `WorkloadError`."""
         if not (arm.revision or arm.diff):
@@ -104,25 +104,31 @@ class Workplace:
             apply_diff(Path(arm.diff), place, repository.prefix, make_real)
         return outside
 
-    def check_imports(self, place: Path, arm: Arm) -> None:
-        """Raises `WorkloadError` if the script has imported files of the original that are others
-        in the copy: then the arm did not run what it names."""
+    def check_imports(self, place: Path, arm: Arm, outside: Sequence[Path]) -> None:
+        """Raises `WorkloadError` if the script has imported a file of the original that the arm's
+        revision changes: then the arm did not run what it names. `outside`: those that the copy
+        does not have."""
         if self.top is None or not (arm.revision or arm.diff):
             return
         files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
         for file in sorted(map(Path, filter(None, files))):
-            copy = place / file.relative_to(self.top) if file.is_relative_to(self.top) else file
-            if (
-                copy.is_file()
-                and not copy.samefile(file)
-                and copy.read_bytes() != (file.read_bytes())
-            ):
+            if file in outside or self._is_changed(file, place):
                 raise WorkloadError(
                     f"{arm.label}: the script imports {file}, which its revision changes, from the "
                     "original: a package that is installed there (pip install -e) is imported from "
-                    "there alone. Start it as a module at the top of the project, or name a Python "
-                    "without this package and set PYTHONPATH to the project"
+                    "there alone, and files outside of the folder in which the command was typed "
+                    "are not copied. Start it as a module at the top of the repository, or name a "
+                    "Python without this package and set PYTHONPATH to the repository"
                 )
+
+    def _is_changed(self, file: Path, place: Path) -> bool:
+        """Whether the copy of a file of the original is another one."""
+        if self.top is None or not file.is_relative_to(self.top):
+            return False
+        copy = place / file.relative_to(self.top)
+        if not copy.is_file() or copy.samefile(file):
+            return False
+        return copy.read_bytes() != file.read_bytes()
 
     def _make_real(self, place: Path, path: PurePosixPath) -> Path:
         """Makes a path of the copy a copy of its own where it, or a folder around it, is a link."""

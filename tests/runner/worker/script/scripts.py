@@ -89,12 +89,16 @@ class Ran:
 
 
 def experiment(file: Path, **changes: Any) -> ExperimentSpec:
-    """Turns of 4 steps, no profile; `changes` may name `backends`, `profile_steps` and `script`."""
-    usual: dict[str, Any] = {"backends": ("eager",), "block_steps": 4, "profile_steps": 0}
+    """Turns of 4 steps, no profile; `changes` may name other values."""
+    usual: dict[str, Any] = {
+        "model": ModelSpec(source=f"script:{file}"),
+        "backends": ("eager",),
+        "block_steps": 4,
+        "profile_steps": 0,
+    }
     return ExperimentSpec(
         name="mine",
         task="script",
-        model=ModelSpec(source=f"script:{file}"),
         data=DataSpec(source="script"),
         **{**usual, **changes},
     )

@@ -11,7 +11,7 @@ import pytest
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, RunSpec
 from breakeven.runner.worker.process import prepare
 from tests.runner.worker.script.scripts import NET, Ran, run
 
@@ -92,6 +92,20 @@ def test_a_run_whose_script_imports_the_original_of_a_changed_file_fails(
     monkeypatch.setitem(sys.modules, "width", _loaded(project / "width.py"))
     with pytest.raises(WorkloadError, match=r"new: the script imports .*width\.py, which its"):
         run(tmp_path, TOLD, "new", backends=(), named_arms=(f"new=@{commit}",))
+
+
+def test_a_run_whose_script_imports_a_changed_file_beside_its_folder_fails(tmp_path: Path) -> None:
+    commit = made_repository(tmp_path)
+    project = tmp_path / "project"
+    inner = project / "inner"
+    inner.mkdir()
+    (inner / "pyproject.toml").touch()  # So only this folder is copied.
+    beside = f"import sys\nsys.path.insert(0, {str(project)!r})\n"
+    (inner / "train.py").write_text(beside + TOLD)
+    sys.modules.pop("width", None)
+    script = ModelSpec(source=f"script:{inner / 'train.py'}")
+    with pytest.raises(WorkloadError, match=r"new: the script imports .*width\.py, which its"):
+        run(tmp_path, TOLD, "new", backends=(), named_arms=(f"new=@{commit}",), model=script)
 
 
 def _loaded(file: Path) -> Any:
