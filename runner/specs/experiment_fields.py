@@ -346,10 +346,12 @@ class ExperimentFields(PlaceSpec):
     def may_fork_runs(self) -> bool:
         """Whether runs may begin as forks of one process that has imported what they import. Code
         of a person may start threads or open the device when it is imported, and torch opens its
-        trace then."""
+        trace then. An arm with variables of its own must start afresh, and then all do: runs are
+        compared, so none may start in another way."""
         has_own_code = self.workload.is_own_program or self.user_code or self.paths_of_backends
         starts_alone = self.environments or self.num_ranks > 1 or self.keep_trace or self.kind.entry
-        return not (has_own_code or starts_alone)
+        have_variables = any(arm.variables for arm in self.arms)
+        return not (has_own_code or starts_alone or have_variables)
 
     @property
     def num_steps(self) -> int:

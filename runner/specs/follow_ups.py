@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK, parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.named_arms import split_name
 from breakeven.runner.specs.scenario_fields import InvestigationSpec, Part, Problem
 
 BUDGET_SECONDS = 900.0
@@ -73,6 +74,7 @@ def investigation(
         name=f"cause of {label} in {spec.name}"[:LONGEST_NAME],
         scenario="investigate",
         backends=backends,
+        named_arms=(),
         model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),
         time_limit_seconds=budget_seconds,
         investigates=f"{experiment_id}.{label}",
@@ -99,9 +101,15 @@ def timed_again(spec: ExperimentSpec, label: str) -> ExperimentSpec:
     return replace(
         spec.on_its_own,
         backends=run_backends(spec, label),
+        named_arms=tuple(text for text in spec.named_arms if _is_run_of(spec, text, label)),
         controls=max(1, spec.controls),
         model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),
     )
+
+
+def _is_run_of(spec: ExperimentSpec, named_arm: str, label: str) -> bool:
+    """Whether a label is that of an arm with a name, or of one of its runs."""
+    return label in _labels(spec, split_name(named_arm)[0])
 
 
 def run_backends(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
@@ -125,7 +133,10 @@ def run_backends(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
 
 def backend_labels(spec: ExperimentSpec, backend: str) -> set[str]:
     """The labels of a backend's runs, and the label of all of them together."""
-    together = parse_backend(backend).label
+    return _labels(spec, parse_backend(backend).label)
+
+
+def _labels(spec: ExperimentSpec, together: str) -> set[str]:
     return {
         label
         for together_label, runs in spec.repeats_by_label.items()

@@ -150,8 +150,9 @@ def nearest(value: object, known: Iterable[str]) -> str:
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
-OWN_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Variables that are different in each run, so that no run finds what another one compiled."""
+OWN_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_VISIBLE_DEVICES")
+"""Variables that Breakeven sets in each run: its compile caches, so that no run finds what another
+one compiled, and the devices for which it has the turn."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 """The beginning of an environment variable's assignment."""
 

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from breakeven.runner.specs.arms import Arm, expanded, in_each
 from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS
-from breakeven.runner.specs.named_arms import baseline_of, compared_arms, control_of
+from breakeven.runner.specs.named_arms import ArmFields, baseline_of, compared_arms, control_of
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
     CacheSpec,
@@ -22,7 +22,7 @@ Compared = Literal["runs", "tensors", "caches", "causes"]
 CONDITIONS = ("slower", "parity", "accuracy", "compile", "slower-than")
 
 
-class ScenarioFields(Protocol):
+class ScenarioFields(ArmFields, Protocol):
     """What scenarios read of an experiment (`ExperimentFields`)."""
 
     @property
@@ -41,12 +41,6 @@ class ScenarioFields(Protocol):
     def investigation(self) -> InvestigationSpec: ...
     @property
     def investigates(self) -> str | None: ...
-    @property
-    def backends(self) -> tuple[str, ...]: ...
-    @property
-    def named_arms(self) -> tuple[str, ...]: ...
-    @property
-    def baseline(self) -> str: ...
     @property
     def environments(self) -> tuple[str, ...]: ...
     @property

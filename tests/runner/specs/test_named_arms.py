@@ -7,6 +7,7 @@ import pytest
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
+from breakeven.runner.specs.follow_ups import timed_again
 from breakeven.runner.specs.named_arms import read_changes, with_arguments
 
 MAIN, HEAD = "a" * 40, "b" * 40
@@ -86,6 +87,7 @@ def test_further_controls_differ_from_the_baseline_in_their_weights_alone() -> N
         (f"both=@{HEAD} @{MAIN}", "must name one revision"),
         ("open='--x", "open quotation"),
         ("cache=TORCHINDUCTOR_CACHE_DIR=/tmp", "Breakeven itself sets"),
+        ("other=CUDA_VISIBLE_DEVICES=1", "Breakeven itself sets"),
         ("odd=inductor:scope=everything", "scope"),
     ],
 )
@@ -117,6 +119,18 @@ def test_only_a_script_has_arguments_and_revisions() -> None:
 def test_a_training_of_breakeven_can_differ_in_variables_and_compiler() -> None:
     spec = ExperimentSpec(name="mine", backends=(), named_arms=("two=OMP_NUM_THREADS=2 eager",))
     assert arm_of(spec, "two").variables == ("OMP_NUM_THREADS=2",)
+
+
+def test_no_run_is_forked_if_an_arm_must_start_afresh_for_its_variables() -> None:
+    usual: dict[str, Any] = {"name": "mine", "backends": ()}
+    assert ExperimentSpec(**usual, named_arms=("new=eager",)).may_fork_runs
+    assert not ExperimentSpec(**usual, named_arms=("new=A=1",)).may_fork_runs
+
+
+def test_an_arm_that_is_timed_again_comes_alone() -> None:
+    spec = script("fp8=--fp8", "liger=--liger", backends=("eager",))
+    assert timed_again(spec, "fp8").arm_texts == ("fp8=--fp8",)
+    assert timed_again(spec, "eager").arm_texts == ("eager",)
 
 
 @pytest.mark.parametrize("scenario", ["speed", "accuracy", "cache"])
