@@ -19,7 +19,9 @@ import pandas as pd
 
 from breakeven.runner.loss_band import LEAD_STEPS, broken_limit
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.specs.arms import CHANGES
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
 from breakeven.storage.statistics import parity as rules
@@ -320,7 +322,7 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
     if own != expected:
         return rules.unknown_parity("other samples", ranks=ranks_of_hashes(str(own), str(expected)))
     for other in (*equals.controls, run):
-        unlike = _first_unlike(equals.baseline, other)
+        unlike = _first_unlike(spec, equals.baseline, other)
         if unlike is not None:
             return _judge_before(equals, run, unlike)
     if any(len(judged.steps) and judged.learning.losses.empty for judged in (equals.baseline, run)):
@@ -331,16 +333,31 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
     return parity
 
 
-def _first_unlike(baseline: Evidence, other: Evidence) -> ParityFinding | None:
+def _own_changes(spec: ExperimentSpec, run: Evidence) -> str:
+    """What a run's arm changes in the command, if that is not what the baseline changes."""
+    first = spec.repeats_by_label[run.label][0]
+    arm = next(possible for possible in spec.possible_arms if possible.label == first)
+    base = spec.arms[0]
+    is_other = any(getattr(arm, name) != getattr(base, name) for name in CHANGES)
+    return change_words(arm) if is_other else ""
+
+
+def _first_unlike(
+    spec: ExperimentSpec, baseline: Evidence, other: Evidence
+) -> ParityFinding | None:
     """The first difference between what two runs were given: data, or settings of optimizers."""
+    changes = _own_changes(spec, other)
+    declared = {"changes": changes} if changes else {}
     data = first_difference(baseline.learning.inputs, other.learning.inputs)
     settings = first_other_settings(baseline.learning.inputs, other.learning.inputs)
     is_control = other.role == "control"
     if settings is not None and (data is None or settings["first_step"] <= data["first_step"]):
         facts = {**settings, "is_control": is_control, "clock_reads": baseline.clock_reads}
+        facts |= declared
         return ParityFinding(kind="other settings", figures=facts)
     if data is None:
         return None
+    data |= declared
     return ParityFinding(kind="not repeatable" if is_control else "other inputs", figures=data)
 
 

@@ -200,6 +200,8 @@ def _not_repeatable(facts: Facts) -> Sentence:
 
 
 def _data_culprits(facts: Facts) -> str:
+    if "changes" in facts:
+        return f": the arm changes the command ({facts['changes']})"
     generators = facts["generators"]
     culprit = (
         ", as all random generators had equal states, a worker of a data loader seeds itself, or "
@@ -221,6 +223,9 @@ def _other_settings(facts: Facts) -> Sentence:
     if facts["settings"] == ["gradient scale"]:
         return _other_steps_skipped(facts)
     names = ", ".join(SETTING_NAMES.get(name, f"values of {name}") for name in facts["settings"])
+    if "changes" in facts:
+        changed = f": the arm changes the command ({facts['changes']})"
+        return say(f"the {names} differ ", _since(facts), changed)
     follow = ": they may follow the clock (datetime), the loss or chance"
     if facts["clock_reads"]:
         follow = (

@@ -1,5 +1,6 @@
 """What is said of a script's runs: whether they saw the same, and did as much."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,6 +141,24 @@ def test_a_backend_that_trained_with_other_learning_rates_is_not_judged(data_dir
         "clock (train.py:22), so they may follow the speed of each run. Let schedules follow the "
         "step instead"
     )
+
+
+@pytest.mark.parametrize(
+    ("unlike", "names"),
+    [
+        ({"rates": {0: 0.2}}, "the learning rates differ from step 0 on"),
+        ({"inputs": {0: "z"}}, "the runs saw different data from step 0 on"),
+    ],
+)
+def test_what_an_arm_itself_changes_is_not_blamed_on_the_clock(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, unlike: dict[str, Any], names: str
+) -> None:
+    arms: dict[str, Any] = {"backends": (), "named_arms": ("inductor=inductor --lr 0.2",)}
+    monkeypatch.setattr(f"{__name__}.SPEC", replace(SPEC, **arms))
+    verdict, why = judged(data_dir, unlike, clock_reads=["train.py:22"])
+    assert verdict == "unknown"
+    assert why.startswith(names) and "clock" not in why
+    assert why.endswith(": the arm changes the command (--lr 0.2)")
 
 
 def test_two_runs_without_a_compiler_that_have_other_learning_rates_are_named_first(
