@@ -49,6 +49,7 @@ SCRIPT_FIELDS = (
     "time_limit_seconds",
     "keep_code",
     "keep_trace",
+    "family",
     "training.seed",
     "script.folder",
     "script.module",
@@ -59,7 +60,12 @@ SCRIPT_FIELDS = (
 )
 """Fields that options can set for a script; the script itself decides the others."""
 THREADS = "OMP_NUM_THREADS"
-SCRIPT_FLAGS = {"script.steps": "--steps", "named_arms": "--arm", "baseline": "--baseline"}
+SCRIPT_FLAGS = {
+    "script.steps": "--steps",
+    "named_arms": "--arm",
+    "baseline": "--baseline",
+    "family": "--family",
+}
 
 Read = TypeVar("Read")
 
