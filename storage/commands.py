@@ -13,12 +13,8 @@ from breakeven.runner.arguments.conditions import Condition, check_gate
 from breakeven.runner.arguments.filters import read_filter
 from breakeven.runner.arguments.lengths import Length
 from breakeven.runner.disk_space import lacks_room
-<<<<<<< HEAD
 from breakeven.runner.experiments.added_rounds import instead_of_rounds, why_no_rounds
-=======
-from breakeven.runner.experiments.added_rounds import instead, why_no_rounds
 from breakeven.runner.experiments.families import accept
->>>>>>> 0947933c (Family: the error over all proposals is controlled, whatever their number; a JSON Schema of results)
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
