@@ -37,6 +37,8 @@ SCRIPT_FIELDS = (
     "settings",
     "controls",
     "more_controls",
+    "same",
+    "margin",
     "devices",
     "cpus",
     "exclusive",
@@ -49,7 +51,6 @@ SCRIPT_FIELDS = (
     "time_limit_seconds",
     "keep_code",
     "keep_trace",
-    "family",
     "training.seed",
     "script.folder",
     "script.module",
@@ -64,7 +65,8 @@ SCRIPT_FLAGS = {
     "script.steps": "--steps",
     "named_arms": "--arm",
     "baseline": "--baseline",
-    "family": "--family",
+    "same": "--same",
+    "margin": "--margin",
 }
 
 Read = TypeVar("Read")

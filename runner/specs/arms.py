@@ -72,6 +72,8 @@ NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times", "loade
 """Those that act without a compiler."""
 CHANGES = ("arguments", "variables", "revision", "diff")
 """What an arm can change beside compiler and settings."""
+CHANGE_TRAINING = ("math_attention", "tf32", "batch_times", "arguments", "revision", "diff")
+"""What may change the mathematics of a training, and not only its rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +197,11 @@ class Arm(Spec):
             if field.name not in (*WHICH_RUN, "cache", "options")
         }
         return settings | self.options
+
+    def changes_training(self, baseline: "Arm") -> bool:
+        """Whether it declares another mathematics than the baseline's: then its training need not
+        be the same, but as good."""
+        return any(getattr(self, name) != getattr(baseline, name) for name in CHANGE_TRAINING)
 
     @property
     def perturbation(self) -> float:

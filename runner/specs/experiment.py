@@ -34,6 +34,7 @@ from breakeven.runner.specs.training import (
     StoppingSpec,
     TrainingSpec,
 )
+from breakeven.runner.specs.values import parse_margin
 from breakeven.runner.specs.workload import (
     BUILTIN,
     BUILTIN_DATA,
@@ -78,7 +79,7 @@ class ExperimentSpec(ExperimentFields):
         compiled = compared_arms(self)
         _check_names(self, compiled)
         _check_arms(self, compiled)
-        _check_family(self)
+        _check_sameness(self, compiled)
         _check_place(self)
         _check_workload(self, compiled)
         _check_training(self, compiled)
@@ -188,12 +189,14 @@ def _check_arms(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
         require(fits, "baseline" if arm is base else "named_arms", arm.label, rule)
 
 
-def _check_family(spec: ExperimentSpec) -> None:
-    rule = "must be at most 64 letters, digits, '.', '_' and '-', the first a letter or digit"
-    named = spec.family is None or re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", spec.family, re.ASCII)
-    spec.require("family", bool(named), rule)
-    rule = f"must be left out in the scenario {spec.scenario!r}, which compares no speeds"
-    spec.require("family", spec.family is None or spec.kind.has_speedups, rule)
+def _check_sameness(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
+    try:
+        parse_margin(spec.margin)
+    except ValueError as error:
+        raise InvalidSpec("margin", spec.margin, str(error)) from None
+    rule = "must be 'auto' or 'outcome' with batch_times: larger batches have other losses"
+    has_larger = any(arm.batch_times > 1 for arm in compiled)
+    spec.require("same", spec.same != "steps" or not has_larger, rule)
 
 
 def _check_place(spec: ExperimentSpec) -> None:

@@ -49,6 +49,7 @@ from breakeven.runner.specs.workload import (
 
 Schedule = Literal["turns", "sequential"]
 CompileTogether = Literal["alone", "together"]
+SameBy = Literal["auto", "steps", "outcome"]
 YEAR = Bounds(0, 31_536_000, "that is a year", above=True, unit="s")
 USUAL_BACKENDS = ("inductor",)
 CONTROLS = Bounds(0, 20, "each control is one more whole training")
@@ -169,6 +170,28 @@ class ExperimentFields(PlaceSpec):
             "far from those of baseline and controls to match, and too near to be broken.",
         ),
     ] = 3
+    same: Annotated[
+        SameBy,
+        Prompt(
+            "The same training, or one as good",
+            rare=True,
+            help="How backends are compared with the baseline. `steps`: step by step, as what "
+            "should compute the same. `outcome`: by what they have learned at the end, after as "
+            "many samples. `auto`: by the outcome if an arm declares arguments, a revision, a "
+            "diff, `tf32`, `batch_times` or `math_attention`, and its losses show it; else step "
+            "by step.",
+        ),
+    ] = "auto"
+    margin: Annotated[
+        str,
+        Prompt(
+            "Margin of an outcome",
+            rare=True,
+            help="By how much an outcome may be worse and still count as as good: `1%` of the "
+            "loss at the end, or `0.005` of accuracy (of the loss, where no accuracy is "
+            "evaluated).",
+        ),
+    ] = "1%"
     schedule: Annotated[
         Schedule,
         Prompt(
@@ -229,26 +252,6 @@ class ExperimentFields(PlaceSpec):
             "(`TORCH_TRACE`, for `tlparse`). Writing it makes compiling slower.",
         ),
     ] = False
-    family: Annotated[
-        str | None,
-        Prompt(
-            rare=True,
-            empty="none",
-            help="Name of a family of experiments, such as all changes that a program proposes. "
-            "The error over all of them is controlled: the more were tried, the smaller the "
-            "p-value with which a speed counts as different (docs/ci.md).",
-        ),
-    ] = None
-    family_place: Annotated[
-        int | None,
-        Bounds(1, 1_000_000_000, "the levels of later ones are 0 in practice"),
-        Prompt(hidden=True),
-    ] = None
-    """Its number among the experiments of the family, in the order in which they were queued."""
-    family_level: Annotated[
-        float | None, Bounds(0, 1, "it is a probability", above=True), Prompt(hidden=True)
-    ] = None
-    """The p-value that it needs; set with the place, when it is queued."""
     suite_run: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the suite run to which the experiment belongs."""
     fallback_of: Annotated[str | None, Prompt(hidden=True)] = None
@@ -425,6 +428,16 @@ class ExperimentFields(PlaceSpec):
         return tuple(self._under_settings(arm) for _, arm in self.kind.runs(self))
 
     @cached_property
+    def changed_labels(self) -> frozenset[str]:
+        """Labels of the runs that declare another mathematics than the baseline's."""
+        baselines = [arm for arm in self.possible_arms if arm.role == "baseline"]
+        return frozenset(
+            arm.label
+            for arm in self.possible_arms
+            if any(arm.changes_training(baseline) for baseline in baselines[:1])
+        )
+
+    @cached_property
     def further_controls(self) -> tuple[Arm, ...]:
         """The controls that `more_controls` allows in each environment, in the order of their
         start."""
@@ -511,14 +524,7 @@ class ExperimentFields(PlaceSpec):
     def on_its_own(self) -> Self:
         """The same work as an independent experiment: outside a suite run, and not a repetition of
         another experiment. A search becomes a training under the usual backend."""
-        alone = replace(
-            self,
-            suite_run=None,
-            fallback_of=None,
-            confirms=None,
-            family_place=None,
-            family_level=None,
-        )
+        alone = replace(self, suite_run=None, fallback_of=None, confirms=None)
         if not self.kind.has_candidates:
             return alone
         return replace(alone, scenario="train", backends=USUAL_BACKENDS)

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from breakeven.runner.errors import InvalidSpec, shown
 
@@ -194,3 +194,27 @@ def _check_text(name: str, value: str) -> None:
         raise InvalidSpec(name, value, f"must be at most {LONGEST_TEXT:,} characters")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
         raise InvalidSpec(name, value, "must be valid Unicode without NUL")
+
+
+class Margin(NamedTuple):
+    """The largest difference of outcomes that counts as as good."""
+
+    amount: float
+    is_share: bool
+    """Whether it is a share of the loss; else it is one of accuracy, or of the loss itself."""
+
+
+def parse_margin(text: str) -> Margin:
+    """Reads `1%` or `0.005`; raises `ValueError`."""
+    number = text.strip()
+    is_share = number.endswith("%")
+    try:
+        amount = float(number.removesuffix("%")) / (100 if is_share else 1)
+    except ValueError:
+        amount = math.nan
+    if not 0 < amount < 1:
+        raise ValueError(
+            "must be a share of the loss, such as 1%, or a difference of accuracies, such as "
+            "0.005; both above 0 and below 100 %"
+        )
+    return Margin(amount, is_share)

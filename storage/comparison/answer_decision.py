@@ -29,7 +29,14 @@ Reason = Literal[
     "no baseline",
 ]
 Sameness = Literal[
-    "same", "unknown", "not tested", "answers not tested", "nothing learned", "another training"
+    "same",
+    "as good",
+    "better",
+    "not decided",
+    "unknown",
+    "not tested",
+    "answers not tested",
+    "nothing learned",
 ]
 
 
@@ -84,11 +91,12 @@ def sameness_of(comparison: Comparison, result: Result) -> Sameness:
         return "answers not tested"
     if parity is None:
         return "not tested"
-    if parity.verdict == "holds":
-        return "same"
-    if result.batch_times > 1:
-        return "another training"
-    return "nothing learned" if parity.verdict == "nothing learned" else "unknown"
+    match parity.verdict:
+        case "holds":
+            return "same"
+        case "as good" | "better" | "not decided" | "nothing learned":
+            return parity.verdict
+    return "unknown"
 
 
 def shown_as_equal(seconds: float | None, other: float | None) -> bool:

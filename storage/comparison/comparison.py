@@ -15,7 +15,6 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
-from breakeven.storage.comparison.compile_latency import compile_seconds
 from breakeven.storage.comparison.compiler_warnings import (
     COMPILER_WARNINGS,
     GivenUpFunction,
@@ -64,6 +63,7 @@ from breakeven.storage.comparison.shortfall import Shortfall, find_shortfall
 from breakeven.storage.comparison.warnings import ComparisonWarning, Measured, classes_of_warnings
 from breakeven.storage.index.store import Store
 from breakeven.storage.result_caches import memo, revision, stored
+from breakeven.storage.statistics.as_good import Outcome
 from breakeven.storage.statistics.break_even import BreakEven, break_even
 from breakeven.storage.statistics.outcomes import Reading, loss_excess
 from breakeven.storage.statistics.parity import (
@@ -77,7 +77,6 @@ from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
     holm,
-    in_family,
     noise_floor,
     rounds_missing,
     speed_doubt,
@@ -97,6 +96,7 @@ STORED_CLASSES = (
     EnergySaving,
     Parity,
     ParityFinding,
+    Outcome,
     Reading,
     Shortfall,
     RunState,
@@ -212,7 +212,7 @@ def _compare_environment(
         not_repeated=not_repeated,
         energy=energy_savings(spec, baseline, runs, rounds) if spec.kind.has_speedups else {},
     )
-    corrected = in_family(holm([entrant.p_value for entrant in raced]), spec.family_level)
+    corrected = holm([entrant.p_value for entrant in raced])
     results = [judge.result(*judged) for judged in zip(raced, corrected, strict=True)]
     speedups = {entrant.run.label: entrant.speedup for entrant in raced}
     return StoredComparison(
@@ -329,8 +329,8 @@ class _Judge:
     def _shortfall(self, run: Evidence, parity: Parity | None) -> Shortfall | None:
         if (
             self.equals is None
-            or run.batch_times > 1  # Another training: parity compares it by equal samples.
             or parity is None
+            or parity.by_outcome  # Parity compares it after as many samples.
             or parity.verdict not in ("unknown", "nothing learned")
         ):
             return None
@@ -370,8 +370,7 @@ def across(
         (first, run) for run in runs if (first := in_first_environment(spec, runs, run)) is not None
     ]
     speedups = [speedup_of(pairs[first.label, run.label]) for first, run in both]
-    p_values = [ratio.p_value if ratio else None for ratio in speedups]
-    corrected = in_family(holm(p_values), spec.family_level)
+    corrected = holm([ratio.p_value if ratio else None for ratio in speedups])
     equals = EqualTrainings.from_runs(spec, *_equals_of_first(spec, runs)) if both else None
     return tuple(
         _across(spec, first, run, ratio, p_holm, floor, equals)
@@ -416,8 +415,8 @@ def _across(
         p_holm=p_holm,
         verdict=_verdict(first, run, ratio, p_holm, floor),
         parity=judge_parity(spec, equals, replace(run, role="backend")),
-        compile_seconds=compile_seconds(run),
-        first_compile_seconds=compile_seconds(first),
+        compile_seconds=run.compile_seconds,
+        first_compile_seconds=first.compile_seconds,
         peak_memory_bytes=memory,
         first_peak_memory_bytes=first_memory,
         versions={package: versions.get(package) for package in differ} if are_known else None,

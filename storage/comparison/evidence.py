@@ -133,6 +133,8 @@ class Evidence:
     environment: dict[str, Any]
     batch_times: int = 1
     """How many times as large as the experiment's its batches are."""
+    changes_training: bool = False
+    """Whether its arm declares another mathematics than the baseline's."""
 
     @property
     def ended_as_wrong(self) -> bool:
@@ -245,6 +247,27 @@ class Evidence:
         begins = np.concatenate([[0], begins])
         counts = np.diff(np.append(begins, len(rounds)))
         return float(np.median(np.add.reduceat(seconds[is_known], begins) / counts))
+
+    @cached_property
+    def compile_latencies(self) -> tuple[float, ...]:
+        """For each process that compiled: time of the training steps that compiled, minus the time
+        of as many steady steps; at least 0. Empty if no step is steady.
+
+        Only the first process of a resumed run counts: later compiling, with filled caches or
+        without, is no cost of the backend.
+        """
+        first = (self.steps["attempt"] == 1).to_numpy() & self.steps["compiled"].to_numpy(bool)
+        if not first.any() or self.step_seconds is None:
+            return ()
+        process, _ = pd.factorize(self.steps["run_id"].array[first])
+        seconds = self.steps["seconds"].to_numpy(float)[first]
+        spent = np.bincount(process, np.nan_to_num(seconds - self.step_seconds))
+        return tuple(max(0.0, float(extra)) for extra in spent)
+
+    @property
+    def compile_seconds(self) -> float | None:
+        """The compile latency; the median of several processes."""
+        return float(np.median(self.compile_latencies)) if self.compile_latencies else None
 
     def last_evaluation(self, column: str) -> float | None:
         return (

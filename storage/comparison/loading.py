@@ -82,6 +82,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 reason=None if pd.isna(run["reason"]) else run["reason"],
                 num_steps=run["num_steps"] or int(workload.get("num_steps") or 0),
                 batch_times=sizes.get(run["label"], 1),
+                changes_training=run["label"] in spec.changed_labels,
                 steps=own["steps"],
                 blocks=own["blocks"],
                 device=own["device"],

@@ -10,7 +10,6 @@ import pandas as pd
 
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.storage.comparison.compile_latency import compile_latencies
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.statistics.intervals import MIN_PAIRS, Floats
 from breakeven.storage.statistics.speedups import Ratio, paired_ratio
@@ -47,7 +46,7 @@ def timing_of(run: Evidence, rounds: pd.DataFrame) -> Timing:
     return Timing(
         blocks=blocks,
         rounds=rounds,
-        compile_latencies=compile_latencies(run),
+        compile_latencies=run.compile_latencies,
         has_moved=bool(run.journal.moved_at),
     )
 

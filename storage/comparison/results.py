@@ -26,7 +26,7 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.break_even import BreakEven, BreakEvenVerdict
 from breakeven.storage.statistics.outcomes import LossCheck, check_loss
-from breakeven.storage.statistics.parity import Parity, learned_less
+from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.statistics.speedups import Ratio, SpeedVerdict, rounds_missing
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
@@ -81,10 +81,9 @@ class Result:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether no answer may recommend it: its training is broken, larger batches learned less,
-        a search ended it for its losses, or it ended materially worse."""
-        parity = self.parity
-        is_broken = parity is not None and (parity.verdict == "broken" or learned_less(parity))
+        """Whether no answer may recommend it: its training is broken or worse, or ended materially
+        worse, or a search ended it for its losses."""
+        is_broken = self.parity is not None and self.parity.is_wrong
         return self.ended_as_wrong or is_broken or self.shortfall is not None
 
     @property
@@ -400,7 +399,7 @@ def with_parity_across(results: Iterable[Result], across: Iterable[Across]) -> l
     broken = {
         beside.label: beside.parity
         for beside in across
-        if beside.parity is not None and beside.parity.verdict == "broken"
+        if beside.parity is not None and beside.parity.is_wrong
     }
     return [
         without_speed(replace(result, parity=broken[result.label]))

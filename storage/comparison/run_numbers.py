@@ -9,7 +9,6 @@ import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.comparison.compile_latency import compile_seconds
 from breakeven.storage.comparison.evidence import Evidence, number
 
 
@@ -60,7 +59,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         flops_per_second=flops_per_second,
         peak_share=_peak_share(run, flops_per_second, precision),
         energy_per_step=_energy_per_step(run),
-        compile_seconds=compile_seconds(run),
+        compile_seconds=run.compile_seconds,
         peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
         compile_peak_memory_bytes=memory_needed(
             run.blocks[MEMORY][has_compiled], on_cpu=run.computes_on_cpu

@@ -23,9 +23,10 @@ from breakeven.runner.specs.arms import CHANGES
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.values import parse_margin
 from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
+from breakeven.storage.comparison.run_outcome import asks_for_outcome, judge_outcome, samples_ratio
 from breakeven.storage.statistics import parity as rules
-from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import (
     Fall,
     Reading,
@@ -250,8 +251,6 @@ def judge_parity(
     if run.steps.empty and not run.learning.state.is_final:
         return None
     parity = _judge(spec, equals, run)
-    if run.batch_times > 1 and not run.learning.state.ended_early:
-        return parity  # No other run decides what is known of another training.
     compared = [run] if equals is None else [run, equals.baseline, *equals.controls]
     early = next(
         (
@@ -262,8 +261,15 @@ def judge_parity(
         ),
         None,
     )
-    early = early or next((judged for judged in compared if _is_partial(spec, judged)), None)
-    if early is None and equals is not None and _is_far_shorter(spec, run, equals.baseline):
+    # A shorter training has no outcome, and its parity says so.
+    partial = compared[1:] if parity.by_outcome else compared
+    early = early or next((judged for judged in partial if _is_partial(spec, judged)), None)
+    if (
+        early is None
+        and equals is not None
+        and not parity.by_outcome
+        and _is_far_shorter(spec, run, equals.baseline)
+    ):
         lengths: dict[str, Any] = {
             "steps_done": len(run.learning.losses),
             "num_steps": len(equals.baseline.learning.losses),
@@ -282,11 +288,9 @@ def _is_far_shorter(spec: ExperimentSpec, run: Evidence, baseline: Evidence) -> 
     """Whether a script ended by itself, for example by a time budget, before half of the baseline's
     steps: too early to say that it trains alike."""
     is_over = run.learning.state is RunState.FINISHED
-    return (
-        not spec.workload.has_known_length
-        and is_over
-        and 0 < 2 * len(run.learning.losses) < len(baseline.learning.losses)
-    )
+    done = len(run.learning.losses) * samples_ratio(baseline, run)
+    is_short = 0 < 2 * done < len(baseline.learning.losses)
+    return not spec.workload.has_known_length and is_over and is_short
 
 
 def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:
@@ -309,18 +313,21 @@ def _last_finite(run: Evidence) -> int:
 def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -> Parity:
     if equals is None:
         return rules.unknown_parity("no baseline")
-    if run.batch_times > 1:
-        samples = spec.training.batch_size
-        sizes = {"size": run.batch_times * samples, "baseline_size": samples}
-        return rules.unknown_parity("other batch", **sizes, **_outcome(equals.baseline, run))
     if not run.workload:
         return rules.unknown_parity("not begun")
-    workload = equals.baseline.workload
-    if run.workload.get("weights_sha256") != workload.get("weights_sha256"):
-        return rules.unknown_parity("other weights")
-    own, expected = (known.get("data_sha256") for known in (run.workload, workload))
-    if own != expected:
-        return rules.unknown_parity("other samples", ranks=ranks_of_hashes(str(own), str(expected)))
+    by_steps = _judge_steps(spec, equals, run)
+    if not asks_for_outcome(spec, run, by_steps):
+        return by_steps
+    by_outcome = judge_outcome(
+        [equals.baseline, *equals.controls], run, by_steps, parse_margin(spec.margin)
+    )
+    return rules.judge_learning(by_outcome, equals.has_learned, equals.loss_fall)
+
+
+def _judge_steps(spec: ExperimentSpec, equals: EqualTrainings, run: Evidence) -> Parity:
+    begins = _other_beginning(equals.baseline, run)
+    if begins is not None:
+        return Parity(verdict="unknown", findings=(begins,))
     for other in (*equals.controls, run):
         unlike = _first_unlike(spec, equals.baseline, other)
         if unlike is not None:
@@ -331,6 +338,27 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
     if run.learning.randomness.inference_draws:
         return break_parity(parity, rules.ParityFinding(kind="draws in inference"))
     return parity
+
+
+def _other_beginning(baseline: Evidence, run: Evidence) -> ParityFinding | None:
+    """The gravest difference of what two trainings begin with; None if there is none."""
+    own, theirs = run.workload, baseline.workload
+    sizes = [workload.get("num_parameters") for workload in (own, theirs)]
+    has_other_weights = own.get("weights_sha256") != theirs.get("weights_sha256")
+    if has_other_weights and None not in sizes and sizes[0] != sizes[1]:
+        return ParityFinding(
+            kind="another model", figures=dict(zip(("size", "baseline_size"), sizes, strict=True))
+        )
+    if run.batch_times > 1:
+        size = theirs.get("samples_per_step")
+        figures = {"times": run.batch_times, "baseline_size": size}
+        return ParityFinding(kind="other batch", figures=figures)
+    if has_other_weights:
+        return ParityFinding(kind="other weights")
+    hashes = [str(workload.get("data_sha256")) for workload in (own, theirs)]
+    if hashes[0] != hashes[1]:
+        return ParityFinding(kind="other samples", figures={"ranks": ranks_of_hashes(*hashes)})
+    return None
 
 
 def _own_changes(spec: ExperimentSpec, run: Evidence) -> str:
@@ -376,34 +404,6 @@ def _judge_before(equals: EqualTrainings, run: Evidence, unlike: ParityFinding) 
         if before.verdict == "broken":
             return before
     return Parity(verdict="unknown", findings=(unlike,))
-
-
-WORSE_LOSS = 0.05
-"""Share by which an evaluation loss must be above the baseline's to be surely worse."""
-
-
-def _outcome(baseline: Evidence, run: Evidence) -> dict[str, Any]:
-    """The last evaluations of two complete trainings with as many samples, and whether the run's is
-    surely worse; empty if they were not evaluated."""
-    if any(
-        judged.learning.state is not RunState.FINISHED or judged.learning.evaluations.empty
-        for judged in (baseline, run)
-    ):
-        return {}
-    has_accuracy = baseline.last_evaluation("accuracy") is not None
-    column = "accuracy" if has_accuracy else "loss"
-    expected, value = baseline.last_evaluation(column), run.last_evaluation(column)
-    if expected is None:
-        return {}
-    if value is None:  # The loss is not a number.
-        value, is_worse = math.nan, True
-    elif has_accuracy:
-        margin = sampling_margin((value + expected) / 2, _last_num_samples(run) or 1)
-        is_worse = expected - value > margin
-    else:
-        is_worse = value - expected > WORSE_LOSS * abs(expected)
-    metric = "accuracy" if has_accuracy else "eval_loss"
-    return {"metric": metric, "value": value, "expected": expected, "is_worse": is_worse}
 
 
 def no_band() -> pd.DataFrame:

@@ -22,6 +22,7 @@ from breakeven.storage.statistics.outcomes import (
     NUM_STANDARD_ERRORS,
     NUM_WINDOWS,
     STRAYED_TIMES,
+    Quantity,
     share_error,
 )
 
@@ -56,6 +57,17 @@ def find_shortfall(
         or _worse_evaluation_loss(equals, run)
         or _worse_final_loss(equals, run)
     )
+
+
+def find_held_out_shortfall(
+    equals: Sequence[Evidence], run: Evidence, but: Quantity
+) -> Shortfall | None:
+    """As `find_shortfall`, by evaluations alone, and without the quantity that was judged already.
+    The evaluations of all are indexed by the baseline's steps."""
+    accuracy = None if but == "accuracy" else _worse_accuracy(equals, run)
+    if accuracy is not None or but == "evaluation loss":
+        return accuracy
+    return _worse_evaluation_loss(equals, run)
 
 
 def _worse_final_loss(equals: Sequence[Evidence], run: Evidence) -> Shortfall | None:
@@ -125,17 +137,16 @@ def _worse_accuracy(equals: Sequence[Evidence], run: Evidence) -> Shortfall | No
 
 
 def _last_evaluations(equals: Sequence[Evidence], run: Evidence, column: str) -> list[float] | None:
-    """The values at the last evaluation that all runs made after as many samples, the run's last;
-    None without one. An evaluated loss that is missing diverged."""
+    """The values at the last evaluation that all runs made, the run's last; None without one. An
+    evaluated loss that is missing diverged."""
     frames = [training.learning.evaluations[column] for training in (*equals, run)]
-    steps = frames[-1].index * run.batch_times
-    common = steps[steps.isin(frames[0].index)]
-    for frame in frames[1:-1]:
+    common = frames[-1].index
+    for frame in frames[:-1]:
         common = common[common.isin(frame.index)]
     if not len(common) or frames[0].isna().all():
         return None
     step = common.max()
-    value = frames[-1].loc[step // run.batch_times]
+    value = frames[-1].loc[step]
     if column == "accuracy" and pd.isna(value):
         return None  # It was not measured.
     return [

@@ -63,7 +63,7 @@ class RungResult:
         wrong = any(check.outcome == "differs" for check in self.failed_checks)
         is_faulty: dict[Fault, bool] = {
             "fails": crashed or RunState(self.result.state).is_failed,
-            "differs": wrong or (parity is not None and parity.verdict == "broken"),
+            "differs": wrong or (parity is not None and parity.is_wrong),
             "loses": self.verdict == "slower",
         }
         return tuple(fault for fault in FAULTS if is_faulty[fault])

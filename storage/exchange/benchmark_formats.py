@@ -193,10 +193,10 @@ def _status(comparison: Comparison, result: Result) -> str | None:
             return f"{EAGER_RUNS[eager.role]}_{EAGER_FAILURES[RunState(eager.state)]}"
     if result.state in FAILURES:
         return FAILURES[RunState(result.state)]
-    verdict = result.parity.verdict if result.parity is not None else None
-    if verdict == "broken":
+    parity = result.parity
+    if parity is not None and parity.is_wrong:
         return "fail_accuracy"
-    is_shown = verdict == "holds" and result.state == RunState.FINISHED
+    is_shown = parity is not None and parity.is_good and result.state == RunState.FINISHED
     return "pass" if is_shown else None
 
 

@@ -27,6 +27,7 @@ MAX_LOSSES = 40
 """Points of the small chart of losses."""
 WORST_FIRST = (
     "broken",
+    "worse",
     "differs",
     "failed",
     "undecided",
@@ -34,7 +35,10 @@ WORST_FIRST = (
     "passes",
     *get_args(EarlyEnd),
     "unknown",
+    "not decided",
     "nothing learned",
+    "as good",
+    "better",
     "holds",
 )
 """Verdicts of parity and outcomes of checks."""

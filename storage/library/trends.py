@@ -17,6 +17,7 @@ from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.workload import workload_of
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.lasting_changes import Level, Step, divide
+from breakeven.storage.statistics.parity import WRONG
 
 QUANTITIES = ("speedup", "step_seconds", "compile_seconds", "peak_memory_bytes")
 """Numbers that have trends: names in METRICS and in `BackendSummary`."""
@@ -172,7 +173,7 @@ def failures_without_series(
         is_known = (*what, row["device"]) in places or (
             what in anywhere and REQUESTED_DEVICE.fullmatch(row["device"])
         )
-        is_bad = row["state"] in FAILED_RUNS or row["parity"] == "broken"
+        is_bad = row["state"] in FAILED_RUNS or row["parity"] in WRONG
         if is_bad and not is_known:
             yield f"{row['backend']}: {workload_title(row)}, {row['device']}", _failure_of(row)
 

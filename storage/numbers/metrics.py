@@ -223,6 +223,7 @@ _RECORDED = (
     Metric("loss_difference", "Difference in loss to the baseline"),
     Metric("time_saved", "Time saved against the baseline", format_seconds, "s"),
     Metric("loss_terms", "Terms of the loss"),
+    Metric("outcome", "Outcome"),
     Metric("own_values", "Numbers of callbacks"),
     Metric("gradient_statistics", "Gradient statistics"),
     Metric("checkpoint_bytes", "Size", format_bytes),

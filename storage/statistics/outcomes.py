@@ -167,7 +167,7 @@ class Trainings:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class Sample:
     """The steps of a reading, its values in all trainings, and its standard error."""
 
     first_step: int
@@ -187,12 +187,12 @@ def readings(trainings: Trainings, after: int, least: float = 0.0) -> list[Readi
         return []
     all_readings = [*_windows(trainings, after, least)]
     for quantity in ("evaluation loss", "accuracy"):
-        samples = _evaluation_samples(trainings, quantity)
+        samples = evaluation_samples(trainings, quantity)
         # Equal trainings have different spreads before and after they diverge.
         early = [sample for sample in samples if sample.last_step <= after]
         late = [sample for sample in samples if sample.last_step > after]
         if quantity == "evaluation loss":
-            early, late = _smooth(early), _smooth(late)
+            early, late = smooth(early), smooth(late)
         count = len(early) + len(late)
         for group, has_last in ((early, not late), (late, True)):
             all_readings += _judge(trainings, quantity, group, count, has_last)
@@ -226,12 +226,12 @@ def _windows(trainings: Trainings, after: int, least: float) -> list[Reading]:
     steps, losses = steps[kept], losses.compress(kept, axis=1)
     size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
     ends = [*range(len(steps), size - 1, -size)][::-1]
-    samples = [_window(steps[end - size : end], losses[:, end - size : end]) for end in ends]
-    return _judge(trainings, "loss", _smooth(samples), len(samples), True, least)
+    samples = [window_of(steps[end - size : end], losses[:, end - size : end]) for end in ends]
+    return _judge(trainings, "loss", smooth(samples), len(samples), True, least)
 
 
 @np.errstate(invalid="ignore")  # Infinite losses of both signs have no mean: NaN.
-def _window(steps: NDArray[np.int64], losses: Floats) -> _Sample:
+def window_of(steps: NDArray[np.int64], losses: Floats) -> Sample:
     """One window of the losses of the equals and, in the last row, the backend. Its error is the
     standard error of a mean of independent steps with the same spread around the mean of the
     equals."""
@@ -239,7 +239,7 @@ def _window(steps: NDArray[np.int64], losses: Floats) -> _Sample:
     strayed = equals - equals.mean(axis=1, keepdims=True)
     count = equals.shape[1]
     variance = strayed.var(axis=0).mean() * count / (count - 1)
-    return _Sample(
+    return Sample(
         first_step=int(steps[0]),
         last_step=int(steps[-1]),
         values=equals.mean(axis=0),
@@ -248,7 +248,7 @@ def _window(steps: NDArray[np.int64], losses: Floats) -> _Sample:
     )
 
 
-def _smooth(samples: Sequence[_Sample]) -> list[_Sample]:
+def smooth(samples: Sequence[Sample]) -> list[Sample]:
     """Replaces errors, which are from few steps, by the root mean square with their neighbours."""
     squares = np.square([sample.error for sample in samples])
     return [
@@ -257,7 +257,7 @@ def _smooth(samples: Sequence[_Sample]) -> list[_Sample]:
     ]
 
 
-def _evaluation_samples(trainings: Trainings, quantity: Quantity) -> list[_Sample]:
+def evaluation_samples(trainings: Trainings, quantity: Quantity) -> list[Sample]:
     column = "accuracy" if quantity == "accuracy" else "loss"
     samples = []
     steps = trainings.evaluations.index
@@ -276,7 +276,7 @@ def _evaluation_samples(trainings: Trainings, quantity: Quantity) -> list[_Sampl
             error = share_error(float(values.mean()), float(count))
         else:
             error = _loss_error(trainings, step, values, right, float(count))
-        samples.append(_Sample(int(step), int(step), values, float(value), error))
+        samples.append(Sample(int(step), int(step), values, float(value), error))
     return samples
 
 
@@ -323,14 +323,14 @@ def _recent_spread(losses: pd.Series, step: int) -> float:
 def _judge(
     trainings: Trainings,
     quantity: Quantity,
-    samples: Sequence[_Sample],
+    samples: Sequence[Sample],
     count: int,
     has_last: bool,
     least: float = 0.0,
 ) -> list[Reading]:
     """Readings of one quantity; `count` of them share the chance of a false alarm."""
     learned = trainings.learned_accuracy if quantity == "accuracy" else trainings.learned
-    inflation, freedom = _inflation(samples, trainings.num_controls)
+    inflation, freedom = spread_of(samples, trainings.num_controls)
     farthest = [_farthest(sample) for sample in samples]
     judged = []
     for index, sample in enumerate(samples):
@@ -362,7 +362,7 @@ def _level(total: float, count: int, is_last: bool) -> float:
     return total / 2 if is_last else total / 2 / (count - 1)
 
 
-def _inflation(samples: Sequence[_Sample], num_controls: int) -> tuple[float, float]:
+def spread_of(samples: Sequence[Sample], num_controls: int) -> tuple[float, float]:
     """The spread of equal trainings in standard errors, as root mean square over all samples, and
     the degrees of freedom of this estimate.
 
@@ -385,7 +385,7 @@ def _inflation(samples: Sequence[_Sample], num_controls: int) -> tuple[float, fl
     return math.sqrt(squares.mean()), num_controls * independent
 
 
-def _farthest(sample: _Sample) -> float:
+def _farthest(sample: Sample) -> float:
     """The largest distance of an equal training from the mean of the others."""
     values = sample.values
     from_mean = float(np.abs(values - values.mean()).max())

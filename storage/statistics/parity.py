@@ -25,16 +25,18 @@ from numpy.typing import NDArray
 from breakeven.runner.loss_band import BROKEN_FROM, LEAD_STEPS, half_widths
 from breakeven.runner.protocol.states import EarlyEnd
 from breakeven.runner.specs.training import Precision
+from breakeven.storage.statistics.as_good import Outcome, OutcomeVerdict
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import Fall, Reading, without_spikes
 
-ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | EarlyEnd
+ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | OutcomeVerdict | EarlyEnd
 FindingKind = Literal[
     "no baseline",
     "not begun",
+    "another model",
+    "other batch",
     "other weights",
     "other samples",
-    "other batch",
     "other inputs",
     "not repeatable",
     "other settings",
@@ -63,6 +65,10 @@ FindingKind = Literal[
     "ended early",
     "far shorter",
     "not repeated",
+    "not over",
+    "another loss",
+    "outcome",
+    "also worse",
 ]
 FAULTS_BESIDE_LOSSES: tuple[FindingKind, ...] = (
     "dropout wrong",
@@ -72,6 +78,9 @@ FAULTS_BESIDE_LOSSES: tuple[FindingKind, ...] = (
     "answers wrong",
 )
 """Findings that break parity by themselves, and by other tests than the losses."""
+GOOD: tuple[ParityVerdict, ...] = ("holds", "as good", "better")
+"""Verdicts of a training that is the same, or as good."""
+WRONG: tuple[ParityVerdict, ...] = ("broken", "worse")
 
 
 def loss_band(
@@ -137,6 +146,18 @@ class Parity:
     """Windows of losses after the band, and all evaluations."""
     outside: Reading | None = None
     """The first reading that broke parity; None if no reading did."""
+    by_outcome: bool = False
+    """Whether another training was judged by its outcome, and not step by step."""
+    outcome: Outcome | None = None
+    """The judged outcome; None if it is not known, or if steps were judged."""
+
+    @property
+    def is_good(self) -> bool:
+        return self.verdict in GOOD
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.verdict in WRONG
 
     @property
     def found_in_band(self) -> bool:
@@ -155,11 +176,6 @@ class Parity:
         if self.last_step_in_band is None:
             return False
         return self.steps_compared - (self.last_step_in_band + 1) > LEAD_STEPS
-
-
-def learned_less(parity: Parity) -> bool:
-    """Whether another training, with larger batches, surely learned less from as many samples."""
-    return any(finding.figures.get("is_worse", False) for finding in parity.findings)
 
 
 def judge_losses(
@@ -270,9 +286,9 @@ def with_controls(parity: Parity, num_controls: int, seconds: float) -> Parity:
 
 
 def judge_learning(parity: Parity, has_learned: bool, fall: Fall | None = None) -> Parity:
-    """Changes "holds" to "nothing learned" if the baseline learned nothing to agree with. `fall`
-    is that of its loss, if known."""
-    if parity.verdict != "holds" or has_learned:
+    """Changes a verdict that is good to "nothing learned" if the baseline learned nothing to agree
+    with. `fall` is that of its loss, if known."""
+    if not parity.is_good or has_learned:
         return parity
     figures = {} if fall is None else asdict(fall)
     return _with_finding(parity, "nothing learned", "nothing learned", **figures)
@@ -326,12 +342,14 @@ def judge_end(
 ) -> Parity:
     """Adjusts parity to a training that ended early, which proves nothing unless it was already
     wrong. `end`: how the backend's training ended; None if another compared run ended early."""
-    if parity.verdict == "broken":
+    if parity.is_wrong:
         return parity
     # Omits the advice to train longer or to wait for a common step, which cannot help now.
     remaining = [finding for finding in parity.findings if finding.kind != "nothing learned"]
-    known = replace(parity, findings=tuple(remaining if parity.steps_compared else ()))
-    return _with_finding(known, kind, end or "unknown", **figures)
+    has_more = parity.steps_compared or parity.by_outcome
+    known = replace(parity, findings=tuple(remaining if has_more else ()))
+    undecided: ParityVerdict = "not decided" if parity.by_outcome else "unknown"
+    return _with_finding(known, kind, end or undecided, **figures)
 
 
 def doubt_dropout(parity: Parity) -> Parity:
@@ -504,6 +522,6 @@ def break_parity(parity: Parity, fault: ParityFinding | None) -> Parity:
     """Makes parity broken if inference is wrong, whatever its verdict on training."""
     if fault is None:
         return parity
-    so_far = parity.findings if parity.verdict in ("holds", "broken") else ()
+    so_far = parity.findings if parity.by_outcome or parity.verdict in ("holds", "broken") else ()
     # The fault belongs to no step, so the end of the band does not matter.
     return replace(parity, verdict="broken", findings=(*so_far, fault), last_step_in_band=None)

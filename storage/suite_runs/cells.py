@@ -140,7 +140,7 @@ def _why_no_speed(comparison: Comparison, baseline: Result | None, result: Resul
         if baseline is None:
             return "the baseline is missing"
         return f"the baseline did not finish: {_ended(comparison, baseline)}"
-    if result.parity is not None and result.parity.verdict == "broken":
+    if result.parity is not None and result.parity.is_wrong:
         return "it learns something else: parity is broken"
     return None if result.speedup is not None else "no round is paired with the baseline"
 

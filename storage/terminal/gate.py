@@ -94,11 +94,11 @@ def _parity(comparison: Comparison, backend: Result, condition: Condition) -> st
 
 
 def _not_shown(parity: Parity) -> str | None:
-    """Why parity does not hold; None if it does."""
-    if parity.verdict == "holds":
+    """Why a training is not shown to be the same, or as good; None if it is."""
+    if parity.is_good:
         return None
-    outcome = "is broken"
-    if parity.verdict != "broken":
+    outcome = f"is {parity.verdict}"
+    if not parity.is_wrong:
         outcome = f"could not be shown ({format_verdict(parity.verdict)})"
     ratios_by_name = {
         "band": METRICS["max_ratio_to_band"].format(parity.max_ratio_to_band),

@@ -10,6 +10,7 @@ from breakeven.runner.texts import printable
 from breakeven.storage.library.trends import QUANTITIES, Failure, Point, Series
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.lasting_changes import FEWEST
+from breakeven.storage.statistics.parity import WRONG
 from breakeven.storage.terminal.as_json import plain
 from breakeven.storage.words.trends import change_text, failure_text, out_of_line_text, when_text
 
@@ -115,10 +116,11 @@ def _met(series: Series, condition: Condition, within: int) -> str | None:
 
 
 def _met_by_newest(newest: Point | Failure, condition: Condition) -> str | None:
-    if condition.name == "failed" and isinstance(newest, Failure) and newest.parity != "broken":
+    if condition.name == "failed" and isinstance(newest, Failure) and newest.parity not in WRONG:
         return failure_text(newest)
-    if condition.name == "parity" and newest.parity == "broken":
-        return f"its newest experiment ({newest.experiment_id}) breaks parity"
+    if condition.name == "parity" and newest.parity in WRONG:
+        does = "breaks parity" if newest.parity == "broken" else "learns worse"
+        return f"its newest experiment ({newest.experiment_id}) {does}"
     return None
 
 

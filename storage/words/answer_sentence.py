@@ -17,7 +17,7 @@ from breakeven.storage.numbers.sentences import Figure, Sentence, Words, joined,
 from breakeven.storage.statistics.break_even import BreakEven
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import ratio_text, speed_doubt
-from breakeven.storage.words.parity import outcome_of_batches, wrong_words
+from breakeven.storage.words.parity import parity_words, wrong_words
 
 _steps = METRICS["break_even_steps"].format
 
@@ -235,8 +235,12 @@ def _sameness(planned: Plan, answer: Answer) -> str:
             return f"whether {subject} gives the same answers was not tested"
         case "nothing learned":
             return f"whether {subject} learns the same cannot be tested, as nothing was learned"
-        case "another training":
-            return f"{subject} makes another training, with larger batches"
+        case "as good":
+            return f"{subject} makes another training, which is as good"
+        case "better":
+            return f"{subject} makes another training, which is better"
+        case "not decided":
+            return f"{subject} makes another training, and whether it is as good is not decided"
     return ""
 
 
@@ -311,14 +315,14 @@ def plan_details(planned: Plan, prices: Prices) -> str:
 
 
 def _another_training(planned: Plan) -> Iterator[str]:
+    """What another training shows, and the fewer steps of larger batches."""
     best = planned.best
-    if best is None or best.batch_times == 1:
+    if best is None or best.parity is None or not best.parity.by_outcome:
         return
-    times, outcome = best.batch_times, outcome_of_batches(best.parity)
-    yield (
-        f"This is another training, with batches {times} times as large and 1/{times} of the "
-        f"steps; {outcome or 'what it learns was not compared'}"
-    )
+    yield capital(str(parity_words(best.parity)))
+    times = best.batch_times
+    if times > 1:
+        yield f"It has 1/{times} of the steps"
 
 
 def _unsure(planned: Plan) -> Iterator[str]:

@@ -99,14 +99,14 @@ def _both(written: Callable[[float], str], value: float | None, first: float | N
 def _outcome(runs: Sequence[Across]) -> str:
     """What is lost by changing to the environment, or why that is not known."""
     name = runs[0].environment
-    broken = [run for run in runs if run.parity is not None and run.parity.verdict == "broken"]
+    broken = [run for run in runs if run.parity is not None and run.parity.is_wrong]
     slower = [run for run in runs if run.verdict == "slower"]
     if broken or slower:
         losses = [f"{_under(run)} it computes something else" for run in broken]
         losses += [f"{_under(run)} it is slower" for run in slower if run not in broken]
         return f"{capital(listed(losses))}."
     unsure = [_under(run) for run in runs if run.verdict not in ("faster", "same")]
-    unknown = [_under(run) for run in runs if run.parity and run.parity.verdict != "holds"]
+    unknown = [_under(run) for run in runs if run.parity and not run.parity.is_good]
     if not unsure and not unknown:
         return f"Nothing is lost with {name}."
     doubts = [f"{_where(unsure, runs)}it is open whether it is as fast"] if unsure else []

@@ -14,13 +14,13 @@ from breakeven.storage.comparison.warnings import ending_words
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, say
+from breakeven.storage.statistics.as_good import Outcome
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
 from breakeven.storage.statistics.parity import (
     FAULTS_BESIDE_LOSSES,
     FindingKind,
     Parity,
     ParityFinding,
-    learned_less,
 )
 from breakeven.storage.statistics.random_numbers import DropoutFault
 
@@ -39,6 +39,9 @@ LINKS: dict[FindingKind, str] = {
     "other numbers": ", ",
     "rehearsal": "; ",
     "no rehearsal": "; ",
+    "outcome": "; ",
+    "also worse": ", and ",
+    "not over": "; ",
 }
 """Text between a finding and the one before; `, but ` for all other kinds."""
 SETTING_NAMES = {"lr": "learning rates", "momentum": "momenta", "weight_decay": "weight decays"}
@@ -50,17 +53,13 @@ Facts = Mapping[str, Any]
 def parity_text(parity: Parity | None) -> str:
     """The verdict for a table, with the step of the fault: `broken at step 12` by a single loss,
     `broken from step 150` by a window of losses, `broken after 200 steps` by an evaluation. If the
-    band ended early, it has the last step of the band: `matches (checked to step 240)`. A larger
-    batch is `another training`, or has `learned less`.
+    band ended early, it has the last step of the band: `matches (checked to step 240)`. Another
+    training is `as good`, `better`, `worse` or `not decided`.
     """
     if parity is None:
         return DASH
-    if learned_less(parity):
-        return "learned less"
-    if parity.verdict == "unknown" and any(
-        finding.kind == "other batch" for finding in parity.findings
-    ):
-        return "another training"
+    if parity.by_outcome and parity.verdict != "broken":
+        return format_verdict(parity.verdict)
     if parity.outside is not None and parity.outside.quantity != "loss":
         return f"broken after {parity.first_step_outside:,} steps"
     if parity.first_step_outside is not None:
@@ -92,23 +91,9 @@ def wrong_words(result: Result) -> Sentence:
             _instead(worse.quantity, worse.value, worse.expected),
             ", and it is not known whether it learns the same",
         )
-    if parity is not None and (parity.verdict == "broken" or learned_less(parity)):
-        return outcome_of_batches(parity) or parity_words(parity)
+    if parity is not None and parity.is_wrong:
+        return parity_words(parity)
     return say("its losses leave the band of equal trainings")
-
-
-def outcome_of_batches(parity: Parity | None) -> Sentence | None:
-    """`trained with as many samples, its accuracy is 94.5 % instead of 94.0 %`, for a run with
-    larger batches; None if it was not evaluated."""
-    for finding in parity.findings if parity else ():
-        if finding.kind == "other batch" and "metric" in finding.figures:
-            return _outcome(finding.figures)
-    return None
-
-
-def _outcome(facts: Facts) -> Sentence:
-    outcome = _instead(facts["metric"], facts["value"], facts["expected"])
-    return say("trained with as many samples, ", outcome)
 
 
 def _instead(name: str, value: float, expected: float) -> Sentence:
@@ -140,6 +125,7 @@ FIXED: dict[FindingKind, str] = {
     "no losses": "no loss was recorded: pass it to breakeven.step(loss), or nothing can be "
     "compared",
     "no control": "without a control it is not known how far rounding alone drives losses apart",
+    "not over": "it is another training, judged by its outcome at the end",
     "no common step": "baseline, control and backend have no step in common",
     "control too short": f"losses can be judged once the control has done {LEAD_STEPS} steps more",
     "no band": "from the first step on, rounding alone moves the loss too far",
@@ -169,13 +155,25 @@ def _since(facts: Facts) -> Sentence:
 
 
 def _other_batch(facts: Facts) -> Sentence:
-    learned: tuple[Words, ...] = (", and what it learns was not compared",)
-    if "metric" in facts:
-        learned = ("; ", _outcome(facts))
+    size = facts["baseline_size"]
+    instead = "" if size is None else f", {facts['times'] * size} samples instead of {size}"
+    return say(f"its steps have {facts['times']} times as many samples{instead}")
+
+
+def _another_model(facts: Facts) -> Sentence:
+    sizes = f"{facts['size']:,} parameters instead of {facts['baseline_size']:,}"
+    return say(f"it trains another model, with {sizes}")
+
+
+def _another_loss(facts: Facts) -> Sentence:
+    value, expected = (Figure("loss", f"{facts[name]:.4g}") for name in ("value", "expected"))
     return say(
-        f"its batches have {facts['size']} samples instead of {facts['baseline_size']}: this is "
-        "another training",
-        *learned,
+        "its first loss is ",
+        value,
+        " instead of ",
+        expected,
+        ": from the same weights this is "
+        "another measure of loss, so losses cannot be compared; evaluate the accuracy",
     )
 
 
@@ -187,6 +185,42 @@ def _on_ranks(facts: Facts) -> str:
     """` on rank 1`; empty if no single ranks are known."""
     names = " and ".join(str(rank) for rank in facts.get("ranks") or ())
     return f" on rank {names}" if names else ""
+
+
+def _outcome(facts: Facts) -> Sentence:
+    outcome: Outcome = facts["outcome"]
+    margin = _of_quantity(outcome, outcome.margin)
+    words: tuple[Words, ...] = (
+        "after as many samples as ",
+        Figure("num_steps", f"{outcome.step:,} steps of the baseline"),
+        ", ",
+        _instead(READ[outcome.quantity], outcome.value, outcome.expected),
+    )
+    if not math.isfinite(outcome.value):
+        return say(*words)
+    sign, side = (-1, "better") if outcome.high < 0 else (1, "worse")
+    low, high = (
+        _of_quantity(outcome, size) for size in sorted((sign * outcome.low, sign * outcome.high))
+    )
+    apart = Figure("outcome", f"{side} by {low} to {high}")
+    words = (*words, ": ", apart, f" (95 % interval; the margin is {margin})")
+    if outcome.is_too_low:
+        why = "a lower training loss alone does not show that it learns better; evaluate it"
+        words = (*words, f"; {why}")
+    elif outcome.verdict == "not decided":
+        words = (*words, "; more controls (--controls 4) or a wider margin (--margin) may decide")
+    return say(*words)
+
+
+def _of_quantity(outcome: Outcome, size: float) -> str:
+    """A difference in the unit of the quantity: `0.5 %` of accuracy, `0.012` of a loss."""
+    if not math.isfinite(size):
+        return "an unknown amount"
+    return f"{100 * size:.2g} %" if outcome.quantity == "accuracy" else f"{size:.2g}"
+
+
+def _also_worse(facts: Facts) -> Sentence:
+    return _instead(facts["quantity"], facts["value"], facts["expected"])
 
 
 def _other_inputs(facts: Facts) -> Sentence:
@@ -451,8 +485,12 @@ def _ended_early(facts: Facts) -> Sentence:
 
 
 REASONS: dict[FindingKind, Callable[[Facts], Sentence]] = {
+    "another model": _another_model,
     "other batch": _other_batch,
     "other samples": _other_samples,
+    "another loss": _another_loss,
+    "outcome": _outcome,
+    "also worse": _also_worse,
     "other inputs": _other_inputs,
     "not repeatable": _not_repeatable,
     "other settings": _other_settings,

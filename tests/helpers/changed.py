@@ -17,8 +17,9 @@ CHANGED: dict[str, Any] = {
     "settings": "harness",
     "controls": 3,
     "more_controls": 1,
+    "same": "outcome",
+    "margin": "0.005",
     "profile_steps": 5,
-    "family": "proposals",
     "devices": ("cuda:1",),
     "parallel": "fsdp",
     "nodes": 2,
@@ -103,10 +104,11 @@ CHANGED: dict[str, Any] = {
     "script.compiles": "train.py:Net",
 }
 """The values by path."""
-ALONE = ("nodes", "environments", "named_arms", "baseline", "family")
-TOGETHER = tuple(path for path in CHANGED if path not in ALONE)
+TOGETHER = tuple(
+    path for path in CHANGED if path not in ("nodes", "environments", "named_arms", "baseline")
+)
 """Fields that break no rule together: only comparisons of runs can span several machines or
-environments, have arms with names, or belong to a family."""
+environments, or have arms with names."""
 
 NEEDED = {
     "training.precision": ("devices",),

@@ -8,6 +8,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.storage.numbers.sentences import Figure, Sentence, figure, first_few, joined, say
 from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.profile.findings import Kind as ProfileKind
+from breakeven.storage.statistics.as_good import Outcome
 from breakeven.storage.statistics.outcomes import Reading
 from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFinding
 from breakeven.storage.statistics.random_numbers import DropoutFault
@@ -49,17 +50,15 @@ READING = Reading(
     interval=0.5,
     learned=3.0,
 )
+OUTCOME = Outcome(quantity="loss", step=200, value=2.1, expected=2.0, interval=0.2, margin=0.02)
 DATA = {"first_step": 3, "last_alike": 1, "generators": ["cpu"]}
 BAND = {"max_ratio_to_band": 2.0, "first_step_outside": 7, "band_steps": 9, "num_steps": 40}
 PARITY_FINDINGS: dict[FindingKind, dict[str, Any]] = {
-    "other batch": {
-        "size": 16,
-        "baseline_size": 8,
-        "metric": "accuracy",
-        "value": 0.9,
-        "expected": 0.94,
-        "is_worse": False,
-    },
+    "another model": {"size": 16, "baseline_size": 8},
+    "other batch": {"times": 2, "baseline_size": 8},
+    "another loss": {"value": 1.0, "expected": 2.0},
+    "outcome": {"outcome": OUTCOME},
+    "also worse": {"quantity": "accuracy", "value": 0.9, "expected": 0.94},
     "other inputs": DATA,
     "not repeatable": DATA | {"generators": []},
     "far shorter": {"steps_done": 30, "num_steps": 80},

@@ -18,6 +18,7 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.storage.queries import thinned
 from breakeven.storage.statistics.break_even import with_ends
+from breakeven.storage.statistics.parity import WRONG
 from breakeven.storage.suite_runs.groups import Outcome
 from breakeven.views.charts.layout import (
     HEIGHT,
@@ -205,7 +206,11 @@ MAX_ACROSS = 10
 GAIN, LOSS = "#2f7fe0", "#c2662d"
 MOST_OCTAVES = 2.0
 """Doublings of speed at which a colour has its full strength."""
-PARITY = {"broken": 0.0, "cancelled": 0.5, "unknown": 0.5, "nothing learned": 0.5, "holds": 1.0}
+PARITY = {
+    **dict.fromkeys(("broken", "worse"), 0.0),
+    **dict.fromkeys(("cancelled", "unknown", "not decided", "nothing learned"), 0.5),
+    **dict.fromkeys(("holds", "as good", "better"), 1.0),
+}
 """Places of verdicts on the scale from bad to good; verdicts of checks follow."""
 CHECKS = {"differs": 0.0, "failed": 0.0, "undecided": 0.5, "open": 0.5, "passes": 1.0}
 
@@ -304,8 +309,8 @@ def _cell_text(quantity: str, cell: MatrixCell) -> str:
     notes = []
     if quantity == "speedup" and cell.verdict and cell.verdict not in ("faster", "slower"):
         notes.append(format_verdict(cell.verdict))
-    if quantity != "parity" and cell.parity == "broken":
-        notes.append("parity broken")
+    if quantity != "parity" and cell.parity in WRONG:
+        notes.append(f"parity {cell.parity}")
     if (ended := _early_end(cell)) and ended not in (cell.value, *notes):
         notes.append(ended)
     return "<br>".join([_written(quantity, cell), *notes])

@@ -17,7 +17,6 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.statistics.parity import learned_less
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from breakeven.storage.words.answer_sentence import (
     COMPILERS,
@@ -189,7 +188,7 @@ def _leading(best: Result, planned: Plan, standing: Standings, spec: ExperimentS
     answer = planned.answer
     is_answer = answer is not None and answer.backend == best.label and answer.kind == "use"
     parity = best.parity
-    if is_answer and best.batch_times == 1 and not (parity and parity.band_ended):
+    if is_answer and not (parity and (parity.band_ended or parity.by_outcome)):
         return text  # The answer says it.
     return f"{text} {_parity_of(best)}"
 
@@ -221,7 +220,7 @@ def _parity_of(best: Result) -> Markdown:
         return f"It learns the same thing; single losses were checked up to {last}."
     if parity.verdict == "holds":
         return "It learns the same thing."
-    if parity.verdict == "unknown" and best.batch_times > 1:
+    if parity.by_outcome:
         why = inert(str(parity_words(parity)))
         return f"{why[:1].upper()}{why[1:]}."
     if parity.verdict == "nothing learned":
@@ -232,7 +231,7 @@ def _parity_of(best: Result) -> Markdown:
 def _breach(result: Result) -> Markdown:
     """A short reason why parity is broken; the warnings give the whole reason."""
     parity = result.parity
-    if result.shortfall is not None or (parity is not None and learned_less(parity)):
+    if result.shortfall is not None or (parity is not None and parity.verdict == "worse"):
         return sentence(wrong_words(result))
     if parity is None or parity.first_step_outside is None:
         if result.ended_as_wrong:
@@ -263,7 +262,11 @@ VERDICT_CLASSES = {
     "same": "plain",
     "unsure": "doubtful",
     "holds": "good",
+    "as good": "good",
+    "better": "good",
     "broken": "bad",
+    "worse": "bad",
+    "not decided": "doubtful",
     "nothing learned": "doubtful",
     "unknown": "doubtful",
     "failed": "bad",

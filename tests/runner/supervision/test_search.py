@@ -13,7 +13,6 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import TurnPost
-from breakeven.runner.settings import Prices
 from breakeven.runner.specs import experiment as specs
 from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.supervision.search import Search, confirming_steps
@@ -22,7 +21,6 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import report
-from breakeven.storage.words.answer_sentence import plan_details
 from tests.runner.supervision import test_supervisor as fake
 from tests.runner.supervision.supervised import hurry
 from tests.runner.supervision.supervised import impatience as impatience
@@ -97,9 +95,7 @@ def test_what_gains_is_combined_confirmed_by_a_whole_training_and_reported(
     assert decision.over is not None and decision.over.cause == "searched"
 
 
-def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_training(
-    data_dir: DataDir,
-) -> None:
+def test_a_larger_batch_is_confirmed_for_as_many_samples(data_dir: DataDir) -> None:
     """Every step of a fake run takes 1 ms, so that batches of two samples take half as long."""
     runs, confirmation = ran(data_dir, search("none:batch_times=2", "eager", steps=5_000))
     assert runs["none-batch_times_2"].state is RunState.FINISHED
@@ -117,10 +113,8 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_trai
             assert {label: planned.totals[label] for label in done} == pytest.approx(
                 {"baseline": 5, "control": 5, "none-batch_times_2": 2.5}
             )
-            assert "its batches have 2 samples instead of 1" in report(comparison)
             kinds = {warning.kind for warning in comparison.warnings}
             assert not kinds & {"different setting", "different lengths"}
-        assert "This is another training" in plan_details(planned, Prices())
 
 
 @pytest.mark.parametrize(("cpus", "overlap"), [(2, True), (1, False)])

@@ -156,9 +156,9 @@ def test_what_an_arm_itself_changes_is_not_blamed_on_the_clock(
     arms: dict[str, Any] = {"backends": (), "named_arms": ("inductor=inductor --lr 0.2",)}
     monkeypatch.setattr(f"{__name__}.SPEC", replace(SPEC, **arms))
     verdict, why = judged(data_dir, unlike, clock_reads=["train.py:22"])
-    assert verdict == "unknown"
-    assert why.startswith(names) and "clock" not in why
-    assert why.endswith(": the arm changes the command (--lr 0.2)")
+    assert verdict == "as good"
+    assert why.startswith(f"{names}: the arm changes the command (--lr 0.2); after as many samples")
+    assert "clock" not in why
 
 
 def test_two_runs_without_a_compiler_that_have_other_learning_rates_are_named_first(

@@ -1,0 +1,174 @@
+"""Judges another training by its outcome, from the records of its run and of equal trainings.
+
+An arm that changes the mathematics has other losses than the baseline, without a fault. It is asked
+whether what it learned from as many samples is as good (`storage.statistics.as_good`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.values import Margin
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.shortfall import find_held_out_shortfall
+from breakeven.storage.statistics.as_good import (
+    LEAST_SHARE,
+    SAME_SIZE,
+    evaluations_on_one_scale,
+    find_outcome,
+    measures_another_loss,
+    on_one_scale,
+)
+from breakeven.storage.statistics.outcomes import NUM_WINDOWS, Trainings
+from breakeven.storage.statistics.parity import (
+    FAULTS_BESIDE_LOSSES,
+    FindingKind,
+    Parity,
+    ParityFinding,
+)
+
+BEGINNINGS: tuple[FindingKind, ...] = (
+    "another model",
+    "other batch",
+    "other weights",
+    "other samples",
+    "other inputs",
+    "not repeatable",
+    "other settings",
+)
+"""Differences that are said before an outcome."""
+LEAVES_BAND: tuple[FindingKind, ...] = (
+    *BEGINNINGS,
+    "hardly outside",
+    "no band",
+    "dropout",
+    "other numbers",
+    "own numbers",
+    "no rehearsal",
+)
+"""Findings by which unknown parity may come from a change of mathematics."""
+NAMED_FAULTS: tuple[FindingKind, ...] = (*FAULTS_BESIDE_LOSSES, "not finite")
+"""Faults that a change of mathematics does not explain."""
+
+
+def asks_for_outcome(spec: ExperimentSpec, run: Evidence, by_steps: Parity) -> bool:
+    """Whether a run is judged by its outcome; `by_steps`: its parity, judged step by step.
+
+    By default an arm that declares another mathematics is, if its losses leave the band while there
+    is one. An arm that computes the same still matches, and one that leaves its band later has a
+    fault.
+    """
+    kinds = {finding.kind for finding in by_steps.findings}
+    if kinds.intersection(FAULTS_BESIDE_LOSSES) or not spec.kind.trains_fully:
+        return False  # Steps of the scenario `speed` repeat a few batches, and learn nothing else.
+    if spec.same == "outcome" or run.batch_times > 1:
+        return True
+    if spec.same == "steps" or not run.changes_training or kinds.intersection(NAMED_FAULTS):
+        return False
+    if by_steps.verdict == "broken":
+        diverges = by_steps.max_ratio_to_band == np.inf
+        has_band = by_steps.last_step_in_band is not None
+        return not diverges and (by_steps.found_in_band or not has_band)
+    return by_steps.verdict == "unknown" and bool(kinds.intersection(LEAVES_BAND))
+
+
+def judge_outcome(
+    equals: Sequence[Evidence], run: Evidence, by_steps: Parity, margin: Margin
+) -> Parity:
+    """The parity of a run that is judged by its outcome. The baseline is the first of `equals`;
+    what a training that learned nothing shows is the caller's question."""
+    begins = tuple(finding for finding in by_steps.findings if finding.kind in BEGINNINGS)
+    undecided = Parity(verdict="not decided", by_outcome=True, findings=begins)
+    baseline = equals[0]
+    if not all(judged.learning.state.is_final for judged in (baseline, run)):
+        return _with_finding(undecided, ParityFinding(kind="not over"))
+    if diverged := _where_diverged(run):
+        figures = {"first_step_outside": diverged}
+        worse = replace(undecided, verdict="worse", first_step_outside=diverged)
+        return _with_finding(worse, ParityFinding(kind="not finite", figures=figures))
+    ratio, num_steps = samples_ratio(baseline, run), len(baseline.learning.losses)
+    done = round(len(run.learning.losses) * ratio)
+    if done < LEAST_SHARE * num_steps:
+        figures = {"steps_done": done, "num_steps": num_steps}
+        return _with_finding(undecided, ParityFinding(kind="far shorter", figures=figures))
+    controls = [
+        control for control in equals[1:] if len(control.learning.losses) >= LEAST_SHARE * num_steps
+    ]
+    if not controls:
+        return _with_finding(undecided, ParityFinding(kind="no control"))
+    return _compared(undecided, [baseline, *controls], run, ratio, margin)
+
+
+def samples_ratio(baseline: Evidence, run: Evidence) -> float:
+    """The samples of a run's step over those of the baseline's. If tokens differ by another factor,
+    the smaller counts: a training with shorter samples has not seen as much."""
+    if run.batch_times > 1:
+        return float(run.batch_times)
+    both = [(run.per_step(size), baseline.per_step(size)) for size in ("samples", "tokens")]
+    ratios = [own / theirs for own, theirs in both if own and theirs]
+    least = min(ratios, default=1.0)
+    return 1.0 if abs(least - 1) <= SAME_SIZE else least
+
+
+def _where_diverged(run: Evidence) -> int | None:
+    """The first of the last losses, a tenth of all, that is not finite; None if all are."""
+    losses = run.learning.losses
+    end = losses.iloc[-max(1, len(losses) // NUM_WINDOWS) :]
+    wrong = end.index[~np.isfinite(end.to_numpy(dtype=float))]
+    return int(wrong[0]) if len(wrong) else None
+
+
+def _compared(
+    undecided: Parity, equals: Sequence[Evidence], run: Evidence, ratio: float, margin: Margin
+) -> Parity:
+    baseline = equals[0]
+    scaled = _on_one_scale(run, baseline, ratio)
+    theirs, own = on_one_scale(
+        baseline.learning.losses,
+        [control.learning.losses for control in equals[1:]],
+        run.learning.losses,
+        ratio,
+    )
+    trainings = Trainings(
+        equals=[
+            (losses, judged.learning.evaluations)
+            for losses, judged in zip(theirs, equals, strict=True)
+        ],
+        losses=own,
+        evaluations=scaled.learning.evaluations,
+        samples_per_step=baseline.workload.get("samples_per_step") or 1,
+        learned=None,
+        learned_accuracy=None,
+    )
+    outcome = find_outcome(trainings, margin, len(baseline.learning.losses))
+    if outcome is None:
+        return _with_finding(undecided, ParityFinding(kind="no losses"))
+    kinds = {finding.kind for finding in undecided.findings}
+    judged = replace(undecided, verdict=outcome.verdict, outcome=outcome)
+    first = measures_another_loss(trainings)
+    has_same_weights = not kinds.intersection({"another model", "other weights"})
+    if first is not None and has_same_weights and outcome.quantity != "accuracy":
+        figures = {"value": first[0], "expected": first[1]}
+        is_worse = outcome.verdict == "worse"
+        judged = replace(judged, verdict="worse" if is_worse else "not decided")
+        judged = _with_finding(judged, ParityFinding(kind="another loss", figures=figures))
+    judged = _with_finding(judged, ParityFinding(kind="outcome", figures={"outcome": outcome}))
+    shortfall = find_held_out_shortfall(equals, scaled, but=outcome.quantity)
+    if shortfall is None or outcome.verdict == "worse":
+        return judged
+    worse = ParityFinding(kind="also worse", figures=asdict(shortfall))
+    return _with_finding(replace(judged, verdict="worse"), worse)
+
+
+def _on_one_scale(run: Evidence, baseline: Evidence, ratio: float) -> Evidence:
+    """The run with its evaluations by the baseline's steps."""
+    evaluations = evaluations_on_one_scale(
+        run.learning.evaluations, baseline.learning.evaluations, ratio
+    )
+    return replace(run, learning=replace(run.learning, evaluations=evaluations))
+
+
+def _with_finding(parity: Parity, finding: ParityFinding) -> Parity:
+    return replace(parity, findings=(*parity.findings, finding))

@@ -1,0 +1,247 @@
+"""Judges another training by its outcome: whether it is as good as equal trainings are.
+
+An arm that changes the mathematics, as another precision or larger batches do, cannot have the
+baseline's losses. Its outcome is compared instead, after as many samples: the last evaluation, or
+the loss at the end. The interval of the difference comes from the spread of equal trainings, as in
+`storage.statistics.outcomes`; the margin was declared before (docs/metrics.md).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from breakeven.runner.specs.values import Margin
+from breakeven.storage.statistics.outcomes import (
+    MIN_WINDOW_STEPS,
+    NUM_STANDARD_ERRORS,
+    NUM_WINDOWS,
+    Quantity,
+    Sample,
+    Trainings,
+    evaluation_samples,
+    prediction_half_widths,
+    smooth,
+    spread_of,
+    window_of,
+)
+
+OutcomeVerdict = Literal["as good", "better", "worse", "not decided"]
+SIGNIFICANCE = 0.05
+END_WINDOWS = NUM_WINDOWS // 2
+"""Windows, each of a tenth of the steps, that show the spread of equal trainings at the end."""
+LEAST_SHARE = 0.95
+"""A training that ends after a smaller share of the baseline's samples has no outcome, and an
+evaluation before this share is not that of the end."""
+SAME_SIZE = 0.02
+"""Steps have equally many samples up to this relative difference."""
+OTHER_FIRST_LOSS = 0.05
+"""From the same weights, another training has the baseline's first loss up to this share: larger
+differences are those of another measure of loss, or of another model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The outcome of another training, beside that of equal trainings."""
+
+    quantity: Quantity
+    step: int
+    """Number of the baseline's steps after which all are compared."""
+    value: float
+    expected: float
+    """Mean of baseline and controls."""
+    interval: float
+    """Half width of the 95 % interval of the difference; infinite if it is unknown."""
+    margin: float
+    """The largest difference that counts as as good, in the unit of the quantity."""
+
+    @property
+    def excess(self) -> float:
+        """How much worse it is; below 0 it is better."""
+        difference = self.value - self.expected
+        return -difference if self.quantity == "accuracy" else difference
+
+    @property
+    def low(self) -> float:
+        """The least that it is worse."""
+        return self.excess - self.interval
+
+    @property
+    def high(self) -> float:
+        """The most that it is worse."""
+        return self.excess + self.interval
+
+    @property
+    def is_too_low(self) -> bool:
+        """Whether a training loss is lower by more than the margin, which does not show that a
+        training is better: one that repeats samples, or leaves some out, has a lower loss, too."""
+        return self.quantity == "loss" and self.high < 0 and self.excess < -self.margin
+
+    @property
+    def verdict(self) -> OutcomeVerdict:
+        if not math.isfinite(self.value):
+            return "worse"
+        if self.low > 0 and self.excess > self.margin:
+            return "worse"
+        if self.quantity == "loss":
+            is_within = -self.margin <= self.low and self.high <= self.margin
+            return "as good" if is_within else "not decided"
+        if self.high < 0 and self.excess < -self.margin:
+            return "better"
+        return "as good" if self.high <= self.margin else "not decided"
+
+
+def find_outcome(trainings: Trainings, margin: Margin, num_steps: int) -> Outcome | None:
+    """The outcome after as many samples; None without a control, or without common losses.
+
+    `trainings`: on one scale of samples (`on_one_scale`), `num_steps`: the baseline's. A share as
+    margin is one of the loss, also of an evaluation's; a number is one of accuracy, or of the loss
+    where no accuracy was evaluated.
+    """
+    if trainings.num_controls == 0:
+        return None
+    by_loss = _of_losses(trainings, margin)
+    quantities: tuple[Quantity, ...] = ("accuracy", "evaluation loss")
+    for quantity in quantities[margin.is_share :]:
+        evaluated = _of_evaluations(trainings, quantity, margin, num_steps)
+        if evaluated is None:
+            continue
+        if quantity == "accuracy" or _has_counts(trainings) or by_loss is None:
+            return evaluated
+        # Without a number of samples, only equal trainings show the error of an evaluation.
+        return replace(evaluated, interval=max(evaluated.interval, by_loss.interval))
+    return by_loss
+
+
+def _of_losses(trainings: Trainings, margin: Margin) -> Outcome | None:
+    """By the loss of the last tenth of the steps; windows of the second half show the spread."""
+    series = [losses for losses, _ in trainings.equals]
+    table = pd.concat([*series, trainings.losses], axis="columns", join="inner").sort_index()
+    steps, losses = table.index.to_numpy(), table.to_numpy(dtype=float).T
+    kept = np.isfinite(losses[:-1]).all(axis=0)
+    steps, losses = steps[kept], losses.compress(kept, axis=1)
+    size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
+    ends = [*range(len(steps), size - 1, -size)][:END_WINDOWS][::-1]
+    if not ends:
+        return None
+    samples = [window_of(steps[end - size : end], losses[:, end - size : end]) for end in ends]
+    with np.errstate(invalid="ignore"):  # Infinite losses of both signs have no mean: NaN.
+        apart = losses[-1, -size:] - losses[:-1, -size:].mean(axis=0)
+        own_error = float(apart.std(ddof=1)) / math.sqrt(size)
+    return _outcome(trainings, "loss", smooth(samples), margin, own_error=own_error)
+
+
+def _of_evaluations(
+    trainings: Trainings, quantity: Quantity, margin: Margin, num_steps: int
+) -> Outcome | None:
+    """By the last evaluation, if it is at the end; those of the second half show the spread."""
+    counted = trainings
+    if not _has_counts(trainings):
+        count = _least_count(trainings) if quantity == "accuracy" else 1.0
+        equals = [(losses, frame.assign(num_samples=count)) for losses, frame in trainings.equals]
+        counted = replace(trainings, equals=equals)
+    samples = [
+        sample
+        for sample in evaluation_samples(counted, quantity)
+        if 2 * sample.last_step > num_steps
+    ]
+    if not samples or samples[-1].last_step < LEAST_SHARE * num_steps:
+        return None
+    by_spread = quantity == "evaluation loss" and not _has_counts(trainings)
+    smoothed = smooth(samples) if quantity == "evaluation loss" else samples
+    return _outcome(counted, quantity, smoothed, margin, by_spread=by_spread)
+
+
+def _has_counts(trainings: Trainings) -> bool:
+    counts = trainings.evaluated["num_samples"]
+    return bool(np.isfinite(counts).all() and (counts > 0).all())
+
+
+def _least_count(trainings: Trainings) -> float:
+    """The number of samples of which one makes the smallest difference of all accuracies; NaN if
+    all are equal."""
+    own = trainings.evaluations["accuracy"].to_numpy(dtype=float)
+    values = np.unique(np.append(trainings.evaluated["accuracy"].ravel(), own).round(9))
+    apart = np.diff(values[np.isfinite(values)])
+    return float(1 / apart.min()) if len(apart) else math.nan
+
+
+def _outcome(
+    trainings: Trainings,
+    quantity: Quantity,
+    samples: Sequence[Sample],
+    margin: Margin,
+    *,
+    own_error: float = 0.0,
+    by_spread: bool = False,
+) -> Outcome:
+    """`own_error`: the standard error from the training's own distances to the equal ones, which
+    may vary more than theirs; `by_spread`: whether only the spread of equal trainings is known."""
+    last = samples[-1]
+    error = max(last.error, own_error) if math.isfinite(own_error) else last.error
+    expected = last.value if trainings.is_the_baselines else float(last.values.mean())
+    inflation, freedom = spread_of(samples, trainings.num_controls)
+    by_chance, shown = prediction_half_widths(
+        error, inflation, freedom, trainings.num_controls, SIGNIFICANCE
+    )
+    return Outcome(
+        quantity=quantity,
+        step=last.last_step + (quantity == "loss"),
+        value=last.value,
+        expected=expected,
+        interval=shown if by_spread else max(by_chance, shown),
+        margin=margin.amount * abs(expected) if margin.is_share else margin.amount,
+    )
+
+
+def on_one_scale(
+    baseline: pd.Series, controls: Sequence[pd.Series], own: pd.Series, samples_ratio: float
+) -> tuple[list[pd.Series], pd.Series]:
+    """Losses by amounts of samples, of equal trainings and of another one whose step has
+    `samples_ratio` times the baseline's samples: means over the shorter steps, indexed by the
+    baseline's steps."""
+    stride = max(1.0, samples_ratio)
+    equals = [_in_cells(losses, stride, stride) for losses in (baseline, *controls)]
+    return equals, _in_cells(own, stride / samples_ratio, stride)
+
+
+def _in_cells(losses: pd.Series, size: float, stride: float) -> pd.Series:
+    """Means over `size` steps each, indexed by the baseline's step at which each begins."""
+    steps, values = losses.index.to_numpy(), losses.to_numpy(dtype=float)
+    cells = np.floor(steps / size + 1e-9).astype(int)
+    if size > 1 and len(cells):
+        starts = np.flatnonzero(np.diff(cells, prepend=cells[0] - 1))
+        values = np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
+        cells = cells[starts]
+    return pd.Series(values, index=np.floor(cells * stride + 1e-9).astype(int), name=losses.name)
+
+
+def evaluations_on_one_scale(
+    own: pd.DataFrame, baseline: pd.DataFrame, samples_ratio: float
+) -> pd.DataFrame:
+    """A training's evaluations by the baseline's steps after as many samples, where the baseline
+    was evaluated within a step of them."""
+    if samples_ratio == 1.0 or own.empty or baseline.empty:
+        return own
+    known = baseline.index.to_numpy(float)
+    steps = own.index.to_numpy(float) * samples_ratio
+    nearest = known[np.abs(known[:, None] - steps[None, :]).argmin(axis=0)]
+    is_near = np.abs(nearest - steps) <= max(1.0, samples_ratio)
+    scaled = own[is_near].set_axis(pd.Index(nearest[is_near].astype(int), name="step"))
+    return scaled[~scaled.index.duplicated(keep="last")]
+
+
+def measures_another_loss(trainings: Trainings) -> tuple[float, float] | None:
+    """The first loss and the baseline's, if they differ by more than a change of mathematics or
+    chance explains; None if not. Before the first update, equal weights have equal losses."""
+    baseline, own = trainings.equals[0][0].to_numpy(float), trainings.losses.to_numpy(float)
+    if not len(baseline) or not len(own) or trainings.losses.index[0] != 0:
+        return None
+    first = baseline[:MIN_WINDOW_STEPS]
+    noise = math.sqrt(float(np.square(np.diff(first)).mean()) / 2) if len(first) > 1 else 0.0
+    limit = max(OTHER_FIRST_LOSS * abs(baseline[0]), NUM_STANDARD_ERRORS * noise)
+    differs = math.isfinite(own[0]) and abs(own[0] - baseline[0]) > limit
+    return (float(own[0]), float(baseline[0])) if differs else None
