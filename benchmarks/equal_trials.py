@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.late_simulation import SPREADS, Floats, is_broken
+from benchmarks.losses.late_faults import SPREADS, Floats, is_broken
 from benchmarks.tables import markdown
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.loss_band import LEAD_STEPS, half_widths

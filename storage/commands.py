@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TextIO
 
 from breakeven.runner.arguments.conditions import Condition, check_gate
@@ -14,6 +14,7 @@ from breakeven.runner.arguments.filters import read_filter
 from breakeven.runner.arguments.lengths import Length
 from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.experiments.added_rounds import instead_of_rounds, why_no_rounds
+from breakeven.runner.experiments.families import accept
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS, RunState
@@ -24,7 +25,7 @@ from breakeven.storage.comparison.cold_and_warm import cold_and_warm, without_la
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
-from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.comparison.run_warnings import MissingRuns
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.compiling.two_runs import code_difference, kept_of, load_compiled
@@ -161,11 +162,22 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     text = "\n\n".join(filter(None, parts))
     in_json = comparison_json(comparison, pairs, planned, causes)
     print(in_json if options.json else text)  # noqa: T201
+    _accept(store.data_dir, comparison)
     if options.markdown:
         write_summary(options.markdown, summary(comparison, str(answer_words(planned))))
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)
+
+
+def _accept(data_dir: DataDir, comparison: Comparison) -> None:
+    """Tells the family of an experiment that is over, if something is faster."""
+    is_over = all(RunState(result.state).is_final for result in comparison.results)
+    if is_over and any(
+        result.speed_verdict == "faster" for result in standings(comparison).counted
+    ):
+        with suppress(OSError):  # On a read-only disk later levels are too small, never too large.
+            accept(data_dir, comparison.spec, comparison.experiment_id)
 
 
 def print_investigation(store: Store, options: argparse.Namespace) -> int:

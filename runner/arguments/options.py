@@ -51,6 +51,7 @@ SCRIPT_FIELDS = (
     "time_limit_seconds",
     "keep_code",
     "keep_trace",
+    "family",
     "training.seed",
     "script.folder",
     "script.module",
@@ -65,6 +66,7 @@ SCRIPT_FLAGS = {
     "script.steps": "--steps",
     "named_arms": "--arm",
     "baseline": "--baseline",
+    "family": "--family",
     "same": "--same",
     "margin": "--margin",
 }

@@ -88,6 +88,8 @@ def why_no_rounds(spec: ExperimentSpec) -> str | None:
     """Why no rounds can be added to such an experiment; None if they can."""
     if spec.kind.why_no_rounds is not None:
         return spec.kind.why_no_rounds
+    if spec.family_level is not None:
+        return "it is a proposal of a family, which is judged once"
     if not spec.kind.has_speedups or not spec.takes_turns:
         return "its runs do not take turns, so that it has no rounds"
     if spec.callbacks or spec.training.gradient_statistics_every or spec.stopping.nonfinite:

@@ -24,6 +24,7 @@ from breakeven.runner.errors import (
     RunnerError,
     UnknownExperiment,
 )
+from breakeven.runner.experiments.families import enter
 from breakeven.runner.files import is_locked
 from breakeven.runner.logs import log_action
 from breakeven.runner.masking import has_secret, mask
@@ -89,6 +90,8 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
     require_room(data_dir.runs)
     refuse_secrets(spec.to_json())
     experiment_id = new_experiment_id()
+    with writing(data_dir.path):
+        spec = enter(data_dir, spec, experiment_id)
     specs = [RunSpec(experiment_id=experiment_id, experiment=spec, arm=arm) for arm in spec.arms]
     runs = [data_dir.run_dir(run_spec.run_id) for run_spec in specs]
     with writing(data_dir.path), ExitStack() as undo:

@@ -40,6 +40,7 @@ class DataDir:
         self.library_lock = self.path / "library.lock"
         self.trash = self.path / "trash"
         self.queue_file = self.path / "queue.json"
+        self.families = self.path / "families"
         self.environments = self.path / "environments"
         self.token_file = self.path / "token"
 

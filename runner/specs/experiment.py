@@ -79,6 +79,7 @@ class ExperimentSpec(ExperimentFields):
         compiled = compared_arms(self)
         _check_names(self, compiled)
         _check_arms(self, compiled)
+        _check_family(self)
         _check_sameness(self, compiled)
         _check_place(self)
         _check_workload(self, compiled)
@@ -187,6 +188,14 @@ def _check_arms(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
     for arm in (base, *compiled):
         fits = spec.workload.is_own_program or not (arm.arguments or arm.revision or arm.diff)
         require(fits, "baseline" if arm is base else "named_arms", arm.label, rule)
+
+
+def _check_family(spec: ExperimentSpec) -> None:
+    rule = "must be at most 64 letters, digits, '.', '_' and '-', the first a letter or digit"
+    named = spec.family is None or re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", spec.family, re.ASCII)
+    spec.require("family", bool(named), rule)
+    rule = f"must be left out in the scenario {spec.scenario!r}, which compares no speeds"
+    spec.require("family", spec.family is None or spec.kind.has_speedups, rule)
 
 
 def _check_sameness(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:

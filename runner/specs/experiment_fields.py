@@ -252,6 +252,26 @@ class ExperimentFields(PlaceSpec):
             "(`TORCH_TRACE`, for `tlparse`). Writing it makes compiling slower.",
         ),
     ] = False
+    family: Annotated[
+        str | None,
+        Prompt(
+            rare=True,
+            empty="none",
+            help="Name of a family of experiments, such as all changes that a program proposes. "
+            "The error over all of them is controlled: the more were tried, the smaller the "
+            "p-value with which a speed counts as different (docs/ci.md).",
+        ),
+    ] = None
+    family_place: Annotated[
+        int | None,
+        Bounds(1, 1_000_000_000, "the levels of later ones are 0 in practice"),
+        Prompt(hidden=True),
+    ] = None
+    """Its number among the experiments of the family, in the order in which they were queued."""
+    family_level: Annotated[
+        float | None, Bounds(0, 1, "it is a probability", above=True), Prompt(hidden=True)
+    ] = None
+    """The p-value that it needs; set with the place, when it is queued."""
     suite_run: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the suite run to which the experiment belongs."""
     fallback_of: Annotated[str | None, Prompt(hidden=True)] = None
@@ -524,7 +544,14 @@ class ExperimentFields(PlaceSpec):
     def on_its_own(self) -> Self:
         """The same work as an independent experiment: outside a suite run, and not a repetition of
         another experiment. A search becomes a training under the usual backend."""
-        alone = replace(self, suite_run=None, fallback_of=None, confirms=None)
+        alone = replace(
+            self,
+            suite_run=None,
+            fallback_of=None,
+            confirms=None,
+            family_place=None,
+            family_level=None,
+        )
         if not self.kind.has_candidates:
             return alone
         return replace(alone, scenario="train", backends=USUAL_BACKENDS)

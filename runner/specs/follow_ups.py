@@ -73,6 +73,7 @@ def investigation(
         spec.on_its_own,
         name=f"cause of {label} in {spec.name}"[:LONGEST_NAME],
         scenario="investigate",
+        family=None,
         backends=backends,
         named_arms=(),
         model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),

@@ -77,6 +77,7 @@ from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
     holm,
+    in_family,
     noise_floor,
     rounds_missing,
     speed_doubt,
@@ -212,7 +213,7 @@ def _compare_environment(
         not_repeated=not_repeated,
         energy=energy_savings(spec, baseline, runs, rounds) if spec.kind.has_speedups else {},
     )
-    corrected = holm([entrant.p_value for entrant in raced])
+    corrected = in_family(holm([entrant.p_value for entrant in raced]), spec.family_level)
     results = [judge.result(*judged) for judged in zip(raced, corrected, strict=True)]
     speedups = {entrant.run.label: entrant.speedup for entrant in raced}
     return StoredComparison(
@@ -370,7 +371,8 @@ def across(
         (first, run) for run in runs if (first := in_first_environment(spec, runs, run)) is not None
     ]
     speedups = [speedup_of(pairs[first.label, run.label]) for first, run in both]
-    corrected = holm([ratio.p_value if ratio else None for ratio in speedups])
+    p_values = [ratio.p_value if ratio else None for ratio in speedups]
+    corrected = in_family(holm(p_values), spec.family_level)
     equals = EqualTrainings.from_runs(spec, *_equals_of_first(spec, runs)) if both else None
     return tuple(
         _across(spec, first, run, ratio, p_holm, floor, equals)

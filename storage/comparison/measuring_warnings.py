@@ -1,5 +1,6 @@
 """Warnings about how the runs were measured, and what was not."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -26,7 +27,7 @@ from breakeven.storage.numbers.sentences import (
     say,
 )
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.statistics.speedups import MIN_MARGIN
+from breakeven.storage.statistics.speedups import FEW_ROUNDS, MIN_MARGIN, SIGNIFICANCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,36 @@ class Fallback(ComparisonWarning):
             f"This experiment repeats {self.experiment_id} one run at a time, because its runs "
             "could not be alive at once: they need more memory than there is, or the same port, "
             "file or lock."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFamily(ComparisonWarning):
+    """The place of the experiment in its family, and the p-value that it needs there."""
+
+    severity: Severity = "minor"
+    family: str
+    place: int
+    level: float
+
+    @classmethod
+    def find(cls, measured: Measured) -> Iterator[Self]:
+        spec = measured.spec
+        if spec.family and spec.family_place is not None and spec.family_level is not None:
+            yield cls(family=spec.family, place=spec.family_place, level=spec.family_level)
+
+    @property
+    def fewest_rounds(self) -> int:
+        """With fewer, the p-value is above the level even if all rounds agree."""
+        by_sign = math.ceil(1 - math.log2(self.level))
+        return by_sign if by_sign >= FEW_ROUNDS else MIN_PAIRS
+
+    def sentence(self) -> Sentence:
+        return say(
+            f"Proposal {self.place:,} of the family {self.family}; needs ",
+            Figure("p_holm", f"p < {self.level:.2g}"),
+            f" in at least {self.fewest_rounds} rounds. p-values are multiplied by "
+            f"{SIGNIFICANCE / self.level:,.3g}.",
         )
 
 
@@ -464,6 +495,7 @@ def _ends_of_search(measured: Measured) -> tuple[str | None, dict[str, str]]:
 
 MEASURING_WARNINGS: tuple[type[ComparisonWarning], ...] = (
     Fallback,
+    OfFamily,
     Sequential,
     CompiledTogether,
     NoControl,

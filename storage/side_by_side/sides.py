@@ -131,7 +131,16 @@ def _model(side: Side) -> tuple[object, ...]:
     return name, size
 
 
-LEFT_OUT = ("name", "suite_run", "fallback_of", "confirms", "investigates")
+LEFT_OUT = (
+    "name",
+    "family",
+    "family_place",
+    "family_level",
+    "suite_run",
+    "fallback_of",
+    "confirms",
+    "investigates",
+)
 """Settings that identify an experiment without changing its work."""
 LONGEST = 200
 """Largest number of shown characters of a value."""

@@ -178,6 +178,13 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
+def in_family(p_values: Sequence[float | None], level: float | None) -> list[float | None]:
+    """p-values that count below `SIGNIFICANCE` where the given ones count below `level`, that of an
+    experiment in its family; as they are without a family."""
+    times = 1.0 if level is None else SIGNIFICANCE / level
+    return [None if p is None else min(1.0, p * times) for p in p_values]
+
+
 def ratio_text(ratio: Ratio | None) -> str:
     """`1.32x (1.20 to 1.45)`; `1.32x` without an interval; a dash for None."""
     if ratio is None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.plan import Plan, own_plan
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
@@ -52,6 +53,7 @@ def comparison_json(
         "name": comparison.spec.name,
         "baseline": comparison.baseline,
         "noise_floor": comparison.noise_floor,
+        "family": _family(comparison.spec),
         "runs": [
             _run(result, row) | {"reason": comparison.why_ended(result.label)}
             for result, row in zip(comparison.results, rows, strict=True)
@@ -128,6 +130,13 @@ def explanation_json(explanation: Explanation) -> str:
         ],
     }
     return _written(document)
+
+
+def _family(spec: ExperimentSpec) -> dict[str, Any] | None:
+    """The place of an experiment in its family, and the p-value that it needs there."""
+    if spec.family_level is None:
+        return None
+    return {"name": spec.family, "place": spec.family_place, "level": spec.family_level}
 
 
 def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from breakeven.runner.arguments.options import command_line
 from breakeven.runner.protocol.states import RunState, state_words
+from breakeven.storage.comparison.measuring_warnings import OfFamily
 from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.warnings import ComparisonWarning
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
@@ -88,17 +90,23 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
+    yield from (str(warning.words()) for warning in comparison.warnings if _is_place(warning))
     yield from environment_sentences(comparison)
     if comparison.noise_floor is not None:
         floor = METRICS["noise_floor"].format(comparison.noise_floor)
         yield f"Two equal runs differ by up to {floor} (noise floor)."
 
 
+def _is_place(warning: ComparisonWarning) -> bool:
+    return isinstance(warning, OfFamily)
+
+
 def _folded(comparison: Comparison) -> Iterator[str]:
-    serious, minor = comparison.serious_warnings, comparison.minor_warnings
-    if not comparison.warnings:
+    serious = comparison.serious_warnings
+    minor = [warning for warning in comparison.minor_warnings if not _is_place(warning)]
+    if not serious and not minor:
         return
-    count = count_of(len(comparison.warnings), "warning")
+    count = count_of(len(serious) + len(minor), "warning")
     yield f"<details><summary>{count}, {len(serious)} of them serious</summary>"
     yield ""
     yield from (f"- **serious**: {_shown(warning_words(warning))}" for warning in serious)

@@ -20,6 +20,7 @@ CHANGED: dict[str, Any] = {
     "same": "outcome",
     "margin": "0.005",
     "profile_steps": 5,
+    "family": "proposals",
     "devices": ("cuda:1",),
     "parallel": "fsdp",
     "nodes": 2,
@@ -104,11 +105,10 @@ CHANGED: dict[str, Any] = {
     "script.compiles": "train.py:Net",
 }
 """The values by path."""
-TOGETHER = tuple(
-    path for path in CHANGED if path not in ("nodes", "environments", "named_arms", "baseline")
-)
+ALONE = ("nodes", "environments", "named_arms", "baseline", "family")
+TOGETHER = tuple(path for path in CHANGED if path not in ALONE)
 """Fields that break no rule together: only comparisons of runs can span several machines or
-environments, or have arms with names."""
+environments, have arms with names, or belong to a family."""
 
 NEEDED = {
     "training.precision": ("devices",),

@@ -47,6 +47,7 @@ def paths_of(kind: type, prefix: str = "") -> list[str]:
 def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
     # Set by the commands `queue suite`, `tune` and `investigate` and by the supervisor alone.
     by_commands = {"suite_run", "fallback_of", "confirms", "investigates"}
+    by_commands |= {"family_place", "family_level"}  # by queueing
     parts = ("tune.", "investigation.")
     expected = {path for path in paths_of(ExperimentSpec) if not path.startswith(parts)}
     assert set(FIELDS) == expected - by_commands == set(CHANGED)

@@ -40,6 +40,7 @@ def test_all_numbers_of_specifications_are_tested_here() -> None:
         if kind in (Arm, AddedRounds, TuneSpec, InvestigationSpec)
     }
     numeric = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
+    others |= {"family_place", "family_level"}  # which queueing sets
     assert numeric == prompted | others and len(NUMERIC) == len(numeric) > 30
     assert set(specifications()) >= {ExperimentSpec, RunSpec, Arm}
 

@@ -36,6 +36,7 @@ from breakeven.storage.comparison.measuring_warnings import (
     MeasuringEnded,
     NoControl,
     Noisy,
+    OfFamily,
     OperationsUnknown,
     RoundsAdded,
     SearchEnded,
@@ -99,6 +100,7 @@ WARNINGS = [
         runs={"a": UnequalWork(num_rounds=2, unit="tokens", size=9.5, baseline_size=8.0)}
     ),
     Fallback(experiment_id="20261122"),
+    OfFamily(family="agent-7", place=37, level=3.4e-5),
     Sequential(),
     CompiledTogether(),
     NoControl(state=RunState.QUEUED, was_requested=True, is_inference=False, environment=None),

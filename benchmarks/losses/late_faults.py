@@ -1,6 +1,6 @@
 """Error rates of parity's coarse instrument in simulated trainings with known truth.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.late_simulation [trials]`
+Run from the project's root: `.venv/bin/python -m benchmarks.losses.late_faults [trials]`
 
 Equal trainings share the course of the losses and each batch's difficulty; each has an
 autoregressive noise of its own, from independent steps (0) to almost constant (0.98), which may

@@ -1,6 +1,6 @@
 """How often a simulated loss that fell is called not learned, and one at chance learned.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.learning_simulation [losses]`
+Run from the project's root: `.venv/bin/python -m benchmarks.losses.learned [losses]`
 
 Each shape has two courses of the loss: one that falls by learning, and one with the same noise that
 does not. Lengths are between 30 and 1,500 steps, drawn evenly on a logarithmic scale. Prints a

@@ -1,6 +1,6 @@
 """Judges simulated trainings by outcome: planted losses of a share of the margin, and none.
 
-    python -m benchmarks.outcome_simulation [TRAININGS]
+    python -m benchmarks.losses.outcomes [TRAININGS]
 
 Prints for each kind of training, number of controls and planted loss how many of the trainings
 are called worse, as good or not decided. Losses are simulated, so it takes seconds of one CPU.

@@ -1,0 +1,1 @@
+"""Simulated losses of trainings: what is called learned, broken or as good."""
