@@ -10,7 +10,6 @@ tried next: so settings that gain are combined, and their combination is measure
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -18,6 +17,7 @@ from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.specs.arms import NEED_NO_COMPILER, Arm
 from breakeven.runner.specs.candidates import difference
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.supervision.decision import Decision
 from breakeven.runner.supervision.next_candidates import NextCandidates
 from breakeven.runner.supervision.racer import Racer, family_of, step_ratios
 from breakeven.runner.supervision.ranking import MIN_GAIN, Ranking
@@ -45,30 +45,6 @@ PATIENT_ROUNDS = 4
 """Fewest rounds before it makes room."""
 OVERTIME = 0.25
 """Time after the budget in which compiled candidates may be decided, as a share of the budget."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """The decision after a round."""
-
-    dropped: Mapping[str, Ending] = field(default_factory=dict)
-    """Candidates that end with their next turn, by label."""
-    joining: tuple[Arm, ...] = ()
-    """Candidates that join the race."""
-    over: Ending | None = None
-    """Why the search ends; None if it continues."""
-
-    best: str = "baseline"
-    """Label of the best run so far."""
-    block_steps: int | None = None
-    """Most steps of the blocks after the next turns; None for those of the experiment. All runs of
-    a round have the same, because only blocks of equally many steps are compared later."""
-
-    def ending(self, label: str) -> Ending | None:
-        """Why a run ends with its next turn; None if it continues."""
-        reason = self.dropped.get(label, self.over)
-        is_profiled = reason is self.over and label in ("baseline", self.best)
-        return reason and replace(reason, is_profiled=is_profiled)
 
 
 class Race:

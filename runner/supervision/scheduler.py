@@ -30,12 +30,12 @@ from breakeven.runner.machine.placement import Place
 from breakeven.runner.more_controls import judged_runs, why_another_control
 from breakeven.runner.ports_and_locks import ALONE, REPEATS
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.arms import Arm
+from breakeven.runner.supervision.decision import Decider, Decision
 from breakeven.runner.supervision.exit_records import (
     ExitRecords,
     lacks_memory_alone,
@@ -132,7 +132,7 @@ class Scheduler:
             while runs := self._next_group(tried):
                 tried.update(runs)
                 if self._why_over is None:
-                    (self._run_group if self._search is None else self._run_search)(runs)
+                    self._run_group(runs)
                     tried.difference_update(begin_next_process(runs))
                 else:
                     for run in runs:
@@ -201,59 +201,49 @@ class Scheduler:
             time.sleep(TICK_SECONDS)
 
     def _run_group(self, runs: Sequence[RunDir]) -> None:
+        """Runs a group to its end. Candidates may join it, and runs that are decided leave it."""
         spec = self._experiment.spec
+        decider = self._search or self._make_decider(runs)
         round_number = _first_round(self._arms if spec.takes_turns else runs)
-        watch, added = None, rounds_to_add(runs[0])
-        if spec.kind.ends_by_width or added is not None:
-            watch = JournalWatch(spec, {run: self._arms[run] for run in runs}, added)
         self._pending = sorted(runs, key=self._compile_effort)
-        self._pass_first_turns(round_number, watch.ending(runs) if watch else None)
-        while self._processes:
-            round_number += 1
-            last = watch.ending([process.run for process in self._processes]) if watch else None
-            order = self._orders.sample(self._processes, len(self._processes))
-            for position, process in enumerate(order):
-                self._pass_turn(process, Turn(round=round_number, position=position, last=last))
-
-    def _run_search(self, runs: Sequence[RunDir]) -> None:
-        """Runs a search: a group that candidates join, and that losing candidates leave."""
-        search = self._search
-        assert search is not None
-        round_number = _first_round(self._arms)
-        self._pending = sorted(runs, key=self._compile_effort)
-        block_steps = None
+        # A search decides from the times of a first round.
+        decision = Decision()
+        if decider is not None and self._search is None:
+            decision = decider.decide(self._labels(runs))
         while self._processes or self._pending:
             if self._pending:
-                self._pass_first_turns(round_number, None, block_steps)
+                self._pass_first_turns(round_number, decision)
                 round_number += 1
-            decision = search.decide([process.run for process in self._processes])
+            living = [process.run for process in self._processes]
+            decision = decision if decider is None else decider.decide(self._labels(living))
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
-                last = decision.ending(search.run_label(process.run))
+                label = self._arms[process.run].label
                 # New candidates come first, and those that end make room for them.
-                if last is not None or not decision.joining:
-                    self._pass_turn(
-                        process,
-                        Turn(
-                            round=round_number,
-                            position=position,
-                            last=last,
-                            block_steps=decision.block_steps,
-                        ),
-                    )
-            round_number, block_steps = round_number + 1, decision.block_steps
-            self._pending += [self._join(candidate, search) for candidate in decision.joining]
+                if label in decision.dropped or not decision.joining:
+                    self._pass_turn(process, decision.turn(label, round_number, position))
+            round_number += 1
+            self._pending += [self._join(candidate) for candidate in decision.joining]
 
-    def _join(self, candidate: Arm, search: Search) -> RunDir:
+    def _make_decider(self, runs: Sequence[RunDir]) -> Decider | None:
+        """Who decides when a group ends; None if each run ends by itself."""
+        spec, added = self._experiment.spec, rounds_to_add(runs[0])
+        if spec.kind.ends_by_width or added is not None:
+            return JournalWatch(spec, {run: self._arms[run] for run in runs}, added)
+        return None
+
+    def _labels(self, runs: Iterable[RunDir]) -> list[str]:
+        return [self._arms[run].label for run in runs]
+
+    def _join(self, candidate: Arm) -> RunDir:
+        assert self._search is not None
         self._experiment = add_run(self._data_dir, self._experiment, candidate)
         run = self._experiment.runs[-1]
         self._arms[run] = candidate
-        search.add(run, candidate)
+        self._search.add(run, candidate)
         return run
 
-    def _pass_first_turns(
-        self, round_number: int, last: Ending | None, block_steps: int | None = None
-    ) -> None:
+    def _pass_first_turns(self, round_number: int, decision: Decision) -> None:
         """Gives each pending run its first turn. Compile time is a result, so runs that compile
         wait until all have loaded. All runs wait for a run that checks the experiment."""
         runs = self._pending
@@ -264,9 +254,7 @@ class Scheduler:
             is_together = self._arms[run].label in self._experiment.spec.compiling_together
             self._wait_for_turns_below(self._compiling_at_once if is_together else 1)
             for process in [process for process in self._processes if process.run == run]:
-                turn = Turn(
-                    round=round_number, position=position, last=last, block_steps=block_steps
-                )
+                turn = decision.turn(self._arms[run].label, round_number, position)
                 if is_together:
                     process.give_turn(turn)
                 else:

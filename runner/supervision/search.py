@@ -4,7 +4,7 @@ the training that confirms the best.
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,7 +15,8 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.candidates import backend_text
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.supervision.race import LARGEST_GROUP, Decision, Race
+from breakeven.runner.supervision.decision import Decision
+from breakeven.runner.supervision.race import LARGEST_GROUP, Race
 from breakeven.runner.supervision.stopping_rule import JournalTails
 
 CONFIRMING_SHARE = 0.5
@@ -79,14 +80,10 @@ class Search:
         self._labels[run] = arm.label
         self._race.add(arm)
 
-    def run_label(self, run: RunDir) -> str:
-        """The run's name in decisions."""
-        return self._labels[run]
-
-    def decide(self, living: Collection[RunDir]) -> Decision:
-        """The decision from the rounds so far. `living`: the runs that continue."""
+    def decide(self, living: Sequence[str]) -> Decision:
+        """The decision from the rounds so far."""
         self._read()
-        decision = self._race.decide({self._labels[run] for run in living}, self._elapsed)
+        decision = self._race.decide(living, self._elapsed)
         # A run that still loads hears of an earlier decision in its first turn.
         self._dropped |= decision.dropped
         self._over = self._over or decision.over
@@ -97,7 +94,7 @@ class Search:
             dropped=dict(self._dropped),
             joining=joining,
             over=self._over,
-            best=self._race.best,
+            profiled=("baseline", self._race.best),
             block_steps=self._race.block_steps,
         )
 

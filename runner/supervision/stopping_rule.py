@@ -22,6 +22,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import Arm, Role
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.specs.scenario_fields import MIN_ROUNDS, AddedRounds
+from breakeven.runner.supervision.decision import Decision
 
 LOOK_GROWTH = 1.2
 """Factor between the rounds of two looks: few looks mean few chances that an interval is narrow by
@@ -161,13 +162,13 @@ class JournalWatch:
             spec.speed, roles, share * spec.speed.max_seconds, environments=environments
         )
 
-    def ending(self, living: Collection[RunDir]) -> Ending | None:
-        """Why the next round is the last one; None if the measurement continues."""
+    def decide(self, living: Sequence[str]) -> Decision:
+        """Whether the next round is the last one."""
         for run in self._labels:
             for event in self._tails.read(run):
                 with suppress(KeyError, TypeError, ValueError):
                     self._take(self._labels[run], event)
-        return self._rule.ending([self._labels[run] for run in living])
+        return Decision(over=self._rule.ending(living))
 
     def _take(self, label: str, event: Mapping[str, Any]) -> None:
         if event["kind"] == "block" and not (event.get("warm_up") or event["compiled"]):

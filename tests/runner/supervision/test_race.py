@@ -13,7 +13,8 @@ from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.supervision.race import Decision, Race
+from breakeven.runner.supervision.decision import Decision
+from breakeven.runner.supervision.race import Race
 from breakeven.runner.supervision.ranking import ERROR_RATE, stake
 
 STEP = 0.01
@@ -703,7 +704,7 @@ def test_what_is_about_to_win_is_combined_before_it_has_surely_won() -> None:
 def test_only_the_baseline_and_the_best_are_profiled_when_a_search_ends() -> None:
     over = Ending(cause="seconds", target_width=0.1, budget=9.0)
     lost = Ending(cause="loses", target_width=0.1, budget=9.0, to="inductor")
-    decision = Decision(over=over, dropped={"eager": lost}, best="inductor")
+    decision = Decision(over=over, dropped={"eager": lost}, profiled=("baseline", "inductor"))
     endings = {
         label: decision.ending(label)
         for label in ("baseline", "control", "inductor", "aot_eager", "eager")

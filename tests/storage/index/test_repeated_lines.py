@@ -220,13 +220,14 @@ def test_a_supervisor_and_a_terminal_count_copies_once(data_dir: DataDir) -> Non
         run = Recording(data_dir.runs, arm.label, spec).start()
         run.blocks([0.1] * 8, [1.0] * 80)
         runs[run.run] = arm
+    labels = [arm.label for arm in runs.values()]
     watch, progress = JournalWatch(spec, runs), RunProgress(next(iter(runs)), spec)
     for run in runs:
-        watch.ending(runs)
+        watch.decide(labels)
         progress.update()
         run.events_file.write_bytes(run.events_file.read_bytes() * 2)
     progress.update()
-    watch.ending(runs)
+    watch.decide(labels)
     assert watch._rule._seconds == pytest.approx(len(runs) * 80 * 0.1)
     assert progress.steps_done == 80
 
