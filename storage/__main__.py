@@ -1,8 +1,7 @@
 """The commands of `breakeven` that read the database; `storage/commands.py` executes them.
 
-Exit status of `show`: 0 every run finished and parity holds for every backend; 1 a run did not
-finish; 2 bad input; 3 parity is broken, which outranks 1; 4 parity proves nothing. docs/suites.md
-has those of `--fail-if`, `trend` and suite runs, docs/investigate.md those of investigations.
+docs/suites.md has the exit statuses of `show`, `trend` and suite runs, docs/investigate.md those of
+investigations.
 Of the other commands: 0, or 2 for bad input.
 """
 

@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import TextIO
 
 from breakeven.runner.arguments.conditions import Condition, check_gate
 from breakeven.runner.arguments.filters import read_filter
@@ -87,6 +86,7 @@ from breakeven.storage.words.suites import other_conditions
 EXAMPLES = PACKAGE / "examples"
 HTML = "html"
 FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
+PARITY = Condition(name="parity")
 
 
 def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -166,8 +166,9 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     if options.markdown:
         write_summary(options.markdown, summary(comparison, str(answer_words(planned))))
     if options.fail_if:
-        return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
-    return exit_status(comparison)
+        for reason in [*gate.reasons(comparison, options.fail_if), *gate.unfinished(comparison)]:
+            print(f"FAIL {reason}", file=sys.stderr if options.json else sys.stdout)
+    return exit_status(comparison, options.fail_if)
 
 
 def _accept(data_dir: DataDir, comparison: Comparison) -> None:
@@ -426,29 +427,23 @@ def import_files(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0
 
 
-def pass_gate(comparison: Comparison, conditions: Sequence[Condition], to: TextIO) -> int:
-    """Prints a line for each reason to fail, and returns the exit status."""
-    refused, unfinished = gate.reasons(comparison, conditions), gate.unfinished(comparison)
-    for reason in [*refused, *unfinished]:
-        print(f"FAIL {reason}", file=to)
-    if refused:
-        return REFUSED
-    return UNFINISHED if unfinished else FINISHED
-
-
-def exit_status(comparison: Comparison) -> int:
-    """The exit status of `show` without conditions, as documented in `storage.__main__`."""
-    parities = [result.parity for result in comparison.results if result.parity]
-    parities += [pair.parity for pair in comparison.across if pair.parity]
-    if any(parity.is_wrong for parity in parities):
+def exit_status(comparison: Comparison, conditions: Sequence[Condition] = ()) -> int:
+    """What docs/suites.md says of `run`, `compare` and `show`. Without conditions parity is judged,
+    where losses are compared."""
+    judged = conditions or [PARITY] * comparison.spec.compares_losses
+    if PARITY in judged and _breaks_parity(comparison):
         return BROKEN
+    if gate.reasons(comparison, [condition for condition in judged if condition != PARITY]):
+        return REFUSED
     if gate.unfinished(comparison):
         return UNFINISHED
-    if not comparison.spec.compares_losses:
-        return FINISHED
-    if not parities or not all(parity.is_good for parity in parities):
-        return PROVES_NOTHING
-    return FINISHED
+    return PROVES_NOTHING if gate.reasons(comparison, judged) else FINISHED
+
+
+def _breaks_parity(comparison: Comparison) -> bool:
+    parities = [result.parity for result in comparison.results]
+    parities += [pair.parity for pair in comparison.across]
+    return any(parity is not None and parity.is_wrong for parity in parities)
 
 
 def open_store(data_dir: DataDir) -> Store:

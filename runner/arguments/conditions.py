@@ -41,11 +41,12 @@ GATE = {
 `slower-than` in percent of the step time in another environment."""
 GATE_METAVAR = "slower|parity|accuracy|'compile>SECONDS'|'slower-than:ENVIRONMENT>PERCENT'"
 GATE_HELP = (
-    "exit with status 5, and print the reason, if a backend is slower than the baseline; if its "
-    "parity is broken or could not be shown; if its final accuracy is worse or could not be "
-    "compared; if its compile latency exceeds a limit; if a run is slower than the same run in "
-    "another environment by more than a limit (write quotes, because the shell interprets >). Join "
-    "conditions by commas or repeat the option (docs/suites.md)"
+    "what the exit status judges, instead of parity alone, with the reasons printed: 5 if a "
+    "backend is slower than the baseline; 3 or 4 if its parity is broken or could not be shown; 5 "
+    "if its final accuracy is worse or could not be compared; if its compile latency exceeds a "
+    "limit; if a run is slower than the same run in another environment by more than a limit "
+    "(write quotes, because the shell interprets >). Join conditions by commas or repeat the "
+    "option (docs/suites.md)"
 )
 
 

@@ -89,7 +89,9 @@ def _slower_than(comparison: Comparison, condition: Condition) -> Iterator[str]:
 def _parity(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
     if comparison.spec.is_inference:
         return "forward passes have no loss to compare; the scenario accuracy compares answers"
-    shown = None if backend.parity is None else _not_shown(backend.parity)
+    if backend.parity is None:
+        return "it made no step to compare" if backend.state == RunState.FINISHED else None
+    shown = _not_shown(backend.parity)
     return f"{shown}; {wrong_words(backend)}" if shown and backend.shortfall else shown
 
 

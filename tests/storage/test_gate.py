@@ -103,21 +103,24 @@ def test_held_out_loss_is_judged(data_dir: DataDir, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("spec", "condition", "said"),
+    ("spec", "condition", "status", "said"),
     [
         (
             SPEC,
             "slower,parity",
+            3,
             "FAIL inductor: parity: it is broken: the loss leaves the band at step 0",
         ),
         (
             replace(SPEC, controls=0),
             "parity",
+            4,
             "FAIL inductor: parity: it could not be shown (unknown): ",
         ),
         (
             replace(SPEC, backends=()),
             "slower",
+            5,
             "FAIL slower: the experiment has no backend to judge",
         ),
     ],
@@ -127,12 +130,38 @@ def test_parity_that_is_broken_or_not_shown_and_an_experiment_without_backend_ar
     capsys: pytest.CaptureFixture[str],
     spec: ExperimentSpec,
     condition: str,
+    status: int,
     said: str,
 ) -> None:
     record_experiment(data_dir.runs, spec, backend_offset=0.1)
-    assert gate(data_dir, condition) == 5
+    assert gate(data_dir, condition) == status
     (line,) = [line for line in failures(capsys) if line.startswith(said)]
     assert line.endswith("limit 1)") is ("broken" in said)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("parity_known", [False, True])
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_status_means_the_same_whatever_is_judged(
+    data_dir: DataDir, slow: bool, finished: bool, parity_known: bool, broken: bool
+) -> None:
+    """Without conditions parity is judged; a further condition can only add the status 5."""
+    spec = replace(SPEC, controls=int(parity_known))
+    labels = ["baseline", *["control"] * parity_known, "inductor"]
+    for label in labels:
+        recording = Recording(data_dir.runs, label, spec).claim().start()
+        is_backend = label == "inductor"
+        seconds = 0.2 if slow and is_backend else 0.1
+        losses = [loss + 0.1 * (broken and is_backend) for loss in LOSSES]
+        recording.blocks([seconds] * 8, losses, 3.0 * is_backend).evaluation(0.8)
+        recording.end(RunState.FINISHED if finished or not is_backend else RunState.FAILED)
+    of_parity = 3 if broken and parity_known else 1 if not finished else 0 if parity_known else 4
+    assert gate(data_dir) == gate(data_dir, "parity") == of_parity
+    is_wrong = broken and (parity_known or finished)  # Its speed does not count.
+    of_speed = 5 if slow or is_wrong else None
+    assert gate(data_dir, "slower,parity") == (3 if of_parity == 3 else of_speed or of_parity)
+    assert gate(data_dir, "slower") == (of_speed or int(not finished))
 
 
 def test_a_backend_with_too_few_rounds_to_be_slower_in_does_not_pass(
