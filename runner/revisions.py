@@ -18,6 +18,7 @@ from breakeven.runner.specs.named_arms import (
     read_changes,
     split_name,
 )
+from breakeven.runner.start_folders import path_from
 
 NO_GIT = "git is not installed here, so no arm can have a revision or a diff"
 MakeReal = Callable[[PurePosixPath], Path]
@@ -25,22 +26,33 @@ MakeReal = Callable[[PurePosixPath], Path]
 is written into the original; returns it."""
 
 
-def resolved_arm(text: str, folder: Path) -> str:
-    """An arm with the full names of its commit and diff; `folder`: that of the script. Raises
+@dataclass(frozen=True, kw_only=True)
+class Folders:
+    """Where the words of arms are looked up."""
+
+    script: Path
+    """Its repository has the revisions."""
+    start: Path
+    """The folder in which the script starts, each run in a copy."""
+    typed: Path
+    """Relative paths start here."""
+
+
+def resolved_arm(text: str, folders: Folders) -> str:
+    """An arm whose commit, diff and paths any run finds: by their full names. Raises
     `InvalidSpec`."""
     name, changes = split_name(text)
-    return f"{name}={resolved_changes(changes, folder, 'named_arms')}"
+    return f"{name}={resolved_changes(changes, folders, 'named_arms')}"
 
 
-def resolved_changes(text: str, folder: Path, field: str) -> str:
-    """Changes of an arm or baseline with the full names of commit and diff; a diff's path starts
-    where the command is typed. Raises `InvalidSpec`."""
+def resolved_changes(text: str, folders: Folders, field: str) -> str:
+    """Changes of an arm or of the baseline, as `resolved_arm`. Raises `InvalidSpec`."""
     changes = read_changes(text, field)
     commit, diff = changes.revision, changes.diff
     if commit is not None:
-        commit = commit_of(folder, commit, field)
+        commit = commit_of(folders.script, commit, field)
     if diff is not None:
-        file = Path(diff).expanduser().resolve()
+        file = (folders.typed / Path(diff).expanduser()).resolve()
         if not file.is_file():
             raise InvalidSpec(field, REVISION_MARK + diff, f"there is no file {file}")
         diff = str(file)
@@ -49,7 +61,9 @@ def resolved_changes(text: str, folder: Path, field: str) -> str:
         diff=diff,
         variables=changes.variables,
         backend=changes.backend,
-        arguments=changes.arguments,
+        arguments=tuple(
+            path_from(word, folders.start, typed=folders.typed) for word in changes.arguments
+        ),
     )
     return named.text
 

@@ -38,14 +38,14 @@ def start_folder(file: Path, *, is_module: bool) -> str:
     return "" if here == file.parent and not is_module else str(here)
 
 
-def path_from(argument: str, start: Path) -> str:
-    """An argument with a path that a run finds from its start folder: absolute if it exists here,
-    and the copy of the start folder does not have it."""
+def path_from(argument: str, start: Path, *, typed: Path) -> str:
+    """An argument with a path that a run finds from its start folder: absolute if it exists in the
+    folder in which the argument was typed, and the copy of the start folder does not have it."""
     name, equals, value = argument.rpartition("=")
     path = Path(value)
-    if not value or path.is_absolute() or not os.path.exists(value):
+    if not value or path.is_absolute() or not os.path.exists(typed / path):
         return argument
     is_left_out = any(part.startswith(".") or part in LEFT_OUT for part in path.parts)
     if os.path.exists(start / path) and not is_left_out:
         return argument
-    return f"{name}{equals}{path.resolve()}"
+    return f"{name}{equals}{(typed / path).resolve()}"

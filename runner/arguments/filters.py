@@ -24,7 +24,7 @@ FACETS = {
     "transformers": "version of transformers",
     "precision": "float32, tf32, bf16 or fp16",
     "batch": "batch size",
-    "backend": "one of its backends",
+    "backend": "one of its backends, or of its arms by name",
     "environment": "one of its environments",
     "verdict": "speed of the best backend: faster, slower, same, inconclusive, failed or cancelled",
     "parity": "worst of its backends: matches, broken, ...",

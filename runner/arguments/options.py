@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from breakeven.runner.arguments.typed_commands import VISIBLE, TypedCommand, read_command
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
-from breakeven.runner.revisions import resolved_arm, resolved_changes
+from breakeven.runner.revisions import Folders, resolved_arm, resolved_changes
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Field, fields_of, require
 from breakeven.runner.specs.ladder import with_ladder
@@ -212,27 +212,29 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
     if folder is None:
         folder = start_folder(command.file, is_module=bool(command.module))
     folder = folder and str(Path(folder).resolve())
-    values = _values_of(command, Path(folder or command.file.parent))
+    start = Path(folder or command.file.parent)
+    folders = Folders(script=command.file.parent, start=start, typed=Path.cwd())
+    values = _values_of(command, folders)
     if options["devices"] is None:
         visible = command.variables.get(VISIBLE)
         values["devices"] = devices_for(command.ranks, visible, machine)
     read_fields(given, values)
     values["script"]["folder"] = folder
-    _read_arms(values, command.file.parent)
+    _read_arms(values, folders)
     return ExperimentSpec.from_dict(values)
 
 
-def _read_arms(values: dict[str, Any], folder: Path) -> None:
-    """Finds the commits of arms and baseline. Arms with names replace the usual backend."""
+def _read_arms(values: dict[str, Any], folders: Folders) -> None:
+    """Finds the commits and files of arms and baseline. Named arms replace the usual backend."""
     arms, baseline = values.get("named_arms", ()), values.get("baseline", "")
-    values["named_arms"] = tuple(resolved_arm(text, folder) for text in arms)
-    values["baseline"] = resolved_changes(baseline, folder, "baseline") if baseline else ""
+    values["named_arms"] = tuple(resolved_arm(text, folders) for text in arms)
+    values["baseline"] = resolved_changes(baseline, folders, "baseline")
     if arms:
         values.setdefault("backends", ())
 
 
-def _values_of(command: TypedCommand, start: Path) -> dict[str, Any]:
-    """What a command says of an experiment; it starts in `start`."""
+def _values_of(command: TypedCommand, folders: Folders) -> dict[str, Any]:
+    """What a command says of an experiment."""
     variables = {name: text for name, text in command.variables.items() if name != VISIBLE}
     threads = variables.get(THREADS, "")
     if threads.isdecimal() and int(threads):  # Runs set the variable from `cpu_threads`.
@@ -244,7 +246,9 @@ def _values_of(command: TypedCommand, start: Path) -> dict[str, Any]:
         "model": {"source": f"{SCRIPT_PREFIX}{command.file}"},
         "data": {"source": SCRIPT_DATA},
         "script": {
-            "arguments": tuple(path_from(text, start) for text in command.arguments),
+            "arguments": tuple(
+                path_from(text, folders.start, typed=folders.typed) for text in command.arguments
+            ),
             "module": command.module,
             "variables": tuple(f"{name}={value}" for name, value in variables.items()),
             "ranks": command.ranks,

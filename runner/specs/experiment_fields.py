@@ -19,7 +19,7 @@ from breakeven.runner.specs.arms import (
     pythons,
 )
 from breakeven.runner.specs.fields import Bounds, Prompt
-from breakeven.runner.specs.named_arms import control_of, with_arguments
+from breakeven.runner.specs.named_arms import control_of, split_name, with_arguments
 from breakeven.runner.specs.place import PlaceSpec
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
@@ -441,6 +441,11 @@ class ExperimentFields(PlaceSpec):
     def arm_texts(self) -> tuple[str, ...]:
         """The arms that are compared with the baseline, as they are written."""
         return (*self.backends, *self.named_arms)
+
+    @property
+    def names_of_arms(self) -> tuple[str, ...]:
+        """Of the arms with names."""
+        return tuple(split_name(text)[0] for text in self.named_arms)
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:

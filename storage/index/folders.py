@@ -224,7 +224,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         "device": experiment.devices[0],
         "precision": experiment.training.precision,
         "batch": experiment.training.batch_size,
-        "backends": list(experiment.backends),
+        "backends": [*experiment.backends, *experiment.names_of_arms],
         **{name: getattr(experiment, name) for name in OF_EXPERIMENT},
         # The same text as from `RunSpec.to_json`; all runs of the experiment share one part.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '

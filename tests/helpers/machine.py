@@ -1,6 +1,7 @@
-"""What the probe would report of a machine, so that tests need not ask torch."""
+"""What the probe would report of this machine, so that tests need not ask torch; and its git."""
 
 import json
+import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
@@ -44,3 +45,13 @@ PLANTED = tuple(
 
 def keep(data_dir: DataDir, machine: Capabilities) -> None:
     data_dir.capabilities_file.write_text(json.dumps(asdict(machine)))
+
+
+GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@here", "-c", "commit.gpgsign=false")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [*GIT, "-C", str(folder), *arguments], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()

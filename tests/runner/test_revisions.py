@@ -2,28 +2,22 @@
 original stays as it is."""
 
 import shutil
-import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from breakeven.runner.errors import InvalidSpec, WorkloadError
 from breakeven.runner.revisions import (
+    Folders,
     Repository,
     apply_diff,
     commit_of,
     resolved_arm,
+    resolved_changes,
 )
+from tests.helpers.machine import git
 
 pytestmark = pytest.mark.heavy
-GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@here", "-c", "commit.gpgsign=false")
-
-
-def git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [*GIT, "-C", str(folder), *arguments], check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -151,13 +145,11 @@ def test_a_diff_that_does_not_fit_fails_with_the_words_of_git(
         apply_diff(diff, place, PurePosixPath(), lambda path: as_is(place, path))
 
 
-def test_an_arm_names_its_commit_and_diff_in_full(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_arm_names_its_commit_and_diff_in_full(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "fix.diff").write_text(DIFF)
-    monkeypatch.chdir(tmp_path)
     first = git(repository, "rev-parse", "first")
-    named = resolved_arm("pr=@first @fix.diff A=1 inductor --name 'a b'", repository)
+    folders = Folders(script=repository, start=repository, typed=tmp_path)
+    named = resolved_arm("pr=@first @fix.diff A=1 inductor --name 'a b'", folders)
     assert named == f"pr=@{first} @{tmp_path}/fix.diff A=1 inductor --name 'a b'"
 
 
@@ -171,9 +163,28 @@ def test_an_arm_names_its_commit_and_diff_in_full(
 )
 def test_a_revision_that_does_not_exist_is_refused(repository: Path, arm: str, rule: str) -> None:
     with pytest.raises(InvalidSpec, match=rule):
-        resolved_arm(arm, repository)
+        resolved_arm(arm, all_in(repository))
 
 
 def test_a_folder_without_repository_has_no_revisions(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="not a git repository"):
-        resolved_arm("pr=@main", tmp_path)
+        resolved_arm("pr=@main", all_in(tmp_path))
+
+
+def test_a_path_among_the_arguments_of_an_arm_is_that_of_the_folder_in_which_it_was_typed(
+    tmp_path: Path,
+) -> None:
+    typed, start = tmp_path / "typed", tmp_path / "start"
+    for folder in (typed, start):
+        folder.mkdir()
+        (folder / "both.yaml").touch()
+    (typed / "here.yaml").touch()
+    folders = Folders(script=start, start=start, typed=typed)
+    changes = "--config here.yaml --base=both.yaml --out there.yaml"
+    resolved = f"--config {typed}/here.yaml --base=both.yaml --out there.yaml"
+    assert resolved_arm(f"other={changes}", folders) == f"other={resolved}"
+    assert resolved_changes(changes, folders, "baseline") == resolved
+
+
+def all_in(folder: Path) -> Folders:
+    return Folders(script=folder, start=folder, typed=folder)

@@ -1,5 +1,7 @@
 """Arms with names, as the terminal shows them: what each changes, the answer, and how to use it."""
 
+import json
+
 import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
@@ -100,3 +102,17 @@ def test_the_cause_of_a_fault_is_not_sought_in_the_compiler_of_an_arm_that_chang
     ]
     assert storage(["plan-investigation", *arguments]) == 2
     assert "new changes more than its compiler (--fp8)" in capsys.readouterr().err
+
+
+def test_an_experiment_is_found_by_the_names_of_its_arms(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, spec("liger=--use-liger", "fp8=--precision fp8"))
+    assert {EXPERIMENT_ID} == listed(data_dir, capsys, "--backend=liger")
+    assert {EXPERIMENT_ID} == listed(data_dir, capsys, "fp8")
+    assert not listed(data_dir, capsys, "--backend=bf16")
+
+
+def listed(data_dir: DataDir, capsys: pytest.CaptureFixture[str], *wanted: str) -> set[str]:
+    storage(["list", f"--data-folder={data_dir.path}", "--json", *wanted])
+    return {row["experiment_id"] for row in json.loads(capsys.readouterr().out)}

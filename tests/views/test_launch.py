@@ -34,8 +34,8 @@ from breakeven.views.form.field_widgets import MARK
 from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
 from tests.helpers.in_process import files_read_here, torch_asked_here
-from tests.helpers.journals import experiment_spec, record_experiment
-from tests.helpers.machine import MACHINE, WITH_GPU, keep
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.machine import MACHINE, WITH_GPU, git, keep
 from tests.helpers.pages import close_store, launched, opened, set_field, text
 
 
@@ -353,6 +353,67 @@ def test_a_script_of_ones_own_is_launched_with_its_arguments(
     assert spec.model.script == str(script) and spec.script.arguments == ("--name", "my run")
 
 
+def test_each_row_of_the_table_of_arms_is_another_way_to_run_a_script(
+    shared: DataDir, script: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(CODE_VARIABLE, str(script.parent))
+    git(script.parent, "init", "-q", "-b", "main")
+    git(script.parent, "commit", "-q", "--allow-empty", "-m", "first")
+    commit = git(script.parent, "rev-parse", "main")
+    (script.parent / "fix.diff").touch()
+    typed = {
+        "script.arm_1": "pr",
+        "script.changes_1": "@main @fix.diff",
+        "script.arm_2": "fp8",
+        "script.changes_2": "--precision fp8",
+        "script.baseline": "@main",
+    }
+    typed["script.script"] = str(script)
+    app = opened("launch", preset=PRESETS["script"].title, **typed)
+    names = [app.text_input(key=f"script.arm_{number}").value for number in range(4)]
+    assert names == ["baseline", "pr", "fp8", ""]
+    spec = launched(app, shared)
+    assert spec.baseline == f"@{commit}"
+    pr = f"pr=@{commit} @{script.parent}/fix.diff"
+    assert spec.named_arms == (pr, "fp8=--precision fp8")
+    assert spec.name == f"{script.parent.name}/train.py, aot_eager, inductor, pr, fp8"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("pr", "@nowhere", "is no revision of the repository"),
+        ("", "--precision fp8", "must read NAME=CHANGES"),
+        ("baseline", "--precision fp8", "has a name with other characters"),
+    ],
+)
+def test_an_arm_that_cannot_run_is_named_with_the_reason(
+    name: str,
+    changes: str,
+    said: str,
+    shared: DataDir,
+    script: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv(CODE_VARIABLE, str(script.parent))
+    git(script.parent, "init", "-q", "-b", "main")
+    app = opened("launch", preset=PRESETS["script"].title, **{"script.script": str(script)})
+    app.text_input(key="script.arm_1").set_value(name)
+    app.text_input(key="script.changes_1").set_value(changes).run()
+    assert said in app.error[0].value and MARK in text(app)
+
+
+def test_an_experiment_that_is_repeated_shows_its_arms_in_the_table(
+    folder: DataDir, script: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(CODE_VARIABLE, str(script.parent))
+    spec = spec_of_script(script, named_arms=("fp8=--precision fp8", "bf16=--precision bf16"))
+    record_experiment(folder.runs, spec)
+    app = opened("launch", again=EXPERIMENT_ID)
+    names = {field.label: field.value for field in app.text_input if "of arm" in field.label}
+    assert names == {"Name of arm 1": "fp8", "Name of arm 2": "bf16", "Name of arm 3": ""}
+
+
 def test_scripts_of_the_folders_that_may_run_are_offered_and_found_by_their_names(
     shared: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -385,18 +446,21 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "train.py"
 
 
+def spec_of_script(file: Path, **changes: Any) -> ExperimentSpec:
+    return experiment_spec(
+        task="script",
+        data=DataSpec(source="script"),
+        training=TrainingSpec(),
+        model=ModelSpec(source=f"script:{file}"),
+        **changes,
+    )
+
+
 def test_how_long_a_script_takes_is_told_by_its_runs_before(
     folder: DataDir, script: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(CODE_VARIABLE, str(script.parent))
-    spec = experiment_spec(
-        name="before",
-        task="script",
-        data=DataSpec(source="script"),
-        training=TrainingSpec(),
-        model=ModelSpec(source=f"script:{script}"),
-        script=ScriptSpec(steps=40),
-    )
+    spec = spec_of_script(script, name="before", script=ScriptSpec(steps=40))
     unknown = "The first run of this script on this machine will show how long it takes"
     for day in (21, 22):
         app = opened("launch", preset=PRESETS["script"].title)

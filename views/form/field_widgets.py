@@ -197,6 +197,18 @@ class Fields:
         )
         self.put(path, field.read(chosen or start), field.label)
 
+    def text(self, name: str, label: str, start: str, empty: str) -> str:
+        """Shows a text, known by its name in the address, that is only a part of a field."""
+        text: str = st.text_input(
+            inert(label),
+            start,
+            placeholder=empty,
+            label_visibility="collapsed",
+            key=self.widget(name),
+            bind="query-params",
+        )
+        return text.strip()
+
     def _key(self, field: Field, name: str = "") -> str:
         return self.widget(name or field.key)
 
@@ -218,6 +230,10 @@ class Fields:
         self._given[path] = value
         self._slots[path] = st.empty()
         self._places[path] = (label, self._subject)
+
+    def refuse(self, error: InvalidSpec) -> None:
+        """Makes `spec` raise the error of what was typed."""
+        self._unreadable.append(error)
 
     def spec(self) -> ExperimentSpec:
         """The form's specification; fields without a widget are as in the preset. Raises

@@ -5,6 +5,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import streamlit as st
@@ -17,8 +18,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios.base import ScenarioName
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.runner.specs.training import WITHOUT_WARM_UP, Metric, SplitName
-from breakeven.runner.specs.workload import UNNAMED, Task, usual_name
+from breakeven.runner.specs.workload import SCRIPT_PREFIX, UNNAMED, Task, usual_name
 from breakeven.views.form import workload as workload_form
+from breakeven.views.form.arms import ask_arms
 from breakeven.views.form.backends import ask_backends
 from breakeven.views.form.field_widgets import Fields, Offer
 from breakeven.views.shared.inert import Markdown, code
@@ -57,8 +59,11 @@ def spec_form(
         if start.data.is_file:
             workload_form.show_data(own.data)
     usage_place = st.empty()
-    st.markdown("##### Which backends")
+    st.markdown("##### Which arms" if own is None else "##### Which backends")
     ask_backends(fields, start, machine)
+    if own is None:
+        script = str(fields.given("model.source")).removeprefix(SCRIPT_PREFIX)
+        ask_arms(fields, Path(script) if script else None)
     st.markdown("##### How long")
     if own is None:
         ask_columns(fields, workload_form.SCRIPT_LENGTH)
@@ -300,7 +305,7 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
             "time_limit_seconds",
         )
     with what:
-        model, data, precision, batch_size, backends, devices = (
+        model, data, precision, batch_size, backends, named_arms, devices = (
             fields.given(path)
             for path in (
                 "model.source",
@@ -308,6 +313,7 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
                 "training.precision",
                 "training.batch_size",
                 "backends",
+                "named_arms",
                 "devices",
             )
         )
@@ -316,7 +322,7 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
             data,
             precision=precision,
             batch_size=batch_size,
-            backends=backends,
+            backends=(*backends, *(text.partition("=")[0] for text in named_arms)),
             device=", ".join(devices),
         )
         is_own = bool(model and fields.start_of("name") in UNNAMED)

@@ -113,9 +113,8 @@ PRESETS = {
     ),
     "script": _preset(
         "Your own script",
-        "Your training script, run once under each backend. Three lines say what is compiled and "
-        "where a step ends; scripts with transformers.Trainer, accelerate or lightning need no "
-        "change.",
+        "Your training script, run in several ways: under compilers, with other arguments or "
+        "variables, or as it is in another commit. It needs no change.",
         f"{SCRIPT_PREFIX}{SCRIPT_TO_BE_NAMED}",
         DataSpec(source=SCRIPT_DATA),
         TrainingSpec(),
