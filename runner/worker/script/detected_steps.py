@@ -2,7 +2,8 @@
 
 A step ends with a step of the script's optimizers; its losses are the tensors on which `backward`
 is called. A script that makes no optimizer changes its weights itself, between a backward pass and
-the next forward pass. Nothing here waits for the device or draws a random number.
+the next forward pass. Nothing here waits for the device or draws a random number. What the script
+calls within a step only notes what happened; the work is done when the step ends.
 """
 
 import functools
@@ -10,11 +11,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
-from types import FrameType
-from typing import Any, Protocol
-from weakref import WeakSet
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet, ref
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,8 @@ from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
 from breakeven.runner.worker.script.step_ends import StepEnds
 from breakeven.runner.worker.script.torch_compile import place_of, scripts_frame
 
+Forward = tuple[nn.Module | None, int | None, int | None]
+"""A call of a trained model, None for a function, with the samples and tokens of its batch."""
 MOST_FORWARDS = 2
 """Calls of a model before a backward pass with a known batch, as of a judge of real and made
 samples. With more the batch is spread over them, as over the moves of a game."""
@@ -36,7 +39,7 @@ UNSCALED = "_breakeven_unscaled"
 """Attribute of a loss that `GradScaler` has scaled: the loss before."""
 
 
-@dataclass
+@dataclass(slots=True)
 class BackwardPasses:
     """The backward passes of a step at one place of the script."""
 
@@ -55,12 +58,21 @@ def _sum(count: int | None, other: int | None) -> int | None:
     return None if count is None or other is None else count + other
 
 
-@dataclass
+class Backward(NamedTuple):
+    """A backward pass, as it was noted."""
+
+    place: str
+    loss: Tensor | None
+    forwards: list[Forward]
+    """Calls of trained models since the pass before."""
+
+
+@dataclass(slots=True)
 class DetectedStep:
     """A step of the training, or the part of it that ends with a step of one optimizer."""
 
-    passes: dict[str, BackwardPasses] = field(default_factory=dict)
-    """By place in the script, in the order of the first pass at each."""
+    parts: list[list[Backward]]
+    """The backward passes of each part."""
     learning_rate: float | Tensor | None = None
     num_marks: int = 0
     """Parts whose end the clock has marked already."""
@@ -68,14 +80,37 @@ class DetectedStep:
     """Whether the clock has marked the end of the last part."""
 
     def then(self, later: "DetectedStep") -> "DetectedStep":
-        """This part and a later one, whose losses count where this part has none."""
-        passes = {**later.passes, **self.passes}
+        """This part and a later one."""
         return DetectedStep(
-            {place: passes[place] for place in (*self.passes, *later.passes)},
+            self.parts + later.parts,
             self.learning_rate,
             self.num_marks + later.num_marks,
             later.is_marked,
         )
+
+    def passes(self) -> dict[str, BackwardPasses]:
+        """By place in the script, in the order of the first pass at each. The losses of a part
+        count where no earlier part has any."""
+        passes: dict[str, BackwardPasses] = {}
+        for part in self.parts:
+            passes = {**_by_place(part), **passes} if passes else _by_place(part)
+        order = dict.fromkeys(place for part in self.parts for place, *_ in part)
+        return {place: passes[place] for place in order}
+
+
+def _by_place(part: list[Backward]) -> dict[str, BackwardPasses]:
+    passes: dict[str, BackwardPasses] = {}
+    for place, loss, forwards in part:
+        latest = BackwardPasses(loss, *_batch_of(forwards))
+        if place in passes:
+            passes[place].add(latest)
+        else:
+            passes[place] = latest
+    return passes
+
+
+StepEnd = BackwardPasses | DetectedStep
+"""What is known when a step ends: what the script said, or what was noted."""
 
 
 class Measures(Protocol):
@@ -111,19 +146,23 @@ class StepDetector:
         self._ends = StepEnds()
         self._parts: list[DetectedStep] = []
         """Parts of steps whose end is unknown."""
-        self._open = DetectedStep()
+        self._backwards: list[Backward] = []
+        self._forwards: list[Forward] = []
+        """Calls of trained models since the last backward pass."""
         self._active: list[tuple[Optimizer, FrameType]] = []
         """Optimizers that make a step now, each within the previous one, and where they do."""
-        self._num_steps: dict[int, int] = {}
-        """Steps of each optimizer, by its number."""
+        self._have_stepped: set[int] = set()
+        """The numbers of optimizers that have made steps."""
+        self._num_steps = 0
+        """Steps of all optimizers."""
+        self._only: ref[Optimizer] | None = None
+        """The optimizer of which each step is known to end a step of the training."""
         self._scalers: WeakSet[GradScaler] = WeakSet()
         """Those that have scaled a loss."""
         self._is_going_back = False
-        self._sizes: tuple[set[int], set[int]] = set(), set()
-        """Samples and tokens that trained models got since the last backward pass."""
-        self._places: dict[tuple[str, int], str] = {}
-        self._num_forwards: Counter[nn.Module | None] = Counter()
-        """Calls of each trained model since the last backward pass."""
+        self._places: dict[tuple[int, int], tuple[str, CodeType]] = {}
+        """`file:line` by the `id` of a code object and the place in it; keeps the code, so that no
+        other one gets its `id`."""
 
     @property
     def steps_by_itself(self) -> bool:
@@ -155,41 +194,24 @@ class StepDetector:
     # What the script calls.
 
     def forward_begins(
-        self, model: nn.Module | None, samples: int | None, tokens: int | None
+        self, model: nn.Module | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Notes the size of the batch that a trained model gets, None for a function; ends the step
-        of a script without an optimizer if a backward pass came before."""
-        if self._open.passes and self.steps_by_itself and self._measures.detects_steps():
+        """Notes the batch that a trained model gets, None for a function; ends the step of a script
+        without an optimizer if a backward pass came before."""
+        if self._backwards and self.steps_by_itself and self._measures.detects_steps():
             self._measures.steps_detected([self._take_open()])
-        for sizes, size in zip(self._sizes, (samples, tokens), strict=True):
-            if size is not None:
-                sizes.add(size)
-        self._num_forwards[model] += 1
+        self._forwards.append((model, *batch_size(args, kwargs)))
 
-    def _backward_begins(self, tensors: Any, caller: Any) -> None:
-        if not self._measures.detects_steps():
-            return
+    def _backward_begins(self, tensors: Any, caller: FrameType) -> None:
         place = self._place(scripts_frame(caller))
-        if self._active and not self._still_makes_step(caller):
-            self._open.passes.pop(place, None)  # for the step that has failed
-        latest = BackwardPasses(self._loss(tensors), *self._take_sizes())
-        known = self._open.passes.get(place)
-        if known is None:
-            self._open.passes[place] = latest
-        elif not self._active:  # otherwise an optimizer evaluates its closure once more
-            known.add(latest)
-
-    def _take_sizes(self) -> tuple[int | None, int | None]:
-        """Samples and tokens of a backward pass; None unless all forward passes before it agree. An
-        agent gets one state to act, and others to learn from."""
-        is_spread = max(self._num_forwards.values(), default=0) > MOST_FORWARDS
-        samples, tokens = (
-            next(iter(sizes)) if len(sizes) == 1 and not is_spread else None
-            for sizes in self._sizes
-        )
-        for seen in (*self._sizes, self._num_forwards):
-            seen.clear()
-        return samples, tokens
+        forwards, self._forwards = self._forwards, []
+        if self._active:
+            others = [known for known in self._backwards if known.place != place]
+            if not self._still_makes_step(caller):
+                self._backwards = others  # without those for the step that has failed
+            elif len(others) < len(self._backwards):
+                return  # an optimizer evaluates its closure once more
+        self._backwards.append(Backward(place, self._loss(tensors), forwards))
 
     def _still_makes_step(self, frame: FrameType | None) -> bool:
         """Whether this frame is within the step of the outermost active optimizer. If not, the step
@@ -200,19 +222,22 @@ class StepDetector:
             self._active.clear()
         return frame is not None
 
-    def _place(self, frame: Any) -> str:
-        """`file:line` of a frame; written once, because that takes as long as a small layer."""
-        key = frame.f_code.co_filename, frame.f_lineno
+    def _place(self, frame: FrameType) -> str:
+        """`file:line` of a frame; found once, because that takes as long as a small layer."""
+        key = id(frame.f_code), frame.f_lasti
         if key not in self._places:
-            self._places[key] = place_of(frame)
-        return self._places[key]
+            self._places[key] = place_of(frame), frame.f_code
+        return self._places[key][0]
 
     def _loss(self, tensors: Any) -> Tensor | None:
         """The sum of the losses that go backward, before they were scaled."""
+        if isinstance(tensors, Tensor) and tensors.numel() == 1:
+            loss = getattr(tensors, UNSCALED, tensors).detach()
+            return loss.clone() if self._copies_losses else loss
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        losses = [getattr(root, UNSCALED, root).detach() for root in roots]
-        if not losses or any(loss.numel() != 1 for loss in losses):
+        if not roots or any(root.numel() != 1 for root in roots):
             return None
+        losses = [getattr(root, UNSCALED, root).detach() for root in roots]
         total = functools.reduce(torch.add, losses)
         return total.clone() if self._copies_losses else total
 
@@ -227,39 +252,49 @@ class StepDetector:
     def _optimizer_ends(self, optimizer: Optimizer, *_: object) -> None:
         if torch.compiler.is_compiling():
             return
-        begun = [active for active, _ in self._active]
-        if optimizer in begun:
-            del self._active[begun.index(optimizer) :]
-        if not self._active and self._measures.detects_steps():
-            self._stepped(self._optimizers.number(optimizer))
+        active = self._active
+        if active and active[-1][0] is optimizer:
+            active.pop()
+        while any([begun is optimizer for begun, _ in active]):  # those within it have failed
+            active.pop()
+        if active or not self._measures.detects_steps():
+            return
+        self._num_steps += 1
+        if self._only is not None and self._only() is optimizer:
+            self._measures.steps_detected([self._take_open()])
+        else:
+            self._stepped(optimizer)
 
-    def _stepped(self, number: int) -> None:
-        is_first = number not in self._num_steps
-        self._num_steps[number] = self._num_steps.get(number, 0) + 1
+    def _stepped(self, optimizer: Optimizer) -> None:
+        """Learns that an optimizer has made a step, which may end one of the training."""
+        number = self._optimizers.number(optimizer)
+        is_first = number not in self._have_stepped
+        self._have_stepped.add(number)
         part = self._take_open()
         self._parts.append(part)
-        sizes = self._optimizers.sizes() if len(self._num_steps) > 1 else {}
-        awaits = self._ends.is_learning and self._optimizers.has_others(self._num_steps)
-        ended = self._ends.stepped(number, sizes, awaits_others=awaits)
-        if not ended and self._ends.is_learning:
-            part.num_marks, part.is_marked = 1, True
-            self._measures.part_made()
+        awaits = self._ends.is_learning and self._optimizers.has_others(self._have_stepped)
+        ended = self._ends.stepped(number, self._optimizers.sizes, awaits_others=awaits)
+        if not ended:
+            part.learning_rate = self._optimizers.learning_rate()
+            if self._ends.is_learning:
+                part.num_marks, part.is_marked = 1, True
+                self._measures.part_made()
         if is_first:
             self._measures.optimizer_begins()
+        self._only = ref(optimizer) if self._ends.cycle == (number,) else None
         self._end_parts(ended)
 
     def end(self) -> None:
         """Ends the last steps, when the script is over."""
         if not self._measures.detects_steps():
             return
-        self._end_parts(self._ends.remaining(self._optimizers.sizes()))
-        if self.steps_by_itself and self._open.passes:
+        self._end_parts(self._ends.remaining(self._optimizers.sizes))
+        if self.steps_by_itself and self._backwards:
             self._measures.steps_detected([self._take_open()])
 
     def _take_open(self) -> DetectedStep:
-        step, self._open = self._open, DetectedStep()
-        step.learning_rate = self._optimizers.learning_rate()
-        return step
+        backwards, self._backwards = self._backwards, []
+        return DetectedStep([backwards])
 
     def _end_parts(self, sizes: Sequence[int]) -> None:
         steps = []
@@ -278,7 +313,11 @@ class StepDetector:
         @functools.wraps(backward)
         def noted_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
             # A backward pass within another one computes a checkpointed part again.
-            if self._is_going_back or torch.compiler.is_compiling():
+            if (
+                self._is_going_back
+                or torch.compiler.is_compiling()
+                or not self._measures.detects_steps()
+            ):
                 return backward(tensors, *args, **kwargs)
             self._backward_begins(tensors, sys._getframe(1))
             self._is_going_back = True
@@ -297,10 +336,10 @@ class StepDetector:
 
         @functools.wraps(step)
         def noted_step(scaler: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before = sum(self._num_steps.values())
+            before = self._num_steps
             result = step(scaler, optimizer, *args, **kwargs)
             # Gradients that are not finite: the scaler has left the step out.
-            if before == sum(self._num_steps.values()) and isinstance(optimizer, Optimizer):
+            if before == self._num_steps and isinstance(optimizer, Optimizer):
                 self._optimizer_ends(optimizer)
             return result
 
@@ -320,14 +359,29 @@ class StepDetector:
                 handle.remove()
 
 
-def batch_size(
-    arguments: tuple[tuple[Any, ...], Mapping[str, Any]],
-) -> tuple[int | None, int | None]:
+def batch_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | None, int | None]:
     """Samples and tokens that a model gets: the first dimension of the first tensor of at least two
     dimensions, and the number of its whole numbers if it has two."""
-    args, kwargs = arguments
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor) and value.ndim > 1:
             is_tokens = value.ndim == 2 and value.dtype in (torch.int32, torch.int64)
             return len(value), value.numel() if is_tokens else None
     return None, None
+
+
+def _batch_of(forwards: Sequence[Forward]) -> tuple[int | None, int | None]:
+    """Samples and tokens of a backward pass; None unless all forward passes before it agree. An
+    agent gets one state to act, and others to learn from."""
+    if len(forwards) > MOST_FORWARDS:
+        counts = Counter(model for model, _, _ in forwards)
+        if max(counts.values()) > MOST_FORWARDS:
+            return None, None
+    return _agreed([samples for _, samples, _ in forwards]), _agreed(
+        [tokens for _, _, tokens in forwards]
+    )
+
+
+def _agreed(counts: Sequence[int | None]) -> int | None:
+    """The only count; None if there are several or none."""
+    known = set(counts) - {None}
+    return known.pop() if len(known) == 1 else None

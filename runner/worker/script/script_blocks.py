@@ -3,8 +3,9 @@
 `_blocks` defines the order of all work, and waits at each `yield` for the script's next step.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.turns import Turn
@@ -12,10 +13,15 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.context import RankGroup
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.clock import ScriptClock
+from breakeven.runner.worker.script.detected_steps import StepEnd
 from breakeven.runner.worker.script.loaders import paused_processes
 from breakeven.runner.worker.script.recorded_inputs import RecordedInputs
 from breakeven.runner.worker.script.script_workload import ScriptWorkload
-from breakeven.runner.worker.training.block_timer import BlockTimer, NoMoreSteps
+from breakeven.runner.worker.training.block_timer import (
+    BlockTimer,
+    NoMoreSteps,
+    next_look,
+)
 from breakeven.runner.worker.training.blocks import Block
 from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.training.step_rows import Steps
@@ -29,6 +35,21 @@ BLOCKS_OF_SHORT = 10
 """A script with fewer than this many blocks of the specified length gets shorter ones."""
 BLOCKS_BESIDE_PROFILE = 4
 """A script of known length is profiled only if this many blocks are timed besides."""
+
+
+@dataclass
+class ScriptSteps(Steps):
+    """The steps of a block of a script. In a step, Breakeven's own code takes several times as long
+    as when it is repeated, so the numbers of all steps are worked out when the block is over."""
+
+    first: int = 0
+    """The number of the first step in the training."""
+    ends: list[StepEnd] = field(default_factory=list)
+    """What was noted at the end of each step."""
+    work_out: Callable[["ScriptSteps"], None] = lambda _: None
+
+    def complete(self) -> None:
+        self.work_out(self)
 
 
 class ScriptBlocks:
@@ -45,7 +66,10 @@ class ScriptBlocks:
         clock: ScriptClock,
         inputs: RecordedInputs,
         group: RankGroup,
+        work_out: Callable[[ScriptSteps], None],
     ) -> None:
+        """`work_out` gets the steps of each block when it is over, and fills in their numbers."""
+        self._work_out = work_out
         self._clock, self._inputs, self._group = clock, inputs, group
         self._experiment = experiment
         self._workload = workload
@@ -56,8 +80,12 @@ class ScriptBlocks:
         self._plan: Generator[int, None, None] | None = None
         self._profile_turns = profiler.num_turns
         self._begins_at = self._recorded = 0
-        self.made = Steps()
+        self.made = ScriptSteps()
         """Steps of the open block."""
+        self._length = 0
+        """Number of steps of the open block; 0 if something is to be done before each."""
+        self._num_unseen = 0
+        """Number of next steps between which there is nothing to do."""
         self.num_blocks = 0
         """Finished blocks."""
         self.num_steps = 0
@@ -96,10 +124,17 @@ class ScriptBlocks:
         self._plan = self._blocks()
         self._advance()
 
-    def step_made(self) -> None:
-        """Counts a step; waits until the next step may begin."""
+    def step_made(self) -> bool:
+        """Counts a step; waits until the next step may begin. Returns whether there was anything to
+        do before it."""
         self.num_steps += 1
+        if self._num_unseen and not (self._turns.stop_requested or self._timer.has_made_early):
+            self._num_unseen -= 1
+            self.looks_at_inputs = False
+            self._timer.step_made(self.made)
+            return False
         self._advance()
+        return True
 
     def end_block(self) -> None:
         """Writes the steps of the open block; the next block begins with the next turn."""
@@ -122,6 +157,14 @@ class ScriptBlocks:
             self.is_over = True
         else:
             self.looks_at_inputs = place in (0, self.num_steps - self._begins_at)
+            self._num_unseen = self._steps_without_work(place)
+
+    def _steps_without_work(self, place: int) -> int:
+        """Number of steps after `place` in the open block before there is something to do."""
+        left = [self._length - place, next_look(place) - place]
+        if limit := self._experiment.script.steps:
+            left.append(limit - self.num_steps)
+        return max(0, min(left) - 1)
 
     def _blocks(self) -> Generator[int, None, None]:
         """Waits for each turn, and yields the place of each step in its block."""
@@ -169,7 +212,9 @@ class ScriptBlocks:
             ends_epoch=False,
             warm_up=warm_up,
         )
-        self.made = Steps()
+        self.made = ScriptSteps(first=self.num_steps, work_out=self._work_out)
+        is_seen = warm_up or not self.num_blocks
+        self._length = 0 if is_seen else num_steps
         return self._timer.steps(block, turn, self.made, self._stops)
 
     def _block_steps(self) -> int:

@@ -31,11 +31,11 @@ from breakeven.runner.worker.script.detected_steps import (
     BackwardPasses,
     DetectedStep,
     StepDetector,
-    batch_size,
+    StepEnd,
 )
 from breakeven.runner.worker.script.loaders import LoaderClock
 from breakeven.runner.worker.script.recorded_inputs import RecordedInputs
-from breakeven.runner.worker.script.script_blocks import ScriptBlocks
+from breakeven.runner.worker.script.script_blocks import ScriptBlocks, ScriptSteps
 from breakeven.runner.worker.script.script_checkpoints import (
     EarlierAttempts,
     Resuming,
@@ -154,6 +154,7 @@ class ScriptSession:
             self.clock,
             self._inputs,
             self._group,
+            self._work_out,
         )
         self._checkpoints = ScriptCheckpoints(context.run, self._log)
         self.resuming = Resuming(self._checkpoints, self._device, self._blocks, earlier)
@@ -219,39 +220,38 @@ class ScriptSession:
             self._end_script()
 
     def step_is_last(
-        self,
-        loss: Tensor | float | None,
-        samples: int | None,
-        tokens: int | None,
-        learning_rate: float | Tensor | None = None,
+        self, loss: Tensor | float | None, samples: int | None, tokens: int | None
     ) -> bool:
         """Ends a step; returns whether it is the last one, for callers that can end a training
-        properly. Raises `EndOfScript` if the run was stopped or the supervisor ended it.
-        `learning_rate`: of a step that has ended some time ago."""
-        if not self._blocks.is_begun:
+        properly. Raises `EndOfScript` if the run was stopped or the supervisor ended it."""
+        return self._end_step(BackwardPasses(self._kept_loss(loss), samples, tokens))
+
+    def _end_step(self, end: StepEnd) -> bool:
+        blocks = self._blocks
+        if not blocks.is_begun:
             libraries = ", ".join(sorted(self.compiler.of_libraries))
             raise WorkloadError(BY_LIBRARY.format(libraries) if libraries else NOTHING_COMPILED)
-        if self.num_steps == 0:
+        if blocks.num_steps == 0:
             self.check_code()
-        samples, tokens = self.workload.of_all_ranks(samples), self.workload.of_all_ranks(tokens)
-        self._end_counting(samples, tokens)
-        self.evaluate(False)
-        if not self._blocks.is_over:
-            made = self._blocks.made
-            made.losses.append(self._loss_tensor(loss))
-            made.samples.append(samples)
-            made.tokens.append(tokens)
-            made.loading.append(self.loaders.read())
-            self._read_learning_rate(learning_rate)
-            self.workload.count(samples, tokens)
-            self._blocks.step_made()
-            self._count_whole_step()
+        if self._flops.is_counting or self._results.is_last_step:
+            self._end_counting(end)
+        if self._is_evaluating:
+            self.evaluate(False)
+        if not blocks.is_over:
+            rate = end.learning_rate if isinstance(end, DetectedStep) else None
+            self._read_learning_rate(rate)
+            blocks.made.ends.append(end)
+            blocks.made.loading.append(self.loaders.read())
+            has_looked = blocks.step_made()
             self._forget_earlier_models()
-            if self._blocks.num_blocks > self._looks_until:
+            if not has_looked:
+                return False
+            self._count_whole_step()
+            if blocks.num_blocks > self._looks_until:
                 self.models.stop()
-        if self._turns.stop_requested or self._blocks.ending is not None:
+        if self._turns.stop_requested or blocks.ending is not None:
             self._end_script()
-        return self._blocks.is_over
+        return blocks.is_over
 
     def _end_script(self) -> NoReturn:
         """Raises `EndOfScript`; ends the process of a script that keeps catching it."""
@@ -320,25 +320,46 @@ class ScriptSession:
     def steps_detected(self, steps: list[DetectedStep]) -> None:
         if self._charted is None:
             self._note_what_was_found(steps[0])
-        if self._is_training and any(step.num_marks for step in steps):
+        if any([step.num_marks for step in steps]) and self._is_training:
             for step in steps:
                 self._timer.made_early(step.num_marks, ends_now=not step.is_marked)
         for step in steps:
-            self._end_detected(step)
+            if self._end_step(step):
+                self._end_script()
 
-    def _end_detected(self, step: DetectedStep) -> None:
-        """Ends a step with the loss of the charted place; other losses are custom numbers."""
-        places = list(step.passes)
-        charted = self._charted if self._charted in places else next(iter(places), None)
-        for place, passes in step.passes.items():
-            if place != charted and passes.loss is not None:
-                self.record(f"loss at {place}", passes.loss)
-        sizes = BackwardPasses() if charted is None else step.passes[charted]
-        if self.step_is_last(sizes.loss, sizes.samples, sizes.tokens, step.learning_rate):
-            self._end_script()
+    def _work_out(self, made: ScriptSteps) -> None:
+        """Fills in the losses, samples and tokens of steps that have ended."""
+        for number, end in enumerate(made.ends, made.first):
+            numbers, others = self._numbers_of(end)
+            if not self._adds_rounds:
+                self._values += [(number, f"loss at {place}", loss) for place, loss in others]
+            loss, (samples, tokens) = numbers.loss, self._of_all_ranks(numbers)
+            made.losses.append(None if loss is None else loss.reshape(()))
+            made.samples.append(samples)
+            made.tokens.append(tokens)
+            self.workload.count(samples, tokens)
+
+    def _numbers_of(self, end: StepEnd) -> tuple[BackwardPasses, list[tuple[str, Tensor]]]:
+        """What the script said, or the backward passes at the charted place and the losses of other
+        ones."""
+        if isinstance(end, BackwardPasses):
+            return end, []
+        passes = end.passes()
+        charted = self._charted if self._charted in passes else next(iter(passes), None)
+        others = [
+            (place, other.loss)
+            for place, other in passes.items()
+            if place != charted and other.loss is not None
+        ]
+        return BackwardPasses() if charted is None else passes[charted], others
+
+    def _of_all_ranks(self, numbers: BackwardPasses) -> tuple[int | None, int | None]:
+        """The samples and tokens of a step."""
+        of_all_ranks = self.workload.of_all_ranks
+        return of_all_ranks(numbers.samples), of_all_ranks(numbers.tokens)
 
     def _note_what_was_found(self, step: DetectedStep) -> None:
-        self._charted = next(iter(step.passes), "")
+        self._charted = next(iter(step.passes()), "")
         findings = self.workload.findings
         modules = [model.module for model in self._found_models]
         names = dict(zip(modules, names_of(self._found_models), strict=True))
@@ -436,10 +457,12 @@ class ScriptSession:
         is_training = module is None or module.training
         if module is not None and is_training:
             self._training.add(module)
-        if is_training or module in self._training or module in self._trained:
+        if is_training == self._is_evaluating and (
+            is_training or module in self._training or module in self._trained
+        ):
             self.evaluate(not is_training)
-        if is_training and torch.is_grad_enabled():
-            self.detector.forward_begins(module, *batch_size(arguments))
+        if is_training and not self._marks_steps and torch.is_grad_enabled():
+            self.detector.forward_begins(module, *arguments)
         if is_training and not self._adds_rounds:
             # Here, because a schedule may change the rate at the end of a step or at its start.
             self._read_learning_rate()
@@ -455,7 +478,7 @@ class ScriptSession:
     def _read_learning_rate(self, rate: float | Tensor | None = None) -> None:
         """Reads the rate of the open step, once, unless it is given."""
         made = self._blocks.made
-        if len(made.learning_rates) == len(made):
+        if len(made.learning_rates) == len(made.ends):
             made.learning_rates.append(self.optimizers.learning_rate() if rate is None else rate)
 
     def evaluate(self, is_evaluating: bool) -> None:
@@ -506,17 +529,18 @@ class ScriptSession:
             self._has_counted = True
             self._flops.begin()
 
-    def _end_counting(self, samples: int | None, tokens: int | None) -> None:
+    def _end_counting(self, end: StepEnd) -> None:
         """Ends what observes the operations of the second step."""
         if self._flops.is_counting:
+            numbers, _ = self._numbers_of(end)
             self._flops.end()
             if self.observer.num_compilations:  # by the script, which hides operations
                 self._flops.uncounted.add("what the script compiles by itself")
-            self.workload.counted(self._flops, samples, tokens)
+            self.workload.counted(self._flops, *self._of_all_ranks(numbers))
         if self._results.is_last_step:
             self._results.end()
 
-    def _loss_tensor(self, loss: Tensor | float | None) -> Tensor | None:
+    def _kept_loss(self, loss: Tensor | float | None) -> Tensor | None:
         if loss is None or isinstance(loss, (int, float)):
             return None if loss is None else torch.tensor(float(loss))
         if loss.numel() != 1:
@@ -524,8 +548,8 @@ class ScriptSession:
                 f"breakeven.step was given a loss of shape {tuple(loss.shape)}: it must have one "
                 "element. Pass the mean, as backward() gets it"
             )
-        scalar = loss.detach().reshape(())
-        return scalar.clone() if self._arm.captures_cuda_graphs else scalar
+        kept = loss.detach()
+        return kept.clone() if self._arm.captures_cuda_graphs else kept
 
     def _note_withheld_variables(self) -> None:
         """Alone, the script would have read these variables."""

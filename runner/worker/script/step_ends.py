@@ -5,6 +5,9 @@ actor and a critic) step in a cycle, which is learned from its first three repet
 the training ends with the last member of the cycle.
 """
 
+from collections.abc import Callable
+
+Sizes = Callable[[], dict[int, int]]
 REPETITIONS = 3
 """Repetitions of a cycle after which it is known."""
 AWAITED = 24
@@ -30,12 +33,12 @@ class StepEnds:
     def is_learning(self) -> bool:
         return not self.cycle and self.counting is None
 
-    def stepped(self, optimizer: int, sizes: dict[int, int], *, awaits_others: bool) -> list[int]:
+    def stepped(self, optimizer: int, sizes: Sizes, *, awaits_others: bool) -> list[int]:
         """Returns how many optimizer steps, from the oldest open one on, make each step of the
         training that is now known to have ended.
 
-        `sizes`: number of parameters of each optimizer. `awaits_others`: whether there are
-        optimizers that have not stepped, and may be part of the cycle.
+        `sizes` returns the number of parameters of each optimizer. `awaits_others`: whether there
+        are optimizers that have not stepped, and may be part of the cycle.
         """
         self._open.append(optimizer)
         if self.cycle:
@@ -48,16 +51,21 @@ class StepEnds:
         if self.counting is None and not waits and (learned := self._learned(awaits_others)):
             return self._ended(learned)
         if len(self._open) >= LONGEST:
-            self.counting = max(self._open, key=lambda number: sizes.get(number, 0))
+            self.counting = self._largest(sizes)
             return self._ended(self._by_counting())
         return []
 
-    def remaining(self, sizes: dict[int, int]) -> list[int]:
+    def remaining(self, sizes: Sizes) -> list[int]:
         """As `stepped`, at the end of the script, whose last steps may not make a whole cycle."""
         if not self._open or self.cycle:
             return []
-        self.counting = max(self._open, key=lambda number: sizes.get(number, 0))
+        self.counting = self._largest(sizes)
         return self._ended(self._by_counting())
+
+    def _largest(self, sizes: Sizes) -> int:
+        """The open optimizer with the most parameters."""
+        counts = sizes()
+        return max(self._open, key=lambda number: counts.get(number, 0))
 
     def _learned(self, awaits_others: bool) -> list[int]:
         """Sizes of the steps if the last optimizer steps repeat a cycle of all that stepped."""

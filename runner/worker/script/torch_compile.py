@@ -167,7 +167,7 @@ def scripts_frame(frame: Any) -> Any:
     """The frame of the script's own code that made a call; of an installed program, whose code is
     among the libraries, the first frame outside of torch."""
     outside = None
-    while frame is not None and is_library(frame):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         if outside is None and not frame.f_code.co_filename.startswith(TORCH):
             outside = frame
         frame = frame.f_back
@@ -187,6 +187,7 @@ def is_library(frame: Any) -> bool:
     return is_library_file(frame.f_code.co_filename)
 
 
+@functools.cache
 def is_library_file(file: str) -> bool:
     return file.startswith((RUNNER, *LIBRARIES))
 

