@@ -2,10 +2,15 @@
 
 import argparse
 import re
+from math import ceil
 from typing import Literal, NamedTuple, get_args
+
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 Unit = Literal["steps", "epochs", "samples", "tokens", "hours"]
 LENGTHS = "20000 steps, 10 epochs, 5000000 samples, 1e9 tokens, or 8 hours without a compiler"
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
+SECONDS = {"s": 1, "m": 60, "h": 3600}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([a-z]*)")
 
 
@@ -23,6 +28,27 @@ def read_length(text: str) -> Length:
     if not match or not unit or not float(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a length of a training: write {LENGTHS}")
     return Length(float(match[1]), unit)
+
+
+def read_budget(text: str) -> float:
+    """Reads seconds; raises `ValueError`."""
+    amount = _BUDGET.fullmatch(text.strip().lower())
+    if not amount:
+        raise ValueError(f"{text!r} is not a time: write a number with s, m or h, such as 30m")
+    return float(amount[1]) * SECONDS[amount[2]]
+
+
+def steps_in(spec: ExperimentSpec, length: Length) -> int | None:
+    """A length in steps; None if it depends on what is unknown before the first step: the speed, or
+    the batches of a script."""
+    samples = spec.training.batch_size * spec.batches_per_step
+    sizes = {
+        "epochs": float(spec.steps_per_epoch),
+        "samples": 1 / samples,
+        "tokens": 1 / (samples * spec.data.sequence_length),
+    }
+    known = {"steps": 1.0, **(sizes if spec.workload.is_specified else {})}
+    return max(1, ceil(length.amount * known[length.unit])) if length.unit in known else None
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

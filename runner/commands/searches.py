@@ -2,13 +2,11 @@
 finds the cause of a run that failed, learned something else, or is slow."""
 
 import argparse
-import re
 from dataclasses import replace
-from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from breakeven.runner.arguments.lengths import Length, add_plan
+from breakeven.runner.arguments.lengths import Length, add_plan, read_budget, steps_in
 from breakeven.runner.arguments.options import add_command, add_spec_options, checked
 from breakeven.runner.commands.entry import PLAN_INVESTIGATION, Add, tell
 from breakeven.runner.commands.start import add_allow_code, allow_code_again, read_work
@@ -22,9 +20,6 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.follow_ups import BUDGET_SECONDS
 from breakeven.runner.specs.values import split_at_commas
 from breakeven.runner.texts import duration
-
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
-SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def add_search_commands(add: Add) -> None:
@@ -50,14 +45,6 @@ def add_search_commands(add: Add) -> None:
         "--budget", type=checked(read_budget), default=BUDGET_SECONDS, metavar="TIME", help=text
     )
     add_allow_code(command)
-
-
-def read_budget(text: str) -> float:
-    """Reads seconds; raises `ValueError`."""
-    amount = _BUDGET.fullmatch(text.strip().lower())
-    if not amount:
-        raise ValueError(f"{text!r} is not a time: write a number with s, m or h, such as 30m")
-    return float(amount[1]) * SECONDS[amount[2]]
 
 
 def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -110,19 +97,13 @@ def steps_of(spec: ExperimentSpec, length: Length | None) -> int:
     if not spec.workload.is_specified and length.unit != "steps":
         rule = "must be in steps for a script, whose batches are unknown before it runs"
         raise InvalidSpec("--plan", f"{length.amount:g} {length.unit}", rule)
-    samples = spec.training.batch_size * spec.batches_per_step
-    sizes = {
-        "steps": 1.0,
-        "epochs": float(spec.steps_per_epoch),
-        "samples": 1 / samples,
-        "tokens": 1 / (samples * spec.data.sequence_length),
-    }
-    if length.unit not in sizes:
+    steps = steps_in(spec, length)
+    if steps is None:
         rule = (
             "depends on the speed, which the search changes: use steps, epochs, samples or tokens"
         )
         raise InvalidSpec("--plan", f"{length.amount:g} {length.unit}", rule)
-    return max(1, ceil(length.amount * sizes[length.unit]))
+    return steps
 
 
 def _investigate(data_dir: DataDir, options: argparse.Namespace) -> int:

@@ -6,14 +6,16 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 from breakeven.runner.arguments.conditions import add_fail_if, check_gate
-from breakeven.runner.arguments.lengths import add_plan
+from breakeven.runner.arguments.lengths import Length, add_plan, read_budget, steps_in
 from breakeven.runner.arguments.options import (
     add_script_options,
     add_spec_options,
     arguments_of,
+    checked,
     help_of,
     read_script,
     read_spec,
@@ -46,8 +48,9 @@ from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.specs.arms import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import fields_of
-from breakeven.runner.specs.scenario_fields import AddedRounds
+from breakeven.runner.specs.scenario_fields import AddedRounds, PlanSpec
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS
+from breakeven.runner.texts import duration
 
 
 def add_start_commands(add: Add) -> None:
@@ -60,6 +63,9 @@ def add_start_commands(add: Add) -> None:
         add_fail_if(command)
         add_plan(command)
         add_outputs(command)
+    text = "with --plan: time after which measuring ends undecided, such as 90s or 30m (default: "
+    text += "three times what compiling and training once take, 2 to 15 minutes)"
+    script.add_argument("--budget", type=checked(read_budget), metavar="TIME", help=text)
     go_on = add("resume", _resume, operands="EXPERIMENT")
     text = "resume on these devices: `cuda:0` or `cuda:0,cuda:1`"
     go_on.add_argument("--device", metavar="DEVICES", help=text)
@@ -92,15 +98,40 @@ def add_allow_code(command: argparse.ArgumentParser) -> None:
 
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
-    spec = read_work(data_dir, options)
+    spec = with_plan(read_work(data_dir, options), options.plan, getattr(options, "budget", None))
     check_gate(spec, options.fail_if)
     check_environments(spec, data_dir)
     _check_folder(options.markdown)
+    if spec.is_until_decided:
+        print(planned_words(spec.plan), file=sys.stderr)  # noqa: T201
     storage = Storage(data_dir)
     # The JSON alone is on standard output.
     with redirect_stdout(sys.stderr) if options.json else nullcontext():
         experiment = run_through(data_dir, spec, storage)
     return judge(storage, experiment.experiment_id, options)
+
+
+def with_plan(
+    spec: ExperimentSpec, length: Length | None, max_seconds: float | None
+) -> ExperimentSpec:
+    """The experiment that is measured until it is decided what is best for this length. A length
+    that is known in steps only afterwards shortens and extends nothing."""
+    steps = spec.plan.steps if length is None else steps_in(spec, length)
+    if max_seconds is not None and steps is None:
+        raise InvalidSpec("--budget", max_seconds, "needs --plan, in steps: '20000 steps'")
+    seconds = spec.plan.max_seconds if max_seconds is None else max_seconds
+    return replace(spec, plan=replace(spec.plan, steps=steps, max_seconds=seconds))
+
+
+def planned_words(plan: PlanSpec) -> str:
+    """How long a planned training is measured, before it starts."""
+    most = "2 to 15 minutes, three times what compiling and training once take"
+    if plan.max_seconds is not None:
+        most = duration(plan.max_seconds)
+    return (
+        f"Measures until it is decided what takes the least time for {plan.steps:,} steps, at most "
+        f"{most}."
+    )
 
 
 def _check_folder(file: Path | None) -> None:

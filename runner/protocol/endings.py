@@ -5,7 +5,18 @@ from typing import Literal
 
 from breakeven.runner.specs.fields import Spec
 
-Cause = Literal["exact", "rounds", "seconds", "nothing_left", "loses", "equal", "wrong", "searched"]
+Cause = Literal[
+    "exact",
+    "rounds",
+    "seconds",
+    "nothing_left",
+    "loses",
+    "equal",
+    "wrong",
+    "searched",
+    "decided",
+    "alike",
+]
 CAUSES: dict[Cause, str] = {
     "exact": "every interval is narrower than {target}",
     "rounds": "the budget of {budget:.0f} rounds is spent",
@@ -15,6 +26,8 @@ CAUSES: dict[Cause, str] = {
     "equal": "{budget:.0f} rounds show no gain over {to}",
     "wrong": "its losses leave the band of equal trainings",
     "searched": "no candidate is left that differs from the best in one setting",
+    "decided": "for {budget:,.0f} steps {to} surely takes the least time",
+    "alike": "for {budget:,.0f} steps what is left takes equally long, within {target}",
 }
 
 
@@ -26,10 +39,10 @@ class Ending(Spec, path="ending."):
     target_width: float
     """Requested width of intervals, as a share of their lower ends."""
     budget: float | None = None
-    """The spent rounds or seconds of steps; for a losing candidate, the steps of the planned
-    training."""
+    """The spent rounds or seconds of steps; for a run that loses, and for a decision, the steps of
+    the planned training."""
     to: str | None = None
-    """Label of the run to which a candidate is compared."""
+    """Label of the run to which one that ends is compared, or of the one that takes the least."""
     too_wide: dict[str, float | None] | None = None
     """Label and width of each speedup whose interval is wider; the width is None without an
     interval. None for an ending by another cause, or a single run."""
@@ -38,7 +51,7 @@ class Ending(Spec, path="ending."):
     """Whether the run profiles steps before it ends; in a search only the baseline and the best."""
 
     def check_rules(self) -> None:
-        is_spent = self.cause in ("rounds", "seconds", "loses", "equal")
+        is_spent = self.cause in ("rounds", "seconds", "loses", "equal", "decided", "alike")
         rule = "must be given for what is spent, and only then"
         self.require("budget", (self.budget is not None) == is_spent, rule)
 

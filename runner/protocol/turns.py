@@ -4,7 +4,8 @@ The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON 
 
     supervisor -> run    {"round": 3, "position": 1,
                           "last": null,
-                          "block_steps": null}           your turn: compute one block
+                          "block_steps": null,
+                          "again": false}                your turn: compute one block
     supervisor -> run    {"run": "runs/X.inductor"}     a forked process becomes this run
     run -> supervisor    {"say": "ready"}               set up; waits for the first turn
                          {"say": "done", "round": 3}    block over, more to come
@@ -44,6 +45,8 @@ class Turn:
     """Why this block is the last one; None if another may follow."""
     block_steps: int | None = None
     """Most steps of each block after this one; None for those of the experiment."""
+    again: bool = False
+    """Whether a training that ends with this block starts again: more rounds are needed."""
 
 
 class TurnPost:

@@ -25,6 +25,7 @@ from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
     CacheSpec,
     InvestigationSpec,
+    PlanSpec,
     SpeedSpec,
     TuneSpec,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "ExperimentSpec",
     "InvestigationSpec",
     "ModelSpec",
+    "PlanSpec",
     "RunSpec",
     "ScriptSpec",
     "SpeedSpec",

@@ -25,6 +25,7 @@ from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
     CacheSpec,
     InvestigationSpec,
+    PlanSpec,
     SpeedSpec,
     TuneSpec,
 )
@@ -80,6 +81,7 @@ class ExperimentFields(PlaceSpec):
     speed: SpeedSpec = field(default_factory=SpeedSpec)
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
     cache: CacheSpec = field(default_factory=CacheSpec)
+    plan: PlanSpec = field(default_factory=PlanSpec)
     tune: TuneSpec = field(default_factory=TuneSpec)
     investigation: InvestigationSpec = field(default_factory=InvestigationSpec)
     script: ScriptSpec = field(default_factory=ScriptSpec)
@@ -539,6 +541,12 @@ class ExperimentFields(PlaceSpec):
             (text, self._under_settings(cold), self._under_settings(warm))
             for text, cold, warm in self.kind.cold_and_warm(self)
         )
+
+    @property
+    def is_until_decided(self) -> bool:
+        """Whether measuring ends when it is decided which run is best for the planned steps."""
+        is_one_race = self.schedule == "turns" and not self.environments
+        return self.kind.trains_fully and is_one_race and self.plan.steps is not None
 
     @property
     def is_of_search(self) -> bool:

@@ -1,4 +1,4 @@
-"""The fields of the scenarios, and of rounds that are added later."""
+"""The fields of the scenarios, of a plan, and of rounds that are added later."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
@@ -218,6 +218,60 @@ class AddedRounds(Spec, path="rounds."):
     def max_seconds_each(self) -> float:
         """Limit for one process of every run."""
         return self.max_seconds / self.processes
+
+
+MAX_PLANNED_STEPS = 1_000_000_000
+Whole = Literal["auto", "full"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSpec(Spec, path="plan."):
+    """The training that people plan, and how long the answer may take."""
+
+    steps: Annotated[
+        int | None,
+        Bounds(1, MAX_PLANNED_STEPS, "no training is longer"),
+        Prompt(
+            "Planned steps",
+            empty="as long as the training",
+            rare=True,
+            help="Steps of the training that you plan. With them a training is measured until it "
+            "is decided which run takes the least time for so many steps, compiling included: "
+            "it may end before its last step, or start again. `--plan` takes other units, too.",
+        ),
+    ] = None
+    max_seconds: Annotated[
+        float | None,
+        WEEK,
+        Prompt(
+            "Budget",
+            empty="three times one training, 2 to 15 minutes",
+            rare=True,
+            help="Time for steps and compiling of all runs after which a planned training ends "
+            "undecided. None: three times what compiling and training once take, at least 2 and "
+            "at most 15 minutes.",
+        ),
+    ] = None
+    target_width: Annotated[
+        float,
+        Bounds(0, 1, WIDER_TELLS_NOTHING, above=True),
+        Prompt(
+            "Practically equal",
+            rare=True,
+            help="Runs whose times for the planned steps differ by at most this share count as "
+            "equal, 0.02 for 2 %.",
+        ),
+    ] = 0.02
+    parity: Annotated[
+        Whole,
+        Prompt(
+            "Losses until the end",
+            rare=True,
+            help="Whether runs that may be recommended train to the end although their speed is "
+            "decided: `full` always; `auto` if what is left takes at most a minute, and where "
+            "an arm is judged by what it has learned at the end.",
+        ),
+    ] = "auto"
 
 
 Allowed = Literal["precision", "batch"]

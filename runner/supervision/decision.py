@@ -25,6 +25,9 @@ class Decision:
     """Most steps of the blocks after the next turns; None for those of the experiment. All runs of
     a round have the same, because only blocks of equally many steps are compared later."""
 
+    again: bool = False
+    """Whether trainings that end start again, because more rounds are needed."""
+
     def ending(self, label: str) -> Ending | None:
         """Why a run ends with its next turn; None if it continues."""
         if label in self.dropped:
@@ -39,6 +42,7 @@ class Decision:
             position=position,
             last=self.ending(label),
             block_steps=self.block_steps,
+            again=self.again,
         )
 
 

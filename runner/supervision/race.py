@@ -10,7 +10,6 @@ tried next: so settings that gain are combined, and their combination is measure
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from breakeven.runner.protocol.endings import Ending
@@ -20,15 +19,10 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.decision import Decision
 from breakeven.runner.supervision.next_candidates import NextCandidates
 from breakeven.runner.supervision.racer import Racer, family_of, step_ratios
-from breakeven.runner.supervision.ranking import MIN_GAIN, Ranking
+from breakeven.runner.supervision.ranking import Ranking
 
 MAX_ROUNDS = 60
 """Rounds after which a candidate ends that has neither won nor lost."""
-BLOCK_SECONDS = 0.5
-"""After the warm-up a block of the baseline takes about as long, if it has at least
-`FEWEST_STEPS`: with fewer seconds per round a search decides sooner."""
-FEWEST_STEPS = 3
-"""Fewest steps of a shortened block."""
 CPUS_PER_COMPILER = 2
 """CPUs for each candidate that compiles, from four CPUs on. On 16 CPUs three BERT-base compiled at
 once in 60 s, and one alone in 59 to 68 s; on two CPUs two bert-tiny at once took 6 to 13 % longer
@@ -54,7 +48,7 @@ class Race:
         """`compiling_at_once`: how many candidates may compile at the same time."""
         self._spec, self._plan = spec, spec.tune
         self._group = compiling_at_once if spec.compile == "together" else 1
-        self._ranking = Ranking(spec)
+        self._ranking = Ranking(spec, spec.tune.steps, len(spec.candidates))
         self._next = NextCandidates(spec, self._ranking, self._group)
         self._timed_since: dict[str, float] = {}
         """Seconds from the start to the first round of each candidate."""
@@ -80,20 +74,13 @@ class Race:
 
     @property
     def block_steps(self) -> int | None:
-        """Most steps of a block, so that slow steps do not make long rounds. None for those of the
-        experiment: also if steps wait for data, which loader processes deliver in bursts."""
-        baseline = self._ranking.baseline
-        step = baseline.step_seconds or baseline.warm_up_step_seconds
-        if step is None or median(baseline.loading_shares or [0.0]) >= MIN_GAIN:
-            return None
-        return min(self._spec.block_steps, max(FEWEST_STEPS, math.ceil(BLOCK_SECONDS / step)))
+        """Most steps of the next blocks; None for those of the experiment."""
+        return self._ranking.block_steps(self._spec.block_steps)
 
     @property
     def seconds(self) -> float:
         """Seconds of all blocks, compile time included."""
-        racers = self._ranking.racers.values()
-        timed = sum(sum(racer.blocks.values()) for racer in racers)
-        return timed + sum(seconds for racer in racers for seconds, _ in racer.compiling)
+        return self._ranking.seconds
 
     def decide(self, living: Collection[str], elapsed: float) -> Decision:
         """The decision after a round. `living`: labels of runs that continue. `elapsed`: seconds
@@ -262,7 +249,7 @@ class Race:
         best = self._ranking.leading
         if racer.label in self._ranking.broken:
             return self._ending("wrong")
-        if self._ranking.beats(best, racer, gain=0.0):
+        if self._ranking.loses(racer, best):
             return self._ending("loses", self._plan.steps, best.label)
         if len(step_ratios(racer, best)) >= MAX_ROUNDS:
             return self._ending("equal", MAX_ROUNDS, best.label)

@@ -33,6 +33,9 @@ class Racer:
     """Precision that the run of a script observed."""
     fixed_settings: frozenset[str] = frozenset()
     """Settings that no candidate can change, because the script chooses them."""
+    steps_done: int = 0
+    num_steps: int = 0
+    """Steps of its whole training; 0 if unknown."""
     memory_bytes: int = 0
     """Largest memory of the device that PyTorch held for a block."""
     device_bytes: int | None = None
@@ -59,6 +62,7 @@ class Racer:
         if event["kind"] == "step" and event.get("loss") is not None:
             self.losses[int(event["step"])] = float(event["loss"])
         elif event["kind"] == "workload":
+            self.num_steps = int(event.get("num_steps") or 0)
             self.fixed_settings = frozenset(event.get("fixed_settings") or ())
             if event.get("precision") in get_args(Precision):
                 self.precision = event["precision"]
@@ -75,6 +79,8 @@ class Racer:
         if not (0 < seconds < math.inf and steps > 0):
             return
         self.has_trained = True
+        end = int(event.get("first_step", 0)) + int(event["num_steps"])
+        self.steps_done = max(self.steps_done, end)
         self.memory_bytes = max(self.memory_bytes, event.get("reserved_memory_bytes") or 0)
         if event["compiled"]:
             self.compiling.append((seconds, steps))

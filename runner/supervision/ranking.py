@@ -24,6 +24,11 @@ MIN_GAIN = 0.01
 about as much."""
 ROUNDS_TO_JUDGE = 3
 """Rounds before the times of a candidate are judged."""
+BLOCK_SECONDS = 0.5
+"""After the warm-up a block of the baseline takes about as long, if it has at least
+`FEWEST_STEPS`: with fewer seconds per round it is decided sooner."""
+FEWEST_STEPS = 3
+"""Fewest steps of a shortened block."""
 LEAST_SPREAD = 0.01
 """Least standard deviation of the logarithm of a ratio: a few blocks may agree by chance."""
 PROMISING = 1.3
@@ -55,7 +60,8 @@ and the noise floor take two each, and two processes of one program differ."""
 class Ranking:
     """The runs of a race, and who is ahead at the planned length."""
 
-    def __init__(self, spec: ExperimentSpec) -> None:
+    def __init__(self, spec: ExperimentSpec, steps: int, num_tests: int) -> None:
+        """`steps`: the planned length. `num_tests`: how many comparisons share the error rate."""
         self.racers: dict[str, Racer] = {}
         """All runs so far, by label."""
         self.best = "baseline"
@@ -65,10 +71,10 @@ class Ranking:
         self.broken: set[str] = set()
         """Candidates whose losses leave the band of equal trainings."""
         self._precision = spec.training.precision
-        self._steps = spec.tune.steps
+        self._steps = steps
         self._spreads: dict[int, tuple[float, int]] = {}
         """By the last round that counts; known until the next round."""
-        self._required_stake = max(2, len(spec.candidates)) / ERROR_RATE
+        self._required_stake = max(2, num_tests) / ERROR_RATE
 
     def add(self, arm: Arm) -> None:
         """Adds a run to the race."""
@@ -121,6 +127,34 @@ class Ranking:
         num_below = sum(ratio < share for ratio in ratios)
         enough = self._required_stake if required_stake is None else required_stake
         return len(ratios) >= ROUNDS_TO_JUDGE and stake(num_below, len(ratios)) >= enough
+
+    def loses(self, racer: Racer, to: Racer) -> bool:
+        """Whether a run can no longer take less time than another."""
+        return racer is not to and self.beats(to, racer, gain=0.0)
+
+    def are_equal(self, racer: Racer, other: Racer, width: float) -> bool:
+        """Whether each of two runs surely takes at most `width` longer than the other."""
+        return self.beats(racer, other, gain=-width) and self.beats(other, racer, gain=-width)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all blocks, compile time included."""
+        racers = self.racers.values()
+        timed = sum(sum(racer.blocks.values()) for racer in racers)
+        return timed + sum(seconds for racer in racers for seconds, _ in racer.compiling)
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Seconds of the baseline's steps, if need be of those of its warm-up."""
+        return self.baseline.step_seconds or self.baseline.warm_up_step_seconds
+
+    def block_steps(self, most: int) -> int | None:
+        """Most steps of a block, so that slow steps do not make long rounds. None for `most`: also
+        if steps wait for data, which loader processes deliver in bursts."""
+        step = self.step_seconds
+        if step is None or median(self.baseline.loading_shares or [0.0]) >= MIN_GAIN:
+            return None
+        return min(most, max(FEWEST_STEPS, math.ceil(BLOCK_SECONDS / step)))
 
     def probably_wins(self, racer: Racer) -> bool:
         """Whether a candidate is worth a confirmation. Because that decides, a stake of

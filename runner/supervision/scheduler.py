@@ -43,6 +43,7 @@ from breakeven.runner.supervision.exit_records import (
     say,
 )
 from breakeven.runner.supervision.fork_server import ForkServer
+from breakeven.runner.supervision.plan_rule import PlanWatch
 from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.stopping_rule import JournalWatch
@@ -230,6 +231,9 @@ class Scheduler:
         spec, added = self._experiment.spec, rounds_to_add(runs[0])
         if spec.kind.ends_by_width or added is not None:
             return JournalWatch(spec, {run: self._arms[run] for run in runs}, added)
+        # Without the baseline, as a control that is added later, a run trains to its end.
+        if spec.is_until_decided and any(self._arms[run].role == "baseline" for run in runs):
+            return PlanWatch(spec, self._arms)
         return None
 
     def _labels(self, runs: Iterable[RunDir]) -> list[str]:

@@ -179,7 +179,14 @@ class JournalWatch:
 
 def width_of_median(ratios: Sequence[float]) -> float | None:
     """Width of the 95 % interval of the median, as a share of its lower end; None if there are too
-    few ratios. `ratios` are in order of time.
+    few ratios. `ratios` are in order of time."""
+    interval = interval_of_median(ratios)
+    return interval and interval[1] / interval[0] - 1
+
+
+def interval_of_median(ratios: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the median; None if there are too few ratios. `ratios` are in order of
+    time.
 
     The interval reaches from the k-th smallest ratio to the k-th largest. It misses the median only
     if fewer than k ratios lie on one side of it. Fair coin tosses give this probability: no
@@ -189,10 +196,11 @@ def width_of_median(ratios: Sequence[float]) -> float | None:
     rank = _rank(len(ratios))
     if not rank:
         return None
-    ordered = sorted(ratios)
-    persistence = min(max(_persistence(ratios, median(ordered)), 0.0), MAX_PERSISTENCE)
+    ordered, middle = sorted(ratios), median(ratios)
+    persistence = min(max(_persistence(ratios, middle), 0.0), MAX_PERSISTENCE)
     stretch = math.sqrt((1 + persistence) / (1 - persistence))
-    return math.pow(ordered[-rank] / ordered[rank - 1], stretch) - 1
+    low, high = ordered[rank - 1], ordered[-rank]
+    return middle * math.pow(low / middle, stretch), middle * math.pow(high / middle, stretch)
 
 
 def _persistence(values: Sequence[float], middle: float) -> float:

@@ -137,6 +137,11 @@ class Evidence:
     """Whether its arm declares another mathematics than the baseline's."""
 
     @property
+    def is_decided(self) -> bool:
+        """Whether the supervisor ended it because no more rounds were needed."""
+        return self.stop is not None and self.stop.ending is not None
+
+    @property
     def ended_as_wrong(self) -> bool:
         """Whether a search ended it because its losses leave the band of equal trainings."""
         ending = None if self.stop is None else self.stop.ending

@@ -223,7 +223,8 @@ class MeasuringEnded(ComparisonWarning):
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
         spec = measured.spec
-        if not spec.kind.ends_by_width:
+        is_planned = any(run.is_decided for run in measured.runs if run.role == "baseline")
+        if not spec.kind.ends_by_width and not (spec.is_until_decided and is_planned):
             return
         rounds: dict[str, list[int]] = {}
         for repeat in range(1, spec.speed.repeats + 1):
@@ -435,7 +436,7 @@ class Confirms(ComparisonWarning):
 
 @dataclass(frozen=True, kw_only=True)
 class CandidatesEnded(ComparisonWarning):
-    """Why a search ended candidates before its own end."""
+    """Why a search or a planned training ended backends before its own end."""
 
     severity: Severity = "minor"
     reasons: Mapping[str, str]
@@ -469,7 +470,7 @@ class SearchEnded(ComparisonWarning):
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
         end, _ = _ends_of_search(measured)
-        if end is not None:
+        if end is not None and measured.spec.kind.has_candidates:
             tried = [run for run in measured.runs if run.role == "backend"]
             yield cls(num_tried=len(tried), reason=end)
 
@@ -482,9 +483,10 @@ class SearchEnded(ComparisonWarning):
 
 
 def _ends_of_search(measured: Measured) -> tuple[str | None, dict[str, str]]:
-    """Why a search ended, which the baseline tells, and why each of its candidates did. None and
-    nothing for other experiments, and before the end."""
-    if not measured.spec.kind.has_candidates:
+    """Why a search or a planned training ended, which the baseline tells, and why each of its
+    backends did. None and nothing for other experiments, and before the end."""
+    spec = measured.spec
+    if not spec.kind.has_candidates and not spec.is_until_decided:
         return None, {}
     over = [run for run in measured.runs if run.state.is_final]
     reasons = {run.label: (run.stop.reason if run.stop else run.reason) or "" for run in over}

@@ -134,7 +134,7 @@ class UnknownLength(StoreError):
 
 
 def own_steps(comparison: Comparison) -> int | None:
-    """The number of steps of the experiment's own training, or of the training that a search plans;
+    """The planned steps, or else those of the experiment's own training or search;
     None if it is unknown before the first step, and if measuring ends by itself, because this says
     nothing about a training."""
     spec, results = comparison.spec, comparison.results
@@ -142,6 +142,8 @@ def own_steps(comparison: Comparison) -> int | None:
         return spec.tune.steps
     if not spec.kind.trains_fully:
         return None
+    if spec.plan.steps is not None:
+        return spec.plan.steps
     done = max((result.measured.num_steps for result in results), default=0)
     states = [RunState(result.state) for result in results]
     # A training that ended by itself, however early, has as many steps as it made.

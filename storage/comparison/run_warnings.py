@@ -222,7 +222,7 @@ class Stopped(ComparisonWarning):
             return
         are_unequal = measured.has_different_lengths
         for run in measured.processes:
-            if run.stop is not None:
+            if run.stop is not None and not run.is_decided:
                 yield cls(
                     severity="serious" if are_unequal else "minor",
                     run=run.label,

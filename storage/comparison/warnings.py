@@ -57,11 +57,12 @@ class Measured:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """The number of steps of each finished run in batches of the same size, by label."""
+        """The number of steps of each run in batches of the same size that ended by itself, by
+        label."""
         return {
             run.label: len(run.steps)
             for run in self.processes
-            if run.state is RunState.FINISHED and run.batch_times == 1
+            if run.state is RunState.FINISHED and run.batch_times == 1 and not run.is_decided
         }
 
     @property

@@ -21,7 +21,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 
 from breakeven.runner.errors import NotLoaded
@@ -76,17 +78,18 @@ def main() -> int:
     capture(spec, log)
     steps = list(range(spec.work.num_steps))
     size = spec.work.block_steps
-    for start in range(0, len(steps), size):
+    for start in starts_of_blocks(len(steps), size):
         turn = turns.wait()
         if turn is None:
             return WorkerExit.CANCELLED
         if runs_out_of_memory(nature, spec, log):
             return WorkerExit.OUT_OF_MEMORY
-        block = steps[start : start + size]
+        place = start % len(steps)
+        block = steps[place : place + size]
         began = time.time()
         is_stuck = start > 0 and (nature, run.attempt) in (("stuck", 1), ("stuck_later", 2))
         wait_for_stop(turns, is_stuck)
-        for step in block:
+        for step in block if start == place else ():  # later trainings are timed alone
             train_one_step(nature, step, turns)
             loss = 1.0 / (step + 1) + OFF.get(nature or "", 0.0) * (step >= 20)
             log.append(
@@ -105,7 +108,7 @@ def main() -> int:
             "block",
             round=turn.round,
             position=turn.position,
-            first_step=block[0],
+            first_step=start,
             num_steps=len(block),
             seconds=0.001 * len(block) * took,
             compiled=False,
@@ -116,7 +119,7 @@ def main() -> int:
                 "stopped", step=block[-1] + 1, reason=turn.last.reason, ending=asdict(turn.last)
             )
         log.flush()
-        is_over = block[-1] == steps[-1] or turn.last is not None
+        is_over = (block[-1] == steps[-1] and not turn.again) or turn.last is not None
         if is_over and nature == "profiled":
             profile_until_stopped(turns, log)
             break
@@ -126,6 +129,12 @@ def main() -> int:
     log.append("phase", phase="done")
     log.close()
     return WorkerExit.FINISHED
+
+
+def starts_of_blocks(num_steps: int, size: int) -> Iterator[int]:
+    """The first step of every block of a training that starts again whenever it ends."""
+    for number in count():
+        yield from range(number * num_steps, (number + 1) * num_steps, size)
 
 
 def capture(spec: RunSpec, log: EventLog) -> None:

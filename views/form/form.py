@@ -328,6 +328,7 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
         is_own = bool(model and fields.start_of("name") in UNNAMED)
         fields.ask("name", value=named if is_own else None, derived=is_own)
         fields.ask_all("controls", "more_controls", "same", "margin", "settings", "family")
+        fields.ask_all("plan.steps", "plan.max_seconds", "plan.target_width", "plan.parity")
     with turns:
         fields.ask_all(
             "schedule", "compile", "keep_code", "keep_trace", "block_steps", "profile_steps"

@@ -5,6 +5,7 @@ optimizers, learning-rate schedule, gradient scaler, random states, callbacks, a
 finished steps, which gives the position in the data. The journal holds the history.
 """
 
+import copy
 import re
 import shutil
 import time
@@ -193,6 +194,46 @@ def _remove(checkpoint: Path) -> None:
         shutil.rmtree(checkpoint, ignore_errors=True)
     else:
         checkpoint.unlink(missing_ok=True)
+
+
+ZERO_AT_FIRST = (
+    torch.optim.Adam,
+    torch.optim.SGD,
+    torch.optim.RMSprop,
+    torch.optim.Adamax,
+    torch.optim.Adadelta,
+)
+"""Optimizers, with their subclasses, whose states begin with zeros, also when a momentum begins
+with the first gradient."""
+
+
+class FreshState:
+    """The state of a training before its first step, kept in the host's memory."""
+
+    def __init__(self, checkpointed: Checkpointed) -> None:
+        self._checkpointed = checkpointed
+        weights = checkpointed.model.state_dict()
+        self._weights = {
+            name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()
+        }
+        self._rate = copy.deepcopy(checkpointed.rate.state_dict())
+        self._scaler = copy.deepcopy(checkpointed.scaler.state_dict())
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Begins anew. Tensors stay where they are, because compiled code and CUDA graphs know
+        their places."""
+        for name, tensor in self._checkpointed.model.state_dict().items():
+            tensor.copy_(self._weights[name])
+        for optimizer in self._checkpointed.optimizers:
+            if isinstance(optimizer, ZERO_AT_FIRST):
+                for state in optimizer.state.values():
+                    for value in filter(torch.is_tensor, state.values()):
+                        value.zero_()
+            else:
+                optimizer.state.clear()
+        self._checkpointed.rate.load_state_dict(copy.deepcopy(self._rate))
+        self._checkpointed.scaler.load_state_dict(copy.deepcopy(self._scaler))
 
 
 def latest_checkpoint(run: RunDir) -> tuple[int, Path] | None:

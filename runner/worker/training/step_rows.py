@@ -77,10 +77,10 @@ class BlockRecorder:
         with_steps: bool = True,
     ) -> None:
         """Callbacks append numbers to `values`; writing empties it. Each rank of `group` has a
-        part of every loss, and `weights` of its own. `with_steps`: whether to record single steps,
-        too."""
+        part of every loss, and `weights` of its own."""
         self._group, self._weights = group, weights
-        self._with_steps = with_steps
+        self.with_steps = with_steps
+        """Whether to record single steps, too."""
         self._log = log
         self._loss_names = loss_names
         self._values = [] if values is None else values
@@ -103,7 +103,7 @@ class BlockRecorder:
         rows = self._rows(block, steps, mean_of_ranks(losses), compiled, seconds)
         self._write_ranks(block, turn, cost, losses)
         self._log.extend(
-            "step", rows if self._with_steps else [], epoch=block.epoch, round=turn.round
+            "step", rows if self.with_steps else [], epoch=block.epoch, round=turn.round
         )
         self._log.append(
             "block",
@@ -137,7 +137,7 @@ class BlockRecorder:
             **describe_weights(self._weights()),
         }
         rows = [
-            {"rank": rank, **rank_fields, "losses": losses[rank] if self._with_steps else []}
+            {"rank": rank, **rank_fields, "losses": losses[rank] if self.with_steps else []}
             for rank, rank_fields in enumerate(self._group.gather(own_fields))
         ]
         self._log.extend("rank_block", rows, round=turn.round, first_step=block.first_step)

@@ -2,7 +2,8 @@
 forward passes (part `inference` of the scenarios `speed` and `cache`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import count
 from typing import Any, Literal
 
 import torch
@@ -46,6 +47,7 @@ from breakeven.runner.worker.training.blocks import Block, added_blocks, plan_bl
 from breakeven.runner.worker.training.checkpoints import (
     Checkpointed,
     Checkpoints,
+    FreshState,
     latest_checkpoint,
 )
 from breakeven.runner.worker.training.evaluation import Predictions, evaluate
@@ -103,6 +105,8 @@ class Trainer:
         )
         if checkpoints is not None:
             checkpoints.set_source(self._checkpointed)
+        may_start_again = experiment.is_until_decided and not parallel.is_sharded
+        self._fresh = FreshState(self._checkpointed) if may_start_again else None
         names, values = self._objective.names, self._state.values
         self._recorder = BlockRecorder(
             self._log,
@@ -169,10 +173,43 @@ class Trainer:
                 self._ending = turn.last
                 self._state.stop(turn.last.reason)
             if block.is_last or self._state.stop_reason:
-                return self._end(turns)
+                break
             turns.done(finished=False)
-        # Nothing is left to train: the run was interrupted after its last step.
-        return turns.wait() is not None and self._end(turns)
+        else:
+            # Nothing is left to train: the run was interrupted after its last step.
+            turn = turns.wait()
+        if turn is None:
+            return False
+        self._close()
+        if self._state.stop_reason is not None or self._fresh is None or not turn.again:
+            return self._end(turns)
+        return self._train_again(self._fresh, turns)
+
+    def _train_again(self, fresh: FreshState, turns: Turns) -> bool:
+        """Starts the training anew, as often as it takes, for the times alone, until the supervisor
+        ends it (True) or the run is stopped (False)."""
+        self._recorder.with_steps = False
+        num_steps = self._experiment.num_steps
+        with self._hooks.muted():
+            for passes in count(1):
+                # Still in the turn of the last block, so that it disturbs no other run.
+                fresh.restore()
+                self._state.step = 0
+                turns.done(finished=False)
+                for block in plan_blocks(self._experiment, 0, lambda: self._block_steps):
+                    turn, self._state.epoch = turns.wait(), block.epoch
+                    block = replace(block, first_step=passes * num_steps + block.first_step)
+                    if turn is None or not self._train_block(block, turn, turns):
+                        return False
+                    self._block_steps, self._ending = turn.block_steps, turn.last
+                    if turn.last is not None:
+                        self._state.step = num_steps
+                        self._state.stop(turn.last.reason)
+                        self._record_stop()
+                        return self._end(turns)
+                    if not block.is_last:
+                        turns.done(finished=False)
+        return True
 
     def _add_rounds(self, turns: Turns) -> bool:
         """Times the steps of the training again until a stopping rule ends this (True), or until
@@ -317,16 +354,23 @@ class Trainer:
         self._observer.phase = "training" if phase == "training" else "evaluating"
         self._log.enter(phase)
 
-    def _end(self, turns: Turns) -> bool:
-        """Does the work after the last step; returns True, because training has ended."""
+    def _record_stop(self) -> None:
+        """Writes why training ends before its last step, or starts again no more."""
         state = self._state
         if state.stop_reason is not None:
             ending = {} if self._ending is None else {"ending": asdict(self._ending)}
             self._log.append("stopped", step=state.step, reason=state.stop_reason, **ending)
+
+    def _close(self) -> None:
+        """Does the work after the last step of the training whose losses count."""
+        self._record_stop()
         self._enter("evaluating")
         self._hooks.call("train_end")
         self._recorder.write_values()
         self._enter("training")
+
+    def _end(self, turns: Turns) -> bool:
+        """Does the work after the last step of all; returns True, because training has ended."""
         with self._hooks.muted():
             is_profiled = self._ending is None or self._ending.is_profiled
             if not is_profiled or self._profiler.take_turns(turns, self._profiled_step):

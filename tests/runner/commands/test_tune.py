@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import breakeven.runner.commands.waiting
+from breakeven.runner.arguments.lengths import read_budget
 from breakeven.runner.commands.cli import main
-from breakeven.runner.commands.searches import read_budget
 from breakeven.runner.commands.waiting import Storage
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.experiments.unconfirmed_searches import STOPPED, UNCONFIRMED

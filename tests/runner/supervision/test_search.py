@@ -157,7 +157,7 @@ def real_search(tmp_path_factory: pytest.TempPathFactory) -> RealSearch:
         experiment_id = submit(data_dir, replace(spec, compile="together"))
         hurry(patch)
         patch.setattr(TurnPost, "assign", watched)
-        patch.setattr("breakeven.runner.supervision.race.BLOCK_SECONDS", 1e-9)
+        patch.setattr("breakeven.runner.supervision.ranking.BLOCK_SECONDS", 1e-9)
         patch.setattr("breakeven.runner.supervision.race.MAX_ROUNDS", 4)
         supervise(data_dir)
     return RealSearch(fake.run_dirs(data_dir, experiment_id), are_claimed)

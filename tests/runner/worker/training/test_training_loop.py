@@ -9,14 +9,16 @@ from weakref import WeakSet
 import pytest
 import torch
 
-from breakeven.runner.specs.experiment import SpeedSpec, TrainingSpec
+from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.turns import Turn
+from breakeven.runner.specs.experiment import PlanSpec, SpeedSpec, TrainingSpec
 from breakeven.runner.worker.data.splits import EpochBatches
 from breakeven.runner.worker.device import base
 from breakeven.runner.worker.device.base import WallClock
 from breakeven.runner.worker.device.device_kinds import CpuDevice
 from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
-from breakeven.runner.worker.training import training_loop
+from breakeven.runner.worker.training import step_rows, training_loop
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run, torch_afresh
 
 CPU = torch.device("cpu")
@@ -55,6 +57,42 @@ def test_every_step_of_every_epoch_is_recorded(plain: Events, said: list[str]) -
     for block in blocks:
         seconds = sum(step["seconds"] for step in steps if step["round"] == block["round"])
         assert block["seconds"] == pytest.approx(seconds)
+
+
+DECIDED = Ending(cause="decided", target_width=0.02, budget=500, to="baseline")
+
+
+class UntilDecided(TurnsOnPaper):
+    """Turns of which the last one is in round 6."""
+
+    def wait(self) -> Turn | None:
+        turn = super().wait()
+        return turn and replace(turn, again=True, last=DECIDED if turn.round == 6 else None)
+
+
+def test_a_training_that_is_too_short_starts_again_with_the_same_weights_for_its_times_alone(
+    plain: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses: list[float] = []
+    write = step_rows.BlockRecorder.write
+
+    def record(self: Any, block: Any, turn: Any, steps: Any, cost: Any) -> None:
+        losses.extend(map(float, steps.losses))
+        write(self, block, turn, steps, cost)
+
+    monkeypatch.setattr(step_rows.BlockRecorder, "write", record)
+    turns = UntilDecided()
+    events = run(experiment(**NET, plan=PlanSpec(steps=500)), tmp_path / "e.jsonl", turns=turns)
+    first = [step["loss"] for step in of_kind(plain, "step")]
+    assert [step["loss"] for step in of_kind(events, "step")] == first
+    # Four blocks of the first training, and three of the second one, whose losses are the same.
+    assert losses == pytest.approx([*first, *first[:10]], rel=1e-6)
+    blocks = [(block["first_step"], block["num_steps"]) for block in of_kind(events, "block")]
+    assert blocks == [(0, 4), (4, 2), (6, 4), (10, 2), (12, 4), (16, 2), (18, 4)]
+    assert [event["step"] for event in of_kind(events, "evaluation")] == [6, 12]
+    (stopped,) = of_kind(events, "stopped")
+    assert (stopped["step"], stopped["ending"]["cause"]) == (12, "decided")
+    assert turns.said == ["ready", *["done"] * 6, "finished"]
 
 
 @pytest.mark.parametrize("scenario", ["train", "tune"])

@@ -1,0 +1,86 @@
+"""A planned training ends when it is decided what is best for the planned steps, and not before."""
+
+from dataclasses import replace
+
+from benchmarks.search_trials import Noise
+from benchmarks.stopping_trials import Planned, planned_spec
+from breakeven.runner.specs.experiment import ExperimentSpec, PlanSpec
+
+SPEC = planned_spec(steps=20_000)
+
+
+def planned(spec: ExperimentSpec = SPEC, **paces: float) -> Planned:
+    """`paces`: step time of each backend as a share of the baseline's."""
+    spec = replace(spec, backends=tuple(paces))
+    return Planned(spec, paces, "seed", Noise())
+
+
+def test_a_clear_lead_is_decided_after_ten_rounds() -> None:
+    trial = planned(eager=0.8)
+    assert trial.play() == "decided"
+    assert trial.num_rounds == 10
+    assert trial.rule.decide(["baseline", "control", "eager"]).over == trial.over
+    assert trial.over is not None and trial.over.to == "eager"
+
+
+def test_a_backend_that_surely_loses_ends_before_the_others() -> None:
+    trial = planned(eager=0.9, aot_eager=1.3)
+    assert trial.play() == "decided"
+    assert trial.endings == {"aot_eager": "loses"}
+    assert trial.ended_after["aot_eager"] < trial.num_rounds
+
+
+def test_a_backend_whose_compiling_costs_more_than_it_saves_loses() -> None:
+    # 20,000 steps of 0.01 s take 200 s; a tenth less saves 20 s.
+    trial = Planned(SPEC, {"eager": 0.9}, "seed", Noise(), compiling=30.0)
+    assert trial.play() == "decided"
+    assert trial.endings == {"eager": "loses"}
+    assert trial.over is not None and trial.over.to == "baseline"
+
+
+def test_equal_runs_end_as_equal_within_the_width_that_is_asked_for() -> None:
+    wide = replace(SPEC, plan=replace(SPEC.plan, target_width=0.05))
+    first, second = planned(wide, eager=1.0), planned(eager=1.0)
+    assert (first.play(), second.play()) == ("alike", "alike")
+    assert first.num_rounds < second.num_rounds
+
+
+def test_a_lead_about_as_large_as_the_width_is_left_open_when_the_budget_is_spent() -> None:
+    spec = replace(SPEC, plan=PlanSpec(steps=20_000, max_seconds=60.0))
+    trial = planned(spec, eager=1 / 1.02)
+    assert trial.play() == "seconds"
+    # Three runs of 10 steps of 0.01 s make 0.3 s a round.
+    assert 190 <= trial.num_rounds <= 210
+
+
+def test_what_is_left_of_a_short_training_is_trained_although_the_speed_is_decided() -> None:
+    # 400 steps of 0.01 s of three runs take 12 s, and 40,000 steps 20 minutes. The first of 40
+    # blocks is a warm-up.
+    short = replace(SPEC, training=replace(SPEC.training, max_steps=400))
+    for spec, rounds in (
+        (short, 39),
+        (SPEC, 10),
+        (replace(short, plan=replace(SPEC.plan, parity="full")), 39),
+    ):
+        trial = planned(spec, eager=0.8)
+        assert trial.play() == "decided"
+        assert trial.num_rounds == rounds
+
+
+def test_training_starts_again_only_where_a_step_does_nothing_else() -> None:
+    assert planned(eager=1.0).rule.decide(["baseline", "control", "eager"]).again
+    watched = replace(SPEC, callbacks=("hooks.py:Mine",))
+    assert not planned(watched, eager=1.0).rule.decide(["baseline", "control", "eager"]).again
+
+
+def test_a_backend_with_wrong_losses_is_not_the_best_however_fast_it_is() -> None:
+    trial = planned(eager=0.8, aot_eager=0.5)
+    trial.wrong.add("aot_eager")
+    assert trial.play() == "decided"
+    assert trial.over is not None and trial.over.to == "eager"
+
+
+def test_without_a_backend_that_is_left_nothing_is_measured() -> None:
+    trial = planned(eager=0.8)
+    assert trial.rule.decide(["baseline", "control"]).over is not None
+    assert trial.rule.decide(["baseline", "control", "eager"]).over is not None
