@@ -51,7 +51,8 @@ def compile(target: Any = None, *, model: "nn.Module | None" = None, **arguments
     """Replaces `torch.compile`, for a model or a function, or as a decorator.
 
     A model is compiled in place, by `model.compile(**arguments)`, and returned, so that its weights
-    keep their names. For a function it is `torch.compile(target, **arguments)`.
+    keep their names; it has no `_orig_mod`. For a function it is
+    `torch.compile(target, **arguments)`.
     Under the runner, backend, mode and options are those of the run (none for the baseline);
     `dynamic` and `fullgraph` stay as given unless the backend names them. `model` names the model
     that a function trains, if the function has no reference to it: runs must start with its

@@ -209,7 +209,7 @@ class RunProcess:
         has_finished = state is RunState.FINISHED and self.said_finished
         if self._stop is not None and not has_finished:
             state, reason = self._stop
-        elif returncode == WorkerExit.FAILED:
+        elif returncode in (WorkerExit.FAILED, WorkerExit.RANK_LOST):
             reason = self._last_error() or reason  # also sets `has_not_loaded`
         elif state is RunState.FINISHED and not has_finished:
             state, reason = RunState.FAILED, LEFT_EARLY

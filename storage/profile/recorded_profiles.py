@@ -358,7 +358,8 @@ def by_run(store: Store, experiment_id: str) -> pd.DataFrame:
     collective lasts from a rank's arrival until the last rank is done. `slowest_rank` computes
     longest; `rank_lag` is its extra compute time over the fastest rank, as a share; `compile_skew`
     is how much longer one rank compiled than another. `sent_bytes` are those of all collectives of
-    a step, and missing if one of them is.
+    a step, and missing if one of them is. What is known of no run, as without a profile, has no
+    column.
     """
     sizes = collectives(store, experiment_id).groupby("label")["sent_bytes"]
     sent = sizes.agg(lambda known: known.sum(skipna=False))
@@ -372,9 +373,9 @@ def by_run(store: Store, experiment_id: str) -> pd.DataFrame:
                 "communication_seconds": ranks["communication_seconds"].min(),
                 "exposed_seconds": ranks["exposed_seconds"].min(),
                 "sent_bytes": sent.get(label),
-                "slowest_rank": "" if computed.empty else f"rank {computed.idxmax()}",
+                "slowest_rank": None if computed.empty else f"rank {computed.idxmax()}",
                 "compile_skew": np.ptp(ranks["rank_compile_seconds"].to_numpy(float)),
                 "rank_lag": None if times.empty else times.max() / times.min() - 1,
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")

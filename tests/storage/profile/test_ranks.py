@@ -69,8 +69,22 @@ def test_bytes_are_unknown_where_one_collective_does_not_say_its_size(data_dir: 
     with Store.in_memory(data_dir) as store:
         kinds = collectives(store, name).set_index("collective")["sent_bytes"]
         (run,) = by_run(store, name).to_dict("records")
-    assert math.isnan(run["sent_bytes"])
+    assert "sent_bytes" not in run
     assert kinds["all_reduce"] == 400.0 and math.isnan(kinds["scatter"])
+
+
+def test_without_a_profile_the_compile_skew_alone_is_known(data_dir: DataDir) -> None:
+    spec = replace(experiment_spec(), devices=("cpu", "cpu"))
+    run = Recording(data_dir.runs, "baseline", spec, "a").claim().start()
+    rows = [
+        {"rank": rank, "seconds": 9.0, "cpu_seconds": 0.5, "compile_seconds": seconds}
+        for rank, seconds in enumerate((8.5, 3.0))
+    ]
+    run.log.extend("rank_block", rows, round=0, first_step=0)
+    run.end()
+    with Store.in_memory(data_dir) as store:
+        ranks = by_run(store, "a").to_dict("records")
+    assert ranks == [{"run": "baseline", "compile_skew": 5.5}]
 
 
 def test_runs_on_one_device_have_no_ranks(data_dir: DataDir) -> None:

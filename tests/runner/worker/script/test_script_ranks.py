@@ -15,6 +15,7 @@ from torch import nn
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import read_events
 from breakeven.runner.protocol.exit_status import WorkerExit
@@ -23,6 +24,7 @@ from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import RunSpec, ScriptSpec
+from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.model.transformers_models import perturb
 from breakeven.runner.worker.ranks.elastic import RankListener
 from breakeven.storage.comparison.results import Comparison
@@ -30,6 +32,7 @@ from breakeven.storage.words.parity import parity_words
 from tests.helpers.comparisons import compared, row_of, warnings_of
 from tests.helpers.loop import of_kind
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
+from tests.runner.supervision.supervised import impatience as impatience
 from tests.runner.worker.forked import _work, start, work_on
 from tests.runner.worker.ranks.test_endings import processes
 from tests.runner.worker.script.scripts import experiment
@@ -321,6 +324,36 @@ def test_ranks_that_do_not_begin_a_step_together_are_refused(tmp_path: Path) -> 
     (error,) = of_kind(read_events(run.events_file)[0], "error")
     assert error["message"].startswith("rank 1 waits for another rank before its first step, and ")
     assert not processes(str(run.path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("killed", "rank 1: ended by signal SIGKILL"),
+        ("raises", "rank 1: its loss is not a number"),
+        ("hangs", "rank 1: no step for 30 s"),
+    ],
+)
+def test_a_rank_that_fails_ends_its_run_alone(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+) -> None:
+    monkeypatch.setenv(CODE_VARIABLE, str(data_dir.path))
+    # A busy machine may need many seconds for a step of the runs that go on.
+    patience = {"patience_seconds": 30.0} if fault == "hangs" else {}
+    spec = run_spec(data_dir.path, f"{fault} of eager", **patience).experiment
+    key = submit(data_dir, spec)
+    supervise(data_dir)
+    ends = {
+        run.run_id.partition(".")[2]: run.read_exit() for run in find_experiment(data_dir, key).runs
+    }
+    assert {label: end and end.state for label, end in ends.items()} == {
+        "baseline": RunState.FINISHED,
+        "control": RunState.FINISHED,
+        "eager": RunState.FAILED,
+    }
+    assert ends["eager"] is not None and reason in (ends["eager"].reason or "")
+    assert not processes(str(data_dir.runs))
 
 
 @pytest.mark.slow
