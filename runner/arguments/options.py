@@ -277,6 +277,10 @@ def devices_for(ranks: int, visible: str | None, machine: Capabilities) -> tuple
         return tuple(f"cuda:{number}" for number in numbers[:ranks])
     if not usual.startswith("cuda"):
         return (usual,) * ranks
+    if (
+        machine.is_guessed
+    ):  # The number of GPUs is not known; the run refuses those that are missing.
+        return tuple(f"cuda:{number}" for number in range(ranks))
     gpus = [device.id for device in machine.devices if device.id.startswith("cuda:")]
     rule = f"must be at most {len(gpus)}, the GPUs of this machine; or name devices by --device"
     require(ranks <= len(gpus), "script.ranks", ranks, rule)

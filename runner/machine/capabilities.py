@@ -164,6 +164,11 @@ class Capabilities(Spec):
         )
 
     @property
+    def is_guessed(self) -> bool:
+        """Whether torch was not asked yet: `likely_capabilities`."""
+        return not self.torch_version
+
+    @property
     def device_names(self) -> tuple[str, ...]:
         """All device names for specifications, including `cuda` for any of `cuda:0`, `cuda:1`
         and so on."""

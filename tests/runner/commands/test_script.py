@@ -130,6 +130,12 @@ def test_ranks_have_a_device_for_each_of_them() -> None:
             devices_for(ranks, visible, machine)
 
 
+def test_before_torch_was_asked_for_the_gpus_ranks_may_have_as_many_as_they_need() -> None:
+    gpu = Device(id="cuda:0", name="cuda:0", memory_bytes=None)
+    guessed = replace(MACHINE, torch_version="", devices=(*MACHINE.devices, gpu))
+    assert devices_for(2, None, guessed) == ("cuda:0", "cuda:1")
+
+
 def test_an_environment_is_called_like_its_project() -> None:
     assert environment_of("/home/me/nano gpt/.venv/bin/python") == (
         "nano-gpt=/home/me/nano gpt/.venv/bin/python"
