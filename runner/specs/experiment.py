@@ -179,7 +179,8 @@ def _check_names(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
 
 
 def _check_arms(spec: ExperimentSpec, compiled: Sequence[Arm]) -> None:
-    rule = "must be left out here: arms with names belong to a whole training, `breakeven run`"
+    rule = "must be left out here: only a whole training has arms with names. Compare them by "
+    rule += "`breakeven run`, then `breakeven tune` the command of the best"
     for field in ("named_arms", "baseline"):
         spec.require(field, spec.kind.allows_arms or not getattr(spec, field), rule)
     rule = (

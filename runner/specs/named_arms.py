@@ -21,6 +21,7 @@ from typing import Protocol
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.arms import (
     CHANGES,
+    ENVIRONMENT_MARK,
     LABEL,
     NO_COMPILER,
     RESERVED_LABELS,
@@ -178,7 +179,8 @@ def _as_baseline(spec: ArmFields, arm: Arm) -> Arm:
     if not spec.baseline:
         return arm
     changes = read_changes(spec.baseline, "baseline")
-    rule = "must not name a backend: the baseline has no compiler"
+    rule = "must not name a backend: break-even and parity are judged against a training without a "
+    rule += "compiler. Name each backend as an arm, and compare their speedups"
     require(changes.backend is None, "baseline", spec.baseline, rule)
     try:
         return changes.over(arm, arm.label, arm.role)
@@ -279,3 +281,11 @@ def change_words(arm: Arm) -> str:
     files = f"commit {revision}" if arm.revision else revision
     parts = [files, *arm.variables, shlex.join(arm.arguments)]
     return "; ".join(filter(None, parts))
+
+
+def words_of_arm(spec: ArmFields, arm: Arm) -> str:
+    """As `change_words`, after the backend of an arm whose label is the name that a person gave."""
+    names = {split_name(text)[0] for text in spec.named_arms}
+    is_named = arm.label.partition(ENVIRONMENT_MARK)[0] in names
+    backend = arm.text if is_named and arm.backend else ""
+    return "; ".join(filter(None, [backend, change_words(arm)]))

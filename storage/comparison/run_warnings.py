@@ -1,6 +1,6 @@
 """Warnings about the ends of runs, their journals, and what should be equal in all of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from breakeven.storage.comparison.pairs import SIZES, unequal_blocks
 from breakeven.storage.comparison.warnings import (
     ComparisonWarning,
     Measured,
+    Severity,
     ending_words,
     rounds_figure,
     runs_by_value,
@@ -387,6 +388,8 @@ class DifferentSetting(ComparisonWarning):
                 if field not in declared.get(run.label, ())
             }
             yield from cls._of_values(title, values)
+        buffers = _own_buffers(prepared)
+        yield from cls._of_values("buffers, which are no weights", buffers, severity="minor")
         settings = {
             run.label: _flat(run.environment) for run in measured.processes if run.environment
         }
@@ -399,10 +402,12 @@ class DifferentSetting(ComparisonWarning):
             yield from cls._of_values(name, values)
 
     @classmethod
-    def _of_values(cls, setting: str, by_label: Mapping[str, Any]) -> Iterator[Self]:
+    def _of_values(
+        cls, setting: str, by_label: Mapping[str, Any], *, severity: Severity = "serious"
+    ) -> Iterator[Self]:
         values = {label: None if value is None else str(value) for label, value in by_label.items()}
         if len(set(values.values())) > 1:
-            yield cls(setting=setting, values=values)
+            yield cls(severity=severity, setting=setting, values=values)
 
     def sentence(self) -> Sentence:
         groups = [
@@ -410,6 +415,16 @@ class DifferentSetting(ComparisonWarning):
             for value, runs in runs_by_value(self.values).items()
         ]
         return say(f"The runs differ in {self.setting}: {', '.join(groups)}.")
+
+
+def _own_buffers(runs: Iterable[Evidence]) -> dict[str, str]:
+    """The buffers of each run that not all runs have."""
+    names = {run.label: [*map(str, run.workload.get("buffers") or ())] for run in runs}
+    common = set.intersection(*map(set, names.values())) if names else set()
+    return {
+        label: ", ".join(name for name in own if name not in common) or "none"
+        for label, own in names.items()
+    }
 
 
 def _declared(arm: Arm) -> set[str]:

@@ -99,6 +99,7 @@ JSON_SHAPES = {
     "versions": "OBJECT",
     "variables": "OBJECT",
     "notes": "ARRAY",
+    "buffers": "ARRAY",
     "labels": "ARRAY",
     "uncounted": "ARRAY",
     "blocks": "ARRAY",

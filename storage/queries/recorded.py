@@ -12,9 +12,11 @@ environments = query(
 """Machine and software of each run; `notes` is a list, `versions` and `variables` are
 dictionaries."""
 workloads = query(
-    "workloads", json=("labels", "uncounted", "notes", "blocks", "clock_reads"), only_last=True
+    "workloads",
+    json=("labels", "uncounted", "notes", "blocks", "clock_reads", "buffers"),
+    only_last=True,
 )
-"""Model and data of each run; `labels`, `uncounted`, `notes` and `clock_reads` are lists."""
+"""Model and data of each run; labels, uncounted, notes, clock_reads and buffers are lists."""
 inputs = query("inputs", order="step")
 """Inputs of scripts: step; sha256 of the compiled function's arguments except floats (null without
 a tensor); floats: floating-point tensors (sha256, rough: numbers that hardly change if the tensor

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.named_arms import change_words
+from breakeven.runner.specs.named_arms import words_of_arm
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.cold_and_warm import ColdWarm, why_no_latency
 from breakeven.storage.comparison.correctness import PASS, Check
@@ -108,7 +108,7 @@ def report(comparison: Comparison, answer: str = "") -> str:
 def _arm_lines(spec: ExperimentSpec) -> Iterator[str]:
     """What baseline and arms change in the command."""
     for arm in (*spec.arms, *spec.candidates):
-        changes = change_words(arm)
+        changes = words_of_arm(spec, arm)
         if changes and arm.role != "control":
             yield f"{arm.label}: {printable(changes, len(changes))}"
 

@@ -104,6 +104,16 @@ def test_the_cause_of_a_fault_is_not_sought_in_the_compiler_of_an_arm_that_chang
     assert "new changes more than its compiler (--fp8)" in capsys.readouterr().err
 
 
+def test_the_backend_of_an_arm_with_a_name_is_shown(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_backends = spec("graphs=inductor:mode=reduce-overhead", "more=A=1 aot_eager --lr 0.2")
+    record_experiment(data_dir.runs, with_backends)
+    text = shown(data_dir, capsys)
+    assert "\ngraphs: inductor:mode=reduce-overhead\n" in text
+    assert "\nmore: aot_eager; A=1; --lr 0.2\n" in text
+
+
 def test_an_experiment_is_found_by_the_names_of_its_arms(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from breakeven.runner.experiments.queue import Experiment, find_experiment
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.settings import read_settings
-from breakeven.runner.specs.named_arms import change_words
+from breakeven.runner.specs.named_arms import words_of_arm
 from breakeven.runner.specs.scenario_fields import MAX_REPEATS, AddedRounds
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
@@ -282,7 +282,8 @@ def _settings(comparison: Comparison, result: Result) -> Html:
     if result.role != "backend":
         return ""
     arm, backend = arm_of(spec, result.label)
-    changes = f"<p><code>{inert(change_words(arm))}</code></p>" if change_words(arm) else ""
+    words = words_of_arm(spec, arm)
+    changes = f"<p><code>{inert(words)}</code></p>" if words else ""
     if not (spec.is_of_search or (backend and ":" in backend)):
         return changes
     ended = (

@@ -3,6 +3,7 @@ Their tokenizers: the pretrained model's own, or a WordPiece trained on the trai
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,11 +97,24 @@ def text_shape(experiment: ExperimentSpec, tokenizer: Any) -> dict[str, Any]:
 
 
 def weights_sha256(model: nn.Module) -> str:
-    """Hash of all parameters and buffers, in their order."""
+    """Hash of all weights, in their order. Buffers are none: a mask that only one form of
+    attention has leaves the weights as they are."""
     digest = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        digest.update(tensor_bytes(tensor))
+    buffers = _names_of_buffers(model)
+    for name, tensor in model.state_dict().items():
+        if name not in buffers:
+            digest.update(tensor_bytes(tensor))
     return digest.hexdigest()
+
+
+def kinds_of_buffers(model: nn.Module) -> list[str]:
+    """The buffers that a checkpoint has; equal ones of several layers are `h.*.attn.mask`."""
+    saved = _names_of_buffers(model).intersection(model.state_dict())
+    return sorted({re.sub(r"(?<![^.])\d+(?![^.])", "*", name) for name in saved})
+
+
+def _names_of_buffers(model: nn.Module) -> set[str]:
+    return {name for name, _ in model.named_buffers(remove_duplicate=False)}
 
 
 @torch.no_grad()

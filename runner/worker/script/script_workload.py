@@ -31,7 +31,11 @@ from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.data.splits import own_part, tensor_bytes
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
+from breakeven.runner.worker.model.transformers_models import (
+    kinds_of_buffers,
+    perturb,
+    weights_sha256,
+)
 
 COLLECTIVES = ("c10d", "_c10d_functional", "fsdp")
 """Namespaces of operations that only send and receive."""
@@ -74,6 +78,7 @@ FROM_FIRST_ATTEMPT = (
     "num_parameters",
     "block_steps",
     "weights_sha256",
+    "buffers",
     "data_sha256",
     "code_sha256",
     "precision",
@@ -399,6 +404,7 @@ class ScriptWorkload:
             "num_parameters": sum(p.numel() for p in parameters) or None,
             "block_steps": self._experiment.block_steps,
             "weights_sha256": _joined(weights),
+            "buffers": sorted({name for model in models for name in kinds_of_buffers(model)}),
             "data_sha256": _joined(data),
             "code_sha256": code_sha256(self._context.workplace),
         }
@@ -417,6 +423,8 @@ class ScriptWorkload:
         if not is_late:
             hashes = [self._known["weights_sha256"], weights_sha256(model)]
             self._known["weights_sha256"] = "-".join(filter(None, hashes))
+            known = self._known["buffers"] or []
+            self._known["buffers"] = sorted({*known, *kinds_of_buffers(model)})
         size = sum(parameter.numel() for parameter in model.parameters())
         self._known["num_parameters"] = (self._known["num_parameters"] or 0) + size
         if self._arm.perturbation:

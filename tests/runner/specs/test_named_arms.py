@@ -135,7 +135,7 @@ def test_an_arm_that_is_timed_again_comes_alone() -> None:
 
 @pytest.mark.parametrize("scenario", ["speed", "accuracy", "cache"])
 def test_other_scenarios_have_no_arms_with_names(scenario: Any) -> None:
-    with pytest.raises(InvalidSpec, match="belong to a whole training"):
+    with pytest.raises(InvalidSpec, match="only a whole training has arms"):
         ExperimentSpec(name="mine", scenario=scenario, named_arms=("two=OMP_NUM_THREADS=2",))
 
 

@@ -2,6 +2,7 @@
 
 import runpy
 import shutil
+from copy import deepcopy
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -24,6 +25,7 @@ from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.transformers_models import (
     BUILTIN_CONFIGURATIONS,
+    kinds_of_buffers,
     perturb,
     weights_sha256,
 )
@@ -152,6 +154,16 @@ def test_dropout_off_leaves_none_in_the_model(task: str) -> None:
     assert largest("off") == 0
     # transformers' ViT comes without dropout.
     assert largest("keep") == (0 if task == "image_classification" else 0.1)
+
+
+def test_a_mask_that_only_one_form_of_attention_has_leaves_the_weights_as_they_are() -> None:
+    plain = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    masked = deepcopy(plain)
+    for layer in masked:
+        layer.register_buffer("mask", torch.ones(2))
+        layer.register_buffer("scratch", torch.ones(2), persistent=False)
+    assert weights_sha256(masked) == weights_sha256(plain)
+    assert (kinds_of_buffers(masked), kinds_of_buffers(plain)) == (["*.mask"], [])
 
 
 def test_weights_that_are_no_numbers_are_hashed_but_not_perturbed() -> None:

@@ -210,6 +210,19 @@ def test_graph_breaks_that_several_devices_cause_do_not_count(data_dir: DataDir)
     assert (measured.graph_breaks, measured.distinct_graph_breaks) == (1, 1)
 
 
+def test_buffers_that_only_some_runs_have_are_named_and_leave_parity_as_it_is(
+    data_dir: DataDir,
+) -> None:
+    for label in ("baseline", "control", "inductor"):
+        masks = ["h.*.attn.mask"] if label == "inductor" else []
+        run = Recording(data_dir.runs, label, SPEC).start(buffers=["norm.mean", *masks])
+        run.blocks([0.2] * 8, LOSSES)
+    comparison = compared(data_dir)
+    assert comparison.result_of("inductor").value("parity") == "holds"
+    differing = "buffers, which are no weights: none (baseline, control), h.*.attn.mask (inductor)"
+    assert f"The runs differ in {differing}." in minor_warnings_of(comparison)
+
+
 def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) -> None:
     record(data_dir, "baseline").blocks([0.2] * 8, LOSSES)
     record(data_dir, "control").blocks([0.2] * 8, LOSSES)
