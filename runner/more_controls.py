@@ -45,6 +45,8 @@ class Training(NamedTuple):
     """Seconds of training and evaluation."""
     precision: str | None
     """The precision of its computation, if recorded."""
+    evaluations: dict[int, dict[str, float]]
+    """Loss and accuracy, where known, of the first split without a compiler, by steps done."""
 
 
 def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Precision) -> str | None:
@@ -56,7 +58,7 @@ def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Preci
     """
     trainings: dict[str, list[Training]] = {}
     for role, run in finished:
-        trainings.setdefault(role, []).append(_read(run))
+        trainings.setdefault(role, []).append(read_training(run))
     baselines, controls = trainings.get("baseline", []), trainings.get("control", [])
     seconds = max((control.seconds for control in controls), default=0.0)
     if not baselines or not controls or len(controls) * seconds > MAX_SECONDS:
@@ -97,13 +99,13 @@ def judged_runs(
     spec: ExperimentSpec, environment: str | None, finished: Iterable[tuple[RunDir, Arm]]
 ) -> list[tuple[str, RunDir]]:
     """Roles and folders of the runs that baseline and controls of an environment judge: its own,
-    and in the first environment also those of the others except controls. Runs with larger batches
-    are other trainings."""
+    and in the first environment also those of the others except controls. Runs that are judged by
+    their outcome in any case are other trainings."""
     judges_all = environment == spec.environment_names[0]
     return [
         (arm.role if arm.environment == environment else "backend", run)
         for run, arm in finished
-        if arm.batch_times == 1
+        if arm.batch_times == 1 and (spec.same != "outcome" or arm.role != "backend")
         if arm.environment == environment or (judges_all and arm.role != "control")
     ]
 
@@ -193,9 +195,10 @@ def _means(losses: Losses, windows: Iterable[Sequence[int]]) -> list[float]:
     return [fmean(losses[step] for step in window) for window in windows]
 
 
-def _read(run: RunDir) -> Training:
+def read_training(run: RunDir) -> Training:
     losses: dict[int, float] = {}
     seconds, precision = 0.0, None
+    by_split: dict[str, dict[int, dict[str, float]]] = {}
     for event in each_event(run.events_file):
         if event["kind"] == "step" and event.get("loss") is not None:
             losses[int(event["step"])] = float(event["loss"])
@@ -203,4 +206,11 @@ def _read(run: RunDir) -> Training:
             seconds += float(event["seconds"])
         elif event["kind"] == "workload":
             precision = event.get("precision")
-    return Training(losses, seconds, precision)
+        if event["kind"] == "evaluation" and not event.get("compiled"):
+            known = {
+                name: float(event[name])
+                for name in ("loss", "accuracy")
+                if event.get(name) is not None
+            }
+            by_split.setdefault(event.get("split") or "validation", {})[int(event["step"])] = known
+    return Training(losses, seconds, precision, next(iter(by_split.values()), {}))

@@ -3,7 +3,7 @@
     python -m benchmarks.losses.outcomes [TRAININGS]
 
 Prints for each kind of training, number of controls and planted loss how many of the trainings
-are called worse, as good or not decided. Losses are simulated, so it takes seconds of one CPU.
+are called worse, as good or not decided. Losses are simulated, so it takes minutes of one CPU.
 """
 
 import sys
@@ -15,6 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.tables import markdown
+from breakeven.runner.more_controls import Training
+from breakeven.runner.open_outcomes import is_open
+from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 from breakeven.runner.specs.values import Margin
 from breakeven.storage.statistics.as_good import find_outcome
 from breakeven.storage.statistics.outcomes import Trainings
@@ -26,7 +29,7 @@ END = 2.0
 """The loss at the end, so that the margin is 0.02."""
 PLANTED = (0.0, 0.5, 1.0, 2.0)
 """Planted losses in units of the margin, from a third of the steps on."""
-CONTROLS = (1, 2, 4)
+CONTROLS = (1, 6, 0)
 TRAININGS = 200
 NO_EVALUATIONS = pd.DataFrame(
     {name: [] for name in ("loss", "accuracy", "num_samples")}, dtype=float
@@ -94,14 +97,20 @@ KINDS: dict[str, Strays] = {
 
 
 def judged(rng: np.random.Generator, strays: Strays, controls: int, planted: float) -> str:
-    """The verdict about one more training with this loss planted."""
+    """The verdict about one more training with this loss planted. No controls: they are added as
+    long as `is_open` asks for one."""
     steps = np.arange(STEPS)
     shared = END + 2 * np.exp(-steps / 100) + 0.1 * rng.normal(0, 1, STEPS)
-    equals = [pd.Series(shared + strays(rng)) for _ in range(controls + 1)]
     excess = planted * MARGIN.amount * END * (steps >= STEPS / 3)
+    own = shared + strays(rng) + excess
+    equals = [shared + strays(rng) for _ in range((controls or 1) + 1)]
+    while not controls and len(equals) <= CONTROLS_FOR_WORSE:
+        if not is_open([*map(_journal, equals)], _journal(own), MARGIN):
+            break
+        equals.append(shared + strays(rng))
     trainings = Trainings(
-        equals=[(losses, NO_EVALUATIONS) for losses in equals],
-        losses=pd.Series(shared + strays(rng) + excess),
+        equals=[(pd.Series(losses), NO_EVALUATIONS) for losses in equals],
+        losses=pd.Series(own),
         evaluations=NO_EVALUATIONS,
         samples_per_step=8,
         learned=2.0,
@@ -109,7 +118,15 @@ def judged(rng: np.random.Generator, strays: Strays, controls: int, planted: flo
     )
     outcome = find_outcome(trainings, MARGIN, STEPS)
     assert outcome is not None
+    NUM_CONTROLS.append(len(equals) - 1)
     return outcome.verdict
+
+
+def _journal(losses: Floats) -> Training:
+    return Training(dict(enumerate(losses.tolist())), seconds=1.0, precision=None, evaluations={})
+
+
+NUM_CONTROLS: list[int] = []
 
 
 def main() -> None:
@@ -119,10 +136,12 @@ def main() -> None:
         for controls in CONTROLS:
             for planted in PLANTED:
                 rng = np.random.default_rng(0)
+                NUM_CONTROLS.clear()
                 counts = Counter(judged(rng, strays, controls, planted) for _ in range(trainings))
                 verdicts = ("worse", "as good", "not decided")
-                shares = {verdict: f"{counts[verdict] / trainings:.0%}" for verdict in verdicts}
-                where = {"trainings": kind, "controls": controls, "planted, in margins": planted}
+                shares = {verdict: f"{counts[verdict] / trainings:.1%}" for verdict in verdicts}
+                used = controls if controls else f"{np.mean(NUM_CONTROLS):.1f} on demand"
+                where = {"trainings": kind, "controls": used, "planted, in margins": planted}
                 rows.append({**where, **shares})
     sys.stdout.write(f"{markdown(rows)}\n")
 

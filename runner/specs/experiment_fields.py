@@ -53,6 +53,8 @@ CompileTogether = Literal["alone", "together"]
 SameBy = Literal["auto", "steps", "outcome"]
 YEAR = Bounds(0, 31_536_000, "that is a year", above=True, unit="s")
 USUAL_BACKENDS = ("inductor",)
+CONTROLS_FOR_WORSE = 6
+"""Controls without which no outcome is called worse (`runner/open_outcomes.py`)."""
 CONTROLS = Bounds(0, 20, "each control is one more whole training")
 OTHERS_WAIT = "all other runs wait during a turn"
 
@@ -169,7 +171,9 @@ class ExperimentFields(PlaceSpec):
             rare=True,
             help="Largest number of controls that a training adds by itself. They run one "
             "after the other, after all runs, as long as the losses of a backend are too "
-            "far from those of baseline and controls to match, and too near to be broken.",
+            "far from those of baseline and controls to match, and too near to be broken; "
+            f"up to {CONTROLS_FOR_WORSE} controls in all before an arm that changes the training "
+            "is called worse.",
         ),
     ] = 3
     same: Annotated[
@@ -464,13 +468,24 @@ class ExperimentFields(PlaceSpec):
             if any(arm.changes_training(baseline) for baseline in baselines[:1])
         )
 
+    def may_be_judged_by_outcome(self, arm: Arm) -> bool:
+        """Whether a run's training may be another one, or surely is, and has an outcome."""
+        if arm.role != "backend" or not self.kind.trains_fully:
+            return False
+        if self.same == "auto" and arm.batch_times == 1:
+            return arm.changes_training(self.arms[0])
+        return self.same == "outcome" or arm.batch_times > 1
+
     @cached_property
     def further_controls(self) -> tuple[Arm, ...]:
         """The controls that `more_controls` allows in each environment, in the order of their
         start."""
         if not (self.kind.trains_fully and self.controls):
             return ()
-        numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
+        last = self.controls + self.more_controls
+        if self.more_controls and any(map(self.may_be_judged_by_outcome, self.arms)):
+            last = max(last, CONTROLS_FOR_WORSE)
+        numbers = range(self.controls + 1, last + 1)
         further = [self._under_settings(control_of(self, number)) for number in numbers]
         return tuple(in_each(self.environments, further))
 

@@ -28,6 +28,7 @@ from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.more_controls import judged_runs, why_another_control
+from breakeven.runner.open_outcomes import why_outcome_open
 from breakeven.runner.ports_and_locks import ALONE, REPEATS
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import each_event
@@ -426,8 +427,11 @@ class Scheduler:
                 if control.environment == name and control not in self._arms.values()
             ]
             try:
-                why = left and why_another_control(
-                    judged_runs(spec, name, finished), spec.training.precision
+                why = left and (
+                    why_outcome_open(spec, name, finished)
+                    or why_another_control(
+                        judged_runs(spec, name, finished), spec.training.precision
+                    )
                 )
                 if why:
                     self._experiment = add_run(self._data_dir, self._experiment, left[0])

@@ -81,9 +81,10 @@ class Result:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether no answer may recommend it: its training is broken or worse, or ended materially
-        worse, or a search ended it for its losses."""
-        is_broken = self.parity is not None and self.parity.is_wrong
+        """Whether no answer may recommend it: its training is broken, worse or seems so, or ended
+        materially worse, or a search ended it for its losses."""
+        parity = self.parity
+        is_broken = parity is not None and (parity.is_wrong or parity.seems_worse)
         return self.ended_as_wrong or is_broken or self.shortfall is not None
 
     @property

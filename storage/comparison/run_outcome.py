@@ -4,12 +4,14 @@ An arm that changes the mathematics has other losses than the baseline, without 
 whether what it learned from as many samples is as good (`storage.statistics.as_good`).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
 
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 from breakeven.runner.specs.values import Margin
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.shortfall import find_held_out_shortfall
@@ -21,7 +23,12 @@ from breakeven.storage.statistics.as_good import (
     measures_another_loss,
     on_one_scale,
 )
-from breakeven.storage.statistics.outcomes import NUM_WINDOWS, Trainings
+from breakeven.storage.statistics.outcomes import (
+    NUM_WINDOWS,
+    Trainings,
+    learned_by_loss,
+    loss_fall,
+)
 from breakeven.storage.statistics.parity import (
     FAULTS_BESIDE_LOSSES,
     FindingKind,
@@ -84,7 +91,8 @@ def judge_outcome(
     baseline = equals[0]
     if not all(judged.learning.state.is_final for judged in (baseline, run)):
         return _with_finding(undecided, ParityFinding(kind="not over"))
-    if diverged := _where_diverged(run):
+    diverged = _where_diverged(run)
+    if diverged is not None:
         figures = {"first_step_outside": diverged}
         worse = replace(undecided, verdict="worse", first_step_outside=diverged)
         return _with_finding(worse, ParityFinding(kind="not finite", figures=figures))
@@ -139,7 +147,7 @@ def _compared(
         losses=own,
         evaluations=scaled.learning.evaluations,
         samples_per_step=baseline.workload.get("samples_per_step") or 1,
-        learned=None,
+        learned=learned_by_loss(loss_fall(theirs[0].to_numpy(dtype=float)), theirs),
         learned_accuracy=None,
     )
     outcome = find_outcome(trainings, margin, len(baseline.learning.losses))
@@ -159,7 +167,8 @@ def _compared(
     if shortfall is None or outcome.verdict == "worse":
         return judged
     worse = ParityFinding(kind="also worse", figures=asdict(shortfall))
-    return _with_finding(replace(judged, verdict="worse"), worse)
+    is_known = outcome.num_controls >= CONTROLS_FOR_WORSE or not math.isfinite(shortfall.value)
+    return _with_finding(replace(judged, verdict="worse" if is_known else "not decided"), worse)
 
 
 def _on_one_scale(run: Evidence, baseline: Evidence, ratio: float) -> Evidence:

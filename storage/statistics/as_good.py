@@ -14,11 +14,14 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 from breakeven.runner.specs.values import Margin
 from breakeven.storage.statistics.outcomes import (
     MIN_WINDOW_STEPS,
     NUM_STANDARD_ERRORS,
     NUM_WINDOWS,
+    UNTOLD_LIMIT,
+    Floats,
     Quantity,
     Sample,
     Trainings,
@@ -38,6 +41,8 @@ LEAST_SHARE = 0.95
 evaluation before this share is not that of the end."""
 SAME_SIZE = 0.02
 """Steps have equally many samples up to this relative difference."""
+MOST_ALIKE = 0.9
+"""Largest correlation of neighbouring differences that a few of them can show."""
 OTHER_FIRST_LOSS = 0.05
 """From the same weights, another training has the baseline's first loss up to this share: larger
 differences are those of another measure of loss, or of another model."""
@@ -57,6 +62,9 @@ class Outcome:
     """Half width of the 95 % interval of the difference; infinite if it is unknown."""
     margin: float
     """The largest difference that counts as as good, in the unit of the quantity."""
+    num_controls: int
+    learned: float | None
+    """Progress of equal trainings since their start; None if it is not clear, or of an accuracy."""
 
     @property
     def excess(self) -> float:
@@ -75,6 +83,21 @@ class Outcome:
         return self.excess + self.interval
 
     @property
+    def seems_worse(self) -> bool:
+        """Whether it is worse than the equal trainings were by more than the margin, and surely by
+        more than half of it."""
+        is_worse = self.excess > self.margin and self.low > self.margin / 2
+        return is_worse or not math.isfinite(self.value)
+
+    @property
+    def is_surely_worse(self) -> bool:
+        """Whether it is also unlike equal trainings that a few controls do not show: they may end
+        in one of several states. A loss that is far above all that was learned is."""
+        is_far = self.learned is not None and self.excess > UNTOLD_LIMIT * self.learned
+        is_known = self.num_controls >= CONTROLS_FOR_WORSE or is_far
+        return self.seems_worse and (is_known or not math.isfinite(self.value))
+
+    @property
     def is_too_low(self) -> bool:
         """Whether a training loss is lower by more than the margin, which does not show that a
         training is better: one that repeats samples, or leaves some out, has a lower loss, too."""
@@ -82,10 +105,8 @@ class Outcome:
 
     @property
     def verdict(self) -> OutcomeVerdict:
-        if not math.isfinite(self.value):
-            return "worse"
-        if self.low > 0 and self.excess > self.margin:
-            return "worse"
+        if self.seems_worse:
+            return "worse" if self.is_surely_worse else "not decided"
         if self.quantity == "loss":
             is_within = -self.margin <= self.low and self.high <= self.margin
             return "as good" if is_within else "not decided"
@@ -129,9 +150,19 @@ def _of_losses(trainings: Trainings, margin: Margin) -> Outcome | None:
         return None
     samples = [window_of(steps[end - size : end], losses[:, end - size : end]) for end in ends]
     with np.errstate(invalid="ignore"):  # Infinite losses of both signs have no mean: NaN.
-        apart = losses[-1, -size:] - losses[:-1, -size:].mean(axis=0)
-        own_error = float(apart.std(ddof=1)) / math.sqrt(size)
+        own_error = _own_error(losses[-1, -size:] - losses[:-1, -size:].mean(axis=0))
     return _outcome(trainings, "loss", smooth(samples), margin, own_error=own_error)
+
+
+def _own_error(apart: Floats) -> float:
+    """Standard error of the mean of differences that may resemble their neighbours."""
+    strayed = apart - apart.mean()
+    squares = float((strayed**2).sum())
+    if not squares > 0:
+        return 0.0
+    r = min(max(float((strayed[1:] * strayed[:-1]).sum()) / squares, 0.0), MOST_ALIKE)
+    count = len(apart)
+    return math.sqrt(squares / (count - 1) / count * (1 + r) / (1 - r))
 
 
 def _of_evaluations(
@@ -181,11 +212,14 @@ def _outcome(
     """`own_error`: the standard error from the training's own distances to the equal ones, which
     may vary more than theirs; `by_spread`: whether only the spread of equal trainings is known."""
     last = samples[-1]
-    error = max(last.error, own_error) if math.isfinite(own_error) else last.error
     expected = last.value if trainings.is_the_baselines else float(last.values.mean())
     inflation, freedom = spread_of(samples, trainings.num_controls)
-    by_chance, shown = prediction_half_widths(
-        error, inflation, freedom, trainings.num_controls, SIGNIFICANCE
+    least = max(last.error, own_error) if math.isfinite(own_error) else last.error
+    by_chance, _ = prediction_half_widths(
+        least, inflation, freedom, trainings.num_controls, SIGNIFICANCE
+    )
+    _, shown = prediction_half_widths(
+        last.error, inflation, freedom, trainings.num_controls, SIGNIFICANCE
     )
     return Outcome(
         quantity=quantity,
@@ -194,6 +228,8 @@ def _outcome(
         expected=expected,
         interval=shown if by_spread else max(by_chance, shown),
         margin=margin.amount * abs(expected) if margin.is_share else margin.amount,
+        num_controls=trainings.num_controls,
+        learned=None if quantity == "accuracy" else trainings.learned,
     )
 
 

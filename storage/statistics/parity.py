@@ -160,6 +160,14 @@ class Parity:
         return self.verdict in WRONG
 
     @property
+    def seems_worse(self) -> bool:
+        """Whether its outcome is worse than those of the equal trainings, which are too few to
+        show that none of them ends so."""
+        is_also = any(finding.kind == "also worse" for finding in self.findings)
+        is_worse = self.outcome is not None and self.outcome.seems_worse
+        return self.verdict == "not decided" and (is_worse or is_also)
+
+    @property
     def found_in_band(self) -> bool:
         """Whether a single loss broke parity, rather than a window or an evaluation."""
         return self.first_step_outside is not None and self.outside is None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from breakeven.runner.loss_band import LEAD_STEPS
+from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 from breakeven.runner.texts import duration
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.comparison.warnings import ending_words
@@ -91,7 +92,7 @@ def wrong_words(result: Result) -> Sentence:
             _instead(worse.quantity, worse.value, worse.expected),
             ", and it is not known whether it learns the same",
         )
-    if parity is not None and parity.is_wrong:
+    if parity is not None and (parity.is_wrong or parity.seems_worse):
         return parity_words(parity)
     return say("its losses leave the band of equal trainings")
 
@@ -207,8 +208,12 @@ def _outcome(facts: Facts) -> Sentence:
     if outcome.is_too_low:
         why = "a lower training loss alone does not show that it learns better; evaluate it"
         words = (*words, f"; {why}")
+    elif outcome.verdict == "not decided" and outcome.seems_worse:
+        words = (*words, f"; only {CONTROLS_FOR_WORSE} controls (--controls {CONTROLS_FOR_WORSE})")
+        words = (*words, " show that no equal training ends so")
     elif outcome.verdict == "not decided":
-        words = (*words, "; more controls (--controls 4) or a wider margin (--margin) may decide")
+        words = (*words, f"; more controls (--controls {CONTROLS_FOR_WORSE}) or a wider margin ")
+        words = (*words, "(--margin) may decide")
     return say(*words)
 
 

@@ -50,7 +50,16 @@ READING = Reading(
     interval=0.5,
     learned=3.0,
 )
-OUTCOME = Outcome(quantity="loss", step=200, value=2.1, expected=2.0, interval=0.2, margin=0.02)
+OUTCOME = Outcome(
+    quantity="loss",
+    step=200,
+    value=2.1,
+    expected=2.0,
+    interval=0.2,
+    margin=0.02,
+    num_controls=1,
+    learned=None,
+)
 DATA = {"first_step": 3, "last_alike": 1, "generators": ["cpu"]}
 BAND = {"max_ratio_to_band": 2.0, "first_step_outside": 7, "band_steps": 9, "num_steps": 40}
 PARITY_FINDINGS: dict[FindingKind, dict[str, Any]] = {

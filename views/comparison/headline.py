@@ -231,7 +231,8 @@ def _parity_of(best: Result) -> Markdown:
 def _breach(result: Result) -> Markdown:
     """A short reason why parity is broken; the warnings give the whole reason."""
     parity = result.parity
-    if result.shortfall is not None or (parity is not None and parity.verdict == "worse"):
+    by_outcome = parity is not None and parity.by_outcome and parity.verdict != "broken"
+    if result.shortfall is not None or by_outcome:
         return sentence(wrong_words(result))
     if parity is None or parity.first_step_outside is None:
         if result.ended_as_wrong:

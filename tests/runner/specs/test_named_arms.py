@@ -1,5 +1,6 @@
 """Arms with names: their words, what they inherit from the baseline, and the arguments of a run."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,7 +71,10 @@ def test_an_arm_has_what_the_baseline_changes_unless_it_names_another() -> None:
 
 def test_further_controls_differ_from_the_baseline_in_their_weights_alone() -> None:
     spec = script("fp8=--fp8", baseline="--precision bf16", more_controls=2)
-    assert [arm.arguments for arm in spec.further_controls] == [("--precision", "bf16")] * 2
+    # Six controls in all may be needed for the outcome of an arm that changes the arguments.
+    assert [arm.arguments for arm in spec.further_controls] == [("--precision", "bf16")] * 5
+    assert len(replace(spec, same="steps").further_controls) == 2
+    assert replace(spec, more_controls=0).further_controls == ()
 
 
 @pytest.mark.parametrize(

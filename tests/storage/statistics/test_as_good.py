@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -62,20 +63,21 @@ def outcome_of(judged: Trainings, margin: Margin = PERCENT, num_steps: int = 100
         (0.009, "as good"),  # at most 0.0197, of a margin of 0.02
         (0.0095, "not decided"),  # perhaps 0.0202
         (0.0195, "not decided"),  # surely above 0, but not above the margin
-        (0.021, "worse"),
+        (0.021, "not decided"),  # worse than both, but other equal trainings may end there
         (-0.009, "as good"),
         (-0.021, "not decided"),  # A lower training loss alone shows no better training.
         (math.nan, "worse"),
-        (15.0, "worse"),
+        (15.0, "not decided"),  # It is not known what was learned.
     ],
 )
 def test_a_loss_at_the_end_is_judged_by_interval_and_margin(excess: float, verdict: str) -> None:
     outcome = outcome_of(trainings([2.0 + excess] * 100))
-    assert (outcome.quantity, outcome.step) == ("loss", 100)
+    assert (outcome.quantity, outcome.step, outcome.num_controls) == ("loss", 100, 1)
     assert (outcome.expected, outcome.margin) == (pytest.approx(2.0), pytest.approx(0.02))
     assert outcome.interval == pytest.approx(HALF_WIDTH, rel=1e-3)
     assert outcome.verdict == verdict
     assert outcome.is_too_low == (excess == -0.021)
+    assert outcome.seems_worse == (excess > 0.0205 or math.isnan(excess))
 
 
 def test_a_training_that_varies_more_than_equal_ones_has_a_wider_interval() -> None:
@@ -96,6 +98,40 @@ def test_trainings_that_end_apart_decide_nothing_about_one_between_them() -> Non
     assert outcome_of(trainings(UP, [UP, higher])).excess == 0, "the baseline's training, exactly"
 
 
+@pytest.mark.parametrize(
+    ("num_controls", "excess", "verdict"),
+    [
+        # The margin is 0.02. With six controls z x 0.00447 x sqrt(8 / 7) is about 0.0096.
+        (5, 0.03, "not decided"),
+        (6, 0.03, "worse"),
+        (6, 0.019, "not decided"),
+    ],
+)
+def test_an_arm_is_worse_if_none_of_six_controls_ends_like_it(
+    num_controls: int, excess: float, verdict: str
+) -> None:
+    equals = [UP, DOWN] * 4
+    outcome = outcome_of(trainings([2.0 + excess] * 100, equals[: num_controls + 1]))
+    assert (outcome.verdict, outcome.num_controls) == (verdict, num_controls)
+
+
+@pytest.mark.parametrize(("excess", "verdict"), [(1.9, "not decided"), (2.1, "worse")])
+def test_a_loss_above_twice_what_was_learned_is_worse_beside_a_single_control(
+    excess: float, verdict: str
+) -> None:
+    judged = replace(trainings([2.0 + excess] * 100), learned=1.0)
+    assert outcome_of(judged).verdict == verdict
+
+
+def test_an_error_of_its_own_grows_with_the_likeness_of_neighbours() -> None:
+    """Ten differences of 0.05 in turns of five: their sum of squares is 0.025, that of neighbours
+    (8 - 1) x 0.0025, so r = 0.7, and the error 0.01667 x sqrt(1.7 / 0.3)."""
+    outcome = outcome_of(trainings([*[2.0] * 90, *[2.05] * 5, *[1.95] * 5]))
+    assert outcome.interval == pytest.approx(
+        1.96 * 0.016667 * math.sqrt(1.7 / 0.3) * math.sqrt(1.5), rel=0.05
+    )
+
+
 def test_without_a_control_there_is_no_outcome() -> None:
     assert find_outcome(trainings(UP, [UP]), PERCENT, 100) is None
 
@@ -107,7 +143,7 @@ def test_without_a_control_there_is_no_outcome() -> None:
         (0.94, "as good"),
         (0.9383, "as good"),
         (0.9375, "not decided"),  # perhaps lower by 0.00535
-        (0.9340, "worse"),
+        (0.9340, "not decided"),  # seems worse, beside a single control
         (0.9460, "better"),
     ],
 )
@@ -125,7 +161,7 @@ def test_a_share_is_a_margin_of_the_evaluated_loss_also_without_a_number_of_samp
     first, second = evaluated(100, loss=1.0), evaluated(100, loss=1.001)
     own = evaluated(100, loss=1.02)
     outcome = outcome_of(trainings(UP, evaluations=[first, second, own]))
-    assert (outcome.quantity, outcome.verdict) == ("evaluation loss", "worse")
+    assert (outcome.quantity, outcome.verdict) == ("evaluation loss", "not decided")
     assert outcome.interval == pytest.approx(12.706 * 0.001 * math.sqrt(0.75), rel=1e-3)
     assert outcome.margin == pytest.approx(0.010005)
 
