@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 from breakeven.runner.specs.values import Margin
@@ -60,12 +61,14 @@ NAMED_FAULTS: tuple[FindingKind, ...] = (*FAULTS_BESIDE_LOSSES, "not finite")
 """Faults that a change of mathematics does not explain."""
 
 
-def asks_for_outcome(spec: ExperimentSpec, run: Evidence, by_steps: Parity) -> bool:
+def asks_for_outcome(
+    spec: ExperimentSpec, baseline: Evidence, run: Evidence, by_steps: Parity
+) -> bool:
     """Whether a run is judged by its outcome; `by_steps`: its parity, judged step by step.
 
     By default an arm that declares another mathematics is, if its losses leave the band while there
-    is one. An arm that computes the same still matches, and one that leaves its band later has a
-    fault.
+    is one, or if it ended before the baseline: then equal steps are no equal training. An arm that
+    computes the same still matches, and one that leaves its band later has a fault.
     """
     kinds = {finding.kind for finding in by_steps.findings}
     if kinds.intersection(FAULTS_BESIDE_LOSSES) or not spec.kind.trains_fully:
@@ -78,7 +81,16 @@ def asks_for_outcome(spec: ExperimentSpec, run: Evidence, by_steps: Parity) -> b
         diverges = by_steps.max_ratio_to_band == np.inf
         has_band = by_steps.last_step_in_band is not None
         return not diverges and (by_steps.found_in_band or not has_band)
+    if by_steps.verdict == "holds":
+        are_over = all(ended.learning.state is RunState.FINISHED for ended in (baseline, run))
+        return are_over and is_shorter(baseline, run)
     return by_steps.verdict == "unknown" and bool(kinds.intersection(LEAVES_BAND))
+
+
+def is_shorter(baseline: Evidence, run: Evidence) -> bool:
+    """Whether a run had surely fewer samples than the baseline."""
+    done = round(len(run.learning.losses) * samples_ratio(baseline, run))
+    return done < LEAST_SHARE * len(baseline.learning.losses)
 
 
 def judge_outcome(
@@ -98,7 +110,7 @@ def judge_outcome(
         return _with_finding(worse, ParityFinding(kind="not finite", figures=figures))
     ratio, num_steps = samples_ratio(baseline, run), len(baseline.learning.losses)
     done = round(len(run.learning.losses) * ratio)
-    if done < LEAST_SHARE * num_steps:
+    if is_shorter(baseline, run):
         figures = {"steps_done": done, "num_steps": num_steps}
         return _with_finding(undecided, ParityFinding(kind="far shorter", figures=figures))
     controls = [

@@ -316,7 +316,7 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
     if not run.workload:
         return rules.unknown_parity("not begun")
     by_steps = _judge_steps(spec, equals, run)
-    if not asks_for_outcome(spec, run, by_steps):
+    if not asks_for_outcome(spec, equals.baseline, run, by_steps):
         return by_steps
     by_outcome = judge_outcome(
         [equals.baseline, *equals.controls], run, by_steps, parse_margin(spec.margin)

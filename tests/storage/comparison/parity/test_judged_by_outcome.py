@@ -176,6 +176,14 @@ def test_a_training_that_does_not_end_has_no_outcome(
     assert parity_of(comparison).verdict == verdict
 
 
+def test_an_arm_that_ends_before_the_baseline_has_not_made_the_same_training(
+    data_dir: DataDir,
+) -> None:
+    parity = parity_of(recorded(data_dir, lambda step, loss: loss, steps=180))
+    assert (parity.verdict, parity.by_outcome) == ("not decided", True)
+    assert "it ended after 180 of the baseline's 200 steps" in str(parity_words(parity))
+
+
 def test_steps_with_fewer_samples_have_not_learned_from_as_many(data_dir: DataDir) -> None:
     parity = parity_of(
         recorded(data_dir, lambda step, loss: loss + 0.001, workload={"tokens_per_step": 768})
