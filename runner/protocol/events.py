@@ -145,6 +145,7 @@ BOOLEANS = (
 """Fields that hold true or false; in other fields of numbers or texts these become None."""
 ANY_JSON = (
     "blocks",
+    "buffers",
     "clock_reads",
     "devices",
     "ending",
