@@ -5,10 +5,11 @@ whether what it learned from as many samples is as good (`storage.statistics.as_
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -19,10 +20,12 @@ from breakeven.storage.comparison.shortfall import find_held_out_shortfall
 from breakeven.storage.statistics.as_good import (
     LEAST_SHARE,
     SAME_SIZE,
+    Outcome,
     evaluations_on_one_scale,
     find_outcome,
-    measures_another_loss,
+    first_losses,
     on_one_scale,
+    outcome_of_losses,
 )
 from breakeven.storage.statistics.outcomes import (
     NUM_WINDOWS,
@@ -57,6 +60,8 @@ LEAVES_BAND: tuple[FindingKind, ...] = (
     "no rehearsal",
 )
 """Findings by which unknown parity may come from a change of mathematics."""
+EVALUATED = ("num_samples", "inputs_sha256")
+"""Columns of evaluations that say which samples they had."""
 NAMED_FAULTS: tuple[FindingKind, ...] = (*FAULTS_BESIDE_LOSSES, "not finite")
 """Faults that a change of mathematics does not explain."""
 
@@ -165,15 +170,12 @@ def _compared(
     outcome = find_outcome(trainings, margin, len(baseline.learning.losses))
     if outcome is None:
         return _with_finding(undecided, ParityFinding(kind="no losses"))
-    kinds = {finding.kind for finding in undecided.findings}
     judged = replace(undecided, verdict=outcome.verdict, outcome=outcome)
-    first = measures_another_loss(trainings)
-    has_same_weights = not kinds.intersection({"another model", "other weights"})
-    if first is not None and has_same_weights and outcome.quantity != "accuracy":
-        figures = {"value": first[0], "expected": first[1]}
+    kinds = {finding.kind for finding in undecided.findings}
+    for doubt in _doubts(trainings, outcome, margin, kinds):
         is_worse = outcome.verdict == "worse"
         judged = replace(judged, verdict="worse" if is_worse else "not decided")
-        judged = _with_finding(judged, ParityFinding(kind="another loss", figures=figures))
+        judged = _with_finding(judged, doubt)
     judged = _with_finding(judged, ParityFinding(kind="outcome", figures={"outcome": outcome}))
     shortfall = find_held_out_shortfall(equals, scaled, but=outcome.quantity)
     if shortfall is None or outcome.verdict == "worse":
@@ -181,6 +183,44 @@ def _compared(
     worse = ParityFinding(kind="also worse", figures=asdict(shortfall))
     is_known = outcome.num_controls >= CONTROLS_FOR_WORSE or not math.isfinite(shortfall.value)
     return _with_finding(replace(judged, verdict="worse" if is_known else "not decided"), worse)
+
+
+def _doubts(
+    trainings: Trainings, outcome: Outcome, margin: Margin, kinds: Set[FindingKind]
+) -> Iterator[ParityFinding]:
+    """Why an outcome that is as good or better does not show that the training is: what reports it
+    belongs to the arm, and may have been changed with it."""
+    has_same_weights = kinds.isdisjoint({"another model", "other weights"})
+    first = first_losses(trainings)
+    if first is not None:
+        figures = {"value": first.value, "expected": first.expected}
+        if first.is_of_another_measure and has_same_weights and outcome.quantity != "accuracy":
+            yield ParityFinding(kind="another loss", figures=figures)
+        elif first.is_of_another_measure and first.value < first.expected:
+            yield ParityFinding(kind="begins ahead", figures=figures)
+        elif first.is_of_another_function and not kinds and outcome.is_lower:
+            yield ParityFinding(kind="another function", figures=figures)
+    if outcome.quantity != "loss" and _is_evaluated_otherwise(trainings, outcome.step):
+        yield ParityFinding(kind="other evaluation")
+    by_losses = None if outcome.quantity == "loss" else outcome_of_losses(trainings, margin)
+    if by_losses is not None and (
+        by_losses.seems_worse or (outcome.is_lower and by_losses.excess >= 0)
+    ):
+        figures = {"value": by_losses.value, "expected": by_losses.expected}
+        yield ParityFinding(kind="losses are worse", figures=figures)
+
+
+def _is_evaluated_otherwise(trainings: Trainings, step: int) -> bool:
+    """Whether the last evaluation had other samples than the equal trainings', which had the same
+    ones."""
+    own, *equals = (
+        frame.reindex(columns=EVALUATED).reindex([step]).iloc[0].tolist()
+        for frame in (trainings.evaluations, *(frame for _, frame in trainings.equals))
+    )
+    return any(
+        len(set(known)) == 1 and pd.notna(known[0]) and pd.notna(value) and value != known[0]
+        for value, known in zip(own, zip(*equals, strict=True), strict=True)
+    )
 
 
 def _on_one_scale(run: Evidence, baseline: Evidence, ratio: float) -> Evidence:

@@ -189,6 +189,7 @@ CREATE TABLE evaluations (
     time DOUBLE NOT NULL,
     epoch BIGINT NOT NULL, step BIGINT, split VARCHAR, compiled BOOLEAN, loss DOUBLE,
     metrics MAP(VARCHAR, DOUBLE), accuracy DOUBLE, num_samples BIGINT, seconds DOUBLE,
+    inputs_sha256 VARCHAR,
     answers STRUCT(error VARCHAR, compared BIGINT, differing BIGINT, wrong BIGINT,
         wrong_classes BIGINT, margin DOUBLE, difference DOUBLE, tolerance DOUBLE, ratio DOUBLE,
         samples BIGINT[])

@@ -199,10 +199,10 @@ PRIMARY = "coalesce(spec::JSON->>'$.experiment.evaluation.splits[0]', 'validatio
 evaluations = query(
     f"""(SELECT e.* FROM judged_evaluations($1) e JOIN runs USING (run_id)
         WHERE NOT compiled AND split = {PRIMARY})""",
-    "epoch + 1 AS epoch, step, loss, accuracy, num_samples, seconds",
+    "epoch + 1 AS epoch, step, loss, accuracy, num_samples, seconds, inputs_sha256",
 )
 """Evaluations of each run after `step` steps on the primary split, without a compiler. One row per
-step: epoch, step, loss, accuracy, num_samples, seconds."""
+step: epoch, step, loss, accuracy, num_samples, seconds, inputs_sha256."""
 evaluation_metrics = query(
     """(FROM (SELECT * EXCLUDE (metrics, loss),
             unnest(list_prepend({key: 'loss', value: loss}, map_entries(metrics)),

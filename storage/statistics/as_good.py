@@ -46,6 +46,8 @@ MOST_ALIKE = 0.9
 OTHER_FIRST_LOSS = 0.05
 """From the same weights, another training has the baseline's first loss up to this share: larger
 differences are those of another measure of loss, or of another model."""
+ROUNDING = 2e-5
+"""From the same weights and samples, losses of the same function differ by less in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +100,15 @@ class Outcome:
         return self.seems_worse and (is_known or not math.isfinite(self.value))
 
     @property
+    def is_lower(self) -> bool:
+        """Whether it is better by more than the margin, and surely better."""
+        return self.high < 0 and self.excess < -self.margin
+
+    @property
     def is_too_low(self) -> bool:
         """Whether a training loss is lower by more than the margin, which does not show that a
         training is better: one that repeats samples, or leaves some out, has a lower loss, too."""
-        return self.quantity == "loss" and self.high < 0 and self.excess < -self.margin
+        return self.quantity == "loss" and self.is_lower
 
     @property
     def verdict(self) -> OutcomeVerdict:
@@ -110,7 +117,7 @@ class Outcome:
         if self.quantity == "loss":
             is_within = -self.margin <= self.low and self.high <= self.margin
             return "as good" if is_within else "not decided"
-        if self.high < 0 and self.excess < -self.margin:
+        if self.is_lower:
             return "better"
         return "as good" if self.high <= self.margin else "not decided"
 
@@ -124,7 +131,7 @@ def find_outcome(trainings: Trainings, margin: Margin, num_steps: int) -> Outcom
     """
     if trainings.num_controls == 0:
         return None
-    by_loss = _of_losses(trainings, margin)
+    by_loss = outcome_of_losses(trainings, margin)
     quantities: tuple[Quantity, ...] = ("accuracy", "evaluation loss")
     for quantity in quantities[margin.is_share :]:
         evaluated = _of_evaluations(trainings, quantity, margin, num_steps)
@@ -137,7 +144,7 @@ def find_outcome(trainings: Trainings, margin: Margin, num_steps: int) -> Outcom
     return by_loss
 
 
-def _of_losses(trainings: Trainings, margin: Margin) -> Outcome | None:
+def outcome_of_losses(trainings: Trainings, margin: Margin) -> Outcome | None:
     """By the loss of the last tenth of the steps; windows of the second half show the spread."""
     series = [losses for losses, _ in trainings.equals]
     table = pd.concat([*series, trainings.losses], axis="columns", join="inner").sort_index()
@@ -270,14 +277,32 @@ def evaluations_on_one_scale(
     return scaled[~scaled.index.duplicated(keep="last")]
 
 
-def measures_another_loss(trainings: Trainings) -> tuple[float, float] | None:
-    """The first loss and the baseline's, if they differ by more than a change of mathematics or
-    chance explains; None if not. Before the first update, equal weights have equal losses."""
+@dataclass(frozen=True, kw_only=True)
+class FirstLosses:
+    """The losses of another training and of the baseline before any update."""
+
+    value: float
+    expected: float
+    noise: float
+    """Standard error of the baseline's losses from step to step."""
+
+    @property
+    def is_of_another_measure(self) -> bool:
+        """Whether they differ by more than a change of mathematics or chance explains."""
+        limit = max(OTHER_FIRST_LOSS * abs(self.expected), NUM_STANDARD_ERRORS * self.noise)
+        return math.isfinite(self.value) and abs(self.value - self.expected) > limit
+
+    @property
+    def is_of_another_function(self) -> bool:
+        """Whether they differ by more than rounding, where weights and samples are the same."""
+        return abs(self.value - self.expected) > ROUNDING * abs(self.expected)
+
+
+def first_losses(trainings: Trainings) -> FirstLosses | None:
+    """None without losses of the first step."""
     baseline, own = trainings.equals[0][0].to_numpy(float), trainings.losses.to_numpy(float)
     if not len(baseline) or not len(own) or trainings.losses.index[0] != 0:
         return None
     first = baseline[:MIN_WINDOW_STEPS]
     noise = math.sqrt(float(np.square(np.diff(first)).mean()) / 2) if len(first) > 1 else 0.0
-    limit = max(OTHER_FIRST_LOSS * abs(baseline[0]), NUM_STANDARD_ERRORS * noise)
-    differs = math.isfinite(own[0]) and abs(own[0] - baseline[0]) > limit
-    return (float(own[0]), float(baseline[0])) if differs else None
+    return FirstLosses(value=float(own[0]), expected=float(baseline[0]), noise=noise)

@@ -67,6 +67,10 @@ FindingKind = Literal[
     "not repeated",
     "not over",
     "another loss",
+    "begins ahead",
+    "another function",
+    "other evaluation",
+    "losses are worse",
     "outcome",
     "also worse",
 ]

@@ -178,6 +178,37 @@ def _another_loss(facts: Facts) -> Sentence:
     )
 
 
+def _begins_ahead(facts: Facts) -> Sentence:
+    return say(
+        *_losses(facts, "its first loss is "),
+        " before any update: it was trained before, or measures another loss",
+    )
+
+
+def _another_function(facts: Facts) -> Sentence:
+    return say(
+        *_losses(facts, "from the same weights and samples its first loss is "),
+        ": its model computes something else, and may be better only because it sees what it is "
+        "to predict",
+    )
+
+
+def _other_evaluation(facts: Facts) -> Sentence:
+    return say("its last evaluation had other samples than the baseline's")
+
+
+def _losses_are_worse(facts: Facts) -> Sentence:
+    return say(
+        *_losses(facts, "its training loss at the end is "),
+        ", which contradicts its evaluations",
+    )
+
+
+def _losses(facts: Facts, begin: str) -> tuple[Words, ...]:
+    value, expected = (Figure("loss", f"{facts[name]:.6g}") for name in ("value", "expected"))
+    return begin, value, " instead of ", expected
+
+
 def _other_samples(facts: Facts) -> Sentence:
     return say(f"its first samples{_on_ranks(facts)} are not the baseline's")
 
@@ -494,6 +525,10 @@ REASONS: dict[FindingKind, Callable[[Facts], Sentence]] = {
     "other batch": _other_batch,
     "other samples": _other_samples,
     "another loss": _another_loss,
+    "begins ahead": _begins_ahead,
+    "another function": _another_function,
+    "other evaluation": _other_evaluation,
+    "losses are worse": _losses_are_worse,
     "outcome": _outcome,
     "also worse": _also_worse,
     "other inputs": _other_inputs,

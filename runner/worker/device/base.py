@@ -4,10 +4,10 @@ Each type has a class. No module outside this package checks the type of a devic
 is a method or an attribute here.
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter  # the real one, whatever a script replaces in `time`
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -28,25 +28,25 @@ class WallClock:
 
     def start(self) -> None:
         """Begins a block; waits until the device is idle, for the first step."""
-        self._begins = [time.perf_counter()]
+        self._begins = [perf_counter()]
         self._ends: list[float] = []
 
     def mark(self) -> None:
         """Marks the end of a step."""
-        now = time.perf_counter()
+        now = perf_counter()
         self._ends.append(now)
         self._begins.append(now)
 
     def skip(self) -> None:
         """Excludes the time since the last mark from the next step."""
-        self._begins[-1] = time.perf_counter()
+        self._begins[-1] = perf_counter()
 
     def pause(self) -> None:
         """Excludes the time until `resume` from the step."""
-        self._paused_at = time.perf_counter()
+        self._paused_at = perf_counter()
 
     def resume(self) -> None:
-        self._begins[-1] += time.perf_counter() - self._paused_at
+        self._begins[-1] += perf_counter() - self._paused_at
 
     def read(self) -> list[float]:
         """Waits for the device; returns the seconds of each step since `start`."""

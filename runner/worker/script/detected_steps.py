@@ -163,6 +163,8 @@ class StepDetector:
         self._places: dict[tuple[int, int], tuple[str, CodeType]] = {}
         """`file:line` by the `id` of a code object and the place in it; keeps the code, so that no
         other one gets its `id`."""
+        self.has_trained = False
+        """Whether an optimizer has stepped since the last step ended."""
 
     @property
     def steps_by_itself(self) -> bool:
@@ -252,6 +254,7 @@ class StepDetector:
     def _optimizer_ends(self, optimizer: Optimizer, *_: object) -> None:
         if torch.compiler.is_compiling():
             return
+        self.has_trained = True
         active = self._active
         if active and active[-1][0] is optimizer:
             active.pop()

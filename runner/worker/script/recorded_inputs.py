@@ -1,13 +1,51 @@
 """Records what a script's steps were given, by hashes, so that runs can be compared."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from breakeven.runner.worker.context import RankGroup
+from breakeven.runner.worker.data.splits import tensor_bytes
 from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.script.detected_steps import batch_size
 
 ON_HOST = ("python", "numpy", "torch")
 """Generators that show who drew other numbers; a device's may differ without a fault."""
+
+
+class EvaluatedInputs:
+    """What an evaluation gives to the models: a hash of the first sample's and the last sample's
+    whole numbers, and of the number of samples. Floating-point numbers are left out, because they
+    may have another precision, and so is the size of batches."""
+
+    def __init__(self) -> None:
+        self._ends: list[list[Tensor]] = []
+        self._num_samples = 0
+
+    def add(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Adds a call of a model, without waiting for the device."""
+        size, _ = batch_size(args, kwargs)
+        numbers = [
+            value
+            for value in (*args, *kwargs.values())
+            if isinstance(value, Tensor) and value.ndim > 1 and not value.is_floating_point()
+        ]
+        self._num_samples += size or 0
+        if not self._ends:
+            self._ends = [[value[0].clone() for value in numbers if len(value)], []]
+        self._ends[1] = [value[-1].clone() for value in numbers if len(value)]
+
+    def take(self) -> str | None:
+        """The hash of the evaluation that is over; None if none was seen."""
+        if not self._num_samples:
+            return None
+        digest = hashlib.sha256(str(self._num_samples).encode())
+        for value in [value for values in self._ends for value in values]:
+            digest.update(tensor_bytes(value))
+        self._ends, self._num_samples = [], 0
+        return digest.hexdigest()[:16]
 
 
 class RecordedInputs:

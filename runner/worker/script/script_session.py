@@ -34,7 +34,7 @@ from breakeven.runner.worker.script.detected_steps import (
     StepEnd,
 )
 from breakeven.runner.worker.script.loaders import LoaderClock
-from breakeven.runner.worker.script.recorded_inputs import RecordedInputs
+from breakeven.runner.worker.script.recorded_inputs import EvaluatedInputs, RecordedInputs
 from breakeven.runner.worker.script.script_blocks import ScriptBlocks, ScriptSteps
 from breakeven.runner.worker.script.script_checkpoints import (
     EarlierAttempts,
@@ -144,6 +144,7 @@ class ScriptSession:
         )
         self.workload = ScriptWorkload(context, self.compiler.calls, self.clock.places)
         self._inputs = RecordedInputs(self._log, self._group)
+        self._evaluated_inputs = EvaluatedInputs()
         self._blocks = ScriptBlocks(
             self._experiment,
             self.workload,
@@ -243,6 +244,7 @@ class ScriptSession:
             blocks.made.ends.append(end)
             blocks.made.loading.append(self.loaders.read())
             has_looked = blocks.step_made()
+            self.detector.has_trained = False
             self._forget_earlier_models()
             if not has_looked:
                 return False
@@ -264,7 +266,9 @@ class ScriptSession:
 
     def evaluated(self, split: str, samples: int | None, metrics: dict[str, Any]) -> None:
         self.evaluate(False)
-        self._leave_out()
+        # A training between two steps that the script marks is no evaluation.
+        if not (self._marks_steps and self.detector.has_trained):
+            self._leave_out()
         if self._adds_rounds:
             return
         values = {name: None if value is None else float(value) for name, value in metrics.items()}
@@ -282,6 +286,7 @@ class ScriptSession:
             metrics=values,
             accuracy=values.get("accuracy"),
             num_samples=samples,
+            inputs_sha256=self._evaluated_inputs.take(),
         )
 
     def record(self, name: str, value: float | Tensor) -> None:
@@ -461,6 +466,8 @@ class ScriptSession:
             is_training or module in self._training or module in self._trained
         ):
             self.evaluate(not is_training)
+        if not is_training and (module in self._training or module in self._trained):
+            self._evaluated_inputs.add(*arguments)
         if is_training and not self._marks_steps and torch.is_grad_enabled():
             self.detector.forward_begins(module, *arguments)
         if is_training and not self._adds_rounds:

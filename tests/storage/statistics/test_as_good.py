@@ -11,7 +11,7 @@ from breakeven.runner.specs.values import Margin
 from breakeven.storage.statistics.as_good import (
     Outcome,
     find_outcome,
-    measures_another_loss,
+    first_losses,
     on_one_scale,
 )
 from breakeven.storage.statistics.outcomes import Trainings
@@ -187,5 +187,14 @@ def test_losses_are_compared_after_as_many_samples() -> None:
 def test_another_first_loss_is_another_measure_of_loss(first: float, differs: bool) -> None:
     """A twentieth of 4 is 0.2; the first losses of the baseline hardly vary."""
     falls = [4.0, 3.99, 3.98, 3.97, 3.96] + [2.0] * 95
-    values = measures_another_loss(trainings([first, *falls[1:]], [falls, falls]))
-    assert values == ((first, 4.0) if differs else None)
+    known = first_losses(trainings([first, *falls[1:]], [falls, falls]))
+    assert known is not None
+    assert (known.is_of_another_measure, known.expected) == (differs, 4.0)
+
+
+@pytest.mark.parametrize(("first", "differs"), [(4.00007, False), (3.99993, False), (3.9999, True)])
+def test_another_first_loss_is_that_of_another_function(first: float, differs: bool) -> None:
+    """Two hundred-thousandths of 4 are 0.00008."""
+    falls = [4.0, *[2.0] * 99]
+    known = first_losses(trainings([first, *falls[1:]], [falls, falls]))
+    assert known is not None and known.is_of_another_function == differs

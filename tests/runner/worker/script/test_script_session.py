@@ -1,6 +1,5 @@
 """A user's training script, measured step by step: the events in the journal."""
 
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.specs.scenario_fields import TuneSpec
 from breakeven.runner.worker.compiler.observer import PACKAGES
+from breakeven.runner.worker.device import base
 from breakeven.runner.worker.training.profiler import StepProfiler
 from tests.helpers.loop import TurnsOnPaper, of_kind, torch_afresh
 from tests.runner.worker.script.scripts import NET, Ended, Ran, run
@@ -172,14 +172,24 @@ def test_what_was_given_to_the_first_steps_and_the_first_of_each_block_is_hashed
     assert [step for step in hashes if hashes[step] != others[step]] == [2]
 
 
+LATER = """
+from breakeven.runner.worker.device import base
+
+def wait():
+    clock = base.perf_counter
+    base.perf_counter = lambda: clock() + 1000
+"""
+"""Lets 1,000 seconds pass on the clock of steps."""
+
+
 def test_an_evaluation_is_recorded_and_part_of_no_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "perf_counter", time.perf_counter)  # is put back afterwards
+    monkeypatch.setattr(base, "perf_counter", base.perf_counter)  # is put back afterwards
     code = (
         NET
+        + LATER
         + """
-import time
 model = breakeven.compile(model)
 for number in range(8):
     breakeven.step(made(torch.randn(8, 4)))
@@ -187,8 +197,7 @@ for number in range(8):
         model.eval()
         with torch.no_grad():
             model(torch.randn(8, 4))
-        clock = time.perf_counter
-        time.perf_counter = lambda: clock() + 1000
+        wait()
         breakeven.evaluated("val", samples=8, loss=0.5, accuracy=torch.tensor(0.75))
         model.train()
 """
@@ -202,6 +211,65 @@ for number in range(8):
     phases = [event["phase"] for event in ran.of_kind("compile_started")]
     assert phases == ["training", "evaluating"]
     assert [event["step"] for event in ran.of_kind("step") if event["compiled"]] == [0]
+
+
+def test_a_training_between_two_steps_is_no_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "perf_counter", base.perf_counter)
+    code = (
+        NET
+        + LATER
+        + """
+model = breakeven.compile(model)
+for number in range(8):
+    breakeven.step(made(torch.randn(8, 4)))
+    if number == 5:
+        made(torch.randn(8, 4))
+        wait()
+        breakeven.evaluated("val", loss=0.5)
+"""
+    )
+    seconds = [event["seconds"] for event in run(tmp_path, code, "baseline").of_kind("step")]
+    assert [value > 1000 for value in seconds] == [False] * 6 + [True, False]
+
+
+def test_a_script_that_replaces_the_clock_changes_no_time_of_a_step(tmp_path: Path) -> None:
+    stopped = "import time\nreal = time.perf_counter\ntime.perf_counter = lambda: 0.0\n"
+    ran = run(tmp_path, f"{stopped}{TEN_STEPS}time.perf_counter = real\n", "baseline")
+    assert min(event["seconds"] for event in ran.of_kind("step")) > 0
+
+
+def evaluated_inputs(tmp_path: Path, sizes: list[int], first: int = 0) -> str:
+    """The hash of an evaluation of samples, counted from the first one, in batches."""
+    code = f"""
+import breakeven, torch
+words = torch.nn.Embedding(100, 4)
+optimizer = torch.optim.SGD(words.parameters(), lr=0.1)
+for number in range(8):
+    optimizer.zero_grad()
+    loss = words(torch.zeros(2, 3, dtype=torch.long)).square().mean()
+    loss.backward()
+    optimizer.step()
+    breakeven.step(loss)
+words.eval()
+samples = torch.arange({first}, 60).view(-1, 3)
+for batch in samples.split({sizes}):
+    words(batch)
+breakeven.evaluated(loss=1.0)
+"""
+    (evaluation,) = run(tmp_path, code, "baseline").of_kind("evaluation")
+    return str(evaluation["inputs_sha256"])
+
+
+def test_what_was_evaluated_is_hashed_whatever_the_size_of_batches(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir(), (tmp_path / "two").mkdir(), (tmp_path / "fewer").mkdir()
+    hashes = [
+        evaluated_inputs(tmp_path / "one", [20]),
+        evaluated_inputs(tmp_path / "two", [8, 12]),
+        evaluated_inputs(tmp_path / "fewer", [19], first=3),
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_a_teacher_that_never_trains_is_part_of_the_step(tmp_path: Path) -> None:

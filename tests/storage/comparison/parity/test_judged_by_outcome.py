@@ -195,3 +195,56 @@ def test_steps_with_fewer_samples_have_not_learned_from_as_many(data_dir: DataDi
 def test_nothing_is_as_good_as_a_training_that_learned_nothing(data_dir: DataDir) -> None:
     parity = parity_of(recorded(data_dir, lambda step, loss: loss + 0.001, losses=[2.0] * STEPS))
     assert parity.verdict == "nothing learned"
+
+
+def evaluated(
+    data_dir: DataDir,
+    *,
+    shift: float = 0.0,
+    first: float = 0.001,
+    weights: str | None = None,
+    own: dict[str, Any] | None = None,
+) -> Parity:
+    """The parity of an arm whose last evaluation is 0.1 better than the others' of 1.0. Its
+    training losses differ by `shift`, the first one by `first`; `own`: of its evaluation."""
+    spec = experiment_spec(num_steps=STEPS, backends=("none:tf32=true",))
+    falls = falling_losses(STEPS)
+    for arm in spec.arms:
+        is_arm = arm.role == "backend"
+        losses = [loss + shift * is_arm for loss in falls]
+        if is_arm:
+            losses[0] = falls[0] + first
+        if arm.role == "control":
+            losses = [loss + 1e-5 for loss in falls]
+        run = Recording(data_dir.runs, arm.label, spec).claim()
+        run.start(**({"weights_sha256": weights} if weights and is_arm else {}))
+        run.blocks([0.2] * (STEPS // 10), losses)
+        fields = {"num_samples": 10_000, "inputs_sha256": "of all"}
+        run.evaluation(
+            None, loss=0.9 if is_arm else 1.0, **(fields | own if is_arm and own else fields)
+        )
+        run.end()
+    with Store.in_memory(data_dir) as store:
+        return parity_of(compare(store, EXPERIMENT_ID))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "said"),
+    [
+        ({"first": 0.0}, "better", "its evaluation loss is 0.9000 instead of 1"),
+        ({"first": 0.0, "own": {"inputs_sha256": None}}, "better", "instead of 1"),
+        ({"first": 0.001}, "not decided", "its first loss is 2.001 instead of 2: its model"),
+        ({"first": 0.0, "shift": 0.001}, "not decided", "its training loss at the end is"),
+        ({"first": 0.0, "own": {"inputs_sha256": "x"}}, "not decided", "had other samples"),
+        ({"first": 0.0, "own": {"num_samples": 5_000}}, "not decided", "had other samples"),
+        ({"first": -0.5, "weights": "other"}, "not decided", "before any update: it was trained"),
+        ({"first": 0.001, "weights": "other"}, "better", "its initial weights are not"),
+    ],
+)
+def test_what_an_arm_reports_of_itself_does_not_show_that_it_is_better(
+    data_dir: DataDir, changes: dict[str, Any], verdict: str, said: str
+) -> None:
+    """An evaluation that is better by a tenth, beside training losses that are lower by 0.05."""
+    parity = evaluated(data_dir, **{"shift": -0.05, **changes})
+    assert parity.verdict == verdict, str(parity_words(parity))
+    assert said in str(parity_words(parity))
