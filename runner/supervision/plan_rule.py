@@ -19,7 +19,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import MIN_ROUNDS
 from breakeven.runner.supervision.decision import Decision
 from breakeven.runner.supervision.racer import Racer, step_ratios
-from breakeven.runner.supervision.ranking import Ranking
+from breakeven.runner.supervision.ranking import MIN_GAIN, Ranking
 from breakeven.runner.supervision.stopping_rule import JournalTails, interval_of_median
 
 ROUNDS_TO_DECIDE = 10
@@ -123,7 +123,7 @@ class PlanRule:
 
     def _has_lost(self, racer: Racer, best: Racer) -> bool:
         has_interval = len(step_ratios(racer, self._ranking.baseline)) >= MIN_ROUNDS
-        return has_interval and self._ranking.loses(racer, best)
+        return has_interval and self._ranking.loses(racer, best, MIN_GAIN)
 
     def _why_over(self, left: Sequence[Racer], best: Racer) -> Ending | None:
         if self._ranking.baseline not in left or (len(left) == 1 and not self._dropped):
@@ -144,7 +144,7 @@ class PlanRule:
             return None
         width = max(self._plan.target_width, floor)
         is_baseline = rival.arm.role == "baseline"
-        if self._ranking.beats(best, rival, gain=width if is_baseline else 0.0):
+        if self._ranking.beats(best, rival, gain=width if is_baseline else MIN_GAIN):
             return "decided"
         # What is faster and wrong is not recommended, and needs no more rounds.
         if rival.label in self._ranking.broken and self._ranking.loses(best, rival):

@@ -70,6 +70,8 @@ class Racer:
             self.device_bytes = event.get("gpu_memory_bytes")
         elif event["kind"] == "block":
             self._take_block(event)
+        elif event["kind"] == "resumed":
+            self.steps_done = int(event["step"])
         elif event["kind"] == "error":
             self.has_failed = True
 

@@ -128,9 +128,9 @@ class Ranking:
         enough = self._required_stake if required_stake is None else required_stake
         return len(ratios) >= ROUNDS_TO_JUDGE and stake(num_below, len(ratios)) >= enough
 
-    def loses(self, racer: Racer, to: Racer) -> bool:
-        """Whether a run can no longer take less time than another."""
-        return racer is not to and self.beats(to, racer, gain=0.0)
+    def loses(self, racer: Racer, to: Racer, gain: float = 0.0) -> bool:
+        """Whether a run can no longer take less time than another, which gains `gain` at least."""
+        return racer is not to and self.beats(to, racer, gain=gain)
 
     def are_equal(self, racer: Racer, other: Racer, width: float) -> bool:
         """Whether each of two runs surely takes at most `width` longer than the other."""

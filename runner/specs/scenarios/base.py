@@ -11,6 +11,7 @@ from breakeven.runner.specs.scenario_fields import (
     CacheSpec,
     InvestigationSpec,
     Part,
+    PlanSpec,
     SpeedSpec,
     TuneSpec,
 )
@@ -35,6 +36,10 @@ class ScenarioFields(ArmFields, Protocol):
     def accuracy(self) -> AccuracySpec: ...
     @property
     def cache(self) -> CacheSpec: ...
+    @property
+    def plan(self) -> PlanSpec: ...
+    @property
+    def is_until_decided(self) -> bool: ...
     @property
     def tune(self) -> TuneSpec: ...
     @property
@@ -209,6 +214,8 @@ class Scenario:
 
     def length_words(self, spec: ScenarioFields) -> str:
         """How long the runs are, for people."""
+        if spec.is_until_decided:
+            return f"until it is decided what is best for {spec.plan.steps:,} steps"
         if not spec.num_steps:
             return "as many steps per run as the script makes"
         may_end_early = self.ends_by_width or not spec.workload.has_known_length

@@ -45,6 +45,11 @@ def test_equal_runs_end_as_equal_within_the_width_that_is_asked_for() -> None:
     assert first.num_rounds < second.num_rounds
 
 
+def test_a_difference_as_between_two_processes_of_one_program_is_no_loss() -> None:
+    trial = Planned(SPEC, {"eager": 1.005}, "seed", Noise(block=0.001), compiling=0.0)
+    assert (trial.play(), trial.endings) == ("alike", {})
+
+
 def test_a_lead_about_as_large_as_the_width_is_left_open_when_the_budget_is_spent() -> None:
     spec = replace(SPEC, plan=PlanSpec(steps=20_000, max_seconds=60.0))
     trial = planned(spec, eager=1 / 1.02)
@@ -67,6 +72,14 @@ def test_what_is_left_of_a_short_training_is_trained_although_the_speed_is_decid
         assert trial.num_rounds == rounds
 
 
+def test_a_run_that_begins_anew_after_a_crash_trains_to_the_end_again() -> None:
+    short = replace(SPEC, training=replace(SPEC.training, max_steps=400))
+    trial = planned(short, eager=0.8)
+    trial.play_rounds(39)
+    trial.rule.take("baseline", {"kind": "resumed", "step": 0})
+    assert trial.rule.decide(trial.living).over is None
+
+
 def test_training_starts_again_only_where_a_step_does_nothing_else() -> None:
     assert planned(eager=1.0).rule.decide(["baseline", "control", "eager"]).again
     watched = replace(SPEC, callbacks=("hooks.py:Mine",))
@@ -84,3 +97,10 @@ def test_without_a_backend_that_is_left_nothing_is_measured() -> None:
     trial = planned(eager=0.8)
     assert trial.rule.decide(["baseline", "control"]).over is not None
     assert trial.rule.decide(["baseline", "control", "eager"]).over is not None
+
+
+def test_people_read_until_when_a_planned_training_is_measured() -> None:
+    assert SPEC.kind.length_words(SPEC) == "until it is decided what is best for 20,000 steps"
+    # Runs that follow one another are not decided together.
+    alone = replace(SPEC, schedule="sequential")
+    assert alone.kind.length_words(alone) == "40000 steps per run"
