@@ -24,6 +24,7 @@ Reason = Literal[
     "noise",
     "few rounds",
     "no speed",  # no round can be compared
+    "outcome",  # it makes another training, and whether it is as good is open
     "still running",
     "stopped",  # somebody stopped runs, or their process disappeared
     "no baseline",
@@ -69,7 +70,7 @@ class Answer:
     backend."""
     probable: str | None = None
     """If nothing is decided, the run that takes the least time as measured: the backend's label, or
-    the baseline's for no compiler. None if nothing was measured."""
+    the baseline's for no compiler. None if nothing was measured, and for an open outcome."""
     more_rounds: int | None = None
     """Further rounds that would decide; None if unknown, or if no number below a tenfold would."""
     sameness: Sameness | None = None
@@ -105,14 +106,17 @@ def shown_as_equal(seconds: float | None, other: float | None) -> bool:
 
 
 def may_pay(result: Result, num_steps: int | None, step_seconds: float | None) -> bool:
-    """Whether it is open if a backend takes less time than no compiler for so many steps, or for
-    any number. `step_seconds`: the baseline's.
+    """Whether it is open if a backend that may be used takes less time than no compiler for so many
+    steps, or for any number. `step_seconds`: the baseline's.
 
     An inconclusive speed is not open if even the best end of its interval, or steps of no duration
     without an interval, could not repay the compiling.
     """
     if result.speed_verdict == "faster":
         even = result.break_even
+        if result.has_open_outcome:
+            least = even.low if even else None
+            return num_steps is None or least is None or num_steps > least
         return num_steps is not None and even is not None and not is_outside(num_steps, even)
     if result.speed_verdict != "unsure":
         return False
@@ -197,24 +201,32 @@ def _about_best(comparison: Comparison, best: Result, is_equal: bool) -> Answer:
 def _undecided(
     comparison: Comparison, result: Result, num_steps: int | None, totals: Mapping[str, float]
 ) -> Answer:
-    doubt = speed_doubt(result.speedup, result.p_holm) if result.speedup else "few"
-    reason = DOUBTS[doubt]
     own_total, base = totals.get(result.label), totals.get(comparison.baseline)
-    probable = None
+    reason = _open_question(result)
+    is_faster = None
     if own_total is not None and base is not None:
-        probable = result.label if own_total < base else comparison.baseline
+        is_faster = own_total < base
     elif num_steps is None and result.speedup is not None:
-        probable = result.label if result.speedup.median > 1 else comparison.baseline
+        is_faster = result.speedup.median > 1
+    # Times do not say which of two trainings is better.
+    is_probable = is_faster is not None and reason != "outcome"
     return Answer(
         kind="not decided",
-        reason="break-even" if result.speed_verdict == "faster" else reason,
+        reason=reason,
         backend=result.label,
-        probable=probable,
+        probable=(result.label if is_faster else comparison.baseline) if is_probable else None,
         more_rounds=result.more_rounds,
         sameness=sameness_of(comparison, result),
         is_equal=shown_as_equal(own_total, base),
         given_up=_given_up_by(comparison, [result]),
     )
+
+
+def _open_question(result: Result) -> Reason:
+    """Why a backend may or may not be used."""
+    if result.speed_verdict == "faster":
+        return "outcome" if result.has_open_outcome else "break-even"
+    return DOUBTS[speed_doubt(result.speedup, result.p_holm) if result.speedup else "few"]
 
 
 def _not_to_compile(

@@ -59,11 +59,14 @@ def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | Non
 
 def choices(spec: ExperimentSpec, results: Sequence[Result]) -> tuple[Choice, ...]:
     """The fastest choices by length of training, the shortest first: no compiler, or one of the
-    backends that are faster beyond noise and do not break parity. Empty without a baseline."""
+    backends that are faster beyond noise and do not break parity. Another training whose outcome
+    is open is no choice. Empty without a baseline."""
     standing = standings_of(spec, results)
     baseline = None if standing.compares_nothing else standing.baseline
     faster = {
-        result.label: result for result in standing.counted if result.speed_verdict == "faster"
+        result.label: result
+        for result in standing.counted
+        if result.speed_verdict == "faster" and not result.has_open_outcome
     }
     estimates = {
         result.label: estimate_time(result, baseline_beside(spec, results, result.label))
@@ -201,8 +204,8 @@ class Plan:
     """The backend to use; None for any other answer, and without a planned length."""
     leading: Result | None = None
     """The backend of the headline: the best one; if no compiler is best, the first one that pays
-    off later; without a length, or if none pays off, the one with the fastest step. None if no
-    backend is surely faster."""
+    off later; without a length, or if none pays off, the one with the fastest step; else another
+    training that is faster and may be worse. None if no backend is surely faster."""
     baseline: str
     """Label of the baseline."""
     step_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -221,7 +224,8 @@ class Plan:
     subject: Result | None = None
     """The backend that the answer is about."""
     rival: Result | None = None
-    """A backend that may take less than the best one, but not surely."""
+    """A backend that may take less than the best one, but not surely, or whose training may be
+    worse."""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -277,7 +281,9 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         else {label: line.total_seconds(num_steps) for label, line in estimates.items()}
     )
     faster = {
-        result.label: result for result in standing.counted if result.speed_verdict == "faster"
+        result.label: result
+        for result in standing.counted
+        if result.speed_verdict == "faster" and not result.has_open_outcome
     }
     baseline = standing.baseline.measured.step_seconds if standing.baseline else None
     unsure = {label for label, result in faster.items() if may_pay(result, num_steps, baseline)}
@@ -294,6 +300,10 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     decided = answer(comparison, standing, best if num_steps else leading, num_steps, totals)
     if decided is not None and decided.kind != "use":
         best = None
+    about = decided.backend if decided else None
+    subject = next((result for result in comparison.results if result.label == about), None)
+    if leading is None and subject is not None and subject.has_open_outcome:
+        leading = subject
     return Plan(
         num_steps=num_steps,
         answer=decided,
@@ -316,24 +326,18 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         has_only_compilers=not comparison.spec.named_arms,
         choices=choices,
         chosen=chosen,
-        subject=next(
-            (
-                result
-                for result in comparison.results
-                if decided and result.label == decided.backend
-            ),
-            None,
-        ),
+        subject=subject,
         rival=None if best is None else _rival(standing, totals, best),
     )
 
 
 def _rival(standing: Standings, totals: Mapping[str, float], best: Result) -> Result | None:
-    """The backend of inconclusive speed that would take the least time, if less than the best."""
+    """The backend of inconclusive speed or outcome that would take the least time, if less than
+    the best."""
     rivals = [
         result
         for result in standing.counted
-        if result.speed_verdict == "unsure"
+        if (result.speed_verdict == "unsure" or result.has_open_outcome)
         and result.speedup
         and totals.get(result.label, math.inf) < totals[best.label]
     ]

@@ -88,6 +88,12 @@ class Result:
         return self.ended_as_wrong or is_broken or self.shortfall is not None
 
     @property
+    def has_open_outcome(self) -> bool:
+        """Whether it makes another training, and it is not decided if that is as good."""
+        parity = self.parity
+        return parity is not None and parity.by_outcome and parity.verdict == "not decided"
+
+    @property
     def may_need_rounds(self) -> bool:
         """Whether rounds, below a tenfold of those that exist, may decide its speed."""
         has_interval = self.speedup is not None and self.speedup.low is not None

@@ -159,7 +159,8 @@ def _do_not_compile(planned: Plan, answer: Answer) -> tuple[Words, ...]:
 
 
 def _not_decided(planned: Plan, answer: Answer) -> tuple[Words, ...]:
-    sameness = "" if answer.sameness == "same" else _sameness(planned, answer)
+    is_said = answer.sameness == "same" or answer.reason == "outcome"
+    sameness = "" if is_said else _sameness(planned, answer)
     return (
         "Not decided",
         _planned_length(planned),
@@ -177,6 +178,8 @@ def _likely(planned: Plan, answer: Answer) -> tuple[Words, ...]:
         return ()
     if answer.is_equal:
         return (*_as_long(answer, own), ", but ")
+    if answer.reason == "outcome":
+        return (f"{answer.backend} takes ", own, " instead of ", base, ", but ")
     if answer.probable == answer.backend:
         use = f"probably use {answer.backend}, "
         return (use, own, " instead of ", base, f"{_including(planned, answer)}, but ")
@@ -259,6 +262,8 @@ def _undecided(planned: Plan, answer: Answer) -> str:
             return f"no round of {answer.backend} can be compared; more steps would decide"
         case "still running":
             return f"{answer.backend} is not over yet"
+        case "outcome":
+            return _sameness(planned, answer)
         case "stopped":
             return f"{answer.backend} was stopped; run it again, to its end"
         case "no baseline":
@@ -316,11 +321,11 @@ def plan_details(planned: Plan, prices: Prices) -> str:
 
 def _another_training(planned: Plan) -> Iterator[str]:
     """What another training shows, and the fewer steps of larger batches."""
-    best = planned.best
-    if best is None or best.parity is None or not best.parity.by_outcome:
+    result = planned.best or planned.subject
+    if result is None or result.parity is None or not result.parity.by_outcome:
         return
-    yield capital(str(parity_words(best.parity)))
-    times = best.batch_times
+    yield capital(str(parity_words(result.parity)))
+    times = result.batch_times
     if times > 1:
         yield f"It has 1/{times} of the steps"
 
@@ -338,8 +343,12 @@ def _unsure(planned: Plan) -> Iterator[str]:
             when = f"may take less than {earlier} only from {_steps(change.high)} steps on"
         yield f"This is not sure: {change.label} {when}"
     if planned.rival is not None:
-        least = duration(planned.totals[planned.rival.label])
-        yield f"This is not sure: {planned.rival.label} may take only {least}"
+        rival = planned.rival
+        least = duration(planned.totals[rival.label])
+        takes = f"{rival.label} may take only {least}"
+        if rival.has_open_outcome:
+            takes = f"{rival.label} takes {least}, but whether its training is as good is open"
+        yield f"This is not sure: {takes}"
 
 
 def _costs(planned: Plan, prices: Prices) -> Iterator[str]:

@@ -13,6 +13,7 @@ import pytest
 from breakeven.runner.arguments.conditions import Condition
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.settings import Prices
 from breakeven.storage import commands
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
@@ -28,7 +29,7 @@ from breakeven.storage.statistics.parity import Parity, unknown_parity
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import difference_report
-from breakeven.storage.words.answer_sentence import answer_words, speed_reason
+from breakeven.storage.words.answer_sentence import answer_words, plan_details, speed_reason
 from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.views.report.content import content
 from tests.helpers.comparisons import compared, comparison, pays, result, row_of
@@ -68,6 +69,41 @@ def test_a_long_training_with_an_inconclusive_backend_is_not_decided() -> None:
     slower = spoken(answered(20_000, rated("a", "unsure", 0.95, 0.9, 1.04)))
     assert slower.startswith("Not decided for 20,000 steps: probably do not compile, 1 h 7 min")
     assert slower.endswith("may be chance; no difference above 11.1 % is visible.")
+
+
+OPEN = Parity(verdict="not decided", by_outcome=True)
+
+
+def test_another_training_is_not_recommended_before_its_outcome_is_decided() -> None:
+    """At 2x, 20,000 steps of 0.2 s take 2,005 s instead of 4,000 s."""
+    cheat = rated("skips", "faster", 2.0, 1.9, 2.1, parity=OPEN)
+    planned = answered(20_000, cheat)
+    assert planned.answer is not None and planned.best is None and not planned.is_sure
+    assert planned.answer.kind == "not decided" and planned.answer.probable is None
+    assert spoken(planned) == (
+        "Not decided for 20,000 steps: skips takes 33 min instead of 1 h 7 min, but it makes "
+        "another training, and whether it is as good is not decided."
+    )
+    assert answered(None, cheat).answer.kind == "not decided"  # type: ignore[union-attr]
+
+
+def test_what_is_surely_good_is_recommended_before_a_faster_one_that_may_be_worse() -> None:
+    """At 1.25x, 20,000 steps of 0.2 s take 3,205 s."""
+    cheat = rated("skips", "faster", 2.0, 1.9, 2.1, parity=OPEN)
+    # 5 s of compiling at a gain of 0.04 s a step.
+    even = pays("reached", 125, 120, 130, gain=0.04)
+    planned = answered(20_000, cheat, rated("good", "faster", 1.25, 1.2, 1.3, break_even=even))
+    assert planned.best is not None and planned.best.label == "good"
+    assert spoken(planned).startswith("Use good for 20,000 steps: 53 min instead of 1 h 7 min")
+    assert (
+        "This is not sure: skips takes 33 min, but whether its training is as good is open."
+        in plan_details(planned, Prices())
+    )
+
+
+def test_a_training_that_takes_longer_is_not_open_whatever_its_outcome() -> None:
+    slow = rated("slow", "slower", 0.5, 0.4, 0.6, parity=OPEN)
+    assert answered(20_000, slow).answer.kind == "do not compile"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
