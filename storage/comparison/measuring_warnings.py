@@ -367,6 +367,7 @@ class AnswersNotCompared(ComparisonWarning):
             run.label: printable(" ".join(run.learning.answers["error"].dropna()), LONGEST_NOTE)
             for run in measured.runs
             if run.role == "backend"
+            and run.backend is not None
             and len(run.learning.evaluations)
             and run.learning.answers["wrong"].isna().all()
             if not is_specified or len(run.learning.answers)
