@@ -64,6 +64,8 @@ class PlanRule:
         self._ranking = Ranking(spec, self._steps, (len(backends) + 1) * len(backends))
         for arm in spec.arms:
             self._ranking.add(arm)
+        # An arm that may compute something else is judged by its outcome, not step by step.
+        self._by_outcome = set(spec.changed_labels) if spec.same != "steps" else set()
         self._may_repeat = spec.workload.has_known_length and why_no_rounds(spec) is None
         self._dropped: dict[str, Ending] = {}
         self._over: Ending | None = None
@@ -115,7 +117,7 @@ class PlanRule:
         timed = {
             racer.label: total
             for racer in left
-            if racer.label not in self._ranking.broken | self._dropped.keys()
+            if racer.label not in self._broken | self._dropped.keys()
             and (total := self._ranking.total(racer)) is not None
         }
         first = min(timed, key=lambda label: timed[label], default="baseline")
@@ -147,10 +149,15 @@ class PlanRule:
         if self._ranking.beats(best, rival, gain=width if is_baseline else MIN_GAIN):
             return "decided"
         # What is faster and wrong is not recommended, and needs no more rounds.
-        if rival.label in self._ranking.broken and self._ranking.loses(best, rival):
+        if rival.label in self._broken and self._ranking.loses(best, rival):
             return "decided"
         may_be_equal = floor <= MAX_FLOOR_OF_EQUAL
         return "alike" if may_be_equal and self._ranking.are_equal(best, rival, width) else None
+
+    @property
+    def _broken(self) -> set[str]:
+        """Labels of runs whose losses leave the band, and which are judged by it."""
+        return set(self._ranking.broken) - self._by_outcome
 
     @property
     def _noise_floor(self) -> float:
@@ -171,15 +178,16 @@ class PlanRule:
 
     def _trains_on(self, left: Sequence[Racer]) -> bool:
         """Whether the training goes on to its end although the speed may be decided."""
-        baseline = self._ranking.baseline
-        steps = self._num_steps - baseline.steps_done
-        if steps <= 0:
-            return False
-        changed = self._spec.changed_labels if self._spec.same != "steps" else ()
-        if self._plan.parity == "full" or any(racer.label in changed for racer in left):
-            return True
+        steps = self._num_steps - self._ranking.baseline.steps_done
+        if self._plan.parity == "full" or any(racer.label in self._by_outcome for racer in left):
+            # A script of unknown length ends by itself.
+            return steps > 0 or not self._num_steps
         step = self._ranking.step_seconds
-        return step is not None and steps * step * (len(left) + self._spec.controls) < SOON_SECONDS
+        return (
+            steps > 0
+            and step is not None
+            and steps * step * (len(left) + self._spec.controls) < SOON_SECONDS
+        )
 
     def _ending(self, cause: Cause, best: Racer | None = None) -> Ending:
         budget = self.budget if cause == "seconds" else self._steps

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 from benchmarks.search_trials import Noise
 from benchmarks.stopping_trials import Planned, planned_spec
-from breakeven.runner.specs.experiment import ExperimentSpec, PlanSpec
+from breakeven.runner.specs.experiment import (
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    PlanSpec,
+    TrainingSpec,
+)
 
 SPEC = planned_spec(steps=20_000)
 
@@ -91,6 +97,27 @@ def test_a_backend_with_wrong_losses_is_not_the_best_however_fast_it_is() -> Non
     trial.wrong.add("aot_eager")
     assert trial.play() == "decided"
     assert trial.over is not None and trial.over.to == "eager"
+
+
+def test_another_training_is_trained_to_its_end_whatever_its_losses() -> None:
+    label = "none-math_attention_reduced"
+    spec = replace(SPEC, backends=("none:math_attention=reduced",))
+    trial = Planned(spec, {label: 0.8}, "seed", Noise())
+    trial.wrong.add(label)
+    assert (trial.play(50), trial.endings) == ("unended", {})
+
+
+def test_a_script_of_unknown_length_is_trained_to_its_end_where_that_is_asked_for() -> None:
+    script = replace(
+        SPEC,
+        task="script",
+        model=ModelSpec(source="script:/home/me/train.py"),
+        data=DataSpec(source="script"),
+        training=TrainingSpec(),
+    )
+    asked = replace(script, plan=replace(SPEC.plan, parity="full"))
+    assert planned(script, eager=0.8).play(50) == "decided"
+    assert planned(asked, eager=0.8).play(50) == "unended"
 
 
 def test_without_a_backend_that_is_left_nothing_is_measured() -> None:
