@@ -115,9 +115,9 @@ def test_a_script_of_unknown_length_is_trained_to_its_end_where_that_is_asked_fo
         data=DataSpec(source="script"),
         training=TrainingSpec(),
     )
-    asked = replace(script, plan=replace(SPEC.plan, parity="full"))
+    to_the_end = replace(script, plan=replace(SPEC.plan, parity="full"))
     assert planned(script, eager=0.8).play(50) == "decided"
-    assert planned(asked, eager=0.8).play(50) == "unended"
+    assert planned(to_the_end, eager=0.8).play(50) == "unended"
 
 
 def test_without_a_backend_that_is_left_nothing_is_measured() -> None:
