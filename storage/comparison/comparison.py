@@ -285,6 +285,7 @@ class _Judge:
             energy=self.energy.get(run.label),
             parity=parity,
             batch_times=run.batch_times,
+            changes_training=run.changes_training and self.spec.kind.trains_fully,
             inference_gap=gap,
             training_loss_excess=self._loss_excess(run),
             ended_as_wrong=run.ended_as_wrong,

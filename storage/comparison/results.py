@@ -26,7 +26,7 @@ from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.break_even import BreakEven, BreakEvenVerdict
 from breakeven.storage.statistics.outcomes import LossCheck, check_loss
-from breakeven.storage.statistics.parity import Parity
+from breakeven.storage.statistics.parity import UNDECIDED, Parity
 from breakeven.storage.statistics.speedups import Ratio, SpeedVerdict, rounds_missing
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
@@ -69,6 +69,8 @@ class Result:
     batch_times: int = 1
     """How many times as large as the baseline's its batches are. Above 1 it is another training:
     speeds compare the times of as many samples."""
+    changes_training: bool = False
+    """Whether its arm declares another mathematics than the baseline's, in a whole training."""
     ended_as_wrong: bool = False
     """Whether a search ended it because its losses leave the band of equal trainings."""
     shortfall: Shortfall | None = None
@@ -89,9 +91,13 @@ class Result:
 
     @property
     def has_open_outcome(self) -> bool:
-        """Whether it makes another training, and it is not decided if that is as good."""
-        parity = self.parity
-        return parity is not None and parity.by_outcome and parity.verdict == "not decided"
+        """Whether it makes or may make another training, and it is not decided if that is as good:
+        what declares another mathematics is not used before it is shown to be the same, or as good.
+        """
+        if self.parity is None:
+            return self.changes_training
+        by_outcome = self.changes_training or self.parity.by_outcome
+        return by_outcome and self.parity.verdict in UNDECIDED
 
     @property
     def may_need_rounds(self) -> bool:

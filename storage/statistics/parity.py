@@ -85,6 +85,7 @@ FAULTS_BESIDE_LOSSES: tuple[FindingKind, ...] = (
 GOOD: tuple[ParityVerdict, ...] = ("holds", "as good", "better")
 """Verdicts of a training that is the same, or as good."""
 WRONG: tuple[ParityVerdict, ...] = ("broken", "worse")
+UNDECIDED: tuple[ParityVerdict, ...] = ("unknown", "nothing learned", "not decided")
 
 
 def loss_band(

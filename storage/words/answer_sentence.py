@@ -262,8 +262,10 @@ def _undecided(planned: Plan, answer: Answer) -> str:
             return f"no round of {answer.backend} can be compared; more steps would decide"
         case "still running":
             return f"{answer.backend} is not over yet"
-        case "outcome":
+        case "outcome" if answer.sameness == "not decided":
             return _sameness(planned, answer)
+        case "outcome":
+            return "it may make another training, and whether that is as good is not known"
         case "stopped":
             return f"{answer.backend} was stopped; run it again, to its end"
         case "no baseline":
@@ -322,7 +324,9 @@ def plan_details(planned: Plan, prices: Prices) -> str:
 def _another_training(planned: Plan) -> Iterator[str]:
     """What another training shows, and the fewer steps of larger batches."""
     result = planned.best or planned.subject
-    if result is None or result.parity is None or not result.parity.by_outcome:
+    if result is None or result.parity is None:
+        return
+    if not (result.parity.by_outcome or result.has_open_outcome):
         return
     yield capital(str(parity_words(result.parity)))
     times = result.batch_times

@@ -87,6 +87,32 @@ def test_another_training_is_not_recommended_before_its_outcome_is_decided() -> 
     assert answered(None, cheat).answer.kind == "not decided"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("parity", "kind"),
+    [
+        (unknown_parity("no control"), "not decided"),
+        (unknown_parity("no losses"), "not decided"),
+        (Parity(verdict="nothing learned"), "not decided"),
+        (None, "not decided"),
+        (SAME, "use"),
+        (Parity(verdict="as good", by_outcome=True), "use"),
+    ],
+)
+def test_an_arm_that_declares_another_mathematics_is_used_only_if_it_is_shown_to_be_as_good(
+    parity: Parity | None, kind: str
+) -> None:
+    even = pays("reached", 50, 48, 52, gain=0.1)
+    compiled = rated("skips", "faster", 2.0, 1.9, 2.1, parity=parity, break_even=even)
+    planned = answered(20_000, replace(compiled, changes_training=True))
+    assert planned.answer is not None and planned.answer.kind == kind
+    if kind == "not decided":
+        assert spoken(planned) == (
+            "Not decided for 20,000 steps: skips takes 33 min instead of 1 h 7 min, but it may "
+            "make another training, and whether that is as good is not known."
+        )
+        assert answered(20_000, compiled).answer.kind == "use"  # type: ignore[union-attr]
+
+
 def test_what_is_surely_good_is_recommended_before_a_faster_one_that_may_be_worse() -> None:
     """At 1.25x, 20,000 steps of 0.2 s take 3,205 s."""
     cheat = rated("skips", "faster", 2.0, 1.9, 2.1, parity=OPEN)

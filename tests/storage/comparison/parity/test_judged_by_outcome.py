@@ -192,6 +192,28 @@ def test_steps_with_fewer_samples_have_not_learned_from_as_many(data_dir: DataDi
     assert "it ended after 150 of the baseline's 200 steps" in str(parity_words(parity))
 
 
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        (lambda step, loss: loss, {"controls": 0}),
+        (lambda step, loss: loss, {"controls": 0, "same": "steps"}),
+        (lambda step, loss: loss, {"losses": [2.0] * STEPS}),  # Nothing was learned.
+        (lambda step, loss: None, {}),
+        (lambda step, loss: loss, {"steps": 90}),  # It ends by itself.
+    ],
+)
+def test_what_declares_another_mathematics_is_open_until_it_is_shown_to_be_as_good(
+    data_dir: DataDir, change: Change, fields: dict[str, Any]
+) -> None:
+    assert recorded(data_dir, change, **fields).results[-1].has_open_outcome
+
+
+def test_a_compiler_of_which_nothing_is_known_makes_no_other_training(data_dir: DataDir) -> None:
+    compiled = recorded(data_dir, lambda step, loss: loss, controls=0, backend="inductor")
+    assert parity_of(compiled).verdict == "unknown"
+    assert not compiled.results[-1].has_open_outcome
+
+
 def test_nothing_is_as_good_as_a_training_that_learned_nothing(data_dir: DataDir) -> None:
     parity = parity_of(recorded(data_dir, lambda step, loss: loss + 0.001, losses=[2.0] * STEPS))
     assert parity.verdict == "nothing learned"
