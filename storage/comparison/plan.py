@@ -263,6 +263,27 @@ class Plan:
         ]
 
 
+@dataclass(frozen=True)
+class ChoiceWords:
+    """How sentences call the alternatives of an experiment."""
+
+    arm: str
+    decline: str
+    """What to do if no arm pays off."""
+    without: str
+    """How a training is made that takes no arm."""
+    refused: str
+    """What to do if every arm failed or is wrong."""
+
+
+COMPILERS = ChoiceWords("backend", "do not compile", "without a compiler", "nothing worked")
+ARMS = ChoiceWords("arm", "keep the baseline", "with the baseline", "keep the baseline")
+
+
+def choice_words(planned: Plan) -> ChoiceWords:
+    return COMPILERS if planned.has_only_compilers else ARMS
+
+
 def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
     noise and do not train wrong; the best one surely pays, and takes the least time."""

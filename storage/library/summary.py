@@ -17,7 +17,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.comparison.plan import Plan, own_plan
+from breakeven.storage.comparison.plan import Plan, choice_words, own_plan
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import count_of
@@ -167,14 +167,21 @@ def _of_runs(store: Store, experiment_id: str) -> Summary:
 
 
 def _short_answer(planned: Plan) -> str | None:
-    """`do not compile for 80 steps`; without the length if the answer is for any."""
+    """`do not compile for 80 steps`, of arms `keep the baseline for 80 steps`; without the length
+    if the answer is for any."""
     answer = planned.answer
     if answer is None:
         return None
-    kind = f"use {answer.backend}" if answer.kind == "use" else answer.kind
-    if planned.num_steps is None or kind in ("nothing compiled", "nothing worked"):
-        return kind
-    return f"{kind} for {count_of(planned.num_steps, 'step')}"
+    words = choice_words(planned)
+    names = {
+        "use": f"use {answer.backend}",
+        "do not compile": words.decline,
+        "nothing worked": words.refused,
+    }
+    name = names.get(answer.kind, answer.kind)
+    if planned.num_steps is None or answer.kind in ("nothing compiled", "nothing worked"):
+        return name
+    return f"{name} for {count_of(planned.num_steps, 'step')}"
 
 
 def _of_result(

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
 from breakeven.runner.texts import capital, duration, listed
 from breakeven.storage.comparison.answer_decision import Answer, AnswerKind
 from breakeven.storage.comparison.compiler_warnings import LatencyMeasuredOnce
-from breakeven.storage.comparison.plan import Plan
+from breakeven.storage.comparison.plan import COMPILERS, Plan, choice_words
 from breakeven.storage.comparison.results import Choice, Result
 from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
@@ -20,25 +19,6 @@ from breakeven.storage.statistics.speedups import ratio_text, speed_doubt
 from breakeven.storage.words.parity import parity_words, wrong_words
 
 _steps = METRICS["break_even_steps"].format
-
-
-@dataclass(frozen=True)
-class ChoiceWords:
-    """How sentences call the alternatives of an experiment."""
-
-    arm: str
-    decline: str
-    """What to do if no arm pays off."""
-    without: str
-    """How a training is made that takes no arm."""
-
-
-COMPILERS = ChoiceWords("backend", "do not compile", "without a compiler")
-ARMS = ChoiceWords("arm", "keep the baseline", "with the baseline")
-
-
-def choice_words(planned: Plan) -> ChoiceWords:
-    return COMPILERS if planned.has_only_compilers else ARMS
 
 
 def break_even_text(break_even: BreakEven | None) -> str:
@@ -131,7 +111,9 @@ def answer_words(planned: Plan) -> Sentence:
         why = _part_given_up(answer) or "the compiler captured nothing of the training"
         return say(f"Nothing was compiled: {why}.")
     if answer.kind == "nothing worked":
-        return say("Nothing worked: ", _failures(planned, answer), ".")
+        has_baseline = planned.baseline not in answer.failed
+        refused = choice_words(planned).refused if has_baseline else COMPILERS.refused
+        return say(capital(refused), ": ", _failures(planned, answer), ".")
     part = _part_given_up(answer)
     return say(*ANSWERS[answer.kind](planned, answer), f"; {part}" if part else "", ".")
 

@@ -127,9 +127,16 @@ def test_what_is_surely_good_is_recommended_before_a_faster_one_that_may_be_wors
     )
 
 
-def test_a_training_that_takes_longer_is_not_open_whatever_its_outcome() -> None:
-    slow = rated("slow", "slower", 0.5, 0.4, 0.6, parity=OPEN)
-    assert answered(20_000, slow).answer.kind == "do not compile"  # type: ignore[union-attr]
+@pytest.mark.parametrize(("num_steps", "kind"), [(48, "do not compile"), (49, "not decided")])
+def test_an_outcome_is_open_only_where_the_training_may_take_less_time(
+    num_steps: int, kind: str
+) -> None:
+    """5 s of compiling at a gain of 0.1 s a step are repaid after 48 steps at the earliest."""
+    even = pays("reached", 50, 48, 52, gain=0.1)
+    planned = answered(
+        num_steps, rated("skips", "faster", 2.0, 1.9, 2.1, parity=OPEN, break_even=even)
+    )
+    assert planned.answer is not None and planned.answer.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -308,6 +315,17 @@ def test_backends_that_crashed_or_train_wrong_leave_nothing() -> None:
     planned = answered(20_000, result("a", state=RunState.FAILED), wrong)
     assert planned.answer is not None and planned.answer.kind == "nothing worked"
     assert spoken(planned).startswith("Nothing worked: a did not finish, and b cannot be trusted")
+
+
+def test_where_every_arm_is_refused_the_baseline_is_kept() -> None:
+    seems_worse = unknown_parity("other samples")
+    worse = Shortfall(quantity="final_loss", value=0.4881, expected=0.08828)
+    skips = rated("skips", "faster", 2.0, 1.9, 2.1, parity=seems_worse, shortfall=worse)
+    refused = replace(answered(20_000, skips), has_only_compilers=False)
+    assert spoken(refused).startswith("Keep the baseline: skips cannot be trusted: its final loss")
+    failed = [result(label, state=RunState.FAILED) for label in ("baseline", "skips")]
+    nothing = replace(plan(comparison(*failed), 20_000), has_only_compilers=False)
+    assert spoken(nothing) == "Nothing worked: baseline and skips did not finish."
 
 
 def test_a_baseline_that_failed_alone_leaves_everything_open() -> None:

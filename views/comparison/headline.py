@@ -11,20 +11,14 @@ from typing import get_args
 
 from breakeven.runner.protocol.states import EarlyEnd, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.storage.comparison.plan import Plan
+from breakeven.storage.comparison.plan import COMPILERS, ChoiceWords, Plan, choice_words
 from breakeven.storage.comparison.results import Comparison, Result, Standings, standings
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.words.answer_sentence import (
-    COMPILERS,
-    ChoiceWords,
-    answer_words,
-    break_even_text,
-    choice_words,
-)
+from breakeven.storage.words.answer_sentence import answer_words, break_even_text
 from breakeven.storage.words.parity import parity_words, wrong_words
 from breakeven.views.shared import words
 from breakeven.views.shared.definition_links import linked, sentence
@@ -71,7 +65,8 @@ def evidence(comparison: Comparison, planned: Plan) -> Markdown:
         if not standing.counted:
             return ""  # The answer has the reason.
         until_then = f"{why.capitalize()}; speeds come from the rounds before that."
-    others = _others(standing, is_search=comparison.spec.kind.has_candidates)
+    arm = inert(choice_words(planned).arm)
+    others = _others(standing, arm, is_search=comparison.spec.kind.has_candidates)
     sentences = [until_then, _speeds(standing, planned, comparison.spec), *others]
     return " ".join(filter(None, sentences))
 
@@ -99,12 +94,13 @@ def _speeds(standing: Standings, planned: Plan, spec: ExperimentSpec) -> Markdow
     return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all, choice=choice_words(planned))
 
 
-def _others(standing: Standings, *, is_search: bool) -> list[Markdown]:
+def _others(standing: Standings, arm: Markdown, *, is_search: bool) -> list[Markdown]:
     """A sentence for each reason why a speed does not count. A search tries many candidates, so
-    once any counts, its headline leaves out those that failed; a note has them."""
+    once any counts, its headline leaves out those that failed; a note has them. `arm`: the word for
+    what is compared."""
     if standing.broken and len(standing.broken) == standing.num_backends:
         first = standing.broken[0]
-        return [f"No backend can be trusted: {_name(first)}: {_breach(first)}."]
+        return [f"No {arm} can be trusted: {_name(first)}: {_breach(first)}."]
     by_breach: dict[Markdown, list[Markdown]] = {}
     for result in standing.broken:
         by_breach.setdefault(_breach(result), []).append(_name(result))
@@ -128,7 +124,7 @@ def _others(standing: Standings, *, is_search: bool) -> list[Markdown]:
         return sentences
     yet = "" if all(RunState(result.state).is_final for result in standing.unmeasured) else " yet"
     if len(missing) == standing.num_backends:
-        return [f"No backend has a speed to compare{yet}."]
+        return [f"No {arm} has a speed to compare{yet}."]
     return [*sentences, f"{listed(missing)}: no speed to compare{yet}."]
 
 
