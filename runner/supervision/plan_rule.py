@@ -6,7 +6,7 @@ equal, or the budget is spent. What counts as faster or equal is what the compar
 beyond, or within, the noise floor that the controls show.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from statistics import median
 from typing import Any
@@ -80,12 +80,13 @@ class PlanRule:
         """The decision from the rounds so far. `living`: labels of the runs that continue."""
         self._ranking.update()
         left = [racer for racer in self._judged if racer.label in living]
-        best = self._best(left)
+        # Before its end it is not known whether another training is as good: none loses to it.
+        sure = self._best(left, but=self._broken | self._by_outcome)
         for racer in left:
-            if racer.arm.role == "backend" and self._has_lost(racer, best):
-                self._dropped[racer.label] = self._ending("loses", best)
+            if racer.arm.role == "backend" and self._has_lost(racer, sure):
+                self._dropped[racer.label] = self._ending("loses", sure)
         left = [racer for racer in left if racer.label not in self._dropped]
-        self._over = self._over or self._why_over(left, best)
+        self._over = self._over or self._why_over(left, self._best(left, but=self._broken))
         return Decision(
             dropped=dict(self._dropped),
             over=self._over,
@@ -111,13 +112,12 @@ class PlanRule:
         """Baseline and backends."""
         return [racer for racer in self._ranking.racers.values() if racer.arm.role != "control"]
 
-    def _best(self, left: Sequence[Racer]) -> Racer:
-        """The one that takes the least total time as measured. A run whose losses leave the band is
-        not proposed by its speed."""
+    def _best(self, left: Sequence[Racer], but: Set[str]) -> Racer:
+        """The one that takes the least total time as measured, of all but some labels."""
         timed = {
             racer.label: total
             for racer in left
-            if racer.label not in self._broken | self._dropped.keys()
+            if racer.label not in but | self._dropped.keys()
             and (total := self._ranking.total(racer)) is not None
         }
         first = min(timed, key=lambda label: timed[label], default="baseline")

@@ -99,12 +99,28 @@ def test_a_backend_with_wrong_losses_is_not_the_best_however_fast_it_is() -> Non
     assert trial.over is not None and trial.over.to == "eager"
 
 
-def test_another_training_is_trained_to_its_end_whatever_its_losses() -> None:
-    label = "none-math_attention_reduced"
-    spec = replace(SPEC, backends=("none:math_attention=reduced",))
-    trial = Planned(spec, {label: 0.8}, "seed", Noise())
-    trial.wrong.add(label)
-    assert (trial.play(50), trial.endings) == ("unended", {})
+OTHER = "none-math_attention_reduced"
+"""The label of an arm that is judged by its outcome."""
+
+
+def other_training(spec: ExperimentSpec = SPEC, **paces: float) -> Planned:
+    """It takes half of the time, and has other losses."""
+    spec = replace(spec, backends=("none:math_attention=reduced", *paces))
+    trial = Planned(spec, {OTHER: 0.5, **paces}, "seed", Noise())
+    trial.wrong.add(OTHER)
+    return trial
+
+
+def test_another_training_is_trained_to_its_end_before_it_is_decided_about() -> None:
+    # 400 steps are 39 blocks of 10 after the warm-up.
+    trial = other_training(replace(SPEC, training=replace(SPEC.training, max_steps=400)))
+    assert (trial.play(38), trial.play()) == ("unended", "decided")
+    assert trial.over is not None and trial.over.to == OTHER, "its losses are no fault"
+
+
+def test_none_loses_to_another_training_that_may_be_worse() -> None:
+    trial = other_training(eager=0.8, aot_eager=1.3)
+    assert (trial.play(50), trial.endings) == ("unended", {"aot_eager": "loses"})
 
 
 def test_a_script_of_unknown_length_is_trained_to_its_end_where_that_is_asked_for() -> None:
