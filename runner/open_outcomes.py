@@ -13,9 +13,9 @@ from itertools import pairwise
 from statistics import fmean, pvariance
 from typing import NamedTuple
 
+from breakeven.runner.judged_outcome import Outcome, Quantity
 from breakeven.runner.loss_band import Losses, half_widths
 from breakeven.runner.more_controls import (
-    FAR,
     MAX_SECONDS,
     MIN_WINDOW_STEPS,
     NUM_WINDOWS,
@@ -35,8 +35,6 @@ STUDENT = (1.960, 2.372, 2.823, 2.556, 1.59)
 3 % too small for two degrees, 11 % for one."""
 AT_END = 0.95
 """An evaluation after a smaller share of the steps is not that of the end."""
-UNTOLD_LIMIT = 2 * FAR
-"""An excess in units of what was learned that no equal training has."""
 
 
 class Spread(NamedTuple):
@@ -92,24 +90,25 @@ def is_open(
     if band_in is not None and _stays_in_band(losses, own, band_in):
         return False
     quantity = _quantity([*equals, own], margin)
-    if quantity is None:
+    if quantity == "loss":
         spread, value = _of_losses(losses, own.losses)
     else:
-        spread = _of_evaluations([training.evaluations for training in equals], quantity)
-        value = _last(own.evaluations)[quantity]
+        name = "accuracy" if quantity == "accuracy" else "loss"
+        spread = _of_evaluations([training.evaluations for training in equals], name)
+        value = _last(own.evaluations)[name]
     if not math.isfinite(value) or not all(map(math.isfinite, spread.values)):
         return False
     expected = fmean(spread.values)
-    excess = expected - value if quantity == "accuracy" else value - expected
-    limit = margin.amount * abs(expected) if margin.is_share else margin.amount
-    if excess > limit and quantity != "accuracy":
-        return excess <= UNTOLD_LIMIT * _fall(losses[0])
-    if excess > limit:
-        return True
-    low, high = excess - spread.half_width, excess + spread.half_width
-    is_better = high < 0 and excess < -limit
-    is_as_good = high <= limit and (quantity is not None or low >= -limit)
-    return not (is_better or is_as_good)
+    return Outcome(
+        quantity=quantity,
+        step=len(losses[0]),
+        value=value,
+        expected=expected,
+        interval=spread.half_width,
+        margin=margin.amount * abs(expected) if margin.is_share else margin.amount,
+        num_controls=len(equals) - 1,
+        learned=None if quantity == "accuracy" else _fall(losses[0]),
+    ).asks_for_controls
 
 
 def _stays_in_band(equals: Sequence[Losses], own: Training, precision: Precision) -> bool:
@@ -119,15 +118,16 @@ def _stays_in_band(equals: Sequence[Losses], own: Training, precision: Precision
     return bool(known) and is_inside
 
 
-def _quantity(trainings: Sequence[Training], margin: Margin) -> str | None:
-    """The evaluated quantity by which trainings are judged; None for the loss of training."""
+def _quantity(trainings: Sequence[Training], margin: Margin) -> Quantity:
+    """The quantity by which trainings are judged; a loss of training without an evaluation."""
+    quantities: dict[str, Quantity] = {"accuracy": "accuracy", "loss": "evaluation loss"}
     for name in ("loss",) if margin.is_share else ("accuracy", "loss"):
         if all(
             _is_evaluated_at_end(training) and name in _last(training.evaluations)
             for training in trainings
         ):
-            return name
-    return None
+            return quantities[name]
+    return "loss"
 
 
 def _is_evaluated_at_end(training: Training) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from breakeven.runner.experiments.added_rounds import why_no_rounds
+from breakeven.runner.judged_outcome import Outcome
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -63,7 +64,6 @@ from breakeven.storage.comparison.shortfall import Shortfall, find_shortfall
 from breakeven.storage.comparison.warnings import ComparisonWarning, Measured, classes_of_warnings
 from breakeven.storage.index.store import Store
 from breakeven.storage.result_caches import memo, revision, stored
-from breakeven.storage.statistics.as_good import Outcome
 from breakeven.storage.statistics.break_even import BreakEven, break_even
 from breakeven.storage.statistics.outcomes import Reading, loss_excess
 from breakeven.storage.statistics.parity import (

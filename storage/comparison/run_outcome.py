@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 
+from breakeven.runner.judged_outcome import Outcome
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
@@ -20,7 +21,6 @@ from breakeven.storage.comparison.shortfall import find_held_out_shortfall
 from breakeven.storage.statistics.as_good import (
     LEAST_SHARE,
     SAME_SIZE,
-    Outcome,
     evaluations_on_one_scale,
     find_outcome,
     first_losses,

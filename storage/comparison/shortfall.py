@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from breakeven.runner.judged_outcome import Quantity
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.statistics.intervals import Floats
 from breakeven.storage.statistics.outcomes import (
@@ -22,7 +23,6 @@ from breakeven.storage.statistics.outcomes import (
     NUM_STANDARD_ERRORS,
     NUM_WINDOWS,
     STRAYED_TIMES,
-    Quantity,
     share_error,
 )
 

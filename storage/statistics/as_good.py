@@ -9,20 +9,17 @@ the loss at the end. The interval of the difference comes from the spread of equ
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
+from breakeven.runner.judged_outcome import Outcome, Quantity
 from breakeven.runner.specs.values import Margin
 from breakeven.storage.statistics.outcomes import (
     MIN_WINDOW_STEPS,
     NUM_STANDARD_ERRORS,
     NUM_WINDOWS,
-    UNTOLD_LIMIT,
     Floats,
-    Quantity,
     Sample,
     Trainings,
     evaluation_samples,
@@ -32,7 +29,6 @@ from breakeven.storage.statistics.outcomes import (
     window_of,
 )
 
-OutcomeVerdict = Literal["as good", "better", "worse", "not decided"]
 SIGNIFICANCE = 0.05
 END_WINDOWS = NUM_WINDOWS // 2
 """Windows, each of a tenth of the steps, that show the spread of equal trainings at the end."""
@@ -48,78 +44,6 @@ OTHER_FIRST_LOSS = 0.05
 differences are those of another measure of loss, or of another model."""
 ROUNDING = 2e-5
 """From the same weights and samples, losses of the same function differ by less in float32."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The outcome of another training, beside that of equal trainings."""
-
-    quantity: Quantity
-    step: int
-    """Number of the baseline's steps after which all are compared."""
-    value: float
-    expected: float
-    """Mean of baseline and controls."""
-    interval: float
-    """Half width of the 95 % interval of the difference; infinite if it is unknown."""
-    margin: float
-    """The largest difference that counts as as good, in the unit of the quantity."""
-    num_controls: int
-    learned: float | None
-    """Progress of equal trainings since their start; None if it is not clear, or of an accuracy."""
-
-    @property
-    def excess(self) -> float:
-        """How much worse it is; below 0 it is better."""
-        difference = self.value - self.expected
-        return -difference if self.quantity == "accuracy" else difference
-
-    @property
-    def low(self) -> float:
-        """The least that it is worse."""
-        return self.excess - self.interval
-
-    @property
-    def high(self) -> float:
-        """The most that it is worse."""
-        return self.excess + self.interval
-
-    @property
-    def seems_worse(self) -> bool:
-        """Whether it is worse than the equal trainings were by more than the margin, and surely by
-        more than half of it."""
-        is_worse = self.excess > self.margin and self.low > self.margin / 2
-        return is_worse or not math.isfinite(self.value)
-
-    @property
-    def is_surely_worse(self) -> bool:
-        """Whether it is also unlike equal trainings that a few controls do not show: they may end
-        in one of several states. A loss that is far above all that was learned is."""
-        is_far = self.learned is not None and self.excess > UNTOLD_LIMIT * self.learned
-        is_known = self.num_controls >= CONTROLS_FOR_WORSE or is_far
-        return self.seems_worse and (is_known or not math.isfinite(self.value))
-
-    @property
-    def is_lower(self) -> bool:
-        """Whether it is better by more than the margin, and surely better."""
-        return self.high < 0 and self.excess < -self.margin
-
-    @property
-    def is_too_low(self) -> bool:
-        """Whether a training loss is lower by more than the margin, which does not show that a
-        training is better: one that repeats samples, or leaves some out, has a lower loss, too."""
-        return self.quantity == "loss" and self.is_lower
-
-    @property
-    def verdict(self) -> OutcomeVerdict:
-        if self.seems_worse:
-            return "worse" if self.is_surely_worse else "not decided"
-        if self.quantity == "loss":
-            is_within = -self.margin <= self.low and self.high <= self.margin
-            return "as good" if is_within else "not decided"
-        if self.is_lower:
-            return "better"
-        return "as good" if self.high <= self.margin else "not decided"
 
 
 def find_outcome(trainings: Trainings, margin: Margin, num_steps: int) -> Outcome | None:

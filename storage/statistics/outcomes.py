@@ -23,6 +23,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from breakeven.runner.judged_outcome import UNTOLD_LIMIT, Quantity
+
 NUM_WINDOWS = 10
 """Windows into which the steps after the band are divided."""
 MIN_WINDOW_STEPS = 5
@@ -35,15 +37,10 @@ STRAYED_TIMES = 2.5
 """A reading is only outside if it is at least this many times as far from the mean of the equal
 trainings as any of them is from the mean of the others, in the same reading or its neighbours:
 their spread may differ between the parts of a training (docs/decisions.md)."""
-UNTOLD_LIMIT = 2.0
-"""Excess of a loss, in units of the learned amount, above which it is a fault even if the spread of
-equal trainings is unknown. A training that learned nothing has 1, and correct ones reach that
-(docs/decisions.md)."""
 
 EVALUATED = ["loss", "accuracy", "num_samples"]
 
 Floats = NDArray[np.float64]
-Quantity = Literal["loss", "evaluation loss", "accuracy"]
 SHARES: dict[Quantity, float] = {"loss": 0.5, "evaluation loss": 0.25, "accuracy": 0.25}
 
 

@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from breakeven.runner.judged_outcome import Outcome, OutcomeVerdict
 from breakeven.runner.loss_band import BROKEN_FROM, LEAD_STEPS, half_widths
 from breakeven.runner.protocol.states import EarlyEnd
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.statistics.as_good import Outcome, OutcomeVerdict
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import Fall, Reading, without_spikes
 

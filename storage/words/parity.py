@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from breakeven.runner.judged_outcome import UNTOLD_LIMIT, Outcome, Quantity
 from breakeven.runner.loss_band import LEAD_STEPS
 from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 from breakeven.runner.texts import duration
@@ -15,8 +16,7 @@ from breakeven.storage.comparison.warnings import ending_words
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, say
-from breakeven.storage.statistics.as_good import Outcome
-from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
+from breakeven.storage.statistics.outcomes import Reading
 from breakeven.storage.statistics.parity import (
     FAULTS_BESIDE_LOSSES,
     FindingKind,
