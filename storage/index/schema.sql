@@ -104,7 +104,11 @@ CREATE TABLE workloads (
     block_steps BIGINT, samples_per_step BIGINT, tokens_per_step BIGINT, padding_share DOUBLE,
     flops_per_step DOUBLE, majority_share DOUBLE, weights_sha256 VARCHAR, data_sha256 VARCHAR,
     precision VARCHAR, code_sha256 VARCHAR, uncounted JSON, notes JSON, blocks JSON,
-    clock_reads JSON, buffers JSON
+    clock_reads JSON, buffers JSON,
+    input_shapes STRUCT(
+        "distinct" BIGINT, calls BIGINT, most_common BIGINT, last_new BIGINT,
+        varying STRUCT(input VARCHAR, dimension BIGINT, sizes BIGINT, least BIGINT, most BIGINT)[]
+    )
 );
 
 CREATE TABLE inputs (

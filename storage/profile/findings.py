@@ -26,6 +26,7 @@ Kind = Literal[
     "given_up",
     "graph_breaks",
     "recompiled",
+    "shapes_vary",
     "random_as_eager",
     "padding",
     "small_kernels",
@@ -299,15 +300,17 @@ def _first_distinct(values: "pd.Series[Any]") -> list[str]:
 
 def recompiled(case: Case) -> Iterator[CostFinding]:
     """Code that was compiled more than once because a guard failed; the reason is the most
-    frequent kind of change."""
+    frequent kind of change. Shapes that are known to vary are a finding of their own."""
     again = case.frames[case.frames["recompile_reason"].notna()]
+    kinds = again["recompile_reason"].map(lambda reason: change_in(reason)[0])
+    if _num_shapes(case) > 1:
+        again = again[kinds != "size"]
+        kinds = kinds[again.index]
     if again.empty:
         return
-    kinds = again["recompile_reason"].map(lambda reason: change_in(reason)[0])
     # The first steps of every optimizer create its state.
     counts = kinds[kinds != "optimizer state"].value_counts()
     first = again if counts.empty else again[kinds == counts.index[0]]
-    is_over = any(map(_is_limit, _texts(case.frames, "failure")))
     yield case.finding(
         "recompiled",
         None,
@@ -315,8 +318,57 @@ def recompiled(case: Case) -> Iterator[CostFinding]:
         total_seconds=float(again["total_seconds"].sum()),
         reason=str(first["recompile_reason"].iloc[0]),
         function=next(iter(_first_distinct(first["function"])), "a function"),
-        is_over=is_over,
+        is_over=_is_over(case),
     )
+
+
+def shapes_vary(case: Case) -> Iterator[CostFinding]:
+    """Inputs of several shapes, which cost compilations, or a CUDA graph for each shape."""
+    if not case.is_compiled or _num_shapes(case) < 2:
+        return
+    again = case.frames[case.frames["recompile_reason"].notna()]
+    is_size = again["recompile_reason"].map(lambda reason: change_in(reason)[0] == "size")
+    again = again[is_size.astype(bool)]
+    has_graphs = case.arm.captures_cuda_graphs
+    if again.empty and not has_graphs:
+        return
+    yield case.finding(
+        "shapes_vary",
+        None,
+        _any_shape(case),
+        **_input_shapes(case),
+        times=len(again),
+        total_seconds=float(again["total_seconds"].sum()),
+        is_over=_is_over(case),
+        has_graphs=has_graphs,
+    )
+
+
+def _input_shapes(case: Case) -> dict[str, Any]:
+    """What the run of a script recorded of the shapes of its inputs; empty if unknown."""
+    shapes = case.workload.get("input_shapes")
+    return shapes if isinstance(shapes, dict) and None not in shapes.values() else {}
+
+
+def _num_shapes(case: Case) -> int:
+    """Different shapes of a model's inputs; 0 if unknown."""
+    return int(_input_shapes(case).get("distinct", 0))
+
+
+def _any_shape(case: Case) -> Remedy | None:
+    """The run's backend, compiled at once for any shape; without CUDA graphs, of which each shape
+    needs one."""
+    if not case.arm.captures_cuda_graphs:
+        return case.with_setting("dynamic", "true") if case.arm.dynamic is None else None
+    text = "inductor:dynamic=true"
+    if text in case.spec.backends:
+        return None
+    return Remedy(fields=(("backends", (*case.spec.backends, text)),), backend=text)
+
+
+def _is_over(case: Case) -> bool:
+    """Whether a function was compiled up to Dynamo's limit."""
+    return any(map(_is_limit, _texts(case.frames, "failure")))
 
 
 def random_as_eager(case: Case) -> Iterator[CostFinding]:
@@ -474,6 +526,7 @@ RULES: tuple[Callable[[Case], Iterator[CostFinding]], ...] = (
     given_up,
     graph_breaks,
     recompiled,
+    shapes_vary,
     random_as_eager,
     padding,
     small_kernels,
@@ -485,7 +538,7 @@ RULES: tuple[Callable[[Case], Iterator[CostFinding]], ...] = (
 )
 
 
-OF_COMPILING = (given_up, graph_breaks, recompiled, optimizer_compiled_long)
+OF_COMPILING = (given_up, graph_breaks, recompiled, shapes_vary, optimizer_compiled_long)
 """Rules that need no profile, but what the compiler reported."""
 
 

@@ -1,6 +1,8 @@
 """What to do about a graph break, and about a value for which code is compiled again."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from breakeven.storage.comparison.compiler_warnings import CompilerGaveUp
 from breakeven.storage.comparison.warnings import ComparisonWarning
@@ -50,6 +52,8 @@ BREAKS: tuple[tuple[str, str], ...] = (
 )
 """Patterns of Dynamo's reasons for a graph break, and what to do."""
 HINT = re.compile(r"Hint: (.+)")
+RARE_OTHERS = 0.9
+"""Share of the calls with the most common shape from which the others are last batches."""
 ELSE = "Rewrite the line, or move it out of the compiled code."
 IN_LOOP = "graph break in loop"
 LOOP = " A break inside a loop makes Dynamo give up the whole function around it."
@@ -118,6 +122,21 @@ def about_guard(reason: str) -> tuple[str, str]:
     kind, name = change_in(reason)
     what, advice = GUARDS[kind]
     return what.format(name=name), advice.format(name=name)
+
+
+def about_shapes(shapes: Mapping[str, Any]) -> str:
+    """What to do about inputs of several shapes."""
+    if shapes["most_common"] >= RARE_OTHERS * shapes["calls"]:
+        return "Drop the last, smaller batch (drop_last=True), or fill it up."
+    if shapes["has_graphs"]:
+        return "Pad to few sizes, such as multiples of 64, or do without CUDA graphs."
+    if not shapes["varying"]:
+        return "Compile with dynamic=true."
+    dimension, name = shapes["varying"][0]["dimension"], shapes["varying"][0]["input"]
+    return (
+        "Compile with dynamic=true, or mark the dimension before the first call: "
+        f"torch._dynamo.mark_dynamic({name if name.isidentifier() else 'input'}, {dimension})."
+    )
 
 
 def warning_words(warning: ComparisonWarning) -> Sentence:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from breakeven.runner.arguments.options import FIELDS, written
 from breakeven.runner.protocol.states import RunState
+from breakeven.runner.texts import printable
 from breakeven.storage.comparison.warnings import ENDED
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, say, short
@@ -16,7 +17,13 @@ from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
 from breakeven.storage.profile.guards import guard_in
 from breakeven.storage.profile.kernel_classes import CLASSES
 from breakeven.storage.profile.recorded_profiles import IDLE, Misfit, Profile
-from breakeven.storage.words.compiler_advice import IN_LOOP, LOOP, about_break, about_guard
+from breakeven.storage.words.compiler_advice import (
+    IN_LOOP,
+    LOOP,
+    about_break,
+    about_guard,
+    about_shapes,
+)
 
 Facts = Mapping[str, Any]
 """The facts of a finding."""
@@ -176,6 +183,8 @@ def remedy_words(finding: CostFinding) -> str:
         advice = about_break(reason) + (LOOP if IN_LOOP in reason else "")
     elif finding.kind == "recompiled":
         advice = about_guard(finding.facts["reason"])[1]
+    elif finding.kind == "shapes_vary":
+        advice = about_shapes(finding.facts)
     return advice if remedy is None else f"{advice} Measure it: {remedy_option(remedy)}."
 
 
@@ -275,6 +284,33 @@ def _recompiled(facts: Facts) -> Sentence:
     )
 
 
+def _shapes_vary(facts: Facts) -> Sentence:
+    sizes = "; ".join(
+        f"dimension {row['dimension']} of {row['input']}: {row['sizes']} sizes from "
+        f"{row['least']:,} to {row['most']:,}"
+        for row in facts["varying"]
+    )
+    again: tuple[Words, ...] = ()
+    if facts["times"]:
+        times = "once" if facts["times"] == 1 else f"{facts['times']} times"
+        limit = ", until Dynamo's limit; from then on it runs without a compiler"
+        again = (
+            " For that it was compiled ",
+            Figure("recompiles", times),
+            " more, for ",
+            _compile_seconds(facts, "total_seconds"),
+            f"{limit if facts['is_over'] else ''}.",
+        )
+    graphs = " Each shape is recorded as a CUDA graph of its own." if facts["has_graphs"] else ""
+    return say(
+        f"the model's inputs had {facts['distinct']:,} shapes in {facts['calls']:,} calls",
+        f" ({printable(sizes)})" if sizes else "",
+        f"; the last new one came in call {facts['last_new']:,}.",
+        *again,
+        graphs,
+    )
+
+
 def _random_as_eager(facts: Facts) -> Sentence:
     return say("separate kernels draw random numbers, as without a compiler, so that losses agree.")
 
@@ -341,6 +377,7 @@ EVIDENCE: dict[Kind, Callable[[Facts], Sentence]] = {
     "given_up": _given_up,
     "graph_breaks": _graph_breaks,
     "recompiled": _recompiled,
+    "shapes_vary": _shapes_vary,
     "random_as_eager": _random_as_eager,
     "padding": _padding,
     "small_kernels": _small_kernels,

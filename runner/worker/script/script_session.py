@@ -33,6 +33,7 @@ from breakeven.runner.worker.script.detected_steps import (
     StepDetector,
     StepEnd,
 )
+from breakeven.runner.worker.script.input_shapes import InputShapes
 from breakeven.runner.worker.script.loaders import LoaderClock
 from breakeven.runner.worker.script.recorded_inputs import EvaluatedInputs, RecordedInputs
 from breakeven.runner.worker.script.script_blocks import ScriptBlocks, ScriptSteps
@@ -145,6 +146,7 @@ class ScriptSession:
         self.workload = ScriptWorkload(context, self.compiler.calls, self.clock.places)
         self._inputs = RecordedInputs(self._log, self._group)
         self._evaluated_inputs = EvaluatedInputs()
+        self._shapes = InputShapes()
         self._blocks = ScriptBlocks(
             self._experiment,
             self.workload,
@@ -471,11 +473,16 @@ class ScriptSession:
         if is_training and not self._marks_steps and torch.is_grad_enabled():
             self.detector.forward_begins(module, *arguments)
         if is_training and not self._adds_rounds:
-            # Here, because a schedule may change the rate at the end of a step or at its start.
-            self._read_learning_rate()
-            if self._blocks.looks_at_inputs:
-                self._blocks.looks_at_inputs = False
-                self._hash(arguments)
+            self._look_at_call(module, arguments)
+
+    def _look_at_call(self, module: nn.Module | None, arguments: tuple[Any, Any]) -> None:
+        # Here, because a schedule may change the rate at the end of a step or at its start.
+        self._read_learning_rate()
+        if torch.is_grad_enabled():
+            self._shapes.add(module, *arguments)
+        if self._blocks.looks_at_inputs:
+            self._blocks.looks_at_inputs = False
+            self._hash(module, arguments)
 
     def _forget_earlier_models(self) -> None:
         """At the end of a step, forgets which models trained before this step."""
@@ -509,8 +516,9 @@ class ScriptSession:
             self.observer.compiled_since_last_call()
             self._timer.resume()
 
-    def _hash(self, arguments: object) -> None:
+    def _hash(self, module: nn.Module | None, arguments: tuple[Any, Any]) -> None:
         self._timer.pause()
+        self._shapes.count_padding(module, *arguments)
         inputs, random = hash_inputs(arguments), random_states(self._device)
         hashes: dict[str, Any] = {}
         if inputs is not None:
@@ -628,6 +636,7 @@ class ScriptSession:
                 why = {"reason": ending.reason, "ending": asdict(ending)}
             self._log.append("stopped", step=self.num_steps, **why)
         self.workload.num_steps = self.num_steps
+        self.workload.shapes_counted(self._shapes.summary(), self._shapes.padding_share)
         self.workload.write()
         self._log.append("phase", phase="done")
         self._turns.done(finished=True)

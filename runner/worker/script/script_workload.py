@@ -456,6 +456,10 @@ class ScriptWorkload:
             return
         self._known["uncounted"] = sorted(counter.uncounted)
 
+    def shapes_counted(self, shapes: dict[str, Any] | None, padding_share: float | None) -> None:
+        """Stores how often the shapes of the inputs changed, and the share of padding in them."""
+        self._known |= {"input_shapes": shapes, "padding_share": padding_share}
+
     def write(self) -> None:
         if self._context.adds_rounds:
             return  # The journal keeps what the finished training recorded.

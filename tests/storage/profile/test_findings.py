@@ -236,6 +236,65 @@ def test_a_recompilation_says_what_changed_and_what_to_do_about_that(
     assert ("dynamic=true" in remedy_words(finding)) == (what == "a size")
 
 
+SIZE = "0/0: tensor 'x' size mismatch at index 1. expected 64, actual 5"
+LENGTHS = {
+    "distinct": 57,
+    "calls": 80,
+    "most_common": 5,
+    "last_new": 78,
+    "varying": [{"input": "ids", "dimension": 1, "sizes": 57, "least": 17, "most": 114}],
+}
+
+
+def with_shapes(shapes: object, *reasons: str) -> Case:
+    """A run under Inductor that was compiled again for each of these reasons."""
+    case = without_profile(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+    again = [{"function": "forward", "recompile_reason": reason} for reason in reasons]
+    first = {"function": "forward"}
+    return replace(case, frames=frames(first, *again), workload={"input_shapes": shapes})
+
+
+def test_shapes_that_vary_are_found_with_what_they_cost_and_what_to_measure() -> None:
+    by_kind = kinds(with_shapes(LENGTHS, SIZE, SIZE))
+    assert {*by_kind} == {"shapes_vary"}, "sizes are not told again as another reason"
+    finding = by_kind["shapes_vary"]
+    assert str(finding_words(finding)) == (
+        "the model's inputs had 57 shapes in 80 calls (dimension 1 of ids: 57 sizes from 17 to "
+        "114); the last new one came in call 78. For that it was compiled 2 times more, for 2.00 s."
+    )
+    assert "torch._dynamo.mark_dynamic(ids, 1)" in remedy_words(finding)
+    assert finding.remedy is not None and finding.remedy.backend == "inductor:dynamic=true"
+
+
+def test_code_compiled_again_for_another_reason_stays_a_finding_beside_shapes() -> None:
+    by_kind = kinds(with_shapes(LENGTHS, SIZE, "1/0: len(self._forward_hooks) == 0"))
+    assert {*by_kind} == {"shapes_vary", "recompiled"}
+    assert by_kind["recompiled"].facts["times"] == by_kind["shapes_vary"].facts["times"] == 1
+    assert "hooks" in str(finding_words(by_kind["recompiled"]))
+
+
+def test_a_last_small_batch_is_to_be_dropped() -> None:
+    last = LENGTHS | {"distinct": 2, "most_common": 79, "last_new": 80}
+    assert "drop_last" in remedy_words(kinds(with_shapes(last, SIZE))["shapes_vary"])
+
+
+def test_under_cuda_graphs_each_shape_costs_a_graph_though_nothing_is_compiled_again() -> None:
+    case = with_shapes(LENGTHS)
+    assert "shapes_vary" not in kinds(case)
+    graphs = replace(case, arm=replace(case.arm, mode="reduce-overhead"))
+    finding = kinds(graphs)["shapes_vary"]
+    assert "a CUDA graph of its own" in str(finding_words(finding))
+    assert "multiples of 64" in remedy_words(finding)
+    assert finding.remedy is not None and finding.remedy.backend == "inductor:dynamic=true"
+
+
+@pytest.mark.parametrize(
+    "shapes", [None, float("nan"), LENGTHS | {"distinct": 1}, LENGTHS | {"calls": None}]
+)
+def test_without_known_shapes_a_changed_size_stays_a_compilation(shapes: object) -> None:
+    assert {*kinds(with_shapes(shapes, SIZE))} == {"recompiled"}
+
+
 def test_at_the_limit_of_compilations_the_function_runs_without_a_compiler() -> None:
     case = without_profile(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
     reason = f"{GROUPS}['lr'] == 0.001{COMMENT}"
