@@ -34,6 +34,7 @@ def add_search_commands(add: Add) -> None:
     text += "larger batches, which are another training"
     command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
     add_spec_options(command)
+    command.add_argument("--arm", "--baseline", type=checked(_refuse_arm), help=argparse.SUPPRESS)
     text = "the command of a training of your own; then only options that `run` has, too"
     add_command(command, text)
     command = add("investigate", _investigate, operands="RUN")
@@ -45,6 +46,13 @@ def add_search_commands(add: Add) -> None:
         "--budget", type=checked(read_budget), default=BUDGET_SECONDS, metavar="TIME", help=text
     )
     add_allow_code(command)
+
+
+def _refuse_arm(_: str) -> str:
+    raise ValueError(
+        "a search chooses what it compares from compilers and settings; race arms of your own with "
+        "`breakeven run --arm NAME='CHANGES' --plan LENGTH -- COMMAND`"
+    )
 
 
 def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:

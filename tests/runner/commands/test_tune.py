@@ -187,3 +187,11 @@ def test_a_length_in_hours_and_a_budget_without_a_unit_are_refused(
     assert [read_budget(text) for text in ("90s", "1.5m", "2h")] == [90, 90, 7200]
     with pytest.raises(ValueError, match="is not a time"):
         read_budget("90")
+
+
+def test_arms_are_no_candidates_of_a_search(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        tuned(tmp_path, "--arm=low=--lr 1")
+    assert "`breakeven run --arm NAME='CHANGES' --plan LENGTH -- COMMAND`" in capfd.readouterr().err
