@@ -120,6 +120,7 @@ def test_the_installed_command_serves_the_example(
         page.close()
 
 
+@pytest.mark.slow
 def test_a_script_beside_modules_that_are_named_like_breakevens_own_runs(
     program: Path, tmp_path: Path
 ) -> None:

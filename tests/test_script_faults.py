@@ -73,6 +73,7 @@ def test_a_planted_fault_is_broken_soon_after_it_begins_and_correct_backends_bes
             assert FAULTS[name] <= parity.first_step_outside <= FAULTS[name] + SOON, name
 
 
+@pytest.mark.slow
 def test_a_first_loss_is_left_open_only_if_the_backend_drew_other_numbers(tmp_path: Path) -> None:
     """`own_numbers` is right and `dropout_wrong_rate` is not: both draw one number more than eager,
     and nobody can tell from a first loss. `wrong_epsilon` draws the same, so it cannot be that."""

@@ -84,6 +84,25 @@ PAGES = {
 }
 """The address of each page, for all kinds of records. The form comes first, because it reads its
 address only when the app is loaded; the other pages follow their addresses."""
+DAILY = {
+    "Launch",
+    "Verdict, train",
+    "Verdict, failed",
+    "Verdict, accuracy",
+    "Learning",
+    "Runs",
+    "Experiments",
+    "Side by side",
+    "Run, Scores",
+    "Run, Compiling",
+    "Run, Environment",
+    "Run, Log",
+    "Suites",
+    "Matrix",
+    "Machine, Devices",
+}
+"""Pages that have all kinds of elements, and show all fields of `MUST_BE_SHOWN`; the others are
+slow."""
 NOT_FOR_AXE = {"Launch, again", "Experiments, others", "Runs, others"}
 """Pages with nothing that other pages lack."""
 SAME_AROUND = {
@@ -264,7 +283,10 @@ def walk(browser: Browser, address: str) -> Iterator[Walk]:
     context.close()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in PAGES],
+)
 def test_no_text_of_a_stranger_acts_and_axe_finds_nothing_serious_in_either_theme(
     walk: Walk, name: str
 ) -> None:
@@ -298,7 +320,7 @@ def serious_once_drawn(page: Page, where: str | None, **options: Any) -> list[st
 
 def test_the_texts_that_could_act_were_shown(walk: Walk) -> None:
     # If this test runs alone, or a busy machine showed a part after the check.
-    for name in [*(set(PAGES) - walk.opened), *PAGES]:
+    for name in [*(DAILY - walk.opened), *PAGES]:
         if walk.seen >= MUST_BE_SHOWN:
             break
         walk.open(name)

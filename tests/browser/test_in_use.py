@@ -232,7 +232,8 @@ def assert_nothing_is_covered(page: Page, chart: Locator) -> None:
 
 
 @pytest.mark.parametrize(
-    "screen", ["projector", "phone", pytest.param("desk", marks=pytest.mark.slow)]
+    "screen",
+    ["projector", *(pytest.param(name, marks=pytest.mark.slow) for name in ("phone", "desk"))],
 )
 def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_zoom_together(
     page: Page, address: str, screen: str
@@ -302,6 +303,7 @@ OUTLINE = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_chart_has_its_place_before_it_is_drawn_and_the_tab_names_page_and_experiment(
     page: Page, address: str
 ):
@@ -332,6 +334,7 @@ def test_a_chart_has_its_place_before_it_is_drawn_and_the_tab_names_page_and_exp
     page.wait_for_function("document.title === 'Matrix · Experiments · Breakeven'")
 
 
+@pytest.mark.slow
 def test_no_mode_bar_covers_what_a_matrix_says(page: Page, address: str):
     go(page, f"{address}/?view=Matrix")
     chart = page.locator(".st-key-chart-matrix")
@@ -342,6 +345,7 @@ def test_no_mode_bar_covers_what_a_matrix_says(page: Page, address: str):
         assert_nothing_is_covered(page, chart)
 
 
+@pytest.mark.slow
 def test_the_list_of_tags_leaves_the_button_that_saves_free_and_a_file_is_imported_once_chosen(
     page: Page, address: str
 ):
@@ -439,6 +443,7 @@ def tarred(file: Path, entries: dict[str, bytes], link: str = "") -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_report_is_taken_away_and_archives_come_in_of_which_hostile_ones_do_nothing(
     page: Page, address: str, folder: DataDir, tmp_path: Path
 ) -> None:

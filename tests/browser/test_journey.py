@@ -1,6 +1,7 @@
 """A person's way through the real app: a real Chromium, a real server, real training on the CPU.
-The shortest way, from the form to a table, is at the end of `test_library.py`."""
+The shortest way, from the form to a table, is the first; the others are slow."""
 
+import csv
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,17 +11,17 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from breakeven.runner.experiments.queue import experiments
+from breakeven.runner.experiments.queue import experiments, find_experiment
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
-from tests.browser.going import EAGER, launch
+from tests.browser.going import EAGER, go, launch
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 from tests.helpers.waiting import wait_until
 from tests.runner.commands.test_environments import environment
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,40 @@ def page(reader: BrowserContext) -> Iterator[Page]:
     page.close()
 
 
+SHORTEST = (
+    "eager%3Ascope%3Dforward&quick.debug_backends=&quick.controls=0&quick.evaluate=never"
+    "&quick.profile_steps=0"
+)
+"""No control and nothing but steps; only the forward pass is compiled."""
+
+
+def test_a_person_launches_compares_and_downloads(
+    page: Page, address: str, folder: DataDir, tmp_path: Path
+):
+    experiment_id = launch(page, address, 160, SHORTEST, "2 processes")
+
+    # No page watches the training, because watching would take longer than training.
+    go(page, f"{address}/definitions")
+    launched = find_experiment(folder, experiment_id)
+    wait_until(lambda: all(run.state.is_final for run in launched.runs))
+    go(page, f"{address}/experiment?experiment={experiment_id}")
+    expect(page.locator(".backend-cards")).to_be_visible()
+    page.get_by_role("tab", name="Runs").click()
+    leaderboard = page.locator(".leaderboard table")
+    expect(leaderboard).to_be_visible()
+    for label in ("baseline", "eager-forward"):
+        expect(leaderboard.get_by_text(label, exact=True)).to_be_visible()
+    with page.expect_download() as download:
+        page.locator(".st-key-download-comparison-csv button").click()
+    download.value.save_as(tmp_path / "comparison.csv")
+    rows = list(csv.DictReader((tmp_path / "comparison.csv").open()))
+    assert [row["label"] for row in rows] == ["baseline", "eager-forward"]
+    assert {row["state"] for row in rows} == {"finished"}
+    assert all(float(row["step_seconds"]) > 0 for row in rows)
+    assert rows[1]["parity"] == "unknown", "no control says how far equal trainings drift apart"
+
+
+@pytest.mark.slow
 def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
     page: Page, address: str, folder: DataDir
 ):
@@ -74,6 +109,7 @@ def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
     expect(page.get_by_text("second: all recorded versions are the same.")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     page: Page, address: str, folder: DataDir
 ):
@@ -97,6 +133,7 @@ def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     assert all('"kind":"resumed"' in run.events_file.read_text() for run in stopped)
 
 
+@pytest.mark.slow
 def test_runs_outlive_a_killed_dashboard_and_the_next_one_shows_every_step(
     page: Page, folder: DataDir, tmp_path: Path
 ):
@@ -142,6 +179,7 @@ class Clicks:
         self.count += 1
 
 
+@pytest.mark.slow
 def test_from_the_first_page_to_the_verdict_of_ones_own_table_takes_at_most_six_clicks(
     page: Page, address: str, folder: DataDir
 ):
@@ -163,6 +201,7 @@ def test_from_the_first_page_to_the_verdict_of_ones_own_table_takes_at_most_six_
     assert clicks.count <= 6
 
 
+@pytest.mark.slow
 def test_from_the_first_page_to_the_verdict_of_ones_own_script_takes_at_most_six_clicks(
     page: Page, address: str
 ):

@@ -1,12 +1,10 @@
 """Journeys among many experiments in a real Chromium: search, tick, compare side by side across
-machines; by keyboard, on a phone, in the dark theme; and launch another experiment."""
+machines; by keyboard, on a phone, in the dark theme."""
 
-import csv
 import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, FloatRect, Page, ViewportSize, expect
@@ -15,14 +13,14 @@ from breakeven.runner.experiments import trash
 from breakeven.runner.experiments.labels import EXAMPLES
 from breakeven.runner.experiments.queue import experiments, find_experiment
 from breakeven.runner.protocol.data_dir import DataDir
-from tests.browser.going import AT_REST, fits, go, launch
+from tests.browser.going import AT_REST, fits, go
 from tests.browser.many import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_many
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.pages import compare_all
 from tests.helpers.serving import served
-from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
+from tests.helpers.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LAPTOP: ViewportSize = {"width": 1280, "height": 720}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 SHIPPED = {run.name.partition(".")[0] for run in EXAMPLES.glob("*/*.baseline")}
@@ -196,7 +194,6 @@ def test_enter_opens_the_row_that_arrows_reached_far_down_a_list_sorted_by_a_tit
     expect(page.get_by_role("tab", name="Verdict")).to_be_visible()
 
 
-@pytest.mark.slow
 def test_labelled_put_away_deleted_brought_back_and_run_again_with_a_change(
     listed: Page, folder: DataDir
 ):
@@ -268,37 +265,3 @@ def test_a_matrix_a_list_and_a_pair_fit_on_a_dark_phone(page: Page, address: str
         expect(page.get_by_text(said).last).to_be_visible()
         settle(page)
         assert fits(page), path
-
-
-SHORTEST = (
-    "eager%3Ascope%3Dforward&quick.debug_backends=&quick.controls=0&quick.evaluate=never"
-    "&quick.profile_steps=0"
-)
-"""No control and nothing but steps; only the forward pass is compiled."""
-
-
-def test_a_person_launches_compares_and_downloads(
-    page: Page, address: str, folder: DataDir, tmp_path: Path
-):
-    page.set_viewport_size(LAPTOP)
-    experiment_id = launch(page, address, 160, SHORTEST, "2 processes")
-
-    # No page watches the training, because watching would take longer than training.
-    go(page, f"{address}/definitions")
-    launched = find_experiment(folder, experiment_id)
-    wait_until(lambda: all(run.state.is_final for run in launched.runs))
-    go(page, f"{address}/experiment?experiment={experiment_id}")
-    expect(page.locator(".backend-cards")).to_be_visible()
-    page.get_by_role("tab", name="Runs").click()
-    leaderboard = page.locator(".leaderboard table")
-    expect(leaderboard).to_be_visible()
-    for label in ("baseline", "eager-forward"):
-        expect(leaderboard.get_by_text(label, exact=True)).to_be_visible()
-    with page.expect_download() as download:
-        page.locator(".st-key-download-comparison-csv button").click()
-    download.value.save_as(tmp_path / "comparison.csv")
-    rows = list(csv.DictReader((tmp_path / "comparison.csv").open()))
-    assert [row["label"] for row in rows] == ["baseline", "eager-forward"]
-    assert {row["state"] for row in rows} == {"finished"}
-    assert all(float(row["step_seconds"]) > 0 for row in rows)
-    assert rows[1]["parity"] == "unknown", "no control says how far equal trainings drift apart"

@@ -46,6 +46,7 @@ def losses(data_dir: DataDir) -> list[tuple[int, float]]:
     return list(frame.itertuples(index=False, name=None))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
 def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_original_did(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

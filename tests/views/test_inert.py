@@ -47,6 +47,7 @@ READ = """places => places.map(place => {
 })"""
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_browser_shows_every_character_of_a_foreign_text(shown: Page) -> None:
     places = [".html-{}", *(f".st-key-{way}-{{}} p" for way in WAYS)]
@@ -61,6 +62,7 @@ def test_a_browser_shows_every_character_of_a_foreign_text(shown: Page) -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_no_foreign_text_makes_a_browser_ask_a_stranger_or_lead_there(shown: Page) -> None:
     shown.wait_for_timeout(1000)

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 
 from breakeven.runner.checks.allowed_code import allowed, locate, package_of
@@ -36,9 +36,10 @@ class Workplace:
     start: Path | None
     """The folder in which the script starts; None for an empty one."""
 
-    @property
+    @cached_property
     def top(self) -> Path | None:
-        """The folder that the copy represents: that of the project, so that `../data` exists."""
+        """The folder that the copy represents: that of the project, so that `../data` exists. Every
+        imported module is compared with it."""
         return self.start and (self.start if is_broad(self.start) else project_of(self.start))
 
     @property

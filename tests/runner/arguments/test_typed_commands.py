@@ -279,6 +279,7 @@ def test_a_python_says_where_modules_and_commands_are(
     assert located(sys.executable, "command", "outer", {})["function"] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_accelerates_configuration_file_counts_as_without_breakeven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -134,6 +134,7 @@ def test_experiments_go_to_machines_and_come_home_complete_while_the_driver_show
     assert all(job.is_ended for job in engine.jobs.values())
 
 
+@pytest.mark.slow
 def test_a_driver_tells_of_runs_that_failed_and_of_experiments_that_ended(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +177,7 @@ def test_a_machine_that_leaves_before_something_begins_there_is_as_one_that_went
     assert {run.attempt for run in run_dirs(data_dir, key).values()} == {1}
 
 
+@pytest.mark.slow
 def test_with_checkpoints_of_all_runs_it_goes_on_from_them(data_dir: DataDir) -> None:
     engine = LocalEngine("one")
     every = CheckpointSpec(every=10, unit="steps")
@@ -237,6 +239,7 @@ def test_a_run_over_several_machines_is_refused_with_words(data_dir: DataDir) ->
         assert "run `breakeven queue start --join` on the others" in str(run.status.reason)
 
 
+@pytest.mark.slow
 def test_what_did_not_fit_is_repeated_run_by_run_once(data_dir: DataDir) -> None:
     submit(data_dir, experiment("greedy"))
     driving(data_dir, LocalEngine("one"))()

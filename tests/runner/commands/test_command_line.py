@@ -169,6 +169,7 @@ def test_folders_cannot_be_allowed_to_a_supervisor_that_is_at_work(
     assert "with the allowed folders of its start" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_only_torch_can_refuse_ends_the_experiment_before_it_trains_with_the_same_sentence(
     tmp_path: Path,
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_run_with_broken_parity_is_investigated_from_its_first_step_outside(
     assert spec.time_limit_seconds == 900
 
 
+@pytest.mark.slow
 def test_of_a_slow_run_the_ladder_is_run_and_explained(
     data_dir: DataDir, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.heavy
 BACKENDS = ("crash", "noisy", "apart")
 
 
+@pytest.mark.slow
 def test_a_folder_that_only_an_option_named_is_named_in_the_suggestions(
     script: Path, supervised_here: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_answer_is_confirmed_for_the_planned_length(
     assert "torch.optim.Adam(model.parameters(), ..., fused=True)" in shown
 
 
+@pytest.mark.slow
 def test_the_command_waits_for_a_supervisor_that_takes_long_to_queue_the_confirmation(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], supervised_here: pytest.MonkeyPatch
 ) -> None:

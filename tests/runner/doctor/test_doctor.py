@@ -71,6 +71,7 @@ def claimed(data_dir: DataDir, process: ProcessIdentity = GONE, ahead: float = 0
     return run.run_id
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_torch")
 def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

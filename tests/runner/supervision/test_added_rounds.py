@@ -85,6 +85,7 @@ def trained(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
     return experiment
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed_since(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

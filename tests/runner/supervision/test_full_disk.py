@@ -155,6 +155,7 @@ def test_nothing_begins_on_a_full_disk_and_all_begins_once_there_is_room(
     assert looks > 10
 
 
+@pytest.mark.slow
 def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk_was_full(
     disk: Path, tmp_path: Path
 ) -> None:

@@ -163,6 +163,7 @@ def real_search(tmp_path_factory: pytest.TempPathFactory) -> RealSearch:
     return RealSearch(fake.run_dirs(data_dir, experiment_id), are_claimed)
 
 
+@pytest.mark.slow
 def test_later_candidates_are_forked_from_the_same_process_and_compute_the_same(
     real_search: RealSearch,
 ) -> None:
@@ -183,6 +184,7 @@ def test_later_candidates_are_forked_from_the_same_process_and_compute_the_same(
         assert run.output_file.exists()
 
 
+@pytest.mark.slow
 def test_runs_of_a_search_shorten_their_blocks_all_to_the_same_length(
     real_search: RealSearch,
 ) -> None:

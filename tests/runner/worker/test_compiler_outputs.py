@@ -22,7 +22,7 @@ from tests.faults.trial import FOLDER, WORKLOADS
 from tests.helpers.loop import of_kind
 from tests.helpers.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

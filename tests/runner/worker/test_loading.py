@@ -44,6 +44,7 @@ def test_the_collector_rests_while_things_are_loaded_and_works_again_whatever_co
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_a_worker_loads_metrics_with_its_task_sees_the_tokens_of_others_and_does_not_collect_last(
     capsys: pytest.CaptureFixture[str],

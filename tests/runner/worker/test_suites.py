@@ -37,6 +37,7 @@ def trained_on(workload: Workload) -> tuple[Tensor, Tensor]:
     return output["loss"].detach(), output["logits"].detach()
 
 
+@pytest.mark.slow
 def test_every_model_of_the_list_can_be_built_at_full_size() -> None:
     parameters = {}
     for name in HUGGINGFACE:

@@ -63,6 +63,7 @@ def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
     assert "0 experiments" in said(capsys, elsewhere, "team", "status")[1]
 
 
+@pytest.mark.slow
 def test_a_feeding_process_refills_a_store_that_was_reset_and_excludes_a_second_one(
     here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,7 @@ def test_changes_count_as_in_the_embedded_store(tmp_path: Path) -> None:
         assert len(store.rows("FROM runs")) == 2
 
 
+@pytest.mark.slow
 def test_a_run_of_two_data_folders_counts_once(tmp_path: Path) -> None:
     address = sqlite_store(tmp_path)
     here, elsewhere = data_folder(tmp_path / "mine"), data_folder(tmp_path / "yours")
@@ -134,6 +135,7 @@ def test_two_writers_write_each_line_once(address: Address, tmp_path: Path) -> N
         assert agree(store, here)
 
 
+@pytest.mark.slow
 def test_an_overtaken_commit_is_refused(postgres: Postgres, tmp_path: Path) -> None:
     lake = Lake(Address("postgres", postgres.new_database(), str(tmp_path)))
     with lake.cursor() as first, lake.cursor() as second:
@@ -206,6 +208,7 @@ def test_a_store_of_another_version_is_left_alone_until_somebody_resets_it(tmp_p
         assert agree(store, here)
 
 
+@pytest.mark.slow
 def test_a_read_only_database_is_an_error(postgres: Postgres, tmp_path: Path) -> None:
     place, here = postgres.new_database(), data_folder(tmp_path / "here")
     record_experiment(here.runs)
@@ -219,6 +222,7 @@ def test_a_read_only_database_is_an_error(postgres: Postgres, tmp_path: Path) ->
         store.ingest_all()
 
 
+@pytest.mark.slow
 def test_a_refused_connection_shows_no_password(postgres: Postgres, tmp_path: Path) -> None:
     closed = postgres.conninfo("postgres").replace(f"port={postgres.port}", "port=1")
     for place, remedy in (
@@ -231,6 +235,7 @@ def test_a_refused_connection_shows_no_password(postgres: Postgres, tmp_path: Pa
         assert "hunter2" not in str(refused.value) and "a secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_lost_store_stops_nobody(tmp_path: Path, postgres: Postgres, computed: list[str]) -> None:
     here = data_folder(tmp_path / "here")
     record_experiment(here.runs)

@@ -4,6 +4,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,8 @@ from tests.views.access.socket_client import buttons
 
 pytestmark = [pytest.mark.heavy, pytest.mark.browser]
 SERVED = Serving(host="0.0.0.0")
-EXPERIMENT = f"experiment={EXPERIMENT_ID}"
+FORGED, RENEWED = EXPERIMENT_ID, "20261122-093015-000000-bbbb"
+"""Experiments at work, each of which one test stops."""
 
 
 class Server(NamedTuple):
@@ -45,20 +47,22 @@ class Server(NamedTuple):
         return {secret_link.cookie_name(self.token): self.token}
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """Two of one host; each has a run at work, so that there is something to stop."""
+@contextmanager
+def serving(data_dir: DataDir) -> Iterator[Server]:
+    """A dashboard with runs at work, so that there is something to stop."""
     me = ProcessIdentity.from_pid(os.getpid())
-    data_dirs = [DataDir(tmp_path_factory.mktemp(name)) for name in ("first", "second")]
-    for data_dir in data_dirs:
+    for experiment_id in (FORGED, RENEWED):
         for arm in experiment_spec().arms:
-            Recording(data_dir.runs, arm.label, experiment_spec()).claim(me).start()
-    environment = {HOST_VARIABLE: "0.0.0.0"}
-    with (
-        served(data_dirs[0], environment=environment) as (first, _),
-        served(data_dirs[1], environment=environment) as (second, _),
-    ):
-        yield Server(first, data_dirs[0]), Server(second, data_dirs[1])
+            recording = Recording(data_dir.runs, arm.label, experiment_spec(), experiment_id)
+            recording.claim(me).start()
+    with served(data_dir, environment={HOST_VARIABLE: "0.0.0.0"}) as (url, _):
+        yield Server(url, data_dir)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(DataDir(tmp_path_factory.mktemp("served"))) as server:
+        yield server
 
 
 @pytest.fixture
@@ -83,9 +87,8 @@ def takes_files(server: Server, cookie: dict[str, str]) -> bool:
 
 
 def test_in_a_browser_the_link_opens_once_and_its_token_is_nowhere_afterwards(
-    servers: tuple[Server, Server], page: Page
+    server: Server, page: Page
 ) -> None:
-    server, _ = servers
     requests: list[tuple[str, str]] = []
     page.on(
         "request",
@@ -132,62 +135,64 @@ def contents(file: Path) -> bytes:
     return b"" if ".duckdb" in file.name else file.read_bytes()
 
 
+@pytest.mark.slow
 def test_two_dashboards_of_one_host_do_not_disturb_each_other(
-    servers: tuple[Server, Server], page: Page
+    server: Server, page: Page, tmp_path: Path
 ) -> None:
     """Browsers send the cookies of a host to all of its ports."""
-    for server in servers:
-        page.goto(server.link)
-        page.get_by_role("button", name="Launch", exact=True).wait_for()
-    assert len(cookies_of_links(page)) == 2
-    for server in servers:
+    with serving(DataDir(tmp_path / "second")) as second:
+        for dashboard in (server, second):
+            page.goto(dashboard.link)
+            page.get_by_role("button", name="Launch", exact=True).wait_for()
+        assert len(cookies_of_links(page)) == 2
+        for dashboard in (server, second):
+            page.goto(f"{dashboard.url}/launch")
+            page.get_by_role("button", name="Launch", exact=True).wait_for()
+        assert not takes_files(server, second.cookie)
+        assert takes_files(server, {**second.cookie, **server.cookie})
+        secret_link.renew(server.data_dir)
         page.goto(f"{server.url}/launch")
+        page.get_by_text("Viewing only.").wait_for()
+        page.goto(f"{second.url}/launch")
         page.get_by_role("button", name="Launch", exact=True).wait_for()
-    first, second = servers
-    assert not takes_files(first, second.cookie)
-    assert takes_files(first, {**second.cookie, **first.cookie})
-    secret_link.renew(first.data_dir)
-    page.goto(f"{first.url}/launch")
-    page.get_by_text("Viewing only.").wait_for()
-    page.goto(f"{second.url}/launch")
-    page.get_by_role("button", name="Launch", exact=True).wait_for()
+
+
+def cancel_file(server: Server, experiment_id: str) -> Path:
+    return server.data_dir.run_dir(f"{experiment_id}.baseline").path / "cancel"
 
 
 def test_a_viewer_cannot_act_by_forging_what_an_operators_page_says(
-    servers: tuple[Server, Server],
+    server: Server, tmp_path: Path
 ) -> None:
-    server, other = servers
-    cancel = next(server.data_dir.run_dirs()).path / "cancel"
+    cancel, query = cancel_file(server, FORGED), f"experiment={FORGED}"
     with Socket(server.url, server.cookie) as acting:
-        stop = buttons(acting.ask("experiment", EXPERIMENT))["Stop it"]
+        stop = buttons(acting.ask("experiment", query))["Stop it"]
     nearly = {name: value[:-1] for name, value in server.cookie.items()}
-    for cookie in ({}, nearly, other.cookie):
+    another = Server("", DataDir(tmp_path)).cookie
+    for cookie in ({}, nearly, another):
         with Socket(server.url, cookie) as looking:
-            assert "Stop it" not in buttons(looking.ask("experiment", EXPERIMENT))
-            looking.ask("experiment", f"{EXPERIMENT}&token={server.token}", pressed=stop)
-            looking.ask("experiment", EXPERIMENT, pressed=stop)
+            assert "Stop it" not in buttons(looking.ask("experiment", query))
+            looking.ask("experiment", f"{query}&token={server.token}", pressed=stop)
+            looking.ask("experiment", query, pressed=stop)
         assert not takes_files(server, cookie) and not cancel.exists()
     assert "stop" not in [line["message"] for line in read_log(server.data_dir.logs)]
     # The same message with the cookie is accepted, so the cookie decided.
     with Socket(server.url, server.cookie) as acting:
-        acting.ask("experiment", EXPERIMENT)
-        acting.ask("experiment", EXPERIMENT, pressed=stop)
+        acting.ask("experiment", query)
+        acting.ask("experiment", query, pressed=stop)
     assert cancel.exists()
     lines = [line for line in read_log(server.data_dir.logs) if line["message"] == "stop"]
-    assert [(line["part"], line["about"]) for line in lines] == [("dashboard", EXPERIMENT_ID)]
+    assert [(line["part"], line["about"]) for line in lines] == [("dashboard", FORGED)]
 
 
-def test_a_renewed_link_ends_what_open_pages_may_do_at_their_next_click(
-    servers: tuple[Server, Server],
-) -> None:
-    _, server = servers
-    cancel = next(server.data_dir.run_dirs()).path / "cancel"
+def test_a_renewed_link_ends_what_open_pages_may_do_at_their_next_click(server: Server) -> None:
+    cancel, query = cancel_file(server, RENEWED), f"experiment={RENEWED}"
     with Socket(server.url, server.cookie) as acting:
-        stop = buttons(acting.ask("experiment", EXPERIMENT))["Stop it"]
+        stop = buttons(acting.ask("experiment", query))["Stop it"]
         secret_link.renew(server.data_dir)
-        assert "Stop it" not in buttons(acting.ask("experiment", EXPERIMENT, pressed=stop))
+        assert "Stop it" not in buttons(acting.ask("experiment", query, pressed=stop))
     assert not cancel.exists()
     with Socket(server.url, server.cookie) as acting:
-        acting.ask("experiment", EXPERIMENT)
-        acting.ask("experiment", EXPERIMENT, pressed=stop)
+        acting.ask("experiment", query)
+        acting.ask("experiment", query, pressed=stop)
     wait_until(cancel.exists)

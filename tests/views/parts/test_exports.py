@@ -122,6 +122,7 @@ BOXES = """names => names.map(name => {
 })"""
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_in_a_picture_and_in_a_page_of_a_chart_no_title_lies_over_the_legend(
     browser: Browser, tmp_path: Path

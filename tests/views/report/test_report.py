@@ -76,6 +76,7 @@ def test_an_archive_of_everything_has_each_table_and_the_data_of_each_chart(race
     assert made.read(f"{NAME}/command.sh").startswith(b"breakeven compare")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_figures_are_in_the_archive_as_pictures(race: Store) -> None:
     experiment = content(race, EXPERIMENT_ID)

@@ -55,6 +55,7 @@ class Refusing(BaseHTTPRequestHandler):
         self.send_error(404)
 
 
+@pytest.mark.slow
 def test_only_a_hub_that_is_needed_and_does_not_answer_sets_the_library_offline_and_is_named(
     tmp_path: Path,
 ) -> None:

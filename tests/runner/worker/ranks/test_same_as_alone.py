@@ -76,36 +76,39 @@ SPECS = {
     "diverged": DIVERGED,
     "saved": SAVED,
 }
-WAYS = {
-    "compiled": (),
-    "uneven": ("ddp",),
-    "padded": ("fsdp",),
-    "stopped": ("ddp",),
-    "diverged": ("fsdp",),
-}
-"""Trainings that both ways share the code of, and one shows."""
+DDP = ("ddp",)
+WAYS = {"compiled": (), "uneven": DDP, "padded": DDP, "stopped": DDP, "diverged": DDP}
+"""Trainings that both ways share the code of, and one shows; the others show both."""
+EACH_WAY = ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)]
+Folders = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trainings on one device are made where they are needed; over two ranks here, in one go, with
-    what goes on from six steps that one device made."""
-    folder = tmp_path_factory.mktemp("ranks")
-    requests = [
-        Training(f"{name}-{way}", together(spec, way))
-        for name, spec in SPECS.items()
-        for way in WAYS.get(name, ("ddp", "fsdp"))
-    ]
-    for way in ("ddp", "fsdp"):
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """By way, what was trained over two ranks: all in one go, with what goes on from six steps that
+    one device made. Trainings on one device are made where they are needed."""
+
+    @cache
+    def trained(way: str) -> Path:
+        folder = tmp_path_factory.mktemp(way)
+        requests = [
+            Training(name, together(spec, way))
+            for name, spec in SPECS.items()
+            if way in WAYS.get(name, ("ddp", "fsdp"))
+        ]
         saving = together(SAVED, way)
-        requests += [Training(f"parts-{way}", saving, num_turns=2, copy=f"moved-{way}")]
-        requests += [Training(f"parts-{way}", saving), Training(f"begun-{way}", saving)]
+        requests += [Training("parts", saving, num_turns=2, copy="moved")]
+        requests += [Training("parts", saving), Training("begun", saving)]
         with torch_afresh():
-            run(SAVED, folder / f"begun-{way}", turns=TurnsOnPaper(2))
-    compiled = replace(COMPILED, backends=("eager:scope=forward",))
-    requests += [Training("compiled-fsdp", together(compiled, "fsdp"), compiled.arms[-1].label)]
-    train_together(folder, requests)
-    return folder
+            run(SAVED, folder / "begun", turns=TurnsOnPaper(2))
+        if way == "fsdp":
+            compiled = replace(COMPILED, backends=("eager:scope=forward",))
+            spec, label = together(compiled, way), compiled.arms[-1].label
+            requests += [Training("compiled", spec, label)]
+        train_together(folder, requests)
+        return folder
+
+    return trained
 
 
 Runs = Callable[[str], list[dict[str, Any]]]
@@ -131,16 +134,18 @@ def losses(events: list[dict[str, Any]]) -> dict[int, float]:
 @pytest.mark.parametrize(
     ("name", "way"),
     [
-        (name, way)
-        for name in ("plain", "clipped", "uneven", "padded", "saved")
-        for way in WAYS.get(name, ("ddp", "fsdp"))
+        *((name, "ddp") for name in ("plain", "clipped", "uneven", "padded", "saved")),
+        *(
+            pytest.param(name, "fsdp", marks=pytest.mark.slow)
+            for name in ("plain", "clipped", "saved")
+        ),
     ],
 )
 def test_losses_and_evaluations_are_those_of_one_device(
-    folder: Path, on_one_device: Runs, name: str, way: str
+    folders: Folders, on_one_device: Runs, name: str, way: str
 ) -> None:
     expected = on_one_device(name)
-    events = journal_of(folder, f"{name}-{way}")
+    events = journal_of(folders(way), name)
     assert losses(events) == pytest.approx(losses(expected), rel=ROUNDING)
     for row, expected_row in zip(
         of_kind(events, "evaluation"), of_kind(expected, "evaluation"), strict=True
@@ -165,16 +170,16 @@ def test_losses_and_evaluations_are_those_of_one_device(
         assert of_kind(events, "step")[-1]["losses"] == pytest.approx(last, rel=ROUNDING)
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+@pytest.mark.parametrize("way", EACH_WAY)
 def test_predictions_and_gradients_are_those_of_whole_batches(
-    folder: Path, tmp_path: Path, way: str
+    folders: Folders, tmp_path: Path, way: str
 ) -> None:
     expected = run(PLAIN, tmp_path / "plain")
-    events = journal_of(folder, f"plain-{way}")
+    events = journal_of(folders(way), "plain")
     (prediction,) = of_kind(events, "prediction")
     tables = [
         pyarrow.parquet.read_table(folder_of(journal).path / prediction["file"]).to_pydict()
-        for journal in (folder / f"plain-{way}", tmp_path / "plain")
+        for journal in (folders(way) / "plain", tmp_path / "plain")
     ]
     assert tables[0]["label"] == tables[1]["label"]
     assert tables[0]["prediction"] == tables[1]["prediction"]
@@ -189,10 +194,10 @@ def test_predictions_and_gradients_are_those_of_whole_batches(
 
 
 def test_all_ranks_stop_together_at_the_step_of_one_device(
-    folder: Path, on_one_device: Runs
+    folders: Folders, on_one_device: Runs
 ) -> None:
     for name in ("stopped", "diverged"):
-        expected, events = on_one_device(name), journal_of(folder, f"{name}-{WAYS[name][0]}")
+        expected, events = on_one_device(name), journal_of(folders("ddp"), name)
         (own,), (other,) = (of_kind(events, "stopped") for events in (events, expected))
         assert own["step"] == other["step"] < 12
         assert own["reason"].split()[0] == other["reason"].split()[0]
@@ -200,30 +205,31 @@ def test_all_ranks_stop_together_at_the_step_of_one_device(
     assert not math.isfinite(float(last["loss"]))
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_a_resumed_run_is_that_of_an_uninterrupted_one_bit_for_bit(folder: Path, way: str) -> None:
-    uninterrupted, parts = (journal_of(folder, f"{name}-{way}") for name in ("saved", "parts"))
+@pytest.mark.parametrize("way", EACH_WAY)
+def test_a_resumed_run_is_that_of_an_uninterrupted_one_bit_for_bit(
+    folders: Folders, way: str
+) -> None:
+    uninterrupted, parts = (journal_of(folders(way), name) for name in ("saved", "parts"))
     (resumed,) = of_kind(parts, "resumed")
     assert resumed["step"] == 6 and resumed["file"].endswith("step-00000006.sharded")
     assert losses(parts) == losses(uninterrupted)
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_one_device_goes_on_from_what_two_ranks_saved(folder: Path, way: str) -> None:
-    journal = folder / f"moved-{way}"
-    events = run(replace(SAVED), journal)
+@pytest.mark.parametrize("way", EACH_WAY)
+def test_one_device_goes_on_from_what_two_ranks_saved(folders: Folders, way: str) -> None:
+    events = run(replace(SAVED), folders(way) / "moved")
     (resumed,) = of_kind(events, "resumed")
     assert resumed["step"] == 6
-    expected = losses(journal_of(folder, f"saved-{way}"))
+    expected = losses(journal_of(folders(way), "saved"))
     assert losses(events) == pytest.approx(expected, rel=ROUNDING)
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+@pytest.mark.parametrize("way", EACH_WAY)
 def test_two_ranks_go_on_from_what_one_device_saved(
-    folder: Path, on_one_device: Runs, way: str
+    folders: Folders, on_one_device: Runs, way: str
 ) -> None:
     """One device makes six of twelve steps, two ranks the others, over whole models and shards."""
-    alone, events = on_one_device("saved"), journal_of(folder, f"begun-{way}")
+    alone, events = on_one_device("saved"), journal_of(folders(way), "begun")
     (resumed,) = of_kind(events, "resumed")
     assert resumed["step"] == 6 and resumed["file"].endswith("step-00000006.pt")
     assert (resumed["num_devices_before"], resumed["num_devices"]) == (1, 2)
@@ -233,8 +239,8 @@ def test_two_ranks_go_on_from_what_one_device_saved(
     assert loss == pytest.approx(loss_alone, rel=ROUNDING)
 
 
-def test_each_rank_tells_its_own_time_and_memory_of_every_block(folder: Path) -> None:
-    events = journal_of(folder, "plain-ddp")
+def test_each_rank_tells_its_own_time_and_memory_of_every_block(folders: Folders) -> None:
+    events = journal_of(folders("ddp"), "plain")
     rows, blocks = of_kind(events, "rank_block"), of_kind(events, "block")
     assert [(row["round"], row["rank"]) for row in rows] == [
         (block["round"], rank) for block in blocks for rank in (0, 1)
@@ -244,7 +250,10 @@ def test_each_rank_tells_its_own_time_and_memory_of_every_block(folder: Path) ->
     assert firsts == [block["seconds"] for block in blocks]
 
 
-def test_what_is_compiled_computes_the_same_over_shards(folder: Path, on_one_device: Runs) -> None:
-    compiled = journal_of(folder, "compiled-fsdp")
+@pytest.mark.slow
+def test_what_is_compiled_computes_the_same_over_shards(
+    folders: Folders, on_one_device: Runs
+) -> None:
+    compiled = journal_of(folders("fsdp"), "compiled")
     assert losses(compiled) == pytest.approx(losses(on_one_device("compiled")), rel=ROUNDING)
     assert of_kind(compiled, "compile_metrics")

@@ -7,7 +7,7 @@ import re
 import runpy
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,27 +206,42 @@ def search_with_a_trainer(folder: Path) -> None:
         run(folder, code, turns=Ended(), scenario="tune", tune=TuneSpec(steps=500))
 
 
-def try_all(folder: Path) -> None:
-    """Accelerate is imported when its script runs, the other libraries are loaded before: that
-    takes longer than they train. A Trainer follows one run, so each has a process of its own."""
+def try_daily(folder: Path) -> None:
+    """Accelerate is imported when its script runs, transformers before: that takes longer than
+    it trains."""
     for name in ("plain", "accelerate"):
         try_script(folder / name, TRIALS[name])
-    import lightning  # noqa: F401
     import transformers.trainer  # noqa: F401
 
-    for name in ("Trainer", "Lightning", "compiled", "manual"):
+    try_script(folder / "Trainer", TRIALS["Trainer"])
+
+
+def try_others(folder: Path) -> None:
+    """A Trainer follows one run, so a search with one has a process of its own."""
+    import lightning  # noqa: F401
+
+    for name in ("Lightning", "compiled", "manual"):
         try_script(folder / name, TRIALS[name])
     (folder / "search").mkdir()
     assert fork_this(folder / "search" / "printed", search_with_a_trainer, folder / "search") == 0
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("libraries")
+def tried_in(folder: Path, try_scripts: Callable[[Path], None]) -> Path:
     runs = 4 * len(TRIALS)  # at most, each of which may take its time
-    status = fork(folder / "printed", try_all, folder, patience=runs * PATIENCE_SECONDS)
+    status = fork(folder / "printed", try_scripts, folder, patience=runs * PATIENCE_SECONDS)
     assert status == 0, "\n".join(file.read_text() for file in folder.rglob("printed"))
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tried_in(tmp_path_factory.mktemp("libraries"), try_daily)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What slow tests look at."""
+    return tried_in(tmp_path_factory.mktemp("others"), try_others)
 
 
 @dataclass(frozen=True)
@@ -325,18 +340,20 @@ def test_transformers_trainer_ends_in_good_order_after_the_steps_asked_for(folde
         assert (workplace / "out" / "model.safetensors").is_file()
 
 
-def test_lightning_ends_in_good_order_after_the_steps_asked_for(folder: Path) -> None:
+@pytest.mark.slow
+def test_lightning_ends_in_good_order_after_the_steps_asked_for(others: Path) -> None:
     """20 steps are an epoch, after which it evaluates and saves."""
-    tried = Tried.read(folder / "Lightning")
+    tried = Tried.read(others / "Lightning")
     expect_the_same(tried, 24, [20])
     at_twenty = tried.of_kind("baseline", "evaluation")[0]
     assert (at_twenty["step"], at_twenty["split"]) == (20, "validation")
     assert at_twenty["num_samples"] == 160
 
 
-def test_a_module_that_lightning_gets_compiled_is_compiled_as_by_hand(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_module_that_lightning_gets_compiled_is_compiled_as_by_hand(others: Path) -> None:
     """Lightning compiles all its steps, also those that evaluate."""
-    tried = Tried.read(folder / "compiled")
+    tried = Tried.read(others / "compiled")
     expect_the_same(tried, 40, [])
     phases = {event["phase"] for event in tried.of_kind("eager", "compile_started")}
     assert phases == {"training", "evaluating"}
@@ -346,8 +363,9 @@ def test_a_module_that_lightning_gets_compiled_is_compiled_as_by_hand(folder: Pa
         assert [event["step"] for event in tried.of_kind(label, "evaluation")] == [20, 40]
 
 
-def test_the_loss_of_manual_optimization_is_what_goes_backward(folder: Path) -> None:
-    expect_the_same(Tried.read(folder / "manual", accumulated=1), 40, [], samples=16)
+@pytest.mark.slow
+def test_the_loss_of_manual_optimization_is_what_goes_backward(others: Path) -> None:
+    expect_the_same(Tried.read(others / "manual", accumulated=1), 40, [], samples=16)
 
 
 def test_accelerate_makes_a_step_where_gradients_are_no_longer_gathered(folder: Path) -> None:
@@ -360,8 +378,9 @@ def test_accelerate_makes_a_step_where_gradients_are_no_longer_gathered(folder: 
         assert (workplace / "out" / "model.safetensors").is_file()
 
 
-def test_a_trainer_that_lost_ends_without_its_evaluation_at_the_end(folder: Path) -> None:
-    events, _ = read_events(folder / "search" / "x.baseline" / "events.jsonl")
+@pytest.mark.slow
+def test_a_trainer_that_lost_ends_without_its_evaluation_at_the_end(others: Path) -> None:
+    events, _ = read_events(others / "search" / "x.baseline" / "events.jsonl")
     (stopped,) = of_kind(events, "stopped")
     # It evaluates after each 10 of its steps.
     assert stopped["step"] == 16

@@ -237,6 +237,7 @@ def test_the_journal_has_each_rank_of_each_block_and_the_samples_of_both(trained
     assert len(inputs["floats"]) == 2 and inputs["floats"][0] != inputs["floats"][1]
 
 
+@pytest.mark.slow
 def test_a_fault_of_one_rank_is_named_with_rank_and_step(data_dir: DataDir) -> None:
     """One run has a wrong gradient on rank 1 in step 6, another one other data from there on."""
     for label in ("baseline", "control", "eager", "aot_eager"):
@@ -275,6 +276,7 @@ def test_ranks_that_share_weights_are_perturbed_as_a_model_of_one_is(tmp_path: P
     assert [json.loads(line.removeprefix("weights ")) for line in said] == [weights, weights]
 
 
+@pytest.mark.slow
 def test_a_rank_with_fewer_steps_ends_the_run_and_is_named(tmp_path: Path) -> None:
     _, listener = train(tmp_path, "fewer")
     (message, *_) = (str(failure.fields["message"]) for failure in listener.failures)
@@ -317,6 +319,7 @@ def test_a_rank_that_raises_is_named_and_not_those_that_lose_it(tmp_path: Path) 
     assert not processes(str(run.path))
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_begin_a_step_together_are_refused(tmp_path: Path) -> None:
     """As those of a pipeline: rank 1 gets what rank 0 computed before it calls its own part."""
     run = place(tmp_path, run_spec(tmp_path, "pipeline"))
