@@ -56,7 +56,11 @@ def test_whose_setup_is_impatient(patience, page): pass
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("sound_fails", "broken", "workers", "statuses"),
-    [(False, False, 2, (0, 1)), (True, False, 0, (1,)), (False, True, 0, (1,))],
+    [
+        pytest.param(False, False, 2, (0, 1), marks=pytest.mark.slow),
+        (True, False, 0, (1,)),
+        (False, True, 0, (1,)),
+    ],
     ids=["two lose patience, twice in ten runs", "another fails", "three fail"],
 )
 def test_a_run_of_pytest(

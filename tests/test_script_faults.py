@@ -94,7 +94,7 @@ def unmoved(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     return call
 
 
-@pytest.mark.parametrize("returned", ["weights", "slopes"])
+@pytest.mark.parametrize("returned", ["weights", pytest.param("slopes", marks=pytest.mark.slow)])
 def test_weights_that_a_step_gets_back_wrong_are_a_fault_and_no_other_data(
     tmp_path: Path, returned: str
 ) -> None:

@@ -93,10 +93,13 @@ DAILY = {
     "Runs",
     "Experiments",
     "Side by side",
+    "Run, Steps",
     "Run, Scores",
     "Run, Compiling",
+    "Run, Settings",
     "Run, Environment",
     "Run, Log",
+    "Run, failed",
     "Suites",
     "Matrix",
     "Machine, Devices",
@@ -346,6 +349,7 @@ def test_axe_finds_what_it_is_asked_for(walk: Walk) -> None:
     assert "serious color-contrast: <p" in findings and "critical button-name: <button>" in findings
 
 
+@pytest.mark.slow
 def test_no_text_of_a_stranger_acts_in_a_report_and_axe_finds_nothing_serious(walk: Walk) -> None:
     walk.seen = set()
     kinds = ("train", "failed", "accuracy")
@@ -383,6 +387,7 @@ def test_no_text_of_a_stranger_acts_in_a_report_and_axe_finds_nothing_serious(wa
     assert foreign_texts <= walk.seen, foreign_texts - walk.seen
 
 
+@pytest.mark.slow
 def test_a_chart_that_left_as_a_page_of_its_own_asks_nobody(walk: Walk, tmp_path: Path) -> None:
     # One name of a chart of bars is shortened in the middle, the other is not.
     label, short = hostile("label"), f"<i id={HOST}>"

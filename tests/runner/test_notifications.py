@@ -26,7 +26,7 @@ TREND_COMMAND = notifications.TREND_COMMAND
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     server = Receiver()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setenv("BREAKEVEN_NOTIFY", server.address)
     monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(notifications, "TREND_COMMAND", ("/bin/echo", "[]"))
@@ -44,36 +44,24 @@ def spec(*backends: str) -> ExperimentSpec:
     )
 
 
-def test_a_supervisor_tells_of_runs_that_failed_and_of_the_experiment_that_ended(
+def test_a_supervisor_tells_of_runs_that_failed_of_experiments_that_ended_and_last_the_answer(
     receiver: Receiver, data_dir: DataDir
 ) -> None:
-    experiment_id, well = submit(data_dir, spec("crash")), submit(data_dir, spec())
+    """While others wait, reading an answer would disturb their measurements."""
+    well, experiment_id = submit(data_dir, spec()), submit(data_dir, spec("crash"))
+    submit(data_dir, spec("crash"))
     Notifier().experiment_ended(find_experiment(data_dir, well))  # It has not ended.
     assert supervisor.supervise(data_dir, FAKE_WORKER)
-    failed, ended, success = receiver.received
+    success, failed, ended, _, last = receiver.received
+    assert success["type"] == "success" and success["title"].endswith("ended: finished")
     host = f"Breakeven on {socket.gethostname()}"
     assert failed["title"] == f"{host}: {experiment_id}.crash: failed"
     assert "SIGSEGV" in failed["message"] and failed["type"] == "failure"
     assert ended["title"] == f"{host}: experiment {experiment_id} ended: partly failed"
     assert "trial on cpu: runs: 1 finished, 1 failed." in ended["message"]
     assert ended["type"] == "failure"
-    assert success["type"] == "success" and success["title"].endswith("ended: finished")
-
-
-def test_the_notification_of_the_last_experiment_says_its_answer(
-    receiver: Receiver, data_dir: DataDir
-) -> None:
-    """While others wait, reading the answer would disturb their measurements."""
-    submit(data_dir, spec("crash"))
-    submit(data_dir, spec("crash"))
-    assert supervisor.supervise(data_dir, FAKE_WORKER)
-    first, last = (
-        notification["message"]
-        for notification in receiver.received
-        if "ended: " in notification["title"]
-    )
     answer = "Nothing worked: crash did not finish."
-    assert answer in last and answer not in first
+    assert answer in last["message"] and answer not in ended["message"]
 
 
 def test_a_server_that_refuses_gets_further_attempts_and_nothing_secret_is_written(
@@ -108,6 +96,7 @@ def test_a_server_that_never_answers_delays_no_run(
         monkeypatch.setenv("BREAKEVEN_NOTIFY", f"json://127.0.0.1:{silent.getsockname()[1]}/")
         monkeypatch.setattr(notifications, "FINISH_SECONDS", 0.1)
         monkeypatch.setattr(notifications, "TREND_COMMAND", ("/bin/echo", "[]"))
+        monkeypatch.setattr(notifications, "SHOW_COMMAND", ("/bin/sh", "-c", "echo {}"))
         first, second = (submit(data_dir, spec("crash")) for _ in range(2))
         assert supervisor.supervise(data_dir, FAKE_WORKER)
         states = {

@@ -70,6 +70,7 @@ def test_the_check_finds_a_chart_that_shows_what_was_computed():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.heavy  # all charts of an experiment: seconds
 def test_no_chart_of_a_recorded_training_shows_a_number_with_every_digit(examples: Store):
     cards = [

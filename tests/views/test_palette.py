@@ -234,6 +234,7 @@ def test_every_chart_gives_each_run_its_dash_or_its_marker():
     assert len({look.symbol for look in SPLITS.values()}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_equal_losses_do_not_hide_each_other(browser: Browser, tmp_path: Path):
     figure = loss_charts.losses(frame_of("loss", LABELS)).update_layout(showlegend=False)

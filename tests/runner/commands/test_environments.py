@@ -20,6 +20,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.machine import MACHINE, keep
+from tests.runner.supervision.supervised import impatience as impatience
 
 OWN_PACKAGES = sysconfig.get_path("purelib") + "\n"
 LAYER = """

@@ -163,7 +163,9 @@ def test_without_a_gain_the_answer_is_to_leave_it(
 TOO_SHORT = "The script ended before the search had tried all candidates"
 
 
-@pytest.mark.parametrize(("steps", "is_short"), [(4, True), (4000, False)])
+@pytest.mark.parametrize(
+    ("steps", "is_short"), [(4, True), pytest.param(4000, False, marks=pytest.mark.slow)]
+)
 def test_a_script_that_ends_before_its_search_is_named_as_the_reason(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], steps: int, is_short: bool
 ) -> None:

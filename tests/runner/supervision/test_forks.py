@@ -204,11 +204,15 @@ def test_the_first_fork_began_with_the_import_so_that_the_time_of_the_experiment
         ("threading.Thread(target=time.sleep, args=[60], daemon=True).start()", "2 threads"),
         ("forking.HARMLESS_DEVICES = ()", "opened /dev/null"),
         ("1 / 0", "ZeroDivisionError"),
-        ("os._exit(3)", "has ended"),
-        ("time.sleep(600)", "imported for longer than 0.3 s"),
-        ("forking._forked = lambda: time.sleep(600)", "timed out"),
-        ("forking._forked = lambda: os._exit(3)", "has ended"),
-        ("forking._forked = lambda: 1", "process 1 was not adopted"),
+        pytest.param("os._exit(3)", "has ended", marks=pytest.mark.slow),
+        pytest.param("time.sleep(600)", "imported for longer than 0.3 s", marks=pytest.mark.slow),
+        pytest.param(
+            "forking._forked = lambda: time.sleep(600)", "timed out", marks=pytest.mark.slow
+        ),
+        pytest.param("forking._forked = lambda: os._exit(3)", "has ended", marks=pytest.mark.slow),
+        pytest.param(
+            "forking._forked = lambda: 1", "process 1 was not adopted", marks=pytest.mark.slow
+        ),
         ("forking._forked = lambda: None", "it died at once"),
     ],
 )

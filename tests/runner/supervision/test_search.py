@@ -117,7 +117,9 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples(data_dir: DataDir) -> N
             assert not kinds & {"different setting", "different lengths"}
 
 
-@pytest.mark.parametrize(("cpus", "overlap"), [(2, True), (1, False)])
+@pytest.mark.parametrize(
+    ("cpus", "overlap"), [(2, True), pytest.param(1, False, marks=pytest.mark.slow)]
+)
 def test_two_candidates_compile_together_on_two_cpus(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, cpus: int, overlap: bool
 ) -> None:

@@ -119,6 +119,7 @@ def test_every_repeat_has_runs_of_its_own_and_steps_for_warm_up_and_rounds() -> 
     assert ExperimentSpec.from_json(spec.to_json()) == spec
 
 
+@pytest.mark.slow
 def test_a_speed_experiment_from_submission_to_verdict(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def rate_of_alarms(correlation: float, count: int, num_series: int) -> float:
     return alarms / num_series
 
 
+@pytest.mark.slow
 @pytest.mark.heavy  # 150 simulated series: seconds
 def test_series_without_a_step_seldom_get_one_also_where_neighbours_are_alike() -> None:
     """1 % are meant: of 100 at most 4 with 99.6 % chance. With neighbours alike it is a bit more

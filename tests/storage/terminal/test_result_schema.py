@@ -20,6 +20,7 @@ from tests.storage.terminal.result_schema import FILE, schema, strict, text
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RECORDED = sorted({file.parent.name.partition(".")[0] for file in EXAMPLES.glob("*/*/spec.json")})
+DAILY = RECORDED[::4]
 VALIDATOR = Draft202012Validator(strict(schema()))
 
 
@@ -92,7 +93,10 @@ def test_the_json_of_every_scenario_fits_the_schema(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("experiment_id", RECORDED)
+@pytest.mark.parametrize(
+    "experiment_id",
+    [*DAILY, *(pytest.param(key, marks=pytest.mark.slow) for key in RECORDED if key not in DAILY)],
+)
 def test_the_json_of_recorded_examples_fits_the_schema(
     experiment_id: str,
     data_dir: DataDir,

@@ -88,7 +88,10 @@ def test_the_journal_has_the_time_that_steps_wait_for_their_data(tmp_path: Path)
 @pytest.mark.parametrize(
     "evaluating",
     [
-        "[None for points in loading]; breakeven.evaluated('validation', loss=0.5)",
+        pytest.param(
+            "[None for points in loading]; breakeven.evaluated('validation', loss=0.5)",
+            marks=pytest.mark.slow,
+        ),
         "model.eval(); [model(points) for points in loading]; model.train()",
     ],
     ids=["reported", "by the model's mode"],
