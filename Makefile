@@ -46,8 +46,8 @@ lint: .venv/installed-dev
 check: lint test
 
 .venv/installed: requirements.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-	  { echo "Breakeven needs Python 3.11 to 3.13; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing)." \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || \
+	  { echo "Breakeven needs Python 3.11 to 3.14; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing)." \
 	    "Install one and say: make PYTHON=python3.13"; exit 1; }
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
 	  echo "No C++ compiler: the inductor backend cannot compile for the CPU." \

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-__all__ = ["compile", "evaluated", "load", "record", "save", "step"]
+__version__ = "0.2.0"
+__all__ = ["__version__", "compile", "evaluated", "load", "record", "save", "step"]
 
 
 class _Session(Protocol):

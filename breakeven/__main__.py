@@ -4,30 +4,35 @@ Each part is imported on first use: a GPU machine may have neither DuckDB nor St
 """
 
 import sys
-from importlib.util import find_spec
 
-from breakeven.runner.commands.entry import ends_quietly, reads_database
-
-NEEDS_DUCKDB = (
-    "`breakeven {0}` needs duckdb, which is not installed here: install duckdb, or copy the run "
-    "folders into `runs/` of a data folder on a machine that has it; `breakeven list --runs` does "
-    "without"
-)
-BAD_INPUT = 2
+from breakeven import __version__
+from breakeven.runner.commands.entry import BAD_INPUT, ends_quietly, reads_database, tell
+from breakeven.runner.extras import missing_words
 
 
 def main() -> int:
     """Runs what the command line asks for; returns the exit status."""
-    if len(sys.argv) == 1:
+    arguments = sys.argv[1:]
+    try:
+        return _run(arguments)
+    except ModuleNotFoundError as error:
+        words = missing_words(error.name or "")
+        if words is None:
+            raise
+        sys.stderr.write(f"`{' '.join(['breakeven', *arguments[:1]])}` {words}.\n")
+        return BAD_INPUT
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        tell(f"breakeven {__version__}")
+        return 0
+    if not arguments:
         from breakeven.serve import main as serve
 
         serve()
         return 0
-    arguments = sys.argv[1:]
     if reads_database(arguments):
-        if find_spec("duckdb") is None:
-            sys.stderr.write(f"{NEEDS_DUCKDB.format(arguments[0])}.\n")
-            return BAD_INPUT
         from breakeven.storage.__main__ import main as read
 
         return read(arguments)

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from breakeven.runner.experiments.queue import Experiment
+from breakeven.runner.extras import missing_words
 from breakeven.runner.logs import log
 from breakeven.runner.masking import mask
 from breakeven.runner.project import PROJECT_ROOT
@@ -99,7 +100,7 @@ class Notifier:
         try:
             import apprise
         except ImportError:
-            self.problems.append(f"{NOTIFY_VARIABLE} needs the package apprise")
+            self.problems.append(f"{NOTIFY_VARIABLE} {missing_words('apprise')}")
             return None
         asset = apprise.AppriseAsset(
             app_id="Breakeven",

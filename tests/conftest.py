@@ -34,6 +34,9 @@ os.environ["XDG_STATE_HOME"] = STATE.name
 # With an empty cache, torch compiles and loads a library to test which instructions of the CPU the
 # compiler knows: a third of the processor time of a small training under Inductor.
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+# A script would run in the environment that is active where the tests start.
+for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+    os.environ.pop(variable, None)
 # Hundreds of processes import the same modules; their bytecode is compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

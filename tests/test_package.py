@@ -1,6 +1,7 @@
 """The wheel, installed outside of the checkout, and scripts next to modules with our names."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,12 +14,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+import breakeven
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 
 pytestmark = pytest.mark.heavy
+EXAMPLE = "bert-base-reviews-h200"
+"""The one of the wheel."""
 SCRIPT = """
 import runner, storage, views.colours
 import torch, breakeven
@@ -38,31 +42,32 @@ for step in range(60):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    # With the setuptools that torch brings: a build environment would request it from the index.
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        folder,
-    ]
-    # From a copy, because building leaves files behind.
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel, made from the sdist, and the sdist, made from a copy of the
+    checkout."""
+    folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
-    source.mkdir()
     for name in ("breakeven", "runner", "storage", "views", "examples", "docs", ".streamlit"):
         shutil.copytree(PROJECT_ROOT / name, source / name, symlinks=True)
     for file in PROJECT_ROOT.glob("*.*"):
         if file.suffix in (".py", ".txt", ".toml", ".md"):
             shutil.copy(file, source)
     shutil.copy(PROJECT_ROOT / "LICENSE", source)
-    subprocess.run([*command, source], check=True, cwd=folder)
-    (file,) = folder.glob("breakeven-*.whl")
+    before = files_of(source)
+    # With the backend of this environment: another one would be requested from the index.
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder]
+    subprocess.run([*command, source], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+    assert files_of(source) == before, "building leaves files in the checkout"
+    return folder
+
+
+def files_of(folder: Path) -> set[Path]:
+    return {file for file in folder.rglob("*") if "__pycache__" not in file.parts}
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (file,) = built.glob("breakeven-*.whl")
     return file
 
 
@@ -80,29 +85,39 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "breakeven"
 
 
-def test_the_wheel_has_code_examples_and_licence_and_installs_nothing_beside_breakeven(
+def test_the_wheel_has_the_code_one_example_and_the_licence_and_nothing_beside_breakeven(
     wheel: Path,
 ) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     (info,) = {name.partition("/")[0] for name in names} - {"breakeven"}
-    assert info.endswith(".dist-info") and f"{info}/licenses/LICENSE" in names
-    for needed in (
-        "runner/worker/__main__.py",
-        "storage/index/schema.sql",
-        "dashboard.py",
-        "views/shared/style.css",
-        "docs/metrics.md",
-        ".streamlit/config.toml",
-        "requirements.txt",
-    ):
+    assert info == f"breakeven-{breakeven.__version__}.dist-info"
+    assert f"{info}/licenses/LICENSE" in names
+    for needed in ("dashboard.py", "serve.py", "py.typed", "docs/metrics.md"):
         assert f"breakeven/{needed}" in names, needed
     files = {
         f"breakeven/{file.relative_to(PROJECT_ROOT)}"
-        for part in ("runner", "storage", "views", "examples", ".streamlit")
+        for part in ("runner", "storage", "views", f"examples/{EXAMPLE}", ".streamlit")
         for file in (PROJECT_ROOT / part).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
     assert len(files) > 300 and not files - set(names)
+    examples = {name.split("/")[2] for name in names if name.startswith("breakeven/examples/")}
+    assert examples == {EXAMPLE}
+    assert wheel.stat().st_size < 5_000_000
+
+
+def test_an_index_would_take_wheel_and_sdist_and_shows_the_readme(built: Path) -> None:
+    files = sorted(map(str, [*built.glob("*.whl"), *built.glob("*.tar.gz")]))
+    assert len(files) == 2
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True)
+    check = [sys.executable, "-m", "check_wheel_contents", *built.glob("*.whl")]
+    subprocess.run(check, check=True)
+    (archive,) = built.glob("*.whl")
+    name = f"breakeven-{breakeven.__version__}.dist-info/METADATA"
+    shown = zipfile.ZipFile(archive).read(name).decode()
+    targets = re.findall(r"\]\(([^)]+)\)", shown)
+    assert len(targets) > 20
+    assert not [link for link in targets if not link.startswith(("https://", "#"))]
 
 
 @pytest.mark.slow
@@ -149,14 +164,23 @@ def test_a_script_beside_modules_that_are_named_like_breakevens_own_runs(
     assert "failed" not in done.stdout
 
 
-def test_without_duckdb_the_command_says_what_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "words", "said"),
+    [
+        ("duckdb", ["show", "x"], "`breakeven show` needs duckdb, which is not installed here"),
+        ("streamlit", [], "`breakeven` needs streamlit, which is not installed here"),
+    ],
+)
+def test_a_command_without_its_packages_says_what_to_install(
+    module: str, words: list[str], said: str
+) -> None:
     code = (
         "import sys\n"
-        "sys.modules['duckdb'] = None\n"
-        "sys.argv = ['breakeven', 'show', 'x']\n"
+        f"sys.modules[{module!r}] = None\n"
+        f"sys.argv = {['breakeven', *words]}\n"
         "import runpy; runpy.run_module('breakeven', run_name='__main__')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True
     )
-    assert done.returncode == 2 and "install duckdb" in done.stderr, done.stderr
+    assert done.returncode == 2 and done.stderr.startswith(said), done.stderr

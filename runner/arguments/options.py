@@ -194,6 +194,9 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
 
 def add_command(parser: argparse.ArgumentParser, text: str) -> None:
     """Adds the command of a training: all words from the first that is no option of ours."""
+    python = "the Python, or the folder of the environment, in which your command runs (default: "
+    python += "that of the command, or of the active environment)"
+    parser.add_argument("--python", metavar="PATH", help=python)
     text += "; all that follows belongs to it"
     parser.add_argument("typed", nargs=argparse.REMAINDER, metavar="COMMAND", help=text)
 
@@ -211,7 +214,7 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
         rule = "must be left out: the script decides this itself"
         require(value is None or path in SCRIPT_FIELDS, path, value, rule)
     num_gpus = sum(device.id.startswith("cuda:") for device in machine.devices)
-    command = read_command(given.typed, num_gpus)
+    command = read_command(given.typed, num_gpus, given.python)
     folder = options["script.folder"]
     if folder is None:
         folder = start_folder(command.file, is_module=bool(command.module))

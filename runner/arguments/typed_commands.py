@@ -152,6 +152,7 @@ NO_OPTIONS = {
     "E": "a run needs its environment variables; leave it out",
     "I": "a run needs its environment variables; leave it out",
 }
+IN_ENVIRONMENT = "bin/python"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ONE_RANK = {
     "RANK": "0",
@@ -166,8 +167,9 @@ ONE_RANK = {
 """What torchrun sets for a process without others. Port 0 is any free one."""
 
 
-def read_command(words: Sequence[str], num_gpus: int) -> TypedCommand:
-    """What a typed command runs; `num_gpus`: GPUs of this machine. Raises `RunnerError`."""
+def read_command(words: Sequence[str], num_gpus: int, python: str | None = None) -> TypedCommand:
+    """What a typed command runs. `num_gpus`: GPUs of this machine; `python`: a Python, or the
+    folder of its environment, in which the command starts. Raises `RunnerError`."""
     rest = [*words]
     variables: dict[str, str] = {}
     if rest[:1] == ["--"]:
@@ -186,7 +188,7 @@ def read_command(words: Sequence[str], num_gpus: int) -> TypedCommand:
         rest.pop(0)
     if not rest:
         raise RunnerError("a command is missing: breakeven run [options] train.py --epochs 3")
-    command = _Reader(num_gpus, variables).read(rest)
+    command = _Reader(num_gpus, variables, python).read(rest)
     if command.python is not None and _is_own(command.python):
         return replace(command, python=None)
     return command
@@ -198,10 +200,16 @@ def _is_own(python: str) -> bool:
     return path.parent == own.parent and path.resolve() == own.resolve()
 
 
+def active_python(variables: Mapping[str, str]) -> str | None:
+    """The Python of the environment that is active in a terminal; None without one."""
+    folder = variables.get("VIRTUAL_ENV") or variables.get("CONDA_PREFIX")
+    return str(Path(folder, IN_ENVIRONMENT)) if folder else None
+
+
 class _Reader:
     """Reads the words of a command after its variables."""
 
-    def __init__(self, num_gpus: int, variables: Mapping[str, str]) -> None:
+    def __init__(self, num_gpus: int, variables: Mapping[str, str], python: str | None) -> None:
         self._num_gpus = num_gpus
         self._variables = dict(variables)
         self._folders = [
@@ -211,6 +219,9 @@ class _Reader:
         ]
         self._python: str | None = None
         """The Python of the environment in which the program starts; None if none was named."""
+        if python is not None:
+            self._python = self._answer("", "", _executable(python))["python"]
+            self._folders.insert(0, str(Path(self._python).parent))
 
     def read(self, words: Sequence[str]) -> TypedCommand:
         """What the words run. Raises `RunnerError`."""
@@ -231,8 +242,17 @@ class _Reader:
             self._python = self._python_of_command(program)
             return self._accelerate(rest[name == "accelerate" :])
         if name.endswith(".py") or (os.sep in program and not os.access(program, os.X_OK)):
-            return self._script(program, rest)
+            command = self._script(program, rest)
+            return replace(command, python=command.python or self._active_with_torch())
         return self._command(program, rest)
+
+    def _active_with_torch(self) -> str | None:
+        """The Python of the active environment if it has torch: a script whose command names no
+        Python starts there. `base` of conda is always active, and may have nothing."""
+        python = active_python(os.environ)
+        if python is None or _is_own(python) or not os.path.isfile(python):
+            return None
+        return python if located(python, "", "", self._variables)["torch"] else None
 
     def _in_environment(self, tool: str, words: Sequence[str]) -> TypedCommand:
         name = Path(tool).name
@@ -432,6 +452,12 @@ def _python_file(answer: Mapping[str, Any], name: str) -> Path:
     if not file.endswith(".py"):
         raise RunnerError(f"{name} is {file}, which is no Python file")
     return Path(file)
+
+
+def _executable(python: str) -> str:
+    """The full path of a Python that is given as a file or by the folder of its environment."""
+    path = Path(python).expanduser().absolute()
+    return str(path / IN_ENVIRONMENT if path.is_dir() else path)
 
 
 def _existing(path: str) -> Path:

@@ -19,7 +19,9 @@ from breakeven.runner.checks.allowed_code import (
     module_files,
 )
 from breakeven.runner.checks.data_file import check_data
+from breakeven.runner.checks.environments import packages_needed
 from breakeven.runner.errors import InvalidSpec, RunnerError
+from breakeven.runner.extras import missing_words
 from breakeven.runner.machine.capabilities import (
     Capabilities,
     ask_torch,
@@ -63,7 +65,7 @@ def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
         check_mistyped(spec)
     else:
         machine.check(spec)
-    _check_suite_package(spec)
+    _check_packages(spec)
     _check_threads(spec)
     for path in () if spec.environments else spec.paths_of_backends:
         if not USER_CODE.fullmatch(path):
@@ -126,15 +128,17 @@ def _check_memory(spec: ExperimentSpec, task: Task) -> None:
     data.require("num_train_samples", needed <= available, rule)
 
 
-def _check_suite_package(spec: ExperimentSpec) -> None:
-    """Raises `InvalidSpec` without the suite's package. Runs have this process's interpreter."""
+def _check_packages(spec: ExperimentSpec) -> None:
+    """Raises `InvalidSpec` without a package that the runs need. Runs have this process's
+    interpreter, or else `check_environments` asks theirs."""
     model = spec.model.from_suite
     suite = None if model is None else SUITES[model.suite]
-    if suite is None or suite.package is None or spec.environments:
-        return
-    if find_spec(suite.package) is None:
-        rule = f"needs the package {suite.package}, which is not installed here: {suite.install}"
-        raise InvalidSpec("model.source", spec.model.source, rule)
+    for package in () if spec.environments else packages_needed(spec):
+        if suite is not None and package == suite.package and find_spec(package) is None:
+            rule = f"needs the package {package}, which is not installed here: {suite.install}"
+            raise InvalidSpec("model.source", spec.model.source, rule)
+        if missing := missing_words(package):
+            raise InvalidSpec("model.source", spec.model.source, missing)
 
 
 def check_user_code(spec: ExperimentSpec) -> None:

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         prog="breakeven",
         usage="breakeven [COMMAND ...]",
         description=_overview(),
-        epilog="`breakeven COMMAND --help` describes a command.",
+        epilog="`breakeven COMMAND --help` describes a command, --version prints the version.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = all_commands.add_subparsers(

@@ -12,13 +12,12 @@ import threading
 from breakeven.runner.cluster.driver import Engine, drive
 from breakeven.runner.commands.entry import tell
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.extras import how_to_install
 from breakeven.runner.machine.run_variables import run_variables
 from breakeven.runner.processes import end_group, start_in_own_session
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.meetings import Meeting, Meetings
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS
-
-HOW_TO_INSTALL = "pip install -r requirements-cluster.txt"
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +83,7 @@ def supervise_cluster(data_dir: DataDir, options: argparse.Namespace) -> bool:
     try:
         engine = _engine(data_dir, options)
     except ImportError as error:
-        why = f"a package for clusters is missing ({error}): {HOW_TO_INSTALL}"
+        why = f"a package for clusters is missing ({error}): {how_to_install('cluster')}"
         raise RunnerError(why) from error
     linger = LINGER_SECONDS if options.until_empty else None
     return drive(data_dir, engine, same_versions=options.same_versions, linger=linger)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import NamedTuple
 
 from breakeven.runner.arguments.filters import (
@@ -41,6 +40,7 @@ from breakeven.runner.experiments.queue import (
     find_experiment,
     submit,
 )
+from breakeven.runner.extras import missing_words
 from breakeven.runner.machine.capabilities import knows_devices, read_capabilities
 from breakeven.runner.machine.occupancy import held_words, places_in_use, plan_starts, waiting_words
 from breakeven.runner.project import PROJECT_ROOT
@@ -194,8 +194,8 @@ def cancel_many(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _active(data_dir: DataDir, wanted: Filter) -> list[str]:
     """Ids of active experiments in this data folder that match a filter."""
-    if find_spec("duckdb") is None:
-        raise RunnerError("a filter needs duckdb, which is not installed here: give ids")
+    if missing := missing_words("duckdb"):
+        raise RunnerError(f"a filter {missing}, or give ids")
     command = [
         sys.executable,
         "-m",

@@ -11,7 +11,6 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from shutil import get_terminal_size
 from types import FrameType
 
@@ -27,6 +26,7 @@ from breakeven.runner.experiments.queue import (
     find_experiment,
     submit,
 )
+from breakeven.runner.extras import missing_words
 from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import read_capabilities
 from breakeven.runner.machine.occupancy import plan_starts
@@ -254,12 +254,12 @@ class Storage:
 
     def __init__(self, data_dir: DataDir) -> None:
         self._data_dir = data_dir
-        self._is_installed = find_spec("duckdb") is not None
+        self._missing = missing_words("duckdb")
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Starts the process unless it is running; the process then waits for its command."""
-        if self._process is None and self._is_installed:
+        if self._process is None and self._missing is None:
             # In a session of its own, because Ctrl-C stops the experiment but not its table.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "breakeven.storage", FROM_INPUT],
@@ -274,10 +274,9 @@ class Storage:
         self.start()
         if self._process is None:
             tell(
-                f"The runs are in {self._data_dir.runs}. The comparison needs duckdb, which is not "
-                "installed here: install duckdb, or copy the runs to `runs/` of a data folder on a "
-                f"machine with duckdb and run `breakeven {shlex.join([command, *arguments])} "
-                "--data-folder FOLDER`."
+                f"The runs are in {self._data_dir.runs}. The comparison {self._missing}, or copy "
+                "the runs to `runs/` of a data folder on a machine with duckdb and run "
+                f"`breakeven {shlex.join([command, *arguments])} --data-folder FOLDER`."
             )
             return BAD_INPUT
         words = [command, f"--data-folder={self._data_dir.path}", *arguments]

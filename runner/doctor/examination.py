@@ -10,6 +10,7 @@ from breakeven.runner.doctor.machine_checks import (
     check_notifications,
     check_packages,
     check_python,
+    required_packages,
 )
 from breakeven.runner.doctor.process_checks import check_processes
 from breakeven.runner.protocol.data_dir import DataDir
@@ -21,7 +22,7 @@ def examine(data_dir: DataDir, *, notify: bool = False) -> list[Finding]:
     a test notification."""
     return [
         *_findings_of("Python", lambda: [check_python()]),
-        *_findings_of("Packages", lambda: [check_packages()]),
+        *_findings_of("Packages", lambda: [check_packages(*required_packages())]),
         *_findings_of("Notifications", lambda: [check_notifications(notify=notify)]),
         *_findings_of("Devices", check_devices),
         *quick_findings(data_dir),

@@ -1,27 +1,24 @@
 """Checks of the installation and the devices; a separate process imports torch."""
 
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from breakeven.runner.doctor.health_finding import Finding, doubtful, ok, wrong
 from breakeven.runner.errors import ProbeFailed
+from breakeven.runner.extras import how_to_install
 from breakeven.runner.machine.capabilities import ask_torch
 from breakeven.runner.notifications import NOTIFY_VARIABLE, Notifier
-from breakeven.runner.project import PACKAGE
+from breakeven.runner.project import IS_CHECKOUT, PACKAGE, PROJECT_ROOT
 from breakeven.runner.texts import printable
 
-REQUIREMENTS = PACKAGE / "requirements.txt"
-PYTHONS = ((3, 11), (3, 13))
+REQUIREMENTS = PROJECT_ROOT / "requirements.txt"
+"""The versions of a checkout."""
+PYTHONS = ((3, 11), (3, 14))
 """The first and the last supported version."""
-PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)")
-RUNNER_NEEDS = {"torch", "transformers", "datasets"}
-"""Packages that measurements need; the others only show results."""
 CHECKUP = (sys.executable, "-m", "breakeven.runner.worker.probe", "try")
 ASK_DRIVER = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 DRIVER_SECONDS = 20.0
@@ -40,26 +37,42 @@ def check_python() -> Finding:
     return doubtful("Python", evidence, remedy)
 
 
-def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
-    """Compares installed packages with the versions that Breakeven was tested with."""
-    missing, other = [], []
-    lines = map(str.strip, requirements.read_text().splitlines())
-    pinned = [(match[1], match[2]) for line in lines if (match := PINNED.match(line))]
-    for name, wanted in pinned:
+def required_packages() -> tuple[list[str], str]:
+    """The packages that this installation asks for, and what installs them: the exact versions of a
+    checkout, or else the ranges of the installed package with those of its extras."""
+    if IS_CHECKOUT:
+        lines = map(str.strip, REQUIREMENTS.read_text().splitlines())
+        listed = [line for line in lines if line and not line.startswith("#")]
+        return listed, f"pip install -r {REQUIREMENTS.name}"
+    return metadata.requires(PACKAGE.name) or [], how_to_install("all")
+
+
+def check_packages(required: Sequence[str], how: str) -> Finding:
+    """Compares installed packages with those that are required. A part of Breakeven that lacks an
+    extra says so itself."""
+    from packaging.requirements import Requirement  # here: a Python with torch alone may lack it
+
+    missing, optional, other, fit = list[str](), list[str](), list[str](), 0
+    for requirement in map(Requirement, required):
+        of_extra = requirement.marker is not None and "extra" in str(requirement.marker)
         try:
-            installed = metadata.version(name)
+            installed = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            missing.append(name)
+            (optional if of_extra else missing).append(requirement.name)
             continue
-        # Builds of torch name their device after a plus sign.
-        if installed.split("+")[0] != wanted.split("+")[0]:
-            other.append(f"{name} {installed} instead of {wanted}")
+        if requirement.specifier.contains(installed, prereleases=True):
+            fit += 1
+        else:
+            other.append(f"{requirement.name} {installed} instead of {requirement.specifier}")
+    left = ", ".join(dict.fromkeys(optional))
+    parts = [*other, f"without extras: {left}"] if left else other
     if not missing and not other:
-        return ok("Packages", f"all {len(pinned)} have the versions in {requirements.name}")
+        return ok(
+            "Packages", "; ".join([f"all {fit} have the versions that are asked for", *parts])
+        )
+    finding = wrong if missing else doubtful
     evidence = [f"not installed: {', '.join(missing)}"] if missing else []
-    finding = wrong if RUNNER_NEEDS.intersection(missing) else doubtful
-    remedy = f"`{sys.executable} -m pip install -r {requirements.name}`"
-    return finding("Packages", "; ".join([*evidence, *other]), remedy)
+    return finding("Packages", "; ".join([*evidence, *parts]), f"`{how}`")
 
 
 def check_notifications(*, notify: bool = False) -> Finding:

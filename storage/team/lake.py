@@ -16,6 +16,7 @@ from pathlib import Path
 
 import duckdb
 
+from breakeven.runner.extras import how_to_install
 from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, transaction
@@ -25,7 +26,6 @@ from breakeven.storage.team.store_address import Address
 OWN, LAKE, DATABASE = "memory", "team", "team_database"
 """Name of this process's own database, which moves rows to disk if memory is full; and the names of
 the attached store and of a second connection to its database (for SQLite, a second file)."""
-PACKAGES = "requirements-team.txt"
 TABLES = Path(__file__).with_name("lake.sql").read_text()
 RESULTS = f"{DATABASE}.breakeven_results"
 """Table of the database itself with computed results of one process for all others. In a table of
@@ -237,7 +237,7 @@ def load_extension(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     spec = find_spec(package)
     missing = (
         f"A team's store needs DuckDB's extension {name} {duckdb.__version__}: "
-        f"pip install -r {PACKAGES}"
+        f"{how_to_install('team')}"
     )
     if spec is None or spec.origin is None:
         raise TeamStoreUnusable(f"{missing} (the package {package} is not installed)")

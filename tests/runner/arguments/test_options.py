@@ -11,6 +11,7 @@ from typing import get_type_hints
 
 import pytest
 
+from breakeven.runner import extras
 from breakeven.runner.arguments.options import (
     FIELDS,
     command_line,
@@ -153,7 +154,7 @@ def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As on a GPU server where nothing but torch and transformers is installed."""
-    monkeypatch.setattr(waiting, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     options = parser().parse_args(["compare", "--plan=8h"])
     assert start.judge(waiting.Storage(data_dir), "20261121-093015-123456-7f3a", options) == 2
     said = capsys.readouterr().out

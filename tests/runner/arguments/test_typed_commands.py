@@ -112,6 +112,35 @@ def test_what_follows_the_program_is_its_own(
     assert command.python in (f"{bin}/python", f"{bin}/python3") and command.ranks == 1
 
 
+@pytest.mark.parametrize("named", ["{bin}", "{bin}/bin/python"])
+def test_a_command_starts_in_the_environment_that_is_given_with_it(
+    bin: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    python = named.format(bin=bin.parent)
+    for line in ("train.py", "python train.py", "torchrun train.py"):
+        assert read_command(shlex.split(line), 0, python).python == f"{bin}/python", line
+    with pytest.raises(RunnerError, match="no-torch/bin/python has no torch"):
+        read_command(["train.py"], 0, "no-torch/bin/python")
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_a_file_alone_runs_in_the_active_environment_if_that_has_torch(
+    bin: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(bin.parent))
+    assert read("train.py").python == f"{bin}/python"
+    monkeypatch.setenv(variable, str(Path(sys.executable).parents[1]))
+    assert read("train.py").python is None
+    without = bin.parents[1] / "no-torch"
+    (without / "bin").mkdir(parents=True)
+    (without / "bin/python").write_text("")
+    monkeypatch.setenv(variable, str(without))
+    assert read("train.py").python is None
+    monkeypatch.setenv(variable, "/nowhere")
+    assert read("train.py").python is None
+
+
 @pytest.mark.parametrize("name", ["python", "python3", Path(sys.executable).name])
 def test_breakevens_own_python_by_any_of_its_names_is_no_other_environment(
     bin: Path, name: str

@@ -114,18 +114,17 @@ def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(
     assert findings["Run folders"]["evidence"] == "3 can be read"
 
 
-def test_a_package_of_another_version_and_one_that_is_missing_are_told_apart(
-    tmp_path: Path,
-) -> None:
-    requirements = tmp_path / "requirements.txt"
-    requirements.write_text("pytest==0.1\n")
-    other = machine_checks.check_packages(requirements)
-    assert other.health is Health.DOUBTFUL and "pytest" in other.evidence
-    assert "instead of 0.1" in other.evidence and "requirements.txt" in other.remedy
-    requirements.write_text("nobody-made-this==1.0\n")
-    assert machine_checks.check_packages(requirements).health is Health.DOUBTFUL
-    assert "not installed: nobody-made-this" in machine_checks.check_packages(requirements).evidence
-    assert machine_checks.check_packages().health is Health.OK
+def test_a_package_of_another_version_and_one_that_is_missing_are_told_apart() -> None:
+    other = machine_checks.check_packages(["pytest==0.1", "torch>=2.6"], "pip install this")
+    assert other.health is Health.DOUBTFUL and "torch" not in other.evidence
+    assert "pytest" in other.evidence and "instead of ==0.1" in other.evidence
+    assert other.remedy == "`pip install this`"
+    missing = machine_checks.check_packages(["nobody-made-this==1.0"], "pip install this")
+    assert missing.health is Health.WRONG
+    assert missing.evidence == "not installed: nobody-made-this"
+    of_extra = machine_checks.check_packages(["torch", 'nobody-made-this; extra == "ui"'], "")
+    assert of_extra.health is Health.OK and "without extras: nobody-made-this" in of_extra.evidence
+    assert machine_checks.check_packages(*machine_checks.required_packages()).health is Health.OK
 
 
 def test_a_gpu_that_the_driver_has_and_torch_does_not_see_is_wrong(

@@ -186,7 +186,7 @@ def test_a_copied_data_folder_has_a_new_name(tmp_path: Path) -> None:
 def test_a_missing_extension_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake, "find_spec", lambda name: None)
     with pytest.raises(
-        TeamStoreUnusable, match=r"ducklake 1\.5\.5: pip install -r requirements-team"
+        TeamStoreUnusable, match=r"ducklake 1\.5\.5: pip install 'breakeven\[team\]'"
     ):
         lake.load_extension(duckdb.connect(), "ducklake")
 
