@@ -106,6 +106,16 @@ def test_the_wheel_has_the_code_one_example_and_the_licence_and_nothing_beside_b
     assert wheel.stat().st_size < 5_000_000
 
 
+def test_an_editable_installation_imports_from_the_checkout(tmp_path: Path) -> None:
+    code = f"from hatchling.build import build_editable; build_editable({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT)
+    assert done.returncode == 0
+    (file,) = tmp_path.glob("*.whl")
+    made = zipfile.ZipFile(file)
+    (path,) = (name for name in made.namelist() if name.endswith(".pth"))
+    assert Path(made.read(path).decode().strip()).samefile(PROJECT_ROOT)
+
+
 def test_an_index_would_take_wheel_and_sdist_and_shows_the_readme(built: Path) -> None:
     files = sorted(map(str, [*built.glob("*.whl"), *built.glob("*.tar.gz")]))
     assert len(files) == 2
